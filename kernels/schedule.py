@@ -28,13 +28,13 @@ from tilewise.kernels.steps import (
     Pack,
     Parallel,
     Part,
-    Phase,
     Place,
     Prefetch,
     Register,
     Split,
     Step,
     StepJson,
+    StepPhase,
     Strassen,
     Stream,
     Sweep,
@@ -133,7 +133,7 @@ def loop_nest(problem: Problem, schedule: Schedule) -> Nest:
     """
     _check_order(nest_of(problem), schedule.steps)
     steps = sorted(schedule.steps, key=lambda step: step.phase)
-    first = tuple(step for step in steps if step.phase <= Phase.MICRO_KERNEL)
+    first = tuple(step for step in steps if step.phase <= StepPhase.MICRO_KERNEL)
     nest = _applied(begin(problem, *first), steps[len(first) :])
     _check_complete(nest)
     return nest
@@ -148,7 +148,7 @@ def begin(problem: Problem, *steps: Step) -> Nest:
     Raises:
         ScheduleError: a step cannot be applied.
     """
-    first = [step for step in steps if step.phase <= Phase.MICRO_KERNEL]
+    first = [step for step in steps if step.phase <= StepPhase.MICRO_KERNEL]
     return _applied(nest_of(problem), sorted(first, key=lambda step: step.phase))
 
 
@@ -193,7 +193,7 @@ def chosen(problem: Problem, choices: Mapping[str, Any]) -> Part:
 
 @cache
 def _comes_first(kind: type[Step]) -> bool:
-    return kind.place.phase <= Phase.MICRO_KERNEL
+    return kind.place.phase <= StepPhase.MICRO_KERNEL
 
 
 def with_panels_fetched(schedule: Schedule) -> Schedule:

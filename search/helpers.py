@@ -9,7 +9,7 @@ from tilewise.search.records import TrialRecord
 
 
 @dataclass(frozen=True)
-class Candidate:
+class RemoteTrial:
     """A point to try, with what its time depends on.
 
     Attributes:
@@ -61,7 +61,7 @@ class Helpers(Protocol):
     """The workers, as the leader sees them."""
 
     def exchange(
-        self, start: int, offered: Sequence[Candidate], back: Collection[int], late_s: float
+        self, start: int, offered: Sequence[RemoteTrial], back: Collection[int], late_s: float
     ) -> Exchanged:
         """Offer candidates, withdraw others, and return what was tried and stored.
 
@@ -74,7 +74,7 @@ class Helpers(Protocol):
 class Leader(Protocol):
     """The leader, as a worker sees it."""
 
-    def help(self, answer: TrialRecord | None, wants: int) -> list[Candidate] | None:
+    def help(self, answer: TrialRecord | None, wants: int) -> list[RemoteTrial] | None:
         """Report a trial by its candidate's number, and take up to `wants` candidates.
 
         Returns all candidates that this machine holds; None once the search needs no help.

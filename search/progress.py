@@ -9,7 +9,7 @@ PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 
 
 @dataclass(frozen=True)
-class Phase:
+class SearchPhase:
     """A phase of a search and its progress; `total` is 0 if unknown.
 
     `search` counts trials, `proof` scripts, `finals` processes that time the finalists.
@@ -20,4 +20,4 @@ class Phase:
     total: int
 
 
-OnPhase = Callable[[Phase], None]
+OnPhase = Callable[[SearchPhase], None]

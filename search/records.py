@@ -228,7 +228,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Best:
+class Winner:
     """The winner of the final benchmark.
 
     Attributes:
@@ -272,7 +272,7 @@ class TuneResult:
     any.
     """
 
-    best: Best | None
+    best: Winner | None
     trials: tuple[TrialRecord, ...]
     elapsed_s: float
     complete: bool

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from tilewise.kernels.system.toolchain import identity
 from tilewise.service.api import problem_details
-from tilewise.service.api.access.gate import Gate, Rules
+from tilewise.service.api.access.gate import Gate, GateRules
 from tilewise.service.api.access.tokens import run_token_book, token_book
 from tilewise.service.api.answer_cache import AnswerCache
 from tilewise.service.api.events.feeds import Feeds
@@ -52,7 +52,7 @@ from tilewise.service.settings import Settings
 from tilewise.service.telemetry.metrics import Metrics, StoredMetrics, add_to
 from tilewise.service.telemetry.requests import Observed
 from tilewise.service.telemetry.traces import Tracing, start_tracing
-from tilewise.service.workers.pool import Pool, Work
+from tilewise.service.workers.pool import Pool, PoolWork
 from tilewise.version import VERSION
 
 PROBE_PATIENCE_S = 2.0
@@ -85,7 +85,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         here = machine or examine()
-        work = Work(here.targets, present, workers, worker_arguments, here, measures_peaks)
+        work = PoolWork(here.targets, present, workers, worker_arguments, here, measures_peaks)
         services = await run_in_threadpool(_open, settings, here, work, metrics)
         app.state.services = services
         app.state.overviews = _overviews(services, settings)
@@ -146,8 +146,8 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     app.add_middleware(Observed, metrics=metrics, tracing=tracing)
 
 
-def _rules(settings: Settings) -> Rules:
-    return Rules(
+def _rules(settings: Settings) -> GateRules:
+    return GateRules(
         needs_token=settings.require_tokens,
         allowed_hosts=settings.host_names,
         requests_per_minute=settings.requests_per_minute,
@@ -166,7 +166,7 @@ def stop_waiting(app: FastAPI) -> None:
         services.modules.let_go()
 
 
-def _open(settings: Settings, here: MachineInfo, work: Work, metrics: Metrics) -> Services:
+def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metrics) -> Services:
     schema.prepare(settings.db)
     engine = make_engine(
         settings.db,

@@ -64,7 +64,7 @@ class Plot(Picture):
 
 
 @dataclass(frozen=True)
-class Drawing(Picture):
+class NestPlot(Picture):
     """The loop nest of a schedule; `caches` are bytes by level, `l1` and so on."""
 
     problem: str
@@ -131,9 +131,9 @@ def shares_of_peak(found: Json) -> Plot:
     return Plot(speeds.shares_of_peak(found))
 
 
-def loop_nest(result: Json, caches: dict[str, int] | None = None) -> Drawing:
+def loop_nest(result: Json, caches: dict[str, int] | None = None) -> NestPlot:
     """Draw the loop nest of a result's schedule."""
-    return Drawing(result["problem"], result["best"]["steps"], caches)
+    return NestPlot(result["problem"], result["best"]["steps"], caches)
 
 
 def format_of(path: str | Path) -> Format:

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.executable import KernelCall
 from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference
@@ -94,7 +94,7 @@ def limits(text: str, target: Target, steps: Any) -> dict[str, Any]:
 
 def micro_kernel(
     schedule: Schedule, dtype: str, target: Target, room_bytes: int
-) -> tuple[Call, int]:
+) -> tuple[KernelCall, int]:
     """A schedule's register tile on one packed panel of B, and its flops; checked once.
 
     Rows of A and the panel share `room_bytes` evenly, so that the panel is read from that

@@ -25,7 +25,7 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 
@@ -70,7 +70,7 @@ def _in_turn(suites: list[list[Problem]]) -> Iterator[Problem]:
 def first_choice(problem: Problem, target: Target) -> Schedule:
     """What the analytical model would try first."""
     space = Space(problem, target)
-    return space.schedule(prior_points(Model.shipped(space), 1)[0])
+    return space.schedule(prior_points(AnalyticalModel.shipped(space), 1)[0])
 
 
 def measured(problem: Problem, target: Target, seconds: float) -> Row:

@@ -19,7 +19,7 @@ from tilewise.bench.machine import processor
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 
@@ -95,7 +95,7 @@ def row_of(kind: str, problem: str, options: argparse.Namespace) -> Row:
 def first_schedules(problem: str, most: int) -> list[Schedule]:
     """What the prior tries first."""
     space = Space(parse_problem(problem), resolve("host"))
-    return [space.schedule(point) for point in prior_points(Model.shipped(space), most)]
+    return [space.schedule(point) for point in prior_points(AnalyticalModel.shipped(space), most)]
 
 
 def run_of(problem: str, schedule: Schedule, rounds: int) -> Row:

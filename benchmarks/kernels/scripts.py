@@ -29,7 +29,7 @@ from tilewise.errors import MissingError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
-from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.lowering.to_llvm import lower as lower_module
 from tilewise.kernels.mlir.payload.function import ENTRY, argument_names
 from tilewise.kernels.mlir.transform.module import with_payload
@@ -160,7 +160,9 @@ def measure(request: Row) -> Row:
     }
 
 
-def compiled_script(problem: Problem, schedule: Schedule, operands: Operands) -> tuple[Call, float]:
+def compiled_script(
+    problem: Problem, schedule: Schedule, operands: Operands
+) -> tuple[RepeatedCall, float]:
     """The script's code bound to the operands, and the seconds to apply, lower and compile."""
     text = with_payload(problem, emit_script(problem, schedule))
     begin = time.perf_counter()
@@ -171,7 +173,7 @@ def compiled_script(problem: Problem, schedule: Schedule, operands: Operands) ->
     seconds = time.perf_counter() - begin
     arrays = [operands[name] for name in argument_names(problem)]
     buffers = [empty_aligned(s.shape, NUMPY_TYPES[s.element]) for s in scratch]
-    return Call(compiled, [*arrays, *buffers], operands["C"]), seconds
+    return RepeatedCall(compiled, [*arrays, *buffers], operands["C"]), seconds
 
 
 HEADER = (

@@ -23,7 +23,7 @@ from statistics import median
 from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.executable import KernelCall
 from tilewise.kernels.native.microbench import bandwidth_gbs
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import Operands, make_operands, poison
@@ -180,7 +180,7 @@ def divided(order: Order, threads: int) -> list[Order]:
     return [order[at : at + share] for at in range(0, len(order), share)]
 
 
-def tile_calls(grid: Grid, target: Target, url: str, trials: int) -> list[dict[Tile, Call]]:
+def tile_calls(grid: Grid, target: Target, url: str, trials: int) -> list[dict[Tile, KernelCall]]:
     """For each thread the calls that compute the tiles, on scratch of its own; some are checked."""
     one = target.with_threads(1)
     steps = best_steps(grid.tile.canonical, one.canonical, trials, url)
@@ -199,7 +199,7 @@ def tile_calls(grid: Grid, target: Target, url: str, trials: int) -> list[dict[T
     return found
 
 
-def visits(calls: list[dict[Tile, Call]], order: Order, threads: int) -> Callable[[], None]:
+def visits(calls: list[dict[Tile, KernelCall]], order: Order, threads: int) -> Callable[[], None]:
     """What computes all tiles in that order."""
     shares = divided(order, threads)
     if threads == 1:
@@ -217,7 +217,7 @@ def visits(calls: list[dict[Tile, Call]], order: Order, threads: int) -> Callabl
     return run
 
 
-def compute(calls: dict[Tile, Call], order: Order, place: int | None) -> None:
+def compute(calls: dict[Tile, KernelCall], order: Order, place: int | None) -> None:
     """The tiles of one thread."""
     if place is not None:
         pin({place})
@@ -225,13 +225,13 @@ def compute(calls: dict[Tile, Call], order: Order, place: int | None) -> None:
         calls[at]()
 
 
-def whole_call(problem: Matmul, target: Target, url: str, trials: int) -> Call:
+def whole_call(problem: Matmul, target: Target, url: str, trials: int) -> KernelCall:
     """The best schedule of the whole product, which its search has checked."""
     steps = best_steps(problem.canonical, target.canonical, trials, url)
     return lower(problem, Schedule.from_json(steps), target).bind(make_operands(problem, 0))
 
 
-def check(problem: Matmul, call: Call, operands: Operands) -> None:
+def check(problem: Matmul, call: KernelCall, operands: Operands) -> None:
     """Compare one run with the reference."""
     poison(operands["C"])
     call()

@@ -25,7 +25,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.final_benchmark.rounds import PLACEMENT_ROUNDS, by_round, student
-from tilewise.search.records import Best, TuneRequest
+from tilewise.search.records import TuneRequest, Winner
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore
 
@@ -68,7 +68,7 @@ def busy(loops: int) -> Iterator[None]:
             process.wait()
 
 
-def searched(problem: Problem, trials: int, loops: int) -> tuple[Best, float]:
+def searched(problem: Problem, trials: int, loops: int) -> tuple[Winner, float]:
     """Return what a search chooses beside so many loops, and its seconds."""
     with busy(loops):
         result = tune(problem, detect(), TuneRequest(trials=trials), MemoryStore())

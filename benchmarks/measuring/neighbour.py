@@ -20,7 +20,7 @@ from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.target import detect
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.runner.compilers import GIVE_WAY
 from tilewise.search.runner.protocol import CandidateFailureError
@@ -76,7 +76,7 @@ def compile_for_ever(text: str) -> None:
 
     problem, target = parse_problem(text), detect()
     space = Space(problem, target)
-    points = prior_points(Model.shipped(space), 8)
+    points = prior_points(AnalyticalModel.shipped(space), 8)
     made = [plan(problem, space.schedule(point), target).kernel for point in points]
     while True:
         for kernel in made:
@@ -93,7 +93,8 @@ def compare(
     target = detect()
     space = Space(problem, target)
     steps = [
-        list(space.schedule(p).to_json()) for p in prior_points(Model.shipped(space), SCHEDULES)
+        list(space.schedule(p).to_json())
+        for p in prior_points(AnalyticalModel.shipped(space), SCHEDULES)
     ]
     times: dict[tuple[int, bool], list[float]] = {}
     rejected: dict[tuple[int, bool], int] = {}

@@ -21,7 +21,7 @@ from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
 from tilewise.kernels.mlir.cpu.loops import largest_divisor
-from tilewise.kernels.mlir.frontend.read import Limits, read_module
+from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
 from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
 from tilewise.kernels.mlir.network.compute import SPARE_REGISTERS, Tile, emit_layer, tile_of
@@ -37,7 +37,7 @@ from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
 
-LIMITS = Limits(600.0, 16 << 30)
+LIMITS = ReadLimits(600.0, 16 << 30)
 SECONDS = 1.0
 
 

@@ -13,7 +13,7 @@ import time
 from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from tilewise.kernels.mlir.frontend.read import Limits
+from tilewise.kernels.mlir.frontend.read import ReadLimits
 from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import PackPlan
@@ -27,7 +27,7 @@ NETWORKS = {
     "mlp": ("mlp", "linalg"),
     "bert": ("bert", "linalg"),
 }
-LIMITS = Limits(1800.0, 24 << 30)
+LIMITS = ReadLimits(1800.0, 24 << 30)
 TURNS = 5
 
 

@@ -19,8 +19,8 @@ from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_file
 from tilewise.kernels.target import resolve
 from tilewise.model.libraries import chosen
-from tilewise.model.measuring import Limits, measure
-from tilewise.search.networks.plan import Plan
+from tilewise.model.measuring import ChildLimits, measure
+from tilewise.search.networks.plan import NetworkPlan
 
 COMPILE_S = 900.0
 
@@ -39,7 +39,7 @@ def main() -> None:
         compile_file(options.model, codes["IREE"], (), COMPILE_S)
         compile_file(options.model, codes["IREE, data tiling"], (DATA_TILING,), COMPILE_S)
         for number, path in enumerate(options.plans):
-            plan = Plan.from_json(json.loads(path.read_text()))
+            plan = NetworkPlan.from_json(json.loads(path.read_text()))
             target = resolve(plan.target)
             kernels = [compiled(one.entry, target) for one in chosen(plan).wanted]
             library = text_of(kernels, target, cuts=patterns_of(cuts))
@@ -52,7 +52,7 @@ def main() -> None:
                 f"{len(calls_in(after))} of {len(cuts)} ops call a kernel, "
                 f"{transpositions} transpositions, {pads} pads"
             )
-        found = measure(codes, None, target.threads, Limits(rounds=options.rounds))
+        found = measure(codes, None, target.threads, ChildLimits(rounds=options.rounds))
     alone = found.forms["IREE"].time_ms
     print(f"{options.model.name}, {target.canonical}")
     for way, form in found.forms.items():

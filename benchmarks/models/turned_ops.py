@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.kernels.objects import first_choice
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
@@ -63,7 +63,9 @@ def measured(letters: str, sizes: dict[str, int], seconds: float) -> float | Non
         return None
     problem = parse_problem(cut.problem)
     schedule = first_choice(problem, target)
-    library = text_of([compiled(Entry(problem, schedule), target)], target, (), patterns_of([cut]))
+    library = text_of(
+        [compiled(LibraryEntry(problem, schedule), target)], target, (), patterns_of([cut])
+    )
     made = compiled_with(module, library)
     if not made.kernels:
         raise SystemExit(f"{letters}: IREE does not call the kernel")

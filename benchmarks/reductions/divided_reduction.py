@@ -19,7 +19,7 @@ from benchmarks.kernels.threads import best_steps
 from tilewise.bench.machine import processor
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.native import lower
-from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.executable import KernelCall
 from tilewise.kernels.native.microbench import bandwidth_gbs
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference
@@ -97,7 +97,7 @@ def steps_of(part: Matmul, url: str, trials: int) -> tuple[Step, ...]:
     return tuple(s for s in Schedule.from_json(found).steps if not isinstance(s, Prefetch))
 
 
-def call_of(problem: Matmul, target: Target, steps: tuple[Step, ...]) -> Call:
+def call_of(problem: Matmul, target: Target, steps: tuple[Step, ...]) -> KernelCall:
     """A schedule's call, checked once."""
     operands = make_operands(problem, 0)
     call = lower(problem, Schedule(steps), target).bind(operands)

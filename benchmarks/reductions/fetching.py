@@ -28,7 +28,7 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Prefetch, Schedule, loop_nest
 from tilewise.kernels.target import resolve
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 from tilewise.search.timing.measure import interleave
@@ -74,7 +74,7 @@ def schedules(problem: Problem, most: int) -> list[Schedule]:
     """Those of the model's first points, with the step and without it."""
     space = Space(problem, resolve("host"))
     found: dict[Schedule, None] = {}
-    for point in prior_points(Model.shipped(space), most):
+    for point in prior_points(AnalyticalModel.shipped(space), most):
         for is_fetched in space.values("prefetch"):
             schedule = space.schedule(point | {"prefetch": is_fetched})
             found |= {schedule: None, without(schedule): None}

@@ -20,7 +20,7 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import resolve
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 from tilewise.search.timing.measure import interleave
@@ -70,7 +70,7 @@ def row(problem: Problem, rounds: int) -> str:
 def first_that_packs(problem: Problem) -> Schedule:
     """The first proposal of the analytical model whose micro-kernel reads panels of B."""
     space = Space(problem, resolve("host"))
-    for point in prior_points(Model.shipped(space), PROPOSALS):
+    for point in prior_points(AnalyticalModel.shipped(space), PROPOSALS):
         schedule = space.schedule(point)
         if loop_nest(problem, schedule).stage("B"):
             return schedule

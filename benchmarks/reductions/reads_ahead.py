@@ -22,7 +22,7 @@ from llvmlite import ir
 
 from tilewise.bench.machine import processor
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
     LINE_BYTES,
@@ -93,7 +93,7 @@ def emitted(loop: ReadLoop, target: Target) -> Callable[[int, int], None]:
     v = Vectors(b, ELEMENTS["f32"], target.lanes("f32"), target.has_fma)
     step = loop.lines * LINE_BYTES
     whole = b.sdiv(size, const(loop.streams * step))
-    walk = Loop(b, [v.zero] * SUMS, "step")
+    walk = CountedLoop(b, [v.zero] * SUMS, "step")
     sums = list(walk.carried)
     for index in range(loop.streams * loop.lines):
         stream, line = divmod(index, loop.lines)

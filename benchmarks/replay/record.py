@@ -32,8 +32,8 @@ from tilewise.kernels.target import detect
 from tilewise.search.engine.exploration import attempt, takes_over
 from tilewise.search.errors import SearchError
 from tilewise.search.final_benchmark.rounds import rounds_of
-from tilewise.search.helpers import Candidate
-from tilewise.search.model.analytical import Model
+from tilewise.search.helpers import RemoteTrial
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord
 from tilewise.search.runner.protocol import CandidateFailureError, Message
@@ -100,7 +100,7 @@ class Recorder:
                 break
             drawn += 1
             yield point, "random"
-        for point in prior_points(Model.shipped(self.space), PRIOR):
+        for point in prior_points(AnalyticalModel.shipped(self.space), PRIOR):
             if len(self.recording.trials) < most and self._is_new(point):
                 yield point, "prior"
         for point in self._near_problems():
@@ -132,8 +132,8 @@ class Recorder:
                     yield point
         related = [s for s in searches if s.problem.op == self.space.problem.op]
         if related:
-            weights = calibrate(Model.shipped(self.space), related)
-            yield from prior_points(Model(self.space, weights), PRIOR)
+            weights = calibrate(AnalyticalModel.shipped(self.space), related)
+            yield from prior_points(AnalyticalModel(self.space, weights), PRIOR)
 
     def _random_points(self) -> Iterator[Point]:
         for _ in range(100_000):
@@ -208,7 +208,7 @@ class Recorder:
             limit_s = control_s * SLOW / PRUNED_AT
             control = {"steps": list(self.control.schedule.to_json()), "seconds": control_s}
         number, schedule = len(self.recording.trials), self.space.schedule(point)
-        tried = Candidate(number, schedule, point, origin, limit_s, control)
+        tried = RemoteTrial(number, schedule, point, origin, limit_s, control)
         trial = attempt(
             lambda: _ask(runner, tried.steps, limit_s, control), tried, self.space.problem.flops
         )

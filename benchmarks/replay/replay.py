@@ -18,7 +18,7 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.engine.study import PRIOR, Proposal, SearchStudy
 from tilewise.search.model.amounts import Weights, shipped
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.space.algorithms import ALGORITHM
@@ -67,7 +67,7 @@ class RecordedSpace(Space):
     def prior(self, weights: Weights) -> list[Point]:
         """Return the recorded points nearest to the prior of the model with `weights`."""
         if weights not in self._priors:
-            own = Model(Space(self.problem, self.target), weights)
+            own = AnalyticalModel(Space(self.problem, self.target), weights)
             self._priors[weights] = [self.nearest(point) for point in prior_points(own, PRIOR)]
         return self._priors[weights]
 
@@ -144,7 +144,7 @@ def replay(
     near problems, `starts`, are replaced by the nearest recorded ones. `weights` default to the
     target's.
     """
-    model = Model(space, weights or shipped(space.target))
+    model = AnalyticalModel(space, weights or shipped(space.target))
     recorded = [space.nearest(point) for point in starts]
     study = SearchStudy(model, request, (), recorded, prior=space.prior(model.weights))
     trials: list[TrialRecord] = []

@@ -32,7 +32,7 @@ from benchmarks.replay.recording import Recording
 from benchmarks.replay.replay import RecordedSpace, replay
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
 from tilewise.search.model.amounts import Weights, shipped
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
@@ -74,7 +74,7 @@ def compare(
     seeds: int,
 ) -> Row:
     """Search a space cold and warm with the same seeds; its own trials are in no store."""
-    begins = Model(Space(space.problem, space.target), costs or shipped(space.target))
+    begins = AnalyticalModel(Space(space.problem, space.target), costs or shipped(space.target))
     beginnings = []
     for store in stores:
         others = MemoryStore(known for other, known in store.items() if other != name)

@@ -36,7 +36,7 @@ from tilewise.kernels.target import detect
 from tilewise.search.engine.exploration import Exploration
 from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.model.amounts import Weights, shipped
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import Solved, TrialRecord, TuneRequest, time_us
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
@@ -108,7 +108,7 @@ def searched(
         costs: to begin with; None for those of this processor.
     """
     target, store = detect(), MemoryStore(known)
-    model, starts = warmed(Model(Space(problem, target), costs or shipped(target)), store)
+    model, starts = warmed(AnalyticalModel(Space(problem, target), costs or shipped(target)), store)
     search = Exploration(model, request, store, starts)
     with Runner(problem, target.canonical, request.seed) as runner:
         for proposal in search.ahead(runner):

@@ -32,7 +32,7 @@ from tilewise.service.db.base import Base, now
 from tilewise.service.db.trials import pack_samples
 from tilewise.service.results import suites
 from tilewise.service.results.integrity import proof_digest, schedule_digest
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 Row = dict[str, Any]
 
@@ -254,9 +254,9 @@ def _best(job: Planned) -> float:
     return min(PEAK, PEAK * share * (1.0 + change))
 
 
-def _work(job: Planned) -> Work:
+def _work(job: Planned) -> ResultKey:
     made = problem(job.problem)
-    return Work(made.key, made.canonical, TARGET, TOOLCHAINS[job.toolchain - 1], "hot")
+    return ResultKey(made.key, made.canonical, TARGET, TOOLCHAINS[job.toolchain - 1], "hot")
 
 
 def _schedule(number: int, job: Planned) -> Row:

@@ -37,7 +37,7 @@ from tilewise.service.db.trials import pack_samples
 from tilewise.service.host.machine import examine
 from tilewise.service.results import scripts
 from tilewise.service.results.integrity import proof_digest, schedule_digest
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 from tilewise.service.settings import Settings
 
 ASKED = 500
@@ -107,9 +107,9 @@ def _trial(n: int, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _work(n: int, target: str) -> Work:
+def _work(n: int, target: str) -> ResultKey:
     made = problem(n)
-    return Work(made.key, made.canonical, target, TOOLCHAIN, "hot")
+    return ResultKey(made.key, made.canonical, target, TOOLCHAIN, "hot")
 
 
 def _schedule(n: int, target: str, budget: int) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from tilewise.kernels.target.tile_data import (
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """A kernel of a library.
 
     `stands_for` is the problem of the ops, which may differ from `problem` in layout and padding.
@@ -55,13 +55,13 @@ class Entry:
         return self.stands_for or self.problem
 
     @classmethod
-    def of(cls, problem: Problem, steps: list[Any], found: Problem | None = None) -> "Entry":
+    def of(cls, problem: Problem, steps: list[Any], found: Problem | None = None) -> "LibraryEntry":
         """Return the entry of a schedule as JSON; raise ScheduleError if it is not one."""
         return cls(problem, Schedule.from_json(steps), found)
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledEntry:
     """An entry with its code."""
 
     problem: Problem
@@ -74,7 +74,7 @@ class Compiled:
         return self.made.interface.name
 
 
-def compiled(entry: Entry, target: Target) -> Compiled:
+def compiled(entry: LibraryEntry, target: Target) -> CompiledEntry:
     """Compile an entry.
 
     Raises:
@@ -84,7 +84,7 @@ def compiled(entry: Entry, target: Target) -> Compiled:
     """
     check_layouts(entry.found, entry.problem)
     made = make_object(entry.problem, entry.schedule, target)
-    return Compiled(entry.problem, made, entry.found)
+    return CompiledEntry(entry.problem, made, entry.found)
 
 
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
@@ -134,7 +134,7 @@ class Dispatch:
         return (*self.reads, *(name for name in self.writes if name not in self.reads))
 
 
-def executable_text(kernel: Compiled) -> str:
+def executable_text(kernel: CompiledEntry) -> str:
     """Return the executable of a kernel."""
     name, dispatches = kernel.name, _dispatches(kernel)
 
@@ -156,7 +156,7 @@ objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
 """
 
 
-def call_text(kernel: Compiled, name: str, pattern: Pattern, *, copies: bool = False) -> str:
+def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: bool = False) -> str:
     """Return the function on tensors that replaces the ops of a pattern.
 
     IREE transposes operands in another order than the problem's before the call, and the result
@@ -220,7 +220,7 @@ def _alias(key: str) -> str:
     return key.partition("-")[0]
 
 
-def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
+def _dispatches(kernel: CompiledEntry) -> tuple[Dispatch, ...]:
     problem, interface = kernel.problem, kernel.made.interface
     weights = _READY if problem.has_constant_weights else "B"
     bias = ("bias",) if problem.has_bias else ()
@@ -306,18 +306,18 @@ alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"""
       }}"""
 
 
-def _element(kernel: Compiled, name: str) -> str:
+def _element(kernel: CompiledEntry, name: str) -> str:
     return _BYTE if name in (_PACKED, _READY, _SCRATCH) else operand_type(kernel.problem, name)
 
 
-def _tensor(kernel: Compiled, name: str) -> str:
+def _tensor(kernel: CompiledEntry, name: str) -> str:
     """Return the type of memory for panels."""
     interface = kernel.made.interface
     size = interface.scratch_bytes if name == _SCRATCH else interface.packed_bytes
     return tensor_type((size,), _BYTE)
 
 
-def _dispatch_line(kernel: Compiled, dispatch: Dispatch, held: Laid) -> str:
+def _dispatch_line(kernel: CompiledEntry, dispatch: Dispatch, held: Laid) -> str:
     types = held.types
     made = "made" if dispatch.name.startswith("run_") else _READY
     count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""

@@ -7,8 +7,8 @@ from textwrap import indent
 from types import MappingProxyType
 
 from tilewise.kernels.dispatches.executable import (
-    Compiled,
-    Entry,
+    CompiledEntry,
+    LibraryEntry,
     aliases_text,
     call_text,
     compiled,
@@ -40,7 +40,7 @@ _VALUES = "!transform.any_value"
 _COUNT = "!transform.param<i64>"
 
 
-def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
+def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> str:
     """Return matchers of one pattern, where nothing else reads its intermediate values.
 
     If the pattern adds a tensor, the kernel overwrites it, so an op must have made it. Further
@@ -295,7 +295,7 @@ Cuts = Mapping[str, Sequence[Pattern]]
 """Patterns extracted from models, by the canonical strings of their problems."""
 
 
-def library_text(entries: Sequence[Entry], target: Target) -> str:
+def library_text(entries: Sequence[LibraryEntry], target: Target) -> str:
     """Return the file for `iree-compile --iree-preprocessing-transform-spec-filename=`.
 
     Raises:
@@ -307,7 +307,7 @@ def library_text(entries: Sequence[Entry], target: Target) -> str:
 
 
 def text_of(
-    kernels: Sequence[Compiled],
+    kernels: Sequence[CompiledEntry],
     target: Target,
     notes: Sequence[str] = (),
     cuts: Cuts = MappingProxyType({}),
@@ -330,7 +330,7 @@ def text_of(
     )
 
 
-def _named(kernels: Sequence[Compiled]) -> Iterator[tuple[Compiled, str]]:
+def _named(kernels: Sequence[CompiledEntry]) -> Iterator[tuple[CompiledEntry, str]]:
     """Yield kernels with names for their calls, numbered if a kernel replaces several problems."""
     counts: Counter[str] = Counter()
     for kernel in kernels:
@@ -349,7 +349,7 @@ def _rank(problem: Problem) -> int:
     return 2 * fused(problem) + problem.has_constant_weights
 
 
-def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> str:
+def _head(kernels: Sequence[CompiledEntry], target: Target, notes: Sequence[str]) -> str:
     features = sorted({name for kernel in kernels for name in kernel.made.features})
     lines = [
         "Tuned kernels for IREE, made by Tilewise:",
@@ -368,7 +368,7 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
 class _Use:
     """A pattern, and which of its kernel's functions is called where it matches."""
 
-    kernel: Compiled
+    kernel: CompiledEntry
     name: str
     pattern: Pattern
     number: int
@@ -398,7 +398,7 @@ class _Use:
         return (*(f"{one} -> @{LEAVE}" for one in left_names(matcher)), use)
 
 
-def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:
+def _uses(kernel: CompiledEntry, name: str, cuts: Cuts) -> list[_Use]:
     own = cuts.get(kernel.found.canonical, ())
     found = {one.text: one for one in (*patterns(kernel.found), *own)}
     numbers: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}

@@ -92,7 +92,7 @@ class AsmLine:
 
 
 @dataclass(frozen=True)
-class Counts:
+class InstructionCounts:
     """What one iteration of a loop is made of.
 
     Attributes:
@@ -133,7 +133,9 @@ def parse(line: str) -> AsmLine | None:
     return AsmLine(name, tuple(_SPLIT.split(rest.strip())) if rest.strip() else ())
 
 
-def count_x86(loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: bool) -> Counts:
+def count_x86(
+    loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: bool
+) -> InstructionCounts:
     """Return the counts of a loop.
 
     Args:
@@ -151,7 +153,7 @@ def count_x86(loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: boo
     prefetches = sum(i.name.startswith("prefetch") for i in loop)
     # LLVM may have merged the additions of products.
     sums = [i for i in loop if _ADD.fullmatch(i.name) and not one.adds] or multiply_adds
-    return Counts(
+    return InstructionCounts(
         multiply_adds=len(multiply_adds),
         vector_loads=len(vector_loads),
         broadcasts=sum(i.is_broadcast for i in loop if i.operands),
@@ -166,12 +168,12 @@ def count_x86(loop: Sequence[AsmLine], one: Instruction, uses_frame_pointer: boo
     )
 
 
-def count_other(loop: Sequence[AsmLine], one: Instruction) -> Counts:
+def count_other(loop: Sequence[AsmLine], one: Instruction) -> InstructionCounts:
     """Return the counts of a loop in AArch64 assembly, as far as they are known; others are 0."""
     texts = [", ".join(i.operands) for i in loop]
     loads = [i for i in loop if re.match(r"ld(r|p|ur|1)\b", i.name)]
     stack = [t for t in texts if re.search(r"\[(sp|x29)\b", t)]
-    return Counts(
+    return InstructionCounts(
         multiply_adds=sum(one.is_printed_as(i.name) for i in loop),
         vector_loads=sum(bool(re.match(r"[qv{]", i.operands[0])) for i in loads),
         broadcasts=sum(i.name in ("dup", "ld1r") for i in loop),
@@ -189,7 +191,7 @@ def count_other(loop: Sequence[AsmLine], one: Instruction) -> Counts:
 
 
 @dataclass(frozen=True)
-class Bound:
+class CycleBound:
     """The least cycles of an iteration, by resource, and what follows.
 
     Attributes:
@@ -210,7 +212,7 @@ class Bound:
     declared: bool
 
 
-def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
+def bound(counts: InstructionCounts, spec: KernelSpec, cpu: str) -> CycleBound:
     """Return the least cycles that an iteration can take on a core."""
     core, declared = core_of(cpu)
     width, one = counts.vector_bytes, spec.how.instruction
@@ -231,7 +233,7 @@ def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
     }
     binds = max(cycles, key=lambda name: cycles[name])
     share = cycles["multiply-adds"] / cycles[binds] * _share_of_fastest(one, core)
-    return Bound(cycles, binds, share, float(waits), core, declared)
+    return CycleBound(cycles, binds, share, float(waits), core, declared)
 
 
 def _share_of_fastest(one: Instruction, core: Core) -> float:
@@ -258,8 +260,8 @@ class InnerLoop:
 
     text: str
     steps: int
-    counts: Counts
-    bound: Bound | None
+    counts: InstructionCounts
+    bound: CycleBound | None
     cpu: str
 
     def to_json(self) -> dict[str, Any]:
@@ -321,7 +323,7 @@ def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLo
     """Return the innermost loop of the full micro-kernel with the most multiply-adds."""
     lines = _body(text)
     has_frame, one = any(map(_FRAME_POINTER.match, lines)), spec.how.instruction
-    best: tuple[Counts, list[str]] | None = None
+    best: tuple[InstructionCounts, list[str]] | None = None
     for loop in _innermost(lines):
         parsed = [i for i in map(parse, loop) if i is not None]
         counts = count_x86(parsed, one, has_frame) if is_x86 else count_other(parsed, one)
@@ -398,7 +400,7 @@ def _bound_text(found: InnerLoop) -> str:
     )
 
 
-def _spill_text(counts: Counts) -> str:
+def _spill_text(counts: InstructionCounts) -> str:
     if counts.vector_spills:
         return (
             f"spills: accumulators spill, {counts.vector_spills} vector accesses to the stack "

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """An executable bound to its operands: calling it computes C.
 
     The parameters hold addresses: the call keeps every array alive.
@@ -103,7 +103,7 @@ class Executable:
         stage = self.nest.stage(operand)
         return stage is not None and stage.is_ahead
 
-    def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
+    def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> KernelCall:
         """Bind operands, and pack constant weights; None allocates the scratch.
 
         Raises:
@@ -119,9 +119,9 @@ class Executable:
         if self.drivers.prepare is not None:
             self.drivers.prepare(addresses[0])
         repeat_at = self._names.index(REPEAT)
-        return Call(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
+        return KernelCall(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
 
-    def given(self, call: Call) -> list[dict[str, int]]:
+    def given(self, call: KernelCall) -> list[dict[str, int]]:
         """Return what is not a size of each thread's parameters: addresses, and its part.
 
         An address that the macro-kernel does not read is 0.

@@ -27,7 +27,7 @@ from tilewise.kernels.instructions import (
     known_instruction,
 )
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import multiply_add
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
@@ -229,7 +229,7 @@ def _emit_peak(fn: ir.Function, v: Vectors, one: Instruction, chains: int) -> No
         wide, narrow = (ELEMENTS[name].type for name in (one.widened, one.b))
         x = v.builder.bitcast(x, ir.VectorType(wide, one.k * v.lanes))
         x = v.builder.trunc(x, ir.VectorType(narrow, one.k * v.lanes))
-    loop = Loop(v.builder, [v.zero] * chains, "chain")
+    loop = CountedLoop(v.builder, [v.zero] * chains, "chain")
     # The product of an accumulator keeps integer chains from collapsing into one multiply.
     plain_integers = not (one.intrinsic or v.element.is_float)
     sums = [
@@ -254,7 +254,7 @@ def _emit_tile_peak(fn: ir.Function, v: Vectors, one: Instruction) -> None:
         tiles.load(registers.b(i), b.add(address, const(TILE * LINE_BYTES)), row)
     for i, j in tiles.grid:
         tiles.zero(registers.c(i, j))
-    loop = Loop(b, (), "chain")
+    loop = CountedLoop(b, (), "chain")
     for i, j in tiles.grid:
         tiles.multiply(one.intrinsic, registers.c(i, j), registers.a(i), registers.b(j))
     loop.close((), steps, 1)
@@ -266,7 +266,7 @@ def _emit_read(fn: ir.Function, v: Vectors, streams: int) -> None:
     address, steps, to = fn.args
     b = v.builder
     stream = b.mul(steps, const(v.lanes))
-    loop = Loop(b, [v.zero] * streams, "line")
+    loop = CountedLoop(b, [v.zero] * streams, "line")
     sums = []
     for s, acc in enumerate(loop.carried):
         at = b.add(b.mul(stream, const(s)), b.mul(loop.index, const(v.lanes)))

@@ -36,7 +36,7 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class KernelPlan:
     """A schedule's native code before it is compiled.
 
     Attributes:
@@ -88,7 +88,7 @@ def plan(
     target: Target,
     *,
     shares_driver: bool = True,
-) -> Plan:
+) -> KernelPlan:
     """Return what `lower` compiles.
 
     Args:
@@ -111,4 +111,4 @@ def plan(
     sizes = driver_sizes(loops, strides, kernel.spec)
     source = print_driver(loops, how, sizes)
     panels = panel_bytes(loops, strides, kernel.spec)
-    return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)
+    return KernelPlan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)

@@ -20,7 +20,7 @@ OperandName = Literal["A", "B"]
 StepJson = dict[str, str | int]
 
 
-class Phase(IntEnum):
+class StepPhase(IntEnum):
     """When a step is applied."""
 
     ALGORITHM = 0
@@ -45,14 +45,14 @@ class Place(IntEnum):
     STORE = 9
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> StepPhase:
         """Return when steps of the place are applied."""
         if self <= Place.ALGORITHM:
-            return Phase.ALGORITHM
+            return StepPhase.ALGORITHM
         if self is Place.LOOPS:
-            return Phase.LOOPS
+            return StepPhase.LOOPS
         is_of_tile = Place.REGISTER <= self <= Place.SWEEP
-        return Phase.MICRO_KERNEL if is_of_tile else Phase.FINISH
+        return StepPhase.MICRO_KERNEL if is_of_tile else StepPhase.FINISH
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Step(ABC):
         return ()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> StepPhase:
         """Return when it is applied."""
         return self.place.phase
 

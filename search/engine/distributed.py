@@ -14,7 +14,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.files import require_cache_dir
 from tilewise.kernels.target.model import Target
 from tilewise.search.engine.exploration import Exploration, attempt
-from tilewise.search.helpers import Candidate, Exchanged, Helpers, Leader
+from tilewise.search.helpers import Exchanged, Helpers, Leader, RemoteTrial
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.runner.runner import Runner, RunnerFactory, local_runner
 
@@ -73,8 +73,8 @@ class SearchLeader:
             time.sleep(WAIT_S)
         return True
 
-    def _offered(self) -> list[Candidate]:
-        offered: list[Candidate] = []
+    def _offered(self) -> list[RemoteTrial]:
+        offered: list[RemoteTrial] = []
         while len(self.search.out) < EACH * self._count:
             candidate = self.search.offer()
             if candidate is None:
@@ -82,7 +82,9 @@ class SearchLeader:
             offered.append(candidate)
         return offered
 
-    def _exchange(self, start: int, offered: Sequence[Candidate], back: Sequence[int]) -> Exchanged:
+    def _exchange(
+        self, start: int, offered: Sequence[RemoteTrial], back: Sequence[int]
+    ) -> Exchanged:
         late_s = max(LATE_S, LATE_TIMES * median(self._took_s or [0.0]))
         return self.helpers.exchange(start, offered, back, late_s)
 
@@ -135,6 +137,6 @@ def run_worker(
     return count
 
 
-def _tried(runner: Runner, candidate: Candidate, flops: int) -> TrialRecord:
+def _tried(runner: Runner, candidate: RemoteTrial, flops: int) -> TrialRecord:
     steps, best_s, control = candidate.steps, candidate.best_s, candidate.control
     return attempt(lambda: runner.trial(steps, best_s, control), candidate, flops)

@@ -11,7 +11,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 
 from tilewise.search.engine.study import Proposal, SearchStudy
-from tilewise.search.helpers import Candidate, Helped
+from tilewise.search.helpers import Helped, RemoteTrial
 from tilewise.search.model.analytical import TimeModel
 from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
 from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
@@ -22,7 +22,7 @@ from tilewise.search.timing.samples import summarise
 from tilewise.search.timing.speed_factor import STEADY, WORTH, is_near, is_usual, undisturbed_factor
 
 
-def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> TrialRecord:
+def attempt(ask: Callable[[], TrialReply], candidate: RemoteTrial, flops: int) -> TrialRecord:
     """Return the trial of a candidate, also if it failed."""
     number, origin = candidate.number, candidate.origin
     schedule, point = candidate.schedule, candidate.params
@@ -203,7 +203,7 @@ class Exploration:
         """The number of the next trial."""
         return self.trials[-1].number + 1 if self.trials else 0
 
-    def offer(self) -> Candidate | None:
+    def offer(self) -> RemoteTrial | None:
         """Return a candidate for another machine; None if nothing is left."""
         proposal = self._study.ask() if self._has_budget() else None
         if proposal is None:
@@ -232,11 +232,11 @@ class Exploration:
         self._asked.append(proposal)
         runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
 
-    def _candidate(self, number: int, proposal: Proposal) -> Candidate:
+    def _candidate(self, number: int, proposal: Proposal) -> RemoteTrial:
         control = None if self.control is None else as_control(self.control)
         schedule = self.model.space.schedule(proposal.point)
         best_s = self._to_beat_s()
-        return Candidate(number, schedule, proposal.point, proposal.origin, best_s, control)
+        return RemoteTrial(number, schedule, proposal.point, proposal.origin, best_s, control)
 
     def _to_beat_s(self) -> float | None:
         """Return seconds of the fastest trial at a usual speed factor.

@@ -17,7 +17,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tilewise.search.errors import UsedUpError
-from tilewise.search.model.analytical import Model, TimeModel
+from tilewise.search.model.analytical import AnalyticalModel, TimeModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.samplers.base import PACE, SCHEDULE, distributions, params_of, point_of
@@ -91,7 +91,7 @@ class SearchStudy:
         if prior is not None:
             first = prior[:most]
         else:
-            assert isinstance(model, Model), "other models come with their prior"
+            assert isinstance(model, AnalyticalModel), "other models come with their prior"
             first = prior_points(model, most)
         self._enqueue(_beginning(first, starts), request.trials - len(stored))
 

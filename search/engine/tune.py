@@ -16,7 +16,7 @@ from tilewise.search.engine.exploration import Exploration
 from tilewise.search.engine.study import PRIOR
 from tilewise.search.final_benchmark.benchmark import FinalBenchmark
 from tilewise.search.helpers import Helpers
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
@@ -97,7 +97,7 @@ def _begin(
         starts, prior = near_levels(levels.space, store), level_starts(levels, PRIOR)
         return Exploration(levels, request, store, starts, prior, sampler=sampler)
     space = Space(problem, with_rates(target, problem.element.name))
-    model, starts = warmed(Model.shipped(space), store)
+    model, starts = warmed(AnalyticalModel.shipped(space), store)
     return Exploration(model, request, store, starts, sampler=sampler)
 
 

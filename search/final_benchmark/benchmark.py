@@ -23,8 +23,8 @@ from tilewise.search.final_benchmark.rounds import (
     over_undisturbed,
     rounds_of,
 )
-from tilewise.search.progress import OnPhase, Phase
-from tilewise.search.records import Best, Measurement, TrialRecord, time_us
+from tilewise.search.progress import OnPhase, SearchPhase
+from tilewise.search.records import Measurement, TrialRecord, Winner, time_us
 from tilewise.search.runner.protocol import CandidateFailureError, FinalsReply
 from tilewise.search.runner.runner import Runner
 from tilewise.search.timing.samples import SAMPLE_S, sample_cost, summarise
@@ -162,7 +162,7 @@ class FinalBenchmark:
         is_noisy = spread(self.paces) > FASTER
         return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s, is_noisy)
 
-    def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
+    def run(self, ranking: Sequence[TrialRecord]) -> tuple[Winner | None, dict[str, Measurement]]:
         """Time the first of a ranking, and rank them by that."""
         self._tell(0)
         finalists = self._plan.contenders(ranking)
@@ -190,7 +190,7 @@ class FinalBenchmark:
     def _tell(self, process: int) -> None:
         """Report the finished processes; two are enough if undisturbed."""
         if self.on_phase is not None:
-            self.on_phase(Phase("finals", process, max(PROCESSES, process + 1)))
+            self.on_phase(SearchPhase("finals", process, max(PROCESSES, process + 1)))
 
     def _drop(self, finalists: list[TrialRecord], index: int | None) -> None:
         """Remove a failed finalist, or the last ones if it is unknown."""
@@ -269,7 +269,7 @@ class FinalBenchmark:
 
     def _rank(
         self, finalists: list[TrialRecord], reply: FinalsReply
-    ) -> tuple[Best, dict[str, Measurement]]:
+    ) -> tuple[Winner, dict[str, Measurement]]:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
         own, peak = self._paces(finalists, rounds), self._peak
@@ -281,7 +281,7 @@ class FinalBenchmark:
         others = others[: self.most - 1]
         winner = order[0]
         times = rounds.undisturbed_times(winner)
-        best = Best(
+        best = Winner(
             schedule,
             measurement,
             peak,

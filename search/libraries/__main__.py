@@ -3,7 +3,7 @@
 import json
 import sys
 
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.children import private_output
@@ -17,7 +17,7 @@ def main() -> None:
     answer: dict[str, str | None]
     out = private_output()
     try:
-        entry = Entry.of(parse_problem(found["problem"]), found["best"]["steps"])
+        entry = LibraryEntry.of(parse_problem(found["problem"]), found["best"]["steps"])
         answer = {"script": proven_library([entry], found["target"]).text, "reason": ""}
     except NotServedError as error:
         if not error.is_final:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern, module_of_contraction
 from tilewise.kernels.errors import CompilerError
@@ -104,7 +104,7 @@ class FormTimes:
     times: dict[str, tuple[float, ...]]
 
 
-def measured_as_found(entry: Entry, pattern: Pattern, target: str, budget_s: float) -> Gain:
+def measured_as_found(entry: LibraryEntry, pattern: Pattern, target: str, budget_s: float) -> Gain:
     """Compile, compare and time a kernel for a pattern of its problem.
 
     Raises KernelsError if the schedule cannot be compiled.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import Cuts, text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
@@ -18,7 +18,7 @@ from tilewise.search.peers.iree import NAME
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelRow:
     """A problem and the gain of its kernel inside IREE."""
 
     problem: Problem
@@ -73,7 +73,7 @@ class Judged:
 
 
 def judged(
-    entry: Entry, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
+    entry: LibraryEntry, patterns: Sequence[Pattern], target: str, budget_s: float = BUDGET_S
 ) -> Judged:
     """Measure a kernel inside IREE, and for some ops in the form that a model has them.
 
@@ -92,7 +92,7 @@ def judged(
             plain, gain = (), None
     found = [(one, measured_as_found(entry, one, target, budget_s)) for one in patterns]
     kept = plain + tuple(one for one, own in found if own.is_served)
-    rows = (Row(entry.problem, own, entry.found) for _, own in found)
+    rows = (KernelRow(entry.problem, own, entry.found) for _, own in found)
     reasons = tuple(row.reason for row in rows if row.reason)
     best = max((own for _, own in found), key=lambda own: (own.is_served, own.ratio or 0),
                default=None)  # fmt: skip
@@ -104,7 +104,7 @@ def judged(
 class NotServedError(ProofError):
     """No kernel makes IREE faster; `is_final` if a retry would fail as well."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[KernelRow]) -> None:
         super().__init__(f"{rows[0].problem}: {rows[0].reason}")
         self.is_final = all(row.gain.is_final for row in rows)
 
@@ -117,15 +117,15 @@ class ProvenLibrary:
     """
 
     text: str
-    rows: tuple[Row, ...]
+    rows: tuple[KernelRow, ...]
     names: dict[str, str]
     reasons: dict[str, str] = field(default_factory=dict)
 
 
 def proven_library(
-    entries: Sequence[Entry],
+    entries: Sequence[LibraryEntry],
     target: str,
-    on_row: Callable[[Row], None] = lambda _: None,
+    on_row: Callable[[KernelRow], None] = lambda _: None,
     cuts: Cuts = MappingProxyType({}),
 ) -> ProvenLibrary:
     """Prove each kernel inside IREE and write the library of those that are served.
@@ -136,11 +136,11 @@ def proven_library(
     if missing := missing_packages(NAME):
         lacking = " and ".join(missing)
         raise CompilerAbsentError(f"{lacking} not installed; install tilewise[kernels]")
-    rows, own, reasons = list[Row](), dict[str, Sequence[Pattern]](), dict[str, str]()
+    rows, own, reasons = list[KernelRow](), dict[str, Sequence[Pattern]](), dict[str, str]()
     for one in entries:
         name = one.found.canonical
         worth = judged(one, cuts.get(name, ()), target)
-        rows.append(Row(one.problem, worth.gain, one.found))
+        rows.append(KernelRow(one.problem, worth.gain, one.found))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:

@@ -55,7 +55,7 @@ class TimeModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Model:
+class AnalyticalModel:
     """How long the schedules of a space should take.
 
     Attributes:
@@ -67,7 +67,7 @@ class Model:
     weights: Weights
 
     @classmethod
-    def shipped(cls, space: Space) -> "Model":
+    def shipped(cls, space: Space) -> "AnalyticalModel":
         """The model with the weights that Tilewise ships for the space's target."""
         return cls(space, shipped(space.target))
 

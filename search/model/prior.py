@@ -14,7 +14,7 @@ from math import inf, log
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.initial_candidates import (
     MAX_OF_KIND,
     at_once,
@@ -44,7 +44,7 @@ PACKED_KINDS = ("outer", "matrix")  # of tiles that multiply panels, which desce
 LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 
 
-def prior_points(model: Model, most: int) -> list[Point]:
+def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
     """Up to `most` points of different schedules, the most promising first.
 
     Where there is a method of fewer products, these are points of the method that
@@ -69,11 +69,11 @@ def prior_points(model: Model, most: int) -> list[Point]:
 
 def direct_schedules(problem: Problem, target: Target, most: int) -> list[Schedule]:
     """Up to `most` schedules of the direct method, untimed, the most promising first."""
-    model = Model.shipped(Space(problem, target))
+    model = AnalyticalModel.shipped(Space(problem, target))
     return [schedule_of(model.space.workload, point) for point in _diverse(model, most, [DIRECT])]
 
 
-def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
+def _diverse(model: AnalyticalModel, most: int, algorithms: Sequence[str]) -> list[Point]:
     """Up to `most` points of some algorithms, the first of which differ in tile or packs."""
     points = list(islice(_legal(model, algorithms), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
@@ -89,7 +89,7 @@ def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
     return chosen[:most]
 
 
-def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
+def _legal(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Point]:
     """The points of `ranked` that are legal, each schedule once."""
     space, seen = model.space, set[str]()
     for point in ranked(model, algorithms):
@@ -99,7 +99,7 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
             yield point
 
 
-def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
+def ranked(model: AnalyticalModel, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
     """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
 
     Where split tiles compete with packing, both come in turn. So do swept tiles that share words
@@ -138,7 +138,7 @@ def in_turn(first: Iterator[Point], second: Iterator[Point]) -> Iterator[Point]:
         yield from (point for point in pair if point is not None)
 
 
-def _descended(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
+def _descended(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Point]:
     """What the descents met, by time."""
     space = model.space
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
@@ -187,7 +187,7 @@ def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
     return parameter.values
 
 
-def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
+def _starts(model: AnalyticalModel, algorithms: Sequence[str]) -> list[Point]:
     """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
     space = model.space
     base = plain_point(space)

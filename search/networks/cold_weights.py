@@ -16,7 +16,7 @@ import numpy as np
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.native import Executable, lower
-from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.executable import KernelCall
 from tilewise.kernels.native.passes.passes import Chain, chain
 from tilewise.kernels.native.threads.thread_pool import thread_pool
 from tilewise.kernels.oracle.operands import (
@@ -30,9 +30,9 @@ from tilewise.kernels.oracle.operands import (
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, with_panels_fetched
 from tilewise.kernels.target.model import Target
-from tilewise.search.networks.costs import Costs, Timed
+from tilewise.search.networks.costs import LayerTimes, Timed
 from tilewise.search.networks.running.memory import Arena, room
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
@@ -49,7 +49,7 @@ class Retimed:
     that of the whole network.
     """
 
-    costs: Costs
+    costs: LayerTimes
     target: Target
     weights_bytes: int
     _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Retimed:
         return self._known[problem]
 
     def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
     ) -> float:
         """Return the time of the underlying costs."""
         return self.costs.conversion_us(shape, dtype, made, wanted)
@@ -167,7 +167,7 @@ def in_turns(
     return _circle(calls)
 
 
-def _circle(calls: Sequence[Call]) -> Run:
+def _circle(calls: Sequence[KernelCall]) -> Run:
     """Return runs that cycle through calls, continuing where the last run stopped."""
     tables = [
         np.array([(one.drivers.entry, one.addresses[part]) for one in calls], np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewise.kernels.native.conversion import Array, Conversion, converter
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.timing.measure import measure
 
 BUDGET_S = 0.04
@@ -22,9 +22,11 @@ class CopyTimes:
     """Times of copies on this machine, measured on first use."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = {}
+        self._known: dict[tuple[tuple[int, ...], str, TensorLayout, TensorLayout], float] = {}
 
-    def of(self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
+    def of(
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
+    ) -> float:
         """Return `conversion_us` of a copy."""
         copy = shape, dtype, made, wanted
         if copy not in self._known:
@@ -32,7 +34,9 @@ class CopyTimes:
         return self._known[copy]
 
 
-def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
+def conversion_us(
+    shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
+) -> float:
     """Return the microseconds of a hot copy on one thread; infinity if it is impossible."""
     found = conversion_of(shape, dtype, made, wanted)
     if found is None:
@@ -43,7 +47,7 @@ def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layo
 
 
 def conversion_of(
-    shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+    shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
 ) -> tuple[Conversion, Unsigned] | None:
     """Return the copy of a tensor and the type that its elements are moved as, if possible."""
     kind = _TYPES.get(_bytes(dtype))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 
 DIRECT = "direct"
 RETIMED = 2
@@ -25,7 +25,7 @@ class Timed:
     time_us: float
 
 
-class Costs(Protocol):
+class LayerTimes(Protocol):
     """Times of layers and of conversions."""
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
@@ -33,7 +33,7 @@ class Costs(Protocol):
         ...
 
     def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
     ) -> float:
         """Return the microseconds of copying a tensor from one layout to another."""
         ...

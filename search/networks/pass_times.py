@@ -9,23 +9,23 @@ from statistics import median
 
 import numpy as np
 
-from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, Outline, Program
-from tilewise.kernels.native.programs.steps import Step
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, ModuleProgram, Outline
+from tilewise.kernels.native.programs.steps import ProgramStep
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedPass
-from tilewise.search.networks.running.memory import Arena, Buffers, Lifetime, Placed, room
+from tilewise.search.networks.plan import NetworkPlan, PlannedPass
+from tilewise.search.networks.running.memory import Arena, Buffers, Lifetime, PlacedBuffers, room
 from tilewise.search.networks.running.network import Chains
 from tilewise.search.networks.running.rows import PassWorks
-from tilewise.search.networks.running.works import Memory, Work
+from tilewise.search.networks.running.works import Memory, NetworkWork
 from tilewise.search.timing.measure import measure
 
 BUDGET_S = 0.04
 TOGETHER = 16
 """Runs in one call of a chain, as a network has many passes in one."""
-Steps = tuple[Step | None, ...]
+Steps = tuple[ProgramStep | None, ...]
 
 
 @dataclass
@@ -41,19 +41,19 @@ class PassTimes:
         """The action of each node."""
         return self.outline.actions
 
-    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: NetworkPlan) -> tuple[PlannedPass, ...]:
         """Return the passes of a plan that can run, in order.
 
         The plan's conversions decide which tensors passes write; its times do not matter.
         """
-        program = Program(self.outline, _constants(self.outline))
+        program = ModuleProgram(self.outline, _constants(self.outline))
         buffers = Buffers(plan)
         return tuple(
             PlannedPass(nodes, work.label, self._time_us(work, buffers))
             for nodes, work in _works(plan, program, buffers)
         )
 
-    def _time_us(self, work: Work, buffers: Buffers) -> float:
+    def _time_us(self, work: NetworkWork, buffers: Buffers) -> float:
         memory = _memory(work, buffers, self.target.threads)
         calls = work.calls(memory)
         key = tuple(call.step for call in calls)
@@ -68,8 +68,8 @@ class PassTimes:
 
 
 def _works(
-    plan: Plan, program: Program, buffers: Buffers
-) -> Iterator[tuple[tuple[int, ...], Work]]:
+    plan: NetworkPlan, program: ModuleProgram, buffers: Buffers
+) -> Iterator[tuple[tuple[int, ...], NetworkWork]]:
     """Yield each pass with its nodes."""
     passes = PassWorks(plan, program, buffers)
     for number, action in enumerate(program.outline.actions):
@@ -98,13 +98,13 @@ def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
     }
 
 
-def _memory(work: Work, buffers: Buffers, threads: int) -> Memory:
+def _memory(work: NetworkWork, buffers: Buffers, threads: int) -> Memory:
     """Return memory with the buffers of one work side by side."""
     used = {*work.reads, *work.writes}
     sizes = [size if number in used else 0 for number, size in enumerate(buffers.sizes)]
     offsets = [room(*sizes[:number]) if number in used else 0 for number in range(len(sizes))]
     total = room(*sizes)
-    placed = Placed(tuple(Lifetime(size, 0, 0) for size in sizes), tuple(offsets), total)
+    placed = PlacedBuffers(tuple(Lifetime(size, 0, 0) for size in sizes), tuple(offsets), total)
     return Memory(Arena(total), placed, Arena(work.weights_bytes), threads)
 
 

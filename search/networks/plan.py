@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.frontend.graph import NodeKind, Occurrence, Size
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 
 SCHEMA = "tilewise/plan/1"
 
@@ -24,7 +24,7 @@ class PlannedUse:
     tensor: int
     shape: tuple[Size, ...]
     role: str
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PlannedTensor:
     dtype: str
     is_given: bool
     is_result: bool
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PlannedConversion:
     """A copy of a tensor in another layout, for all nodes that want it."""
 
     tensor: int
-    layout: Layout
+    layout: TensorLayout
     time_us: float
 
 
@@ -97,7 +97,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """A planned network.
 
     Attributes:
@@ -124,7 +124,7 @@ class Plan:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, source: object) -> "Plan":
+    def from_json(cls, source: object) -> "NetworkPlan":
         """Parse a plan; raise ValueError for another form or schema."""
         given = source.get("schema") if isinstance(source, dict) else None
         if given != SCHEMA:

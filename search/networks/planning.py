@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Protocol
 
-from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, Use
+from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, TensorUse
 from tilewise.kernels.mlir.frontend.program import Action
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
-from tilewise.search.networks.costs import Costs, Timed
+from tilewise.search.networks.costs import LayerTimes, Timed
 from tilewise.search.networks.plan import (
     SCHEMA,
-    Plan,
+    NetworkPlan,
     PlannedConversion,
     PlannedNode,
     PlannedPass,
@@ -22,9 +22,9 @@ from tilewise.search.networks.plan import (
     Totals,
 )
 from tilewise.search.networks.variants import (
-    Layout,
     Layouts,
-    Variant,
+    ProblemVariant,
+    TensorLayout,
     as_it_is,
     in_order,
     needs_copy,
@@ -32,7 +32,7 @@ from tilewise.search.networks.variants import (
     variants,
 )
 
-Orders = dict[tuple[Size, ...], dict[Layout, None]]
+Orders = dict[tuple[Size, ...], dict[TensorLayout, None]]
 """Layouts that are offered for tensors of a shape."""
 
 
@@ -45,9 +45,9 @@ class Way:
         pass_us: time of the pass that the node ends, else 0; infinity if it cannot run so.
     """
 
-    variant: Variant
+    variant: ProblemVariant
     timed: Timed | None = None
-    order: Layout | None = None
+    order: TensorLayout | None = None
     pass_us: float = 0.0
 
 
@@ -71,9 +71,11 @@ def offer_orders(graph: Graph, ways: list[list[Way]], actions: Sequence[Action])
                 orders.setdefault(node.makes[0].shape, {})[variant.makes[0]] = None
 
 
-def in_order_of_axes(node: Node, action: Action, graph: Graph, layout: Layout) -> Variant | None:
+def in_order_of_axes(
+    node: Node, action: Action, graph: Graph, layout: TensorLayout
+) -> ProblemVariant | None:
     """Return a pool, pad or sum with its tensor in a layout; None if it cannot."""
-    if len(node.reads) != 1 or layout != Layout(layout.order):
+    if len(node.reads) != 1 or layout != TensorLayout(layout.order):
         return None
     read, made = node.reads[0], node.makes[0]
     if any(use.shape != graph.tensors[use.tensor].shape for use in (read, made)):
@@ -84,11 +86,13 @@ def in_order_of_axes(node: Node, action: Action, graph: Graph, layout: Layout) -
         pairs = list(zip(read.shape, made.shape, strict=True))
         if any(before == 1 != behind for before, behind in pairs):
             return None  # an axis that the layout has no place for
-        to = Layout(tuple(axis for axis in layout.order if made.shape[axis] != 1))
-        return Variant(None, (layout,), (to,))
+        to = TensorLayout(tuple(axis for axis in layout.order if made.shape[axis] != 1))
+        return ProblemVariant(None, (layout,), (to,))
     if action.sum is not None:
         left = [axis for axis in layout.order if axis not in action.sum.axes]
-        return Variant(None, (layout,), (plain(made.shape),)) if left == sorted(left) else None
+        return (
+            ProblemVariant(None, (layout,), (plain(made.shape),)) if left == sorted(left) else None
+        )
     return None
 
 
@@ -128,7 +132,7 @@ class Passes(Protocol):
         """The action of each node."""
         ...
 
-    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: NetworkPlan) -> tuple[PlannedPass, ...]:
         """Return the passes of a plan that can run."""
         ...
 
@@ -142,7 +146,7 @@ class _Choice:
     ways: list[list[Way]]
     passes: Passes | None
 
-    def plan(self, picks: Sequence[int], conversion: Conversion) -> Plan:
+    def plan(self, picks: Sequence[int], conversion: Conversion) -> NetworkPlan:
         """Return the plan of a way for each node, without totals."""
         taken = [some[pick] for some, pick in zip(self.ways, picks, strict=True)]
         made, flow = _made(self.graph, taken), _flow(self.graph, self.ways, conversion)
@@ -150,7 +154,7 @@ class _Choice:
             PlannedConversion(tensor, _layout(wanted), conversion(tensor, at, wanted))
             for tensor, at, wanted in conversions(flow, picks)
         )
-        plan = Plan(
+        plan = NetworkPlan(
             SCHEMA, self.named.model, self.named.target, self.named.cache, True,
             tuple(map(_node, self.graph.nodes, repeat(self.graph), taken)),
             tuple(_tensor(one, made[i]) for i, one in enumerate(self.graph.tensors)),
@@ -159,7 +163,7 @@ class _Choice:
         return plan if self.passes is None else _with_passes(plan, self.passes.of(plan))
 
 
-def _with_passes(plan: Plan, passes: tuple[PlannedPass, ...]) -> Plan:
+def _with_passes(plan: NetworkPlan, passes: tuple[PlannedPass, ...]) -> NetworkPlan:
     """Return a plan with its passes; a pool that is one is not planned around."""
     done = {number for one in passes for number in one.nodes}
     nodes = tuple(
@@ -170,9 +174,9 @@ def _with_passes(plan: Plan, passes: tuple[PlannedPass, ...]) -> Plan:
 
 
 def planned(
-    graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all",
+    graph: Graph, costs: LayerTimes, named: Named, layouts: Layouts = "all",
     passes: Passes | None = None,
-) -> Plan:  # fmt: skip
+) -> NetworkPlan:  # fmt: skip
     """Return the fastest plan, or the model's layouts if it gains less than `LEAST_GAIN`.
 
     Nodes that are neither tuned nor passes keep the model's layouts and count in no total. Without
@@ -198,7 +202,7 @@ def planned(
     return replace(best, is_exact=is_exact, totals=Totals(best_us, plain_us, alone_us))
 
 
-def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[Way]:
+def _ways(node: Node, graph: Graph, costs: LayerTimes, layouts: Layouts) -> Iterator[Way]:
     """Yield each variant by each algorithm; the first has the model's layouts."""
     if node.found is None or not costs.schedules(node.found.problem):
         yield Way(as_it_is(node, graph))
@@ -228,7 +232,7 @@ def _with_times(choice: _Choice, own: list[int]) -> tuple[PlannedPass, ...]:
     return found
 
 
-def _of_order(some: list[Way], order: Layout | None, own: int) -> int:
+def _of_order(some: list[Way], order: TensorLayout | None, own: int) -> int:
     return next((i for i, way in enumerate(some) if order is not None and way.order == order), own)
 
 
@@ -260,7 +264,7 @@ def _but_inside(conversion: Conversion, kept: dict[int, set[Hashable]]) -> Conve
     return dearer
 
 
-def _conversion(graph: Graph, costs: Costs) -> Conversion:
+def _conversion(graph: Graph, costs: LayerTimes) -> Conversion:
     def conversion(tensor: int, made: Hashable, wanted: Hashable) -> float:
         one, at, to = graph.tensors[tensor], _layout(made), _layout(wanted)
         shape = tuple(size for size in one.shape if size is not None)
@@ -300,7 +304,7 @@ def _alone(flow: Flow, ways: list[list[Way]]) -> list[int]:
             for some, fast, pick in zip(ways, fastest, picks, strict=True)]  # fmt: skip
 
 
-def _total_us(plan: Plan) -> float:
+def _total_us(plan: NetworkPlan) -> float:
     layers = sum(node.schedule.time_us for node in plan.nodes if node.schedule is not None)
     copies = sum(one.time_us for one in plan.conversions)
     return layers + copies + sum(one.time_us for one in plan.passes)
@@ -311,12 +315,12 @@ def _alternative(way: Way) -> Alternative:
     return Alternative(time_us, way.variant.reads, way.variant.makes)
 
 
-def _numbers(uses: tuple[Use, ...]) -> tuple[int, ...]:
+def _numbers(uses: tuple[TensorUse, ...]) -> tuple[int, ...]:
     return tuple(use.tensor for use in uses)
 
 
-def _layout(value: Hashable) -> Layout:
-    assert isinstance(value, Layout)
+def _layout(value: Hashable) -> TensorLayout:
+    assert isinstance(value, TensorLayout)
     return value
 
 
@@ -328,7 +332,7 @@ def _fastest(some: list[Way], among: list[Way]) -> int:
     return min((_alternative(way).cost, i) for i, way in enumerate(some) if way in among)[1]
 
 
-def _made(graph: Graph, taken: list[Way]) -> dict[int, Layout]:
+def _made(graph: Graph, taken: list[Way]) -> dict[int, TensorLayout]:
     """Return the layout in which each tensor is made."""
     made = {i: plain(tensor.shape) for i, tensor in enumerate(graph.tensors) if tensor.is_given}
     for node, way in zip(graph.nodes, taken, strict=True):
@@ -360,5 +364,5 @@ def _reason(node: Node, graph: Graph, way: Way) -> str:
     return COPIED if needs_copy(node, graph) else ""
 
 
-def _tensor(tensor: Tensor, layout: Layout) -> PlannedTensor:
+def _tensor(tensor: Tensor, layout: TensorLayout) -> PlannedTensor:
     return PlannedTensor(tensor.shape, tensor.dtype, tensor.is_given, tensor.is_result, layout)

@@ -5,12 +5,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.mlir.frontend.graph import Arrangement, Graph, Node, Occurrence, Size, Use
+from tilewise.kernels.mlir.frontend.graph import (
+    Arrangement,
+    Graph,
+    Node,
+    Occurrence,
+    Size,
+    TensorUse,
+)
 from tilewise.kernels.problem import Problem, parse_problem
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """A layout of a tensor.
 
     Attributes:
@@ -39,12 +46,12 @@ class Layout:
         return " ".join(parts) or "plain"
 
 
-def ordered(axes: Sequence[int], shape: Sequence[Size]) -> Layout:
+def ordered(axes: Sequence[int], shape: Sequence[Size]) -> TensorLayout:
     """Return the layout of a tensor whose axes are stored in an order, without those of one."""
-    return Layout(tuple(axis for axis in axes if shape[axis] != 1))
+    return TensorLayout(tuple(axis for axis in axes if shape[axis] != 1))
 
 
-def plain(shape: Sequence[Size]) -> Layout:
+def plain(shape: Sequence[Size]) -> TensorLayout:
     """Return the layout of a tensor in the model."""
     return ordered(range(len(shape)), shape)
 
@@ -56,18 +63,18 @@ _MOVED = {False: (0, 3, 1, 2), True: (0, 2, 3, 1)}
 
 
 @dataclass(frozen=True)
-class Variant:
+class ProblemVariant:
     """A problem that a node may be computed as, and the layouts that it requires.
 
     `problem` is None for a node that is no contraction.
     """
 
     problem: str | None
-    reads: tuple[Layout, ...]
-    makes: tuple[Layout, ...]
+    reads: tuple[TensorLayout, ...]
+    makes: tuple[TensorLayout, ...]
 
 
-def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[Variant, ...]:
+def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[ProblemVariant, ...]:
     """Return the variants of a contraction, the model's own first."""
     assert node.found is not None
     own = _as_found(node, graph, parse_problem(node.found.problem), node.found)
@@ -87,7 +94,7 @@ def problems_of(graph: Graph, layouts: Layouts = "all") -> tuple[str, ...]:
     return tuple(problem for problem in found if problem is not None)
 
 
-def in_order(node: Node, graph: Graph, layout: Layout) -> Variant | None:
+def in_order(node: Node, graph: Graph, layout: TensorLayout) -> ProblemVariant | None:
     """Return an elementwise node with all tensors in one layout; None if it cannot.
 
     Each operand has to be read where the result is written, in the same shape.
@@ -97,16 +104,16 @@ def in_order(node: Node, graph: Graph, layout: Layout) -> Variant | None:
     is_one = len({shape for pair in shapes for shape in pair}) == 1
     if not is_one or any(use.role for use in uses):
         return None
-    return Variant(None, (layout,) * len(node.reads), (layout,) * len(node.makes))
+    return ProblemVariant(None, (layout,) * len(node.reads), (layout,) * len(node.makes))
 
 
-def as_it_is(node: Node, graph: Graph) -> Variant:
+def as_it_is(node: Node, graph: Graph) -> ProblemVariant:
     """Return a node in the model's layouts."""
     reads, makes = (
         tuple(plain(graph.tensors[use.tensor].shape) for use in uses)
         for uses in (node.reads, node.makes)
     )
-    return Variant(None, reads, makes)
+    return ProblemVariant(None, reads, makes)
 
 
 def needs_copy(node: Node, graph: Graph) -> bool:
@@ -120,29 +127,29 @@ def needs_copy(node: Node, graph: Graph) -> bool:
     )
 
 
-def _as_found(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> Variant:
+def _as_found(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> ProblemVariant:
     """Return the variant with the layouts of an occurrence's arrangements."""
     roles = {"A": found.a, "B": found.b, "C": found.c}
 
-    def layout(use: Use) -> Layout:
+    def layout(use: TensorUse) -> TensorLayout:
         return _stored(use, graph, roles.get(use.role))
 
-    return Variant(problem.canonical, tuple(map(layout, node.reads)),
+    return ProblemVariant(problem.canonical, tuple(map(layout, node.reads)),
                    tuple(map(layout, node.makes)))  # fmt: skip
 
 
-def _stored(use: Use, graph: Graph, arrangement: Arrangement | None) -> Layout:
+def _stored(use: TensorUse, graph: Graph, arrangement: Arrangement | None) -> TensorLayout:
     if arrangement is None or not _is_whole(use, graph, arrangement):
         return plain(graph.tensors[use.tensor].shape)
     return ordered(arrangement.axes, use.shape)
 
 
-def _is_whole(use: Use, graph: Graph, arrangement: Arrangement) -> bool:
+def _is_whole(use: TensorUse, graph: Graph, arrangement: Arrangement) -> bool:
     """Return whether a use has all axes of its tensor and the arrangement covers them."""
     return use.shape == graph.tensors[use.tensor].shape and len(arrangement.axes) == len(use.shape)
 
 
-def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
+def _moved(node: Node, graph: Graph) -> Iterator[ProblemVariant]:
     """Yield a convolution's variants: with a stored halo, other channel order, and both."""
     assert node.found is not None
     found, problem = node.found, parse_problem(node.found.problem)
@@ -160,7 +167,9 @@ def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
             yield from _with_halo(node, graph, way, at)
 
 
-def _with_halo(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> Iterator[Variant]:
+def _with_halo(
+    node: Node, graph: Graph, problem: Problem, found: Occurrence
+) -> Iterator[ProblemVariant]:
     """Yield the variant that reads an image with its zeros in memory."""
     try:
         padded = problem.stored_as(channels_first=problem.has_channels_first, pad=0)
@@ -188,7 +197,7 @@ def _has_images(node: Node, graph: Graph) -> bool:
     )  # fmt: skip
 
 
-def _is_image(use: Use, graph: Graph, arrangement: Arrangement) -> bool:
+def _is_image(use: TensorUse, graph: Graph, arrangement: Arrangement) -> bool:
     """Return whether a tensor is the problem's image, with its axes in any order."""
     if not _is_whole(use, graph, arrangement) or not len(use.shape) == len(arrangement.shape) == 4:
         return False

@@ -7,7 +7,7 @@ as it is for every user.
 from dataclasses import replace
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.errors import (
     CompilerAbsentError,
@@ -112,7 +112,7 @@ class Maker:
 
     def _compiled(self, problem: Problem) -> bytes:
         if self._code is None:
-            library = library_text([Entry(problem, self.schedule)], self._target)
+            library = library_text([LibraryEntry(problem, self.schedule)], self._target)
             made = compiled_with(module_text(problem), library)
             if not made.kernels:
                 raise PeerAbsentError("no pattern of the library matched the problem in IREE")

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.search.model.analytical import Model, TimeModel
+from tilewise.search.model.analytical import AnalyticalModel, TimeModel
 from tilewise.search.samplers.base import SpaceSampler, Told
 from tilewise.search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from tilewise.search.space.points import Point, Value
@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 MOST_POINTS = 4096  # points that are kept; beyond that they are looked at anew
 
 
-class Features:
+class PointEncoding:
     """The encoding of points and the analytical model's estimates."""
 
     def __init__(self, model: TimeModel) -> None:
@@ -130,7 +130,7 @@ class SurrogateSampler(SpaceSampler):
     ) -> None:
         super().__init__(space, seed, refused)
         self._settles_at = trials - int(SETTLE * trials)
-        self._features = Features(model or Model.shipped(space))
+        self._features = PointEncoding(model or AnalyticalModel.shipped(space))
         self._timed: list[_Timed] = []
         self._untried = Untried(space)
         self._turn = 0

@@ -18,7 +18,7 @@ from tilewise.kernels.mlir.tuning_spec.config import (
     Remainders,
     TileSize,
 )
-from tilewise.kernels.mlir.tuning_spec.form import Form, form_of
+from tilewise.kernels.mlir.tuning_spec.form import LoopForm, form_of
 from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, outgrows_stack
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
@@ -69,7 +69,7 @@ def _doublings(tile: Value, rows: int, cols: int) -> float:
     return abs(log2(high / rows)) + abs(log2(wide / cols))
 
 
-def vector_tiles(form: Form, target: Target, lanes: int) -> VectorTile:
+def vector_tiles(form: LoopForm, target: Target, lanes: int) -> VectorTile:
     """The tiles that fit the registers and fill them, or hold the whole result's side."""
     rows, cols = form.extent(form.rows), form.extent(form.cols)
     free = target.vector_registers - SPARE_REGISTERS
@@ -100,7 +100,7 @@ class LevelGenerator:
     target: Target
 
     @cached_property
-    def form(self) -> Form:
+    def form(self) -> LoopForm:
         """The op whose sizes are chosen.
 
         Raises:
@@ -212,7 +212,7 @@ def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]
     return pair if first == ROWS_FIRST else pair[::-1]
 
 
-def _remainders(form: Form, tiles: Iterable[TileSize]) -> Remainders:
+def _remainders(form: LoopForm, tiles: Iterable[TileSize]) -> Remainders:
     """Whether any level's tiles do not divide what the level around it gave."""
     left = form.loops
     is_even = True

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.target.model import Target
 from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN, Weights
-from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.space import Space
@@ -82,7 +82,7 @@ class Fit(NamedTuple):
         return Weights(tuple(cycles.tolist()), self.overlap)
 
 
-def calibrate(model: Model, searches: Sequence[Solved]) -> Weights:
+def calibrate(model: AnalyticalModel, searches: Sequence[Solved]) -> Weights:
     """Return the weights that earlier searches on the model's exact target support.
 
     Trials on several threads teach nothing, because no weight stands for waiting on threads. Nor do

@@ -11,7 +11,7 @@ from math import log
 
 import numpy as np
 
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import Solved
 from tilewise.search.space.algorithms import ALGORITHM, nearest_algorithm
 from tilewise.search.space.parameters import Parameter, Size, completed, default
@@ -26,7 +26,7 @@ MAX_POINTS, BEST = 4, 2  # of a search through IREE: in all, and of each search
 HALF_WEIGHT_SLOWDOWN = 0.15  # a point slower than the best by this share counts half
 
 
-def starting_points(model: Model, searches: Sequence[Solved]) -> list[Point]:
+def starting_points(model: AnalyticalModel, searches: Sequence[Solved]) -> list[Point]:
     """Return up to `MAX_STARTING_POINTS` points that near problems support.
 
     The best of each search come first, then the second of each, and so on.
@@ -47,7 +47,7 @@ def starting_points(model: Model, searches: Sequence[Solved]) -> list[Point]:
     return list(chosen.values())[:MAX_STARTING_POINTS]
 
 
-def _best(model: Model, solved: Solved) -> list[tuple[float, Point]]:
+def _best(model: AnalyticalModel, solved: Solved) -> list[tuple[float, Point]]:
     """Return the most promising legal and different points of a search, best first."""
     space, found = model.space, dict[str, tuple[float, Point]]()
     for expected, point in sorted(_expected(model, solved), key=lambda pair: pair[0]):
@@ -57,7 +57,7 @@ def _best(model: Model, solved: Solved) -> list[tuple[float, Point]]:
     return list(found.values())
 
 
-def _expected(model: Model, solved: Solved) -> Iterator[tuple[float, Point]]:
+def _expected(model: AnalyticalModel, solved: Solved) -> Iterator[tuple[float, Point]]:
     """Yield the adapted points of a search with the logarithm of their expected time.
 
     That is the model's time here, plus its error there beyond the usual error of that search.
@@ -67,7 +67,7 @@ def _expected(model: Model, solved: Solved) -> Iterator[tuple[float, Point]]:
     known = [(params, time_us) for params, time_us in known if former.holds(params)]
     if not known:
         return
-    there = Model(former, model.weights)
+    there = AnalyticalModel(former, model.weights)
     errors = [log(time_us) - there.log_time(params) for params, time_us in known]
     usual = _usual_error(errors, [time_us for _, time_us in known])
     for (params, _), error in zip(known, errors, strict=True):
@@ -127,10 +127,10 @@ def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
     return min(alike, key=far, default=None)
 
 
-def warmed(model: Model, store: TrialStore) -> tuple[Model, list[Point]]:
+def warmed(model: AnalyticalModel, store: TrialStore) -> tuple[AnalyticalModel, list[Point]]:
     """Return the model with calibrated weights, and the points to start from."""
     searches = near_searches(model.space, store)
-    corrected = Model(model.space, calibrate(model, searches))
+    corrected = AnalyticalModel(model.space, calibrate(model, searches))
     return corrected, starting_points(corrected, searches)
 
 

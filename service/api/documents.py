@@ -24,7 +24,7 @@ from tilewise.service.errors import DamagedError, TamperedError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.results import history, integrity, nearest, schedules
 from tilewise.service.results.nearest import Asked
-from tilewise.service.results.stored import StoredProof, Work, shown_proofs, why_not_own
+from tilewise.service.results.stored import ResultKey, StoredProof, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
 from tilewise.service.runs import helping
 
@@ -76,7 +76,7 @@ def results_json(
         try:
             integrity.check_schedule(row)
             if proof is not None:
-                integrity.check_proof(Work.of(row), proof)
+                integrity.check_proof(ResultKey.of(row), proof)
             if row.job_id not in counts:
                 raise integrity.without_job(row)
         except TamperedError as error:

@@ -9,8 +9,8 @@ from tilewise.service.db.models import Network, Plan
 from tilewise.service.jobs.model_jobs import accuracy_of
 from tilewise.service.jobs.parts import (
     NO_PARTS,
-    Part,
-    Parts,
+    ModelProblem,
+    PlanProblems,
     parts_of,
     parts_of_model,
     phase_of,
@@ -44,7 +44,7 @@ def model_json(session: Session, network: Network) -> Json:
     }
 
 
-def _time_us(parts: Sequence[Part]) -> float | None:
+def _time_us(parts: Sequence[ModelProblem]) -> float | None:
     total = 0.0
     for part in parts:
         if part.time_us is None:
@@ -71,16 +71,16 @@ def plan_json(session: Session, plan: Plan) -> Json:
     }
 
 
-def part_json(part: Part) -> Json:
+def part_json(part: ModelProblem) -> Json:
     """Return one problem of a plan, without its places."""
     return {"problem": part.found["problem"], **_state(part)}
 
 
-def _state(part: Part) -> Json:
+def _state(part: ModelProblem) -> Json:
     return {"key": part.key, "state": part.state, "job": part.job, "time_us": part.time_us}
 
 
-def _head(plan: Plan, parts: Parts) -> Json:
+def _head(plan: Plan, parts: PlanProblems) -> Json:
     job = plan.job
     return {
         "id": plan.id,

@@ -81,7 +81,7 @@ class FiniteView(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class FieldError(BaseModel):
+class InvalidField(BaseModel):
     """One field of the request, and what is wrong with it."""
 
     field: str
@@ -96,7 +96,7 @@ class ProblemDetails(BaseModel):
     status: int
     detail: str
     instance: str
-    errors: list[FieldError] | None = None
+    errors: list[InvalidField] | None = None
 
 
 class UnfinishedView(BaseModel):

@@ -104,7 +104,7 @@ class LeftError(ArchiveError):
     """The file has changed since it was checked, and something of it was taken in."""
 
 
-class Writer:
+class ArchiveWriter:
     """Write the members of an archive one after the other, and the manifest at the end."""
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -13,10 +13,10 @@ from sqlalchemy.orm.interfaces import ORMOption as ExecutableOption
 from sqlalchemy.sql.elements import SQLCoreOperations
 
 from tilewise.service.archive import rows
-from tilewise.service.archive.container import FORMAT, Manifest, Writer, written
+from tilewise.service.archive.container import FORMAT, ArchiveWriter, Manifest, written
 from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import MEMBERS
-from tilewise.service.archive.rows import Refused
+from tilewise.service.archive.rows import RefusedRow
 from tilewise.service.db import checked, models, schema
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.session import Sessions
@@ -109,7 +109,7 @@ ROWS_AT_ONCE = 500
 Row = TypeVar("Row", bound=Base)
 Result = TypeVar("Result", models.Schedule, models.PastSchedule)
 
-_JOBLESS = Refused("the job that found it is not there")
+_JOBLESS = RefusedRow("the job that found it is not there")
 
 
 def export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
@@ -126,7 +126,7 @@ def export(sessions: Sessions, path: Path, selection: Selection, written_by: str
         if not selection.is_whole:
             _require_anything(session, selection)
         with written(path) as file:
-            return _Export(session, selection, Writer(file)).run(written_by)
+            return _Export(session, selection, ArchiveWriter(file)).run(written_by)
 
 
 def _require_anything(session: Session, selection: Selection) -> None:
@@ -157,7 +157,7 @@ class _Export:
 
     session: Session
     selection: Selection
-    writer: Writer
+    writer: ArchiveWriter
     left_out: Counter[str] = field(default_factory=Counter)
     jobs: dict[int, str] = field(default_factory=dict)
     used: dict[str, set[str]] = field(
@@ -181,7 +181,7 @@ class _Export:
         for name, lines in members.items():
             with self.writer.member(name) as add:
                 for line in lines():
-                    if isinstance(line, Refused):
+                    if isinstance(line, RefusedRow):
                         self.left_out[name] += 1
                     else:
                         self._note(line)
@@ -204,7 +204,7 @@ class _Export:
             if name is not None:
                 names.add(name)
 
-    def _jobs(self) -> Iterator[Line | Refused]:
+    def _jobs(self) -> Iterator[Line | RefusedRow]:
         chosen = select(models.Job.id).join(models.Job.problem).where(*self.selection.jobs())
         finders = [
             select(result.job_id).join(result.problem).where(*self.selection.schedules(result))
@@ -216,22 +216,22 @@ class _Export:
             wanted.append(or_(models.Job.id.in_(chosen), *map(models.Job.id.in_, finders)))
         for row in self._all(models.Job, wanted):
             line = rows.job_line(row)
-            if not isinstance(line, Refused):
+            if not isinstance(line, RefusedRow):
                 if line.job in names:
-                    line = Refused("another job has its name")
+                    line = RefusedRow("another job has its name")
                 else:
                     self.jobs[row.id] = line.job
                     names.add(line.job)
             yield line
 
-    def _trials(self) -> Iterator[Line | Refused]:
+    def _trials(self) -> Iterator[Line | RefusedRow]:
         columns = models.Trial.__table__.c
         for number, name in self.jobs.items():
             query = select(*columns).where(columns.job_id == number).order_by(columns.number)
             for row in self.session.execute(query.execution_options(yield_per=ROWS_AT_ONCE)):
                 yield rows.trial_line(row, name)
 
-    def _schedules(self) -> Iterator[Line | Refused]:
+    def _schedules(self) -> Iterator[Line | RefusedRow]:
         for row in self._results(models.Schedule):
             name = self.jobs.get(row.job_id)
             yield (
@@ -240,7 +240,7 @@ class _Export:
                 else rows.schedule_line(self.session, row, name, self._proofs(row))
             )
 
-    def _history(self) -> Iterator[Line | Refused]:
+    def _history(self) -> Iterator[Line | RefusedRow]:
         for row in self._results(models.PastSchedule):
             name = self.jobs.get(row.job_id)
             yield _JOBLESS if name is None else rows.past_line(row, name)
@@ -260,30 +260,30 @@ class _Export:
         )
         return list(self.session.scalars(query))
 
-    def _suites(self) -> Iterator[Line | Refused]:
+    def _suites(self) -> Iterator[Line | RefusedRow]:
         model = models.SuiteReport
         if not self.selection.names_problems:
             wanted = self.selection.of_place(model.target, model.created_at)
             yield from map(rows.suite_line, self._all(model, wanted, undefer(model.report)))
 
-    def _models(self) -> Iterator[Line | Refused]:
+    def _models(self) -> Iterator[Line | RefusedRow]:
         model = models.Network
         if not self.selection.names_problems:
             of_place = self.selection.of_place(models.Job.target, models.Job.created_at)
             wanted = model.job_id.in_(select(models.Job.id).where(*of_place))
             yield from map(rows.model_line, self._all(model, [wanted]))
 
-    def _problems(self) -> Iterator[Line | Refused]:
+    def _problems(self) -> Iterator[Line | RefusedRow]:
         for row in self._all(models.Problem, []):
             if self.selection.is_whole or row.canonical in self.used["problem"]:
                 yield rows.problem_line(row)
 
-    def _toolchains(self) -> Iterator[Line | Refused]:
+    def _toolchains(self) -> Iterator[Line | RefusedRow]:
         for row in self._all(models.Toolchain, []):
             if self.selection.is_whole or row.identity in self.used["toolchain"]:
                 yield rows.toolchain_line(row)
 
-    def _machines(self) -> Iterator[Line | Refused]:
+    def _machines(self) -> Iterator[Line | RefusedRow]:
         for row in self._all(models.Machine, []):
             if self.selection.is_whole or row.host in self.used["host"]:
                 yield rows.machine_line(row)

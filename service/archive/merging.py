@@ -32,7 +32,7 @@ from tilewise.service.jobs.model_jobs import end_at_once, model_job
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, integrity, suites
 from tilewise.service.results.scripts import drop_proofs
-from tilewise.service.results.stored import Work, in_parts
+from tilewise.service.results.stored import ResultKey, in_parts
 
 ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_best", "ended_at"}
 
@@ -306,7 +306,7 @@ def _seal(session: Session, row: models.Schedule | models.PastSchedule) -> None:
     """Write a row with its digest, as the database gives its values back."""
     session.flush()
     session.refresh(row)
-    row.digest = integrity.schedule_digest(Work.of(row), row)
+    row.digest = integrity.schedule_digest(ResultKey.of(row), row)
     session.flush()
     if not integrity.is_whole(row):
         raise ArchiveError("it is not what was stored")

@@ -44,7 +44,7 @@ from tilewise.service.db import checked
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
 from tilewise.service.errors import ArchiveError, BusyError, OutageError
 from tilewise.service.results import integrity
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 SINCE = 3
 """The format whose targets name features."""
@@ -53,7 +53,7 @@ Differences = tuple[str, ...]
 _UNKNOWN: Differences = (UNKNOWN,)
 
 
-class Features:
+class TargetFeatures:
     """Complete the targets of an archive of format `archive`, once all its lines were read."""
 
     def __init__(self, archive: int) -> None:
@@ -185,10 +185,10 @@ class Checks:
         _refer(self._toolchains, line.toolchain)
 
 
-def work_of(line: ScheduleLine) -> Work:
+def work_of(line: ScheduleLine) -> ResultKey:
     """Return what the result of a line is of."""
     key = parse_problem(line.problem).key
-    return Work(key, line.problem, line.target, line.toolchain, line.cache)
+    return ResultKey(key, line.problem, line.target, line.toolchain, line.cache)
 
 
 def _refer(names: set[str] | dict[str, int], name: str) -> None:
@@ -199,7 +199,7 @@ def _refer(names: set[str] | dict[str, int], name: str) -> None:
 class Taking:
     """Add the lines of an archive in order; `merged` counts what was done."""
 
-    def __init__(self, written_at: datetime, features: Features) -> None:
+    def __init__(self, written_at: datetime, features: TargetFeatures) -> None:
         self._written_at = written_at
         self._features = features
         self._numbers = Numbers()
@@ -278,7 +278,7 @@ def restore(
     rows meanwhile.
     """
     with opened(path) as archive:
-        checks, features = Checks(), Features(archive.manifest.format)
+        checks, features = Checks(), TargetFeatures(archive.manifest.format)
         for place, line in _lines(archive):
             with _placed(place):
                 checks.look_at(line)

@@ -27,26 +27,28 @@ from tilewise.service.archive.lines import (
 from tilewise.service.db import models
 from tilewise.service.db.base import damage
 from tilewise.service.results import integrity
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 Made = TypeVar("Made", bound=Line)
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRow:
     """Why a row has no line."""
 
     why: str
 
 
-def made(line: type[Made], values: Mapping[str, Any]) -> Made | Refused:
+def made(line: type[Made], values: Mapping[str, Any]) -> Made | RefusedRow:
     """A line of some values, as far as it will be read again."""
     try:
         found = line.model_validate(values)
     except (ValidationError, RecursionError) as error:
-        return Refused(said(error) if isinstance(error, ValidationError) else "it nests too deep")
-    return Refused("a text holds NUL") if holds_nul(text_of(found)) else found
+        return RefusedRow(
+            said(error) if isinstance(error, ValidationError) else "it nests too deep"
+        )
+    return RefusedRow("a text holds NUL") if holds_nul(text_of(found)) else found
 
 
 def text_of(line: Line) -> bytes:
@@ -54,26 +56,26 @@ def text_of(line: Line) -> bytes:
     return line.model_dump_json().encode()
 
 
-def problem_line(row: models.Problem) -> ProblemLine | Refused:
+def problem_line(row: models.Problem) -> ProblemLine | RefusedRow:
     """A problem as a line."""
     broken = damage(row) or _misnamed(row)
     if broken is not None:
-        return Refused(broken)
+        return RefusedRow(broken)
     return made(ProblemLine, {"problem": row.canonical, "created_at": row.created_at})
 
 
-def toolchain_line(row: models.Toolchain) -> ToolchainLine | Refused:
+def toolchain_line(row: models.Toolchain) -> ToolchainLine | RefusedRow:
     """A toolchain as a line."""
     return made(ToolchainLine, {"toolchain": row.identity, "created_at": row.created_at})
 
 
-def job_line(row: models.Job) -> JobLine | Refused:
+def job_line(row: models.Job) -> JobLine | RefusedRow:
     """A job as a line; one that runs has run until it last showed itself."""
     broken = damage(row)
     if broken is not None:
-        return Refused(broken)
+        return RefusedRow(broken)
     for referred in (problem_line(row.problem), toolchain_line(row.toolchain)):
-        if isinstance(referred, Refused):
+        if isinstance(referred, RefusedRow):
             return referred
     values = {name: getattr(row, name) for name in _own(JobLine) if name not in ("job", *_WORK)}
     if row.heartbeat_at and row.claimed_at and row.state == "running":
@@ -83,7 +85,7 @@ def job_line(row: models.Job) -> JobLine | Refused:
     return made(JobLine, {**dict(named), "job": name_of(named)})
 
 
-def trial_line(row: Any, job: str) -> TrialLine | Refused:
+def trial_line(row: Any, job: str) -> TrialLine | RefusedRow:
     """Return a trial of the job named `job` as a line."""
     values = {name: getattr(row, name) for name in _own(TrialLine) if name != "job"}
     return made(TrialLine, {**values, "job": job})
@@ -91,32 +93,32 @@ def trial_line(row: Any, job: str) -> TrialLine | Refused:
 
 def schedule_line(
     session: Session, row: models.Schedule, job: str, proofs: list[models.Proof]
-) -> ScheduleLine | Refused:
+) -> ScheduleLine | RefusedRow:
     """Return a schedule with its proofs as a line, unless one of them was changed."""
     values = _result_values(row, job)
-    if isinstance(values, Refused):
+    if isinstance(values, RefusedRow):
         return values
     if integrity.tampered_proofs(session, row):
         return _TAMPERED
     return made(ScheduleLine, {**values, "proofs": [_proof_values(proof) for proof in proofs]})
 
 
-def past_line(row: models.PastSchedule, job: str) -> PastLine | Refused:
+def past_line(row: models.PastSchedule, job: str) -> PastLine | RefusedRow:
     """Return a past result of the job named `job` as a line, unless it was changed."""
     values = _result_values(row, job)
-    if isinstance(values, Refused):
+    if isinstance(values, RefusedRow):
         return values
     ended = {"was_best": row.was_best, "ended_at": row.ended_at}
     return made(PastLine, {**values, **ended, "proofs": []})
 
 
-def _result_values(row: models.Schedule | models.PastSchedule, job: str) -> Json | Refused:
+def _result_values(row: models.Schedule | models.PastSchedule, job: str) -> Json | RefusedRow:
     """The fields of a result's line that a stored and a past one share."""
     broken = damage(row)
     if broken is not None:
-        return Refused(broken)
+        return RefusedRow(broken)
     machine = machine_line(row.machine)
-    if isinstance(machine, Refused):
+    if isinstance(machine, RefusedRow):
         return machine
     if not integrity.is_whole(row):
         return _TAMPERED
@@ -129,32 +131,32 @@ def _result_values(row: models.Schedule | models.PastSchedule, job: str) -> Json
         **_work_of(row),
         "job": job,
         "host": row.machine.host,
-        "digest": travelling(Work.of(row), values, job),
+        "digest": travelling(ResultKey.of(row), values, job),
     }
 
 
-_TAMPERED = Refused("it is not what was stored")
+_TAMPERED = RefusedRow("it is not what was stored")
 
 
-def travelling(work: Work, values: Mapping[str, Any], job: str) -> str:
+def travelling(work: ResultKey, values: Mapping[str, Any], job: str) -> str:
     """The digest of a schedule with its job's name in the place of the job's number."""
     return integrity.schedule_digest(work, models.Schedule(**values, job_id=job))
 
 
-def machine_line(row: models.Machine) -> MachineLine | Refused:
+def machine_line(row: models.Machine) -> MachineLine | RefusedRow:
     """A machine as a line."""
     return made(MachineLine, {name: getattr(row, name) for name in _own(MachineLine)})
 
 
-def suite_line(row: models.SuiteReport) -> SuiteLine | Refused:
+def suite_line(row: models.SuiteReport) -> SuiteLine | RefusedRow:
     """A report of a suite as a line."""
     return made(SuiteLine, {"report": row.report, "created_at": row.created_at})
 
 
-def model_line(row: models.Network) -> ModelLine | Refused:
+def model_line(row: models.Network) -> ModelLine | RefusedRow:
     """A model as a line."""
     toolchain = toolchain_line(row.job.toolchain)
-    if isinstance(toolchain, Refused):
+    if isinstance(toolchain, RefusedRow):
         return toolchain
     own = {name: getattr(row, name) for name in ("sha256", "problems", "skipped")}
     of_job = ("target", "trials", "cache", "created_at")

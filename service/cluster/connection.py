@@ -10,7 +10,7 @@ from tilewise.service.cluster.facts import TIMING, Facts, facts_in
 from tilewise.service.cluster.scheduler import UNUSABLE, configure
 from tilewise.service.cluster.task import make_plan, run_offer
 from tilewise.service.errors import PlanError, UnreachableError
-from tilewise.service.runs.offers import Offer
+from tilewise.service.runs.offers import OfferedJob
 
 CONNECT_S = 5.0
 ANSWER_S = 5.0
@@ -55,7 +55,7 @@ class Cluster(Protocol):
         """The workers that there are, by address; UnreachableError where nobody tells."""
         ...
 
-    def submit(self, offer: Offer, toolchain: str) -> Task:
+    def submit(self, offer: OfferedJob, toolchain: str) -> Task:
         """Give a job to the worker that it is offered to."""
         ...
 
@@ -127,7 +127,7 @@ class DaskCluster:
             raise self._away(error) from error
         return facts_in(found["workers"])
 
-    def submit(self, offer: Offer, toolchain: str) -> Task:
+    def submit(self, offer: OfferedJob, toolchain: str) -> Task:
         """Give a job to the worker that it is offered to."""
         helps = ("--helps",) if offer.role == "helper" else ()
         arguments = (*self._arguments, *helps)

@@ -26,7 +26,7 @@ from tilewise.service.jobs import claims, registry
 from tilewise.service.jobs.lease import GRACE
 from tilewise.service.jobs.model_jobs import planning
 from tilewise.service.runs import helping, offers
-from tilewise.service.runs.offers import Offer
+from tilewise.service.runs.offers import OfferedJob
 from tilewise.service.workers.retiming import Retiming
 
 Kind = tuple[tuple[str, ...], str]
@@ -74,7 +74,7 @@ REST_S = 2.0  # for one that has helped, which may just have learnt that the sea
 class _Given:
     """A job that this driver has given to a worker."""
 
-    offer: Offer
+    offer: OfferedJob
     task: Task
     missed: int = 0
 
@@ -268,7 +268,7 @@ class Driver:
     def _is_resting(address: str, until: dict[str, float]) -> bool:
         return time.monotonic() < until.get(address, 0.0)
 
-    def _submit(self, offer: Offer, toolchain: str) -> None:
+    def _submit(self, offer: OfferedJob, toolchain: str) -> None:
         key = digest(offer.token)
         try:
             self._given[key] = _Given(offer, self._cluster.submit(offer, toolchain))

@@ -9,7 +9,7 @@ from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.service.errors import WorkerError
 from tilewise.service.host.machine import MachineInfo, examine
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs.registry import Entry, Measured
+from tilewise.service.jobs.registry import MachineSpeed, WorkerEntry
 from tilewise.service.workers.presence import PeakMeasurement
 
 KEY = "tilewise"
@@ -29,7 +29,7 @@ class Facts:
     machine: MachineInfo
     targets: tuple[str, ...]
     toolchain: str
-    measured: Measured | None = None
+    measured: MachineSpeed | None = None
 
     @property
     def resources(self) -> dict[str, float]:
@@ -37,9 +37,9 @@ class Facts:
         return {TIMING: 1.0, **dict.fromkeys(self.targets, 1.0)}
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> WorkerEntry:
         """As the list of live workers has it."""
-        return Entry(self.owner, self.machine, self.targets, self.toolchain, capacity=1)
+        return WorkerEntry(self.owner, self.machine, self.targets, self.toolchain, capacity=1)
 
     def text(self) -> str:
         """What `read` reads: a text, which no process has to unpickle."""
@@ -60,7 +60,7 @@ def facts_of_this_machine(*, measures_peaks: bool = True) -> Facts:
     return Facts(me(), machine, machine.targets, identity(), measured)
 
 
-def _measured() -> Measured | None:
+def _measured() -> MachineSpeed | None:
     measurement = PeakMeasurement()
     try:
         return measurement.wait()

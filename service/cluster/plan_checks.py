@@ -11,9 +11,9 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, check_legal
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode
 from tilewise.search.networks.variants import problems_of
-from tilewise.service.jobs.plans import Made, Order, Packed
+from tilewise.service.jobs.plans import Made, PackOutcome, PlanOrder
 
 LONGEST_SCRIPT = 64 << 20
 LONGEST_LABEL = 1000
@@ -21,7 +21,7 @@ PROOF = ("max_error", "tolerance", "mlir", "packs", "unpacks", "reshapes", "weig
 _MLIR = re.compile(r"[A-Za-z0-9 .+_-]{1,100}")
 
 
-def check_made(order: Order, made: Made) -> None:
+def check_made(order: PlanOrder, made: Made) -> None:
     """Raise ValueError unless a worker's result is a plan of its order; name the part.
 
     Graph, problems and schedules are compared. Times, and that the script packs the module, are
@@ -29,14 +29,14 @@ def check_made(order: Order, made: Made) -> None:
     """
     if order.plan is not None and made.plan != order.plan:
         raise ValueError("the plan is another one than was chosen before")
-    plan = Plan.from_json(made.plan)
+    plan = NetworkPlan.from_json(made.plan)
     if json.loads(json.dumps(plan.to_json())) != made.plan:
         raise ValueError("the plan has fields that no plan has, or lacks some")
     for fault in (*_plan_faults(order, plan), *_packed_faults(made.packed)):
         raise ValueError(f"the plan is not of its order: {fault}")
 
 
-def _plan_faults(order: Order, plan: Plan) -> Iterator[str]:
+def _plan_faults(order: PlanOrder, plan: NetworkPlan) -> Iterator[str]:
     named = (plan.model, plan.target, plan.cache, plan.accuracy)
     if named != (order.name, order.target, order.cache, order.accuracy):
         yield "model, target, cache or accuracy"
@@ -74,7 +74,7 @@ def _uses(node: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield [(use.tensor, use.shape, use.role) for use in uses]
 
 
-def _schedule_faults(order: Order, plan: Plan) -> Iterator[str]:
+def _schedule_faults(order: PlanOrder, plan: NetworkPlan) -> Iterator[str]:
     """Yield the faults of the problems and schedules of the nodes.
 
     A schedule must be stored or legal, since those with prefetches are not stored.
@@ -93,7 +93,7 @@ def _schedule_faults(order: Order, plan: Plan) -> Iterator[str]:
                 yield f"node {node.where}: {fault}"
 
 
-def _timed_fault(order: Order, problem: str, timed: Timed) -> str | None:
+def _timed_fault(order: PlanOrder, problem: str, timed: Timed) -> str | None:
     stored = (replace(one, time_us=timed.time_us) for one in order.schedules.get(problem, ()))
     if timed in stored:
         return None
@@ -105,7 +105,7 @@ def _timed_fault(order: Order, problem: str, timed: Timed) -> str | None:
     return None if schedule.hash == timed.hash else f"steps do not have the hash {timed.hash!r:.40}"
 
 
-def _packed_faults(packed: Packed) -> Iterator[str]:
+def _packed_faults(packed: PackOutcome) -> Iterator[str]:
     if (packed.script is None) != (packed.proof is None):
         yield "a script without a proof, or a proof without a script"
     if packed.script is not None and len(packed.script) > LONGEST_SCRIPT:

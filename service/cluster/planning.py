@@ -28,7 +28,7 @@ from tilewise.service.faults import Faults
 from tilewise.service.jobs import claims, lease, plans
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.model_jobs import planning
-from tilewise.service.jobs.plans import CHOOSING, Made, Order
+from tilewise.service.jobs.plans import CHOOSING, Made, PlanOrder
 from tilewise.service.runs import offers
 
 KINDS: tuple[JobKind, ...] = ("model",)
@@ -52,7 +52,7 @@ class _Given:
     held: Lease
     worker: str
     host: str
-    order: Order
+    order: PlanOrder
     task: PlanTask
     missed: int = 0
 
@@ -154,7 +154,7 @@ class PlanGiving:
             raise
         log.info("%s, run %d: on %s", held.name, held.epoch, address)
 
-    def _submitted(self, address: str, order: Order, module: bytes) -> PlanTask:
+    def _submitted(self, address: str, order: PlanOrder, module: bytes) -> PlanTask:
         told = json.dumps(to_json(order))
         return self._cluster.submit_plan(address, order.target, told, module)
 

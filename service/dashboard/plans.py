@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
 from tilewise.schema.modules import ModelPart, ModelPlan, PlanVariant
-from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.plan import NetworkPlan
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.model_documents import plan_json
@@ -27,7 +27,7 @@ from tilewise.service.errors import DamagedError
 from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import check
 from tilewise.service.plots.networks.drawing import draw
-from tilewise.service.plots.networks.picture import Bar, Box, Picture, bars, kind_of, picture_of
+from tilewise.service.plots.networks.picture import Bar, Box, PlanPicture, bars, kind_of, picture_of
 
 Json = dict[str, Any]
 
@@ -36,7 +36,7 @@ LONGEST = 8  # nodes that a page names beside the graph
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """A box as a row of the table; `share` is of the planned time, None if not timed."""
 
     box: Box
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PlanPage:
     """A plan as its page shows it.
 
     `kinds` are of the parts of the first bar; `rows` have the order of execution; `longest` are the
@@ -56,8 +56,8 @@ class Shown:
     is_wide: bool
     bars: list[Bar]
     kinds: set[str]
-    rows: list[Row]
-    longest: list[Row]
+    rows: list[PlanRow]
+    longest: list[PlanRow]
     is_exact: bool
     copies: int
     copies_us: float
@@ -75,15 +75,15 @@ def sound(found: Json) -> ModelPlan:
         raise DamagedError(f"the row of plan {found['id']} is damaged: {where}") from error
 
 
-def plan_of(source: object) -> Plan:
+def plan_of(source: object) -> NetworkPlan:
     """Return a stored plan, or raise DamagedError."""
     try:
-        return Plan.from_json(source)
+        return NetworkPlan.from_json(source)
     except ValueError as error:
         raise DamagedError(f"the stored plan is damaged: {error}") from error
 
 
-def shown(plan: Plan, hrefs: dict[str, str]) -> Shown:
+def shown(plan: NetworkPlan, hrefs: dict[str, str]) -> PlanPage:
     """Return a plan as its page shows it; `hrefs` are pages of schedules by problem.
 
     Raises DamagedError if it names a tensor that it does not have.
@@ -95,7 +95,7 @@ def shown(plan: Plan, hrefs: dict[str, str]) -> Shown:
         raise DamagedError(f"the stored plan is damaged: {error}") from error
     rows = list(_rows(picture, hrefs))
     timed = [row for row in rows if row.box.time_us is not None]
-    return Shown(
+    return PlanPage(
         graph=graph.svg,
         is_wide=graph.width > WIDE,
         bars=bars(picture, plan.totals),
@@ -110,7 +110,7 @@ def shown(plan: Plan, hrefs: dict[str, str]) -> Shown:
     )
 
 
-def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
+def schedule_pages(session: Session, plan: NetworkPlan) -> dict[str, str]:
     """Of each problem that is stored its page, with the schedule that the plan has taken."""
     chosen = {
         parse_problem(node.problem).key: (node.problem, node.schedule.hash)
@@ -130,15 +130,15 @@ def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
     return {chosen[key][0]: page for key, page in pages.items()}
 
 
-def _links(plan: Plan, hrefs: dict[str, str]) -> Callable[[int], str | None]:
+def _links(plan: NetworkPlan, hrefs: dict[str, str]) -> Callable[[int], str | None]:
     return lambda node: hrefs.get(plan.nodes[node].problem or "")
 
 
-def _rows(picture: Picture, hrefs: dict[str, str]) -> Iterator[Row]:
+def _rows(picture: PlanPicture, hrefs: dict[str, str]) -> Iterator[PlanRow]:
     for box in picture.in_order:
         if box.kind != "end":
             share = (box.time_us or 0.0) / picture.total_us if picture.total_us else 0.0
-            yield Row(box, hrefs.get(box.problem), None if box.time_us is None else share)
+            yield PlanRow(box, hrefs.get(box.problem), None if box.time_us is None else share)
 
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)

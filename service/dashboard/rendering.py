@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Parameter:
+class EndpointParameter:
     """What a call takes: its name, where it stands, and what it may be."""
 
     name: str
@@ -45,21 +45,21 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Call:
+class Endpoint:
     """One call; `first` and `rest` are its description, `answers` the meaning of each status."""
 
     method: str
     path: str
     first: str
     rest: tuple[str, ...]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[EndpointParameter, ...]
     body: str
     answers: dict[str, str]
 
 
-def calls_of(document: Json) -> dict[str, list[Call]]:
+def calls_of(document: Json) -> dict[str, list[Endpoint]]:
     """The calls of an OpenAPI document, by their tag, in its order."""
-    found: dict[str, list[Call]] = {}
+    found: dict[str, list[Endpoint]] = {}
     for path, methods in document["paths"].items():
         for method, call in methods.items():
             for tag in call.get("tags", ["others"]):
@@ -67,12 +67,12 @@ def calls_of(document: Json) -> dict[str, list[Call]]:
     return found
 
 
-def _call(method: str, path: str, call: Json) -> Call:
+def _call(method: str, path: str, call: Json) -> Endpoint:
     told = str(call.get("description") or call.get("summary") or "")
     first, *rest = told.split("\n\n")
     content = call.get("requestBody", {}).get("content", {}).values()
     schemas = [one.get("schema", {}).get("$ref", "") for one in content]
-    return Call(
+    return Endpoint(
         method=method,
         path=path,
         first=" ".join(first.split()),
@@ -83,11 +83,11 @@ def _call(method: str, path: str, call: Json) -> Call:
     )
 
 
-def _parameter(given: Json) -> Parameter:
+def _parameter(given: Json) -> EndpointParameter:
     told = _told(given.get("schema", {}))
     if given.get("required"):
         told += ", required"
-    return Parameter(given["name"], given["in"], told)
+    return EndpointParameter(given["name"], given["in"], told)
 
 
 def _told(schema: Json) -> str:

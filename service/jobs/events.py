@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.session import Sessions, writing
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class News:
+class JobEvent:
     """New trials and the state of a job.
 
     `is_full`: there may be more trials already. `is_over`: there will be none after these.
@@ -35,13 +35,13 @@ class News:
     is_over: bool
 
 
-def news(session: Session, job_id: int, after: int, limit: int) -> News:
+def news(session: Session, job_id: int, after: int, limit: int) -> JobEvent:
     """Return the trials after number `after`, and the state of the job; raise as `queue.get`."""
     # Read first: what ends between the two queries has all of its trials in the second.
     job = queue.get(session, job_id)
     trials = queue.trials_page(session, job_id, after=after, limit=limit)
     is_full = len(trials) == limit
-    return News(job, trials, is_full, not is_full and _is_over(job))
+    return JobEvent(job, trials, is_full, not is_full and _is_over(job))
 
 
 def last_number(session: Session, job_id: int) -> int:
@@ -51,7 +51,7 @@ def last_number(session: Session, job_id: int) -> int:
     return -1 if last is None else last
 
 
-def note_phase(sessions: Sessions, held: Lease, phase: Phase) -> None:
+def note_phase(sessions: Sessions, held: Lease, phase: SearchPhase) -> None:
     """Store what a run does now; a database that fails is no reason to end the run."""
     statement = (
         held.of_run()

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
-from tilewise.search.records import Best, Measurement, TuneResult
+from tilewise.search.records import Measurement, TuneResult, Winner
 from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.rows import machine_row
@@ -24,7 +24,7 @@ from tilewise.service.results.scripts import (
     searched_flavor,
     searched_proofs,
 )
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Attempt:
     """
 
     schedule: AnySchedule
-    proof: Proof | None
+    proof: ScriptProof | None
     error: str = ""
     failure: str = "prover"
 
@@ -47,7 +47,7 @@ def store(
     session: Session,
     held: Lease,
     result: TuneResult,
-    best: Best,
+    best: Winner,
     attempts: Sequence[Attempt],
     machine: MachineInfo,
 ) -> models.Schedule | None:
@@ -73,7 +73,7 @@ def store(
 
 
 def _schedule_row(
-    session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
+    session: Session, job: models.Job, result: TuneResult, best: Winner, machine: MachineInfo
 ) -> models.Schedule:
     """The row, locked, so that a faster schedule that an import brings now is not overwritten."""
     new = _made(session, job, result, best, machine)
@@ -85,7 +85,7 @@ def _schedule_row(
         assert stored_one is not None, "the constraint that was met is that of the work"
         row = stored_one
         _merge(session, row, job, new)
-    row.digest = integrity.schedule_digest(Work.of(row), row)
+    row.digest = integrity.schedule_digest(ResultKey.of(row), row)
     session.flush()
     return row
 
@@ -108,7 +108,7 @@ def _locked(session: Session, job: models.Job) -> models.Schedule | None:
 
 
 def _made(
-    session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
+    session: Session, job: models.Job, result: TuneResult, best: Winner, machine: MachineInfo
 ) -> models.Schedule:
     """The row of what a job has found, which is not part of the session yet."""
     low, high = best.measurement.interval
@@ -188,7 +188,7 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
     add_proof(session, row, failed)
 
 
-def measured_json(best: Best) -> Json:
+def measured_json(best: Winner) -> Json:
     """How the speed of a best schedule was had, and its accuracy where it is not direct."""
     return {
         "samples": best.samples,

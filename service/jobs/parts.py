@@ -34,7 +34,7 @@ TUNING, WAITING = "tuning", "waiting"
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelProblem:
     """One problem of a model, as it is now.
 
     `found` is the object of the row. `job` is None if a stored schedule answered, whose time is
@@ -49,14 +49,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PlanProblems:
     """The problems of a plan: those of the model, and those that differ from them in layout."""
 
-    problems: tuple[Part, ...]
-    variants: tuple[Part, ...]
+    problems: tuple[ModelProblem, ...]
+    variants: tuple[ModelProblem, ...]
 
     @property
-    def every(self) -> tuple[Part, ...]:
+    def every(self) -> tuple[ModelProblem, ...]:
         """Both."""
         return (*self.problems, *self.variants)
 
@@ -71,10 +71,10 @@ class Parts:
         return any(part.state != "queued" for part in self.every)
 
 
-NO_PARTS = Parts((), ())
+NO_PARTS = PlanProblems((), ())
 
 
-def parts_of(session: Session, plan: Plan) -> Parts:
+def parts_of(session: Session, plan: Plan) -> PlanProblems:
     """Return the problems of a plan as they are now, in its order."""
     found = (*plan.problems, *plan.variants)
     jobs = {job.id: job for job in session.scalars(select(Job).where(Job.id.in_(_jobs(plan))))}
@@ -86,10 +86,10 @@ def parts_of(session: Session, plan: Plan) -> Parts:
         is_active = job is not None and job.state not in ENDED
         parts.append(_part(one, key, job, None if is_active else time_us))
     count = len(plan.problems)
-    return Parts(tuple(parts[:count]), tuple(parts[count:]))
+    return PlanProblems(tuple(parts[:count]), tuple(parts[count:]))
 
 
-def parts_of_model(session: Session, network: Network) -> list[Part]:
+def parts_of_model(session: Session, network: Network) -> list[ModelProblem]:
     """Return the problems of a model as they are now, in its order, each with its newest job."""
     job = network.job
     keys = [key_of(found["problem"]) for found in network.problems]
@@ -120,15 +120,15 @@ def _stored(session: Session, job: Job, found: Sequence[Json]) -> dict[str, Sche
     return {key: row for key, row in stored.items() if row.toolchain.identity == toolchain}
 
 
-def _part(found: Json, key: str, job: Job | None, time_us: float | None) -> Part:
+def _part(found: Json, key: str, job: Job | None, time_us: float | None) -> ModelProblem:
     number = None if job is None else job.id
     if job is not None and job.state not in ENDED:
-        return Part(found, key, job.state, number, time_us)
+        return ModelProblem(found, key, job.state, number, time_us)
     if time_us is not None:
-        return Part(found, key, "done", number, time_us)
+        return ModelProblem(found, key, "done", number, time_us)
     # The schedule of a job that is done may be gone.
     state: JobState = "failed" if job is None or job.state == "done" else job.state
-    return Part(found, key, state, number, None)
+    return ModelProblem(found, key, state, number, None)
 
 
 def is_tuned(session: Session, plan: Plan) -> bool:
@@ -137,21 +137,21 @@ def is_tuned(session: Session, plan: Plan) -> bool:
     return session.scalar(query.limit(1)) is None
 
 
-def phase_of(plan: Plan, parts: Parts) -> str | None:
+def phase_of(plan: Plan, parts: PlanProblems) -> str | None:
     """Return what is done for a plan now; None once it has ended."""
     if plan.job.state == "queued":
         return WAITING if parts.is_tuned else TUNING
     return plan.job.phase if plan.job.state == "running" else None
 
 
-def state_of(plan: Plan, parts: Parts) -> JobState:
+def state_of(plan: Plan, parts: PlanProblems) -> JobState:
     """Return the state of a plan as its user sees it: running once any job has begun."""
     if plan.job.state == "queued" and parts.has_begun:
         return "running"
     return plan.job.state
 
 
-def state_of_model(parts: Sequence[Part]) -> JobState:
+def state_of_model(parts: Sequence[ModelProblem]) -> JobState:
     """Return one state of all problems: running once any has begun, failed if any failed."""
     states = {part.state for part in parts}
     if states == {"queued"}:
@@ -171,7 +171,7 @@ def _jobs(plan: Plan) -> set[int]:
     return {number for number in found if number is not None}
 
 
-def numbered(session: Session, plan_id: int, parts: Parts) -> dict[int, Part]:
+def numbered(session: Session, plan_id: int, parts: PlanProblems) -> dict[int, ModelProblem]:
     """Return the numbered problems of a plan; raise DamagedError for a number of no problem."""
     every, found = parts.every, _places(session, plan_id)
     if not all(0 <= place < len(every) for place in found.values()):

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Order:
+class PlanOrder:
     """A plan to make.
 
     `schedules` holds for each problem the fastest of each algorithm, at most `RETIMED`, the fastest
@@ -56,7 +56,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackOutcome:
     """The pack script of a module with its proof in its header, or why there is none."""
 
     script: str | None = None
@@ -69,17 +69,17 @@ class Made:
     """A plan that was made: `tilewise/plan/1`, and the script that packs its module."""
 
     plan: Json
-    packed: Packed
+    packed: PackOutcome
 
 
-def read_order(session: Session, number: int) -> tuple[Order, bytes]:
+def read_order(session: Session, number: int) -> tuple[PlanOrder, bytes]:
     """Return what a plan is made from, and its module; raise NotFoundError or DamagedError."""
     row = get_plan(session, number, Plan.plan)
     graph, module = _source(row)
     found = {one["problem"]: _stored(session, row.job, one["problem"])
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
-    order = Order(
+    order = PlanOrder(
         number, row.name, row.job.target, row.job.cache, row.layouts, row.accuracy, graph,
         schedules, _chosen(row),
     )  # fmt: skip

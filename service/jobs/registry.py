@@ -18,7 +18,7 @@ LOST_AFTER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
-class Entry:
+class WorkerEntry:
     """A process that takes at most `capacity` jobs for some targets under a toolchain."""
 
     owner: str
@@ -29,14 +29,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MachineSpeed:
     """What one thread of a machine reaches: peaks in GFLOP/s by dtype, and bandwidth in GB/s."""
 
     peaks: dict[str, float]
     bandwidth_gbs: float
 
 
-def show(session: Session, entry: Entry) -> None:
+def show(session: Session, entry: WorkerEntry) -> None:
     """Enter a process, or say that it still lives; several drivers may tell of one at once."""
     row = _find(session, entry.owner)
     if row is None:
@@ -101,7 +101,7 @@ def _is_late() -> ColumnElement[bool]:
     return models.Worker.seen_at < now() - 10 * LOST_AFTER
 
 
-def note_measured(session: Session, machine: MachineInfo, measured: Measured) -> None:
+def note_measured(session: Session, machine: MachineInfo, measured: MachineSpeed) -> None:
     """Store what one thread of a machine was measured to reach."""
     row = machine_row(session, machine)
     row.peaks, row.bandwidth_gbs = dict(measured.peaks), measured.bandwidth_gbs

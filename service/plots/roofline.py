@@ -20,14 +20,14 @@ MOST_TRIALS = 400  # points of one problem
 
 
 @dataclass(frozen=True)
-class Limits:
+class MachineLimits:
     """Peaks of a machine in GFLOP/s by dtype, and its memory bandwidth if measured."""
 
     peaks: Mapping[str, float]
     bandwidth_gbs: float | None
 
 
-def limits_of(result: dict[str, Any]) -> Limits:
+def limits_of(result: dict[str, Any]) -> MachineLimits:
     """Return the limits of a result's machine.
 
     The peak is of its threads. The bandwidth is known of one thread alone, so a result of several
@@ -39,13 +39,13 @@ def limits_of(result: dict[str, Any]) -> Limits:
         dtype = parse_problem(result["problem"]).element.name
         peaks[dtype] = best["gflops"] / best["peak_fraction"]
     threads = parse_target(result["target"]).threads
-    return Limits(peaks, machine.get("bandwidth_gbs") if threads == 1 else None)
+    return MachineLimits(peaks, machine.get("bandwidth_gbs") if threads == 1 else None)
 
 
 def of_report(found: dict[str, Any]) -> Spec:
     """The roofline of what `tilewise bench --json` prints: ours, and the best peer of each."""
     machine = found["machine"]
-    limits = Limits(machine["peak_gflops"], machine["bandwidth_gbs"])
+    limits = MachineLimits(machine["peak_gflops"], machine["bandwidth_gbs"])
     rows = [row for entry in found["problems"] for row in _rows_of_entry(entry)]
     title = [f"{found['suite']}: {machine['processor']} ({machine['target']})"]
     if found["geomean_ratio"] is not None:
@@ -54,7 +54,7 @@ def of_report(found: dict[str, Any]) -> Spec:
 
 
 def of_problem(
-    problem: str, result: dict[str, Any] | None, trials: Sequence[Row], limits: Limits
+    problem: str, result: dict[str, Any] | None, trials: Sequence[Row], limits: MachineLimits
 ) -> Spec:
     """Plot the trials, the best, peers and script of one problem under the machine's limits.
 
@@ -79,7 +79,7 @@ def of_problem(
     return roofline([problem], rows, limits)
 
 
-def roofline(title: Sequence[str], rows: Sequence[Row], limits: Limits) -> Spec:
+def roofline(title: Sequence[str], rows: Sequence[Row], limits: MachineLimits) -> Spec:
     """Plot points under roofs. Rows have `problem`, `dtype`, `intensity`, `who` and `gflops`."""
     roofs = _roofs(rows, limits)
     dtypes = [name for name in DTYPES if any(row["dtype"] == name for row in (*rows, *roofs))]
@@ -135,7 +135,7 @@ def _rows_of_entry(entry: dict[str, Any]) -> Iterable[Row]:
         yield {**place, "who": OURS, "gflops": entry["ours"]["gflops"]}
 
 
-def _roofs(rows: Sequence[Row], limits: Limits) -> list[Row]:
+def _roofs(rows: Sequence[Row], limits: MachineLimits) -> list[Row]:
     """Two ends of each dtype's peak, and of the slope of the memory below the highest."""
     places = [row["intensity"] for row in rows] or [1.0]
     slope = limits.bandwidth_gbs
@@ -181,7 +181,7 @@ def _dash() -> Spec:
     }
 
 
-def _slope_text(limits: Limits) -> list[str]:
+def _slope_text(limits: MachineLimits) -> list[str]:
     if limits.bandwidth_gbs is None:
         return []
     return [f"dashed: memory, {limits.bandwidth_gbs:.1f} GB/s; filled: ours"]

@@ -12,7 +12,7 @@ from tilewise.search.records import Measurement
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.results import integrity
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 REST = timedelta(
     minutes=10
@@ -56,7 +56,7 @@ def add_unkept(session: Session, new: models.Schedule) -> None:
     `new` is not part of the session.
     """
     values: dict[str, Any] = {name: getattr(new, name) for name in _SAME}
-    values["digest"] = integrity.schedule_digest(Work.of(new), new)
+    values["digest"] = integrity.schedule_digest(ResultKey.of(new), new)
     session.add(models.PastSchedule(**values, was_best=False, ended_at=new.created_at))
 
 

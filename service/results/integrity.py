@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import stored
-from tilewise.service.results.stored import StoredProof, StoredScript, Work
+from tilewise.service.results.stored import ResultKey, StoredProof, StoredScript
 
 TUNE_AGAIN = "tune the problem again (tilewise tune, POST /v1/jobs), which replaces it"
 
@@ -48,18 +48,18 @@ _refused: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
-def schedule_digest(work: Work, row: models.Schedule | models.PastSchedule) -> str:
+def schedule_digest(work: ResultKey, row: models.Schedule | models.PastSchedule) -> str:
     """The digest of a schedule as its columns are now; 64 hex digits."""
     return _digest("schedule", work, _values(row, _SCHEDULE))
 
 
-def proof_digest(work: Work, proof: models.Proof | StoredProof) -> str:
+def proof_digest(work: ResultKey, proof: models.Proof | StoredProof) -> str:
     """The digest of a proof and of the script that it proves; 64 hex digits."""
     script = None if proof.script is None else _values(proof.script, _SCRIPT)
     return _digest("proof", work, {**_values(proof, _PROOF), "script": script})
 
 
-def check_work(work: Work) -> None:
+def check_work(work: ResultKey) -> None:
     """Raise TamperedError unless the problem has the key that names it."""
     if (fault := _work_fault(work)) is not None:
         raise refusal("problems", f"with key {work.key!s:.64}", fault)
@@ -71,7 +71,7 @@ def check_schedule(row: models.Schedule | models.PastSchedule) -> None:
         raise refusal(row.__tablename__, row.id, fault)
 
 
-def check_proof(work: Work, proof: StoredProof) -> None:
+def check_proof(work: ResultKey, proof: StoredProof) -> None:
     """Raise TamperedError unless a proof, its script and its problem are as they were stored."""
     if (fault := _proof_fault(work, proof)) is not None:
         raise refusal("proofs", proof.id, fault)
@@ -87,14 +87,14 @@ def without_job(row: models.Schedule) -> TamperedError:
     return refusal("schedules", row.id, "the job that found it is not there")
 
 
-def is_proof_whole(work: Work, proof: models.Proof | StoredProof) -> bool:
+def is_proof_whole(work: ResultKey, proof: models.Proof | StoredProof) -> bool:
     """Whether a proof of some work is what was stored, with its script."""
     return _proof_fault(work, proof) is None
 
 
 def tampered_proofs(session: Session, schedule: models.Schedule) -> list[StoredProof]:
     """The proofs of a schedule, of every flavor, that are not what was stored."""
-    work = Work.of(schedule)
+    work = ResultKey.of(schedule)
     proofs = stored.all_proofs(session, schedule.id)
     return [proof for proof in proofs if not is_proof_whole(work, proof)]
 
@@ -118,14 +118,14 @@ def refused() -> dict[str, int]:
 
 
 def _schedule_fault(row: models.Schedule | models.PastSchedule) -> str | None:
-    work = Work.of(row)
+    work = ResultKey.of(row)
     fault = _work_fault(work) or _steps_fault(row.hash, row.steps)
     if fault is None and not isinstance(row.created_at, datetime):
         fault = "the moment at which it was stored is none"
     return fault or _digest_fault(row.digest, lambda: schedule_digest(work, row))
 
 
-def _proof_fault(work: Work, proof: models.Proof | StoredProof) -> str | None:
+def _proof_fault(work: ResultKey, proof: models.Proof | StoredProof) -> str | None:
     fault = _work_fault(work)
     if fault is None and proof.script is not None:
         fault = _script_fault(proof.script)
@@ -134,7 +134,7 @@ def _proof_fault(work: Work, proof: models.Proof | StoredProof) -> str | None:
     return fault or _digest_fault(proof.digest, lambda: proof_digest(work, proof))
 
 
-def _work_fault(work: Work) -> str | None:
+def _work_fault(work: ResultKey) -> str | None:
     if _sha256(work.canonical) == work.key:
         return None
     return "the canonical string of its problem does not have the problem's key"
@@ -179,7 +179,7 @@ def _digest_fault(stored: str | None, compute: Callable[[], str]) -> str | None:
     return None if computed == stored else "its values do not have its digest"
 
 
-def _digest(kind: str, work: Work, values: dict[str, Any]) -> str:
+def _digest(kind: str, work: ResultKey, values: dict[str, Any]) -> str:
     of = [kind, work.key, work.canonical, work.target, work.toolchain, work.cache]
     return hashlib.sha256(_compact([of, values]).encode()).hexdigest()
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.air import AirScript, attempt
-from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import target_kind
@@ -21,7 +21,7 @@ from tilewise.service.db.session import Sessions
 from tilewise.service.errors import BusyError, ConflictError, NotFoundError
 from tilewise.service.results import integrity, schedules, stored
 from tilewise.service.results.schedules import key_of
-from tilewise.service.results.stored import StoredProof, StoredScript, Work
+from tilewise.service.results.stored import ResultKey, StoredProof, StoredScript
 
 SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
 """The flavor of script that a search proves, by whose code its target runs."""
@@ -43,7 +43,7 @@ def add_script(
     row: models.Schedule,
     flavor: str,
     spelled: tuple[str, list[Any]],
-    proof: Proof,
+    proof: ScriptProof,
 ) -> None:
     """Store a proof, and the script if there is one.
 
@@ -63,7 +63,7 @@ def add_script(
 
 def add_proof(session: Session, row: models.Schedule, proof: models.Proof) -> None:
     """Store a proof of a schedule's script, sealed."""
-    proof.digest = integrity.proof_digest(Work.of(row), proof)
+    proof.digest = integrity.proof_digest(ResultKey.of(row), proof)
     session.add(proof)
 
 
@@ -99,7 +99,7 @@ def drop_proofs(session: Session, proofs: Sequence[StoredProof]) -> None:
 class ServedScript:
     """The best schedule of a problem, and its fastest proven script, if there is one."""
 
-    work: Work
+    work: ResultKey
     script: StoredScript | None
 
 
@@ -138,18 +138,18 @@ def proven_script(
     session: Session, schedule: models.Schedule, flavor: str = "cpu"
 ) -> StoredScript | None:
     """Return the fastest proven script of this schedule; raise TamperedError."""
-    return _proven(Work.of(schedule), stored.fastest_proof(session, schedule.id, flavor))
+    return _proven(ResultKey.of(schedule), stored.fastest_proof(session, schedule.id, flavor))
 
 
 def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> StoredProof | None:
     """Return the latest failed attempt at a script of a flavor; raise TamperedError."""
     found = stored.latest_failure(session, schedule.id, flavor)
     if found is not None:
-        integrity.check_proof(Work.of(schedule), found)
+        integrity.check_proof(ResultKey.of(schedule), found)
     return found
 
 
-def _proven(work: Work, proof: StoredProof | None) -> StoredScript | None:
+def _proven(work: ResultKey, proof: StoredProof | None) -> StoredScript | None:
     """The script of a proof, once both are found to be what was stored."""
     if proof is None:
         integrity.check_work(work)
@@ -165,14 +165,14 @@ WRITES = 12  # tries to store a proof, each as long as a request waits for a loc
 
 
 @dataclass(frozen=True)
-class Text:
+class ScriptText:
     """A proven script and the sha256 of its text, hex."""
 
     text: str
     sha256: str
 
 
-def make(sessions: Sessions, toolchain: str, key: str, target: str) -> Text:
+def make(sessions: Sessions, toolchain: str, key: str, target: str) -> ScriptText:
     """Make, prove and keep the air script of the problem whose schedule is stored.
 
     It takes seconds: call it in a flight of `Services.proofs`. If another process was faster, its
@@ -211,11 +211,11 @@ def _keep(sessions: Sessions, toolchain: str, key: str, target: str, made: AirSc
             add_script(session, row, FLAVOR, _identity(made), made.proof)
 
 
-def find(session: Session, row: models.Schedule) -> Text | None:
+def find(session: Session, row: models.Schedule) -> ScriptText | None:
     """What was proven; None when nothing was tried; NotFoundError when it failed."""
     script = proven_script(session, row, FLAVOR)
     if script is not None:
-        return Text(script.text, script.sha256)
+        return ScriptText(script.text, script.sha256)
     failed = failed_proof(session, row, FLAVOR)
     if failed is None:
         return None

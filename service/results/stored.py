@@ -36,7 +36,7 @@ _SEARCHED = ("cpu", "iree-spec")
 
 
 @dataclass(frozen=True)
-class Work:
+class ResultKey:
     """What a stored row is a result of; `key` and `canonical` are those of the problem's row."""
 
     key: str
@@ -46,7 +46,7 @@ class Work:
     cache: str
 
     @classmethod
-    def of(cls, row: models.Schedule | models.PastSchedule | models.Job) -> "Work":
+    def of(cls, row: models.Schedule | models.PastSchedule | models.Job) -> "ResultKey":
         """The work that a schedule or a job belongs to."""
         problem = row.problem
         return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)
@@ -155,11 +155,11 @@ def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], .
 
 def best_proof(
     session: Session, key: str, target: str, flavor: str, toolchain: str
-) -> tuple[Work, StoredProof | None] | None:
+) -> tuple[ResultKey, StoredProof | None] | None:
     """The best schedule's work, and the proof of its fastest script of a flavor, in one query."""
     given = {"key": key, "target": target, "flavor": flavor, "toolchain": toolchain}
     row = session.execute(_BEST_PROOF, given).first()
-    return None if row is None else (Work(*row[len(PROOF_COLUMNS) :]), read(row))
+    return None if row is None else (ResultKey(*row[len(PROOF_COLUMNS) :]), read(row))
 
 
 def all_proofs(session: Session, schedule_id: int) -> list[StoredProof]:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from tilewise.search.helpers import Candidate, Exchanged, Helped
+from tilewise.search.helpers import Exchanged, Helped, RemoteTrial
 from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import readable
@@ -35,7 +35,7 @@ _IS_OUT = and_(Of.trial.is_(None), or_(Of.taken_by.is_(None), Of.taken_by != LEA
 def exchange(
     session: Session,
     held: Lease,
-    offered: Sequence[Candidate],
+    offered: Sequence[RemoteTrial],
     back: Collection[int],
     late: timedelta,
 ) -> None:
@@ -80,7 +80,7 @@ def _of_run(held: Lease) -> ColumnElement[bool]:
     return and_(Of.job_id == held.job_id, Of.epoch == held.epoch)
 
 
-def _put_out(session: Session, held: Lease, offered: Sequence[Candidate]) -> None:
+def _put_out(session: Session, held: Lease, offered: Sequence[RemoteTrial]) -> None:
     numbers = [candidate.number for candidate in offered]
     query = select(Of.number).where(
         Of.job_id == held.job_id, Of.epoch == held.epoch, Of.number.in_(numbers)

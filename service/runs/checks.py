@@ -12,12 +12,12 @@ from statistics import median
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.proof import FAILURES, Proof, annotated
+from tilewise.kernels.mlir.proof.proof import FAILURES, ScriptProof, annotated
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration, read_steps
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.prove import proven_spec
-from tilewise.kernels.mlir.tuning_spec.text import Entry, check_levels, spec_text
+from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, check_levels, spec_text
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
@@ -233,9 +233,9 @@ _MODE = re.compile(r"// beside:   ([0-9.]{1,20} GFLOP/s by IREE's [a-z ]{1,40}: 
 _HEADER_LINE = re.compile(r"// .*")
 
 
-def proof_of(wire: ProofWire) -> Proof:
+def proof_of(wire: ProofWire) -> ScriptProof:
     """Return a proof as it was sent; its verdict is computed from its parts."""
-    return Proof(**{**wire.model_dump(exclude={"ok"}), "script": wire.script or ""})
+    return ScriptProof(**{**wire.model_dump(exclude={"ok"}), "script": wire.script or ""})
 
 
 def proof_faults(work: JobWork, at: str, schedule: AnySchedule, wire: ProofWire) -> Iterator[Fault]:
@@ -281,7 +281,7 @@ def _text_faults(work: JobWork, at: str, schedule: AnySchedule, text: str) -> It
 
 def _emitted(work: JobWork, schedule: AnySchedule) -> str:
     if isinstance(schedule, Configuration):
-        return spec_text([Entry(work.problem, schedule)])
+        return spec_text([SpecEntry(work.problem, schedule)])
     return emit_script(work.problem, schedule)
 
 

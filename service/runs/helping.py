@@ -15,14 +15,14 @@ from tilewise.service.db.models import Job, Toolchain
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.jobs import queue
 from tilewise.service.runs import offers
-from tilewise.service.runs.offers import Offer
+from tilewise.service.runs.offers import OfferedJob
 
 Of = models.Offer
 
 
 def make(
     session: Session, worker: str, targets: Sequence[str], toolchain: str, driver: str
-) -> Offer | None:
+) -> OfferedJob | None:
     """Offer a worker the running, spread job with the fewest helpers; None if there is none."""
     query = _wanting(targets, toolchain).limit(1).with_for_update(of=Job, skip_locked=True)
     job = session.scalar(query)

@@ -8,13 +8,13 @@ from typing import TypeVar
 import httpx
 from pydantic import ValidationError
 
-from tilewise.search.helpers import Candidate, Exchanged
-from tilewise.search.progress import Phase
-from tilewise.search.records import Best, Earlier, Solved, TrialRecord, TuneResult
+from tilewise.search.helpers import Exchanged, RemoteTrial
+from tilewise.search.progress import SearchPhase
+from tilewise.search.records import Earlier, Solved, TrialRecord, TuneResult, Winner
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.keeper import Order
+from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.orders import (
     AttemptWire,
     BeginWire,
@@ -212,7 +212,7 @@ class HttpHelpers:
         self._calls, self._trials, self._epoch = calls, trials, epoch
 
     def exchange(
-        self, start: int, offered: Sequence[Candidate], back: Collection[int], late_s: float
+        self, start: int, offered: Sequence[RemoteTrial], back: Collection[int], late_s: float
     ) -> Exchanged:
         """Offer candidates, take others back, and have what was timed stored.
 
@@ -241,7 +241,7 @@ class HttpKeeper:
         self._calls = calls
         begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), OrderWire)
         self.epoch, self.request_id = begun.epoch, begun.request_id
-        self.order: Order = begun.order(job_id)
+        self.order: RunOrder = begun.order(job_id)
         self.trials = HttpTrialStore(calls, begun.epoch)
         is_spread = self.order.request.spread > 1
         self.helpers = HttpHelpers(calls, self.trials, begun.epoch) if is_spread else None
@@ -251,13 +251,13 @@ class HttpKeeper:
         """Whoever started this process keeps the lease (`tilewise.service.cluster.task`)."""
         yield lambda: self.trials.is_stopped
 
-    def note(self, phase: Phase) -> None:
+    def note(self, phase: SearchPhase) -> None:
         """Have it stored what the run does now."""
         said = PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
         self._calls.post("/phase", said, WordWire)
 
     def done(
-        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+        self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results; False where it was cancelled or taken over."""
         peers = {name: MeasurementWire.of(speed) for name, speed in result.peers.items()}
@@ -301,9 +301,9 @@ class HttpLeader:
         self._calls = calls
         joined = calls.post("/join", BeginWire(owner=owner, toolchain=toolchain), OrderWire)
         self.epoch, self.request_id = joined.epoch, joined.request_id
-        self.order: Order = joined.order(job_id)
+        self.order: RunOrder = joined.order(job_id)
 
-    def help(self, answer: TrialRecord | None, wants: int) -> list[Candidate] | None:
+    def help(self, answer: TrialRecord | None, wants: int) -> list[RemoteTrial] | None:
         """Answer a candidate and take others; None if the search is over.
 
         Raises LeaseLostError or UnreachableError.

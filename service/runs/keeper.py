@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
 from tilewise.search.helpers import Helpers
-from tilewise.search.progress import Phase
-from tilewise.search.records import Best, Earlier, Solved, TrialRecord, TuneRequest, TuneResult
+from tilewise.search.progress import SearchPhase
+from tilewise.search.records import Earlier, Solved, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.search.store import TrialStore
 from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
@@ -31,7 +31,7 @@ from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import integrity
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 PATIENCE_S = 90.0
 """For how long a run waits for its database, which may be restarted meanwhile."""
@@ -121,7 +121,7 @@ class PatientTrials:
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOrder:
     """What a run is to do; `elapsed_s` are seconds of the job's earlier runs."""
 
     job_id: int
@@ -145,7 +145,7 @@ class Keeper(Protocol):
         ...
 
     @property
-    def order(self) -> Order:
+    def order(self) -> RunOrder:
         """What the run is to do."""
         ...
 
@@ -163,12 +163,12 @@ class Keeper(Protocol):
         """Keeps the lease meanwhile; gives what says whether the run should stop."""
         ...
 
-    def note(self, phase: Phase) -> None:
+    def note(self, phase: SearchPhase) -> None:
         """Keep what the run does now; one that cannot be kept is no reason to stop."""
         ...
 
     def done(
-        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+        self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with what was found; False where it was cancelled or taken over."""
         ...
@@ -195,9 +195,9 @@ class SqlKeeper:
         self.request_id = self._job.request_id or ""
 
     @property
-    def order(self) -> Order:
+    def order(self) -> RunOrder:
         """What the run is to do; TamperedError where the row is not what was stored."""
-        integrity.check_work(Work.of(self._job))
+        integrity.check_work(ResultKey.of(self._job))
         return _order(self._job)
 
     @contextmanager
@@ -206,12 +206,12 @@ class SqlKeeper:
         with Heartbeat(self._sessions, self._held) as heartbeat:
             yield heartbeat.should_stop
 
-    def note(self, phase: Phase) -> None:
+    def note(self, phase: SearchPhase) -> None:
         """Keep what the run does now."""
         note_phase(self._sessions, self._held, phase)
 
     def done(
-        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+        self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results, unless it was taken away at the last moment."""
 
@@ -250,6 +250,6 @@ class SqlKeeper:
         return patiently(step, f"job {self._held.job_id}, {state}")
 
 
-def _order(job: models.Job) -> Order:
+def _order(job: models.Job) -> RunOrder:
     problem, spent = job.problem.canonical, job.elapsed_s
-    return Order(job.id, problem, job.target, TuneRequest.of(job), spent)
+    return RunOrder(job.id, problem, job.target, TuneRequest.of(job), spent)

@@ -31,7 +31,7 @@ BEAT_AFTER = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
-class Offer:
+class OfferedJob:
     """A job that was given to a worker; the database has only the digest of the token."""
 
     job_id: int
@@ -44,7 +44,7 @@ class Offer:
 
 def make(
     session: Session, worker: str, targets: Sequence[str], toolchain: str, driver: str
-) -> Offer | None:
+) -> OfferedJob | None:
     """Offer a worker the oldest free job that it can run; None if there is none.
 
     None too if the worker has an offer already. `driver` is the process that makes the offer.
@@ -53,7 +53,9 @@ def make(
     return None if job is None else give(session, job, worker, driver, "leader")
 
 
-def give(session: Session, job: Job, worker: str, driver: str, role: OfferRole) -> Offer | None:
+def give(
+    session: Session, job: Job, worker: str, driver: str, role: OfferRole
+) -> OfferedJob | None:
     """Offer a job to a worker; None where another driver was first, with either."""
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     made = models.Offer(
@@ -64,7 +66,7 @@ def give(session: Session, job: Job, worker: str, driver: str, role: OfferRole) 
             session.add(made)
     except IntegrityError:
         return None
-    return Offer(job.id, worker, token, job.problem.canonical, job.target, role)
+    return OfferedJob(job.id, worker, token, job.problem.canonical, job.target, role)
 
 
 def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job | None:

@@ -12,7 +12,7 @@ from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
 from tilewise.search.store import TrialStore
 
 if TYPE_CHECKING:
-    from tilewise.kernels.mlir.proof.proof import Proof
+    from tilewise.kernels.mlir.proof.proof import ScriptProof
 
 DIRECT = "tilewise.search.model.prior:direct_schedules"
 EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
@@ -57,7 +57,7 @@ class Prover(Protocol):
 
     def __call__(
         self, problem: Problem, schedule: AnySchedule, *, seed: int, seconds: float, threads: int
-    ) -> "Proof":
+    ) -> "ScriptProof":
         """Write the schedule's script, apply it, run it and time it, within so many seconds.
 
         `threads` are those of the target. Scripts of our own run on one whatever it says.

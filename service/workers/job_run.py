@@ -15,12 +15,12 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.errors import SearchError
-from tilewise.search.progress import Phase
-from tilewise.search.records import Best, TrialRecord, TuneResult
+from tilewise.search.progress import SearchPhase
+from tilewise.search.records import TrialRecord, TuneResult, Winner
 from tilewise.service.errors import LeaseLostError, TamperedError
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.keeper import Keeper, Order
+from tilewise.service.runs.keeper import Keeper, RunOrder
 from tilewise.service.runs.process import load
 from tilewise.service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 from tilewise.service.workers.proving import Proofs
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TrialEnded:
+class TrialReached:
     """A trial was stored; `best` is the fastest so far."""
 
     trial: TrialRecord
@@ -46,13 +46,13 @@ class ScriptTried:
 
 
 @dataclass(frozen=True)
-class PhaseReached:
+class RunPhase:
     """What the run does now, and how much of it is done; the search tells of itself by trials."""
 
-    phase: Phase
+    phase: SearchPhase
 
 
-Event = TrialEnded | ScriptTried | PhaseReached
+Event = TrialReached | ScriptTried | RunPhase
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class _Run:
         self._on_event = on_event
 
     @cached_property
-    def _order(self) -> Order:
+    def _order(self) -> RunOrder:
         return self._keeper.order
 
     def check(self) -> None:
@@ -144,13 +144,13 @@ class _Run:
         trials = request.trials
 
         def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
-            self._on_event(TrialEnded(trial, best, trials))
+            self._on_event(TrialReached(trial, best, trials))
 
         if request.seconds is not None:
             left = request.seconds - self._order.elapsed_s - (time.monotonic() - began)
             request = replace(request, seconds=max(left, _LEAST_SECONDS))
         helpers = {"helpers": self._keeper.helpers} if self._keeper.helpers else {}
-        self._keeper.note(Phase("search", 0, trials))
+        self._keeper.note(SearchPhase("search", 0, trials))
         return tune(
             self.problem,
             self.target,
@@ -163,9 +163,9 @@ class _Run:
             **helpers,
         )
 
-    def on_phase(self, phase: Phase) -> None:
+    def on_phase(self, phase: SearchPhase) -> None:
         """Tell of what the run does now, and store it."""
-        self._on_event(PhaseReached(phase))
+        self._on_event(RunPhase(phase))
         self._keeper.note(phase)
 
     @property
@@ -200,7 +200,7 @@ class _Run:
             return Attempt(schedule, None, f"{type(error).__name__}: {error}")
 
     def store(
-        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+        self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> JobOutcome:
         """End the job with its results, unless it was taken away at the last moment."""
         is_stored = self._keeper.done(result, best, attempts, machine)

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ModuleError, ProofError
-from tilewise.kernels.mlir.frontend.read import Limits
+from tilewise.kernels.mlir.frontend.read import ReadLimits
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import DamagedError, PlanError
 from tilewise.service.jobs import lease, plans
 from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, Order, Packed
+from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome, PlanOrder
 from tilewise.service.runs.keeper import patiently
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tilewise.search.networks.pass_times import PassTimes
 
 Json = dict[str, Any]
-LIMITS = Limits(seconds=600.0, memory_bytes=8 << 30)
+LIMITS = ReadLimits(seconds=600.0, memory_bytes=8 << 30)
 """Of the child that packs a module, and of the one that runs it."""
 LONGEST = 1000  # characters of why there is no script
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def run_claimed(
-    sessions: Sessions, held: Lease, make: Callable[[Order, bytes, Note], Made]
+    sessions: Sessions, held: Lease, make: Callable[[PlanOrder, bytes, Note], Made]
 ) -> None:
     """Make and store the plan of a claimed job; give the job back if interrupted.
 
@@ -55,7 +55,7 @@ def run_claimed(
     long.
     """
 
-    def read(_is_repeated: bool) -> tuple[Order, bytes]:
+    def read(_is_repeated: bool) -> tuple[PlanOrder, bytes]:
         with reading(sessions) as session:
             return plans.read_order(session, plans.of_job(session, held.job_id).id)
 
@@ -86,7 +86,7 @@ def run_claimed(
     log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
-def make(order: Order, module: bytes, note: Note) -> Made:
+def make(order: PlanOrder, module: bytes, note: Note) -> Made:
     """Choose the plan of an order, unless an earlier run has, and prove its pack script.
 
     Raises PlanError if no layer has a schedule; KernelsError or SearchError if the target cannot be
@@ -103,7 +103,7 @@ def make(order: Order, module: bytes, note: Note) -> Made:
     return Made(plan, packed(order.target, module))
 
 
-def chosen(order: Order, module: bytes) -> Json:
+def chosen(order: PlanOrder, module: bytes) -> Json:
     """Return the fastest plan, after timing layers, passes, and copies on one thread here.
 
     Raises PlanError if no layer has a schedule.
@@ -125,7 +125,7 @@ def chosen(order: Order, module: bytes) -> Json:
     return plan
 
 
-def _passes(order: Order, module: bytes) -> "PassTimes | None":
+def _passes(order: PlanOrder, module: bytes) -> "PassTimes | None":
     """Times of passes, where the module is one that runs here."""
     from tilewise.kernels.mlir.frontend.read import read_outline
     from tilewise.search.networks.pass_times import PassTimes
@@ -143,7 +143,7 @@ def _passes(order: Order, module: bytes) -> "PassTimes | None":
     return PassTimes(outline, resolve(order.target))
 
 
-def packed(target: str, module: bytes) -> Packed:
+def packed(target: str, module: bytes) -> PackOutcome:
     """The script that packs a whole module, applied, run and compared; or why there is none."""
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
     from tilewise.kernels.mlir.network.packing import Blocks
@@ -162,18 +162,18 @@ def packed(target: str, module: bytes) -> Packed:
         "max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir,
         **plan.counts,
     }  # fmt: skip
-    return Packed(proof.script, told)
+    return PackOutcome(proof.script, told)
 
 
-def _without(why: str) -> Packed:
-    return Packed(error=one_line(why)[:LONGEST])
+def _without(why: str) -> PackOutcome:
+    return PackOutcome(error=one_line(why)[:LONGEST])
 
 
 @dataclass(frozen=True)
 class _Costs:
     """Stored times of an order's layers, and of copies as this machine makes them."""
 
-    order: Order
+    order: PlanOrder
     copies: "CopyTimes"
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
@@ -181,7 +181,7 @@ class _Costs:
         return self.order.schedules.get(problem, ())
 
     def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
     ) -> float:
         """Measured when it is asked for first."""
         return self.copies.of(shape, dtype, made, wanted)
@@ -189,7 +189,7 @@ class _Costs:
 
 def make_in(folder: Path) -> None:
     """Make the plan of a folder's order; `refused` says in its place why there can be none."""
-    order = from_json(Order, json.loads((folder / "order.json").read_text(encoding="utf-8")))
+    order = from_json(PlanOrder, json.loads((folder / "order.json").read_text(encoding="utf-8")))
     try:
         made = to_json(
             make(order, (folder / "module.mlir").read_bytes(), lambda _phase, _plan: None)

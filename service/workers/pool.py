@@ -17,7 +17,7 @@ from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import GRACE, Lease
-from tilewise.service.jobs.registry import Entry
+from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.runs.process import UNREACHABLE
 from tilewise.service.workers.endings import end, reason_of, sweep
 from tilewise.service.workers.presence import Presence
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Work:
+class PoolWork:
     """Which jobs a pool takes, and how it runs them.
 
     `workers` is the number of parallel jobs. `machine` is registered as a live worker unless it is
@@ -57,7 +57,9 @@ class Pool:
     database does to it is logged, and it goes on with the others.
     """
 
-    def __init__(self, sessions: Sessions, url: str, work: Work, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self, sessions: Sessions, url: str, work: PoolWork, poll_s: float = POLL_S
+    ) -> None:
         self._sessions = sessions
         self._url = url
         self._work = work
@@ -106,7 +108,7 @@ class Pool:
         work = self._work
         if work.machine is None:
             return None
-        entry = Entry(self._owner, work.machine, work.targets, work.toolchain, work.workers)
+        entry = WorkerEntry(self._owner, work.machine, work.targets, work.toolchain, work.workers)
         return Presence(self._sessions, entry, measures_peaks=work.measures_peaks)
 
     def _tick(self) -> None:

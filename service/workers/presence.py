@@ -14,7 +14,7 @@ from tilewise.kernels.system.typed_json import from_json
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import WorkerError
 from tilewise.service.jobs import registry
-from tilewise.service.jobs.registry import Entry, Measured
+from tilewise.service.jobs.registry import MachineSpeed, WorkerEntry
 
 LIMIT_S = 60.0
 
@@ -39,7 +39,7 @@ class PeakMeasurement:
             text=True,
         )
 
-    def result(self) -> Measured | None:
+    def result(self) -> MachineSpeed | None:
         """Return its result, or None while it runs; raise WorkerError on failure."""
         if self._child.poll() is None:
             if time.monotonic() - self._began < LIMIT_S:
@@ -48,7 +48,7 @@ class PeakMeasurement:
             raise WorkerError(f"measuring this machine's peaks took over {LIMIT_S:.0f} s")
         return self._read()
 
-    def wait(self) -> Measured:
+    def wait(self) -> MachineSpeed:
         """What it has found, once it has; raises what `result` does."""
         found = None
         while found is None:
@@ -57,10 +57,10 @@ class PeakMeasurement:
             found = self.result()
         return found
 
-    def _read(self) -> Measured:
+    def _read(self) -> MachineSpeed:
         text, _ = self._child.communicate()
         try:
-            return from_json(Measured, json.loads(text))
+            return from_json(MachineSpeed, json.loads(text))
         except ValueError as error:
             raise WorkerError("this machine's peaks could not be measured") from error
 
@@ -70,7 +70,7 @@ class PeakMeasurement:
         self._child.communicate()
 
 
-def measured() -> Measured:
+def measured() -> MachineSpeed:
     """The peaks and the bandwidth of one thread; loads LLVM."""
     from tilewise.kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
     from tilewise.kernels.problem import DTYPES
@@ -79,7 +79,7 @@ def measured() -> Measured:
     target = detect()
     measure_rates(target)  # kept for the searches of this machine
     peaks = {dtype: round(peak_gflops(target, dtype), 2) for dtype in DTYPES}
-    return Measured(peaks, round(bandwidth_gbs(target), 2))
+    return MachineSpeed(peaks, round(bandwidth_gbs(target), 2))
 
 
 if __name__ == "__main__":
@@ -95,7 +95,7 @@ class Presence:
     `measures_peaks` renews old measurements of the machine.
     """
 
-    def __init__(self, sessions: Sessions, entry: Entry, *, measures_peaks: bool) -> None:
+    def __init__(self, sessions: Sessions, entry: WorkerEntry, *, measures_peaks: bool) -> None:
         self._sessions = sessions
         self._entry = entry
         self._next_s = 0.0

@@ -9,12 +9,12 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.problem import Problem
 
 if TYPE_CHECKING:
-    from tilewise.kernels.mlir.proof.proof import Proof
+    from tilewise.kernels.mlir.proof.proof import ScriptProof
 
 
 def prove(
     problem: Problem, schedule: AnySchedule, *, seed: int, seconds: float, threads: int
-) -> "Proof":
+) -> "ScriptProof":
     """Write the schedule's script and prove it; raises what the prover does.
 
     A spec is proven on the threads of its target, since IREE runs it on them. The loops of our own

@@ -10,8 +10,8 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import Target
-from tilewise.search.progress import OnPhase, Phase
-from tilewise.search.records import Best, TrialRecord, TuneResult
+from tilewise.search.progress import OnPhase, SearchPhase
+from tilewise.search.records import TrialRecord, TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.process import load
 from tilewise.service.workers.entry_points import DIRECT, EMITTER
@@ -22,7 +22,7 @@ LEAST_PROOF_S = 10.0  # for the first one, however little is left: without it th
 MOST_TRIED = 16  # of the fastest trials, for one that has a script
 
 
-def _ignore(_phase: Phase) -> None:
+def _ignore(_phase: SearchPhase) -> None:
     """Nobody wants to know."""
 
 
@@ -52,7 +52,7 @@ class Proofs:
         schedules = with_a_script(self.problem, self.target, timed[:MOST_PROOFS], ranking)
         longest = 0.0
         for done, schedule in enumerate(schedules):
-            self.on_phase(Phase("proof", done, len(schedules)))
+            self.on_phase(SearchPhase("proof", done, len(schedules)))
             begin = time.monotonic()
             left = PROOF_LIMIT_S if until is None else until - begin
             if self.should_stop() or (self.attempts and left < longest):
@@ -61,7 +61,7 @@ class Proofs:
             self.attempts.append(self.attempt(schedule, limit))
             longest = max(longest, time.monotonic() - begin)
 
-    def complete(self, result: TuneResult, best: Best) -> None:
+    def complete(self, result: TuneResult, best: Winner) -> None:
         """See to it that the winner of the finals was put to the proof, where time is no matter."""
         tried = [attempt.schedule for attempt in self.attempts]
         finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
@@ -72,7 +72,7 @@ class Proofs:
         for done, schedule in enumerate(missing):
             if self.should_stop():
                 return
-            self.on_phase(Phase("proof", done, len(missing)))
+            self.on_phase(SearchPhase("proof", done, len(missing)))
             self.attempts.append(self.attempt(schedule, PROOF_LIMIT_S))
 
 

@@ -13,8 +13,8 @@ from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.problem import Matmul, Problem
 from tilewise.kernels.schedule import Register, Schedule, Tile, Unroll
 from tilewise.kernels.target import Target
-from tilewise.search.progress import Phase
-from tilewise.search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
+from tilewise.search.progress import SearchPhase
+from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.search.store import TrialStore
 from tilewise.service.errors import OutageError
 
@@ -79,7 +79,7 @@ def tune(
     on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
-    on_phase: Callable[[Phase], None] | None = None,
+    on_phase: Callable[[SearchPhase], None] | None = None,
     pause_s: float = 0.0,
     peak_of: float = 100.0,
 ) -> TuneResult:
@@ -101,11 +101,11 @@ def tune(
     if before_finals is not None and ranked:
         before_finals(ranked, None)
     if on_phase is not None:
-        on_phase(Phase("finals", 0, 0))
+        on_phase(SearchPhase("finals", 0, 0))
     finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
     scratch = {"A": 64, "B": 4096}
     others = tuple(finalists[1:])
-    best = Best(*finalists[0], peak_of, others, scratch, 21, 6, 2) if finalists else None
+    best = Winner(*finalists[0], peak_of, others, scratch, 21, 6, 2) if finalists else None
     peers = {"openblas": measurement(97.0)} if request.peers else {}
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 

@@ -1,6 +1,13 @@
 """A plan of one matmul, as the database has it."""
 
-from tilewise.kernels.mlir.frontend.graph import Arrangement, Graph, Node, Occurrence, Tensor, Use
+from tilewise.kernels.mlir.frontend.graph import (
+    Arrangement,
+    Graph,
+    Node,
+    Occurrence,
+    Tensor,
+    TensorUse,
+)
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.records import TuneRequest
 from tilewise.service.jobs.model_jobs import Wanted, compressed
@@ -11,7 +18,8 @@ GRAPH = Graph(
     (
         Node(
             "contraction", "linalg.matmul", "main",
-            (Use(0, (64, 32), "A"), Use(1, (32, 48), "B")), (Use(2, (64, 48), "C"),),
+            (TensorUse(0, (64, 32), "A"), TensorUse(1, (32, 48), "B")),
+            (TensorUse(2, (64, 48), "C"),),
             Occurrence(PROBLEM, "linalg.matmul", "main", *WHOLE, False, ()), 1,
         ),
     ),

@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
 from tilewise.cli.progress import ProgressLines, Watched, drawn, speed
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
 HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
@@ -175,7 +175,7 @@ def test_what_another_process_says_is_no_order_to_the_terminal(clock: Clock) -> 
     stream = io.StringIO()
     told = ProgressLines(TuneRequest(trials=8), 200.0, clock, stream=stream)
     told.trial(TrialSeen(0, "failed", "\x1b[2J"))
-    told.phase(Phase("proof", 0, 3))
+    told.phase(SearchPhase("proof", 0, 3))
     assert "\x1b" not in stream.getvalue()
 
 
@@ -200,12 +200,12 @@ def test_the_time_that_is_left_is_told_by_the_rate(clock: Clock) -> None:
     assert shown.left_s() == 18.0
     clock.now += 2.0
     assert shown.left_s() == 16.0
-    shown.phase(Phase("proof", 0, 3))
+    shown.phase(SearchPhase("proof", 0, 3))
     assert shown.left_s() is None
     clock.now += 1.0
-    shown.phase(Phase("proof", 1, 3))
+    shown.phase(SearchPhase("proof", 1, 3))
     assert shown.left_s() == 2.0
-    shown.phase(Phase("finals", 0, 0))
+    shown.phase(SearchPhase("finals", 0, 0))
     assert shown.left_s() is None and "left" not in "".join(text(shown, 80))
 
 
@@ -230,7 +230,7 @@ def test_trials_of_an_earlier_search_took_no_time_of_this_one(clock: Clock) -> N
 def test_a_larger_search_that_follows_a_joined_one_is_a_search_again(clock: Clock) -> None:
     shown = watched(clock)
     shown.trial(timed(3, 1.0))
-    shown.phase(Phase("proof", 0, 3))
+    shown.phase(SearchPhase("proof", 0, 3))
     shown.trial(timed(4, 1.0))
     assert [one.phase.name for one in shown.phases] == ["search", "proof", "search"]
 

@@ -15,7 +15,7 @@ from tilewise.backends import local, local_search
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.schedule import Register, Schedule, Stream, Sweep
-from tilewise.search.records import Best, TuneRequest, TuneResult
+from tilewise.search.records import TuneRequest, TuneResult, Winner
 from tilewise.service.workers.job_run import run_job
 
 __all__ = ["server"]  # a fixture
@@ -68,7 +68,7 @@ def case(
     def tune(_problem: Any, _target: Any, request: TuneRequest, store: Any, **_: Any) -> TuneResult:
         for number in range(request.trials):
             store.add(replace(fakes.trial(number), params=PARAMS, schedule=steps))
-        best = Best(steps, fakes.measurement(90.0), 100.0)
+        best = Winner(steps, fakes.measurement(90.0), 100.0)
         return TuneResult(best, tuple(store.trials()), 0.5, True)
 
     def unproven(*_: object, **_named: object) -> None:

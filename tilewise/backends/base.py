@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilewise.search.progress import OnPhase, Phase
+from tilewise.search.progress import OnPhase, SearchPhase
 from tilewise.search.records import CacheMode, TrialState, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
@@ -38,7 +38,7 @@ class TrialSeen:
 OnTrialSeen = Callable[[TrialSeen], None]
 
 
-def ignore_phase(_phase: Phase) -> None:
+def ignore_phase(_phase: SearchPhase) -> None:
     """Ignore phases."""
 
 

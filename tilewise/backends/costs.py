@@ -8,7 +8,7 @@ from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.networks.copy_times import CopyTimes
 from tilewise.search.networks.costs import Timed, algorithm_of, fastest_of_each
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.records import CacheMode
 
 
@@ -34,7 +34,7 @@ class StoredCosts:
         return self._known[problem]
 
     def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
     ) -> float:
         """Return the time of a copy, measured on first use."""
         return self._copies.of(shape, dtype, made, wanted)

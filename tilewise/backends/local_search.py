@@ -8,7 +8,7 @@ from tilewise.backends.base import OnTrialSeen, TrialSeen
 from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.toolchain import identity
-from tilewise.search.progress import PHASES, OnPhase, Phase
+from tilewise.search.progress import PHASES, OnPhase, SearchPhase
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.service.api.documents import phase_json
 from tilewise.service.db import models
@@ -17,7 +17,7 @@ from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.runs.keeper import SqlKeeper
-from tilewise.service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
+from tilewise.service.workers.job_run import Event, JobOutcome, RunPhase, TrialReached, run_job
 
 POLL_S = 0.5
 
@@ -92,14 +92,14 @@ class LocalSearch:
                 return True
             phase = phase_json(session, job)
         if phase is not None and phase["name"] in PHASES and phase["name"] != "search":
-            self.on_phase(Phase(**phase))
+            self.on_phase(SearchPhase(**phase))
         return False
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, TrialEnded):
+        if isinstance(event, TrialReached):
             best = None if event.best is None else _seen(event.best)
             self.on_trial(replace(_seen(event.trial), best=best))
-        elif isinstance(event, PhaseReached):
+        elif isinstance(event, RunPhase):
             self.on_phase(event.phase)
 
 

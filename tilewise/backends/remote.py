@@ -10,7 +10,7 @@ from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target
-from tilewise.search.progress import PHASES, OnPhase, Phase
+from tilewise.search.progress import PHASES, OnPhase, SearchPhase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 
 
@@ -141,7 +141,7 @@ class _Watched:
         if isinstance(event, TrialEnded) and event.trial.state in TRIAL_STATES:
             self._on_trial(_seen(event.trial))
         elif isinstance(event, PhaseReached) and event.phase.name in PHASES:
-            self._on_phase(Phase(event.phase.name, event.phase.done, event.phase.total))
+            self._on_phase(SearchPhase(event.phase.name, event.phase.done, event.phase.total))
 
 
 def _seen(trial: Trial) -> TrialSeen:

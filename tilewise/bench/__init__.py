@@ -1,6 +1,6 @@
 """A suite of problems beside other libraries: read, measure, sum up."""
 
-from tilewise.bench.report import Compared, PeerSpeed, Report
+from tilewise.bench.report import Compared, PeerSpeed, SuiteTable
 from tilewise.bench.suite import Suite, SuiteEntry, SuiteError, read_suite
 
-__all__ = ["Compared", "SuiteEntry", "PeerSpeed", "Report", "Suite", "SuiteError", "read_suite"]
+__all__ = ["Compared", "SuiteEntry", "PeerSpeed", "SuiteTable", "Suite", "SuiteError", "read_suite"]

@@ -79,7 +79,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Report:
+class SuiteTable:
     """A suite's rows and machine; problems without ours or a peer are `left_out` of the sums."""
 
     suite: Suite

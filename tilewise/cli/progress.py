@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tilewise.backends.base import TrialSeen
 from tilewise.kernels.quoting import one_line
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Clock = Callable[[], float]
 class PhaseTimes:
     """A phase with its first and last moments; `since` is how much was done at `began`."""
 
-    phase: Phase
+    phase: SearchPhase
     began: float
     since: int
     latest: float
@@ -64,14 +64,14 @@ class Watched:
     def __post_init__(self) -> None:
         self.began = self.clock()
         self._ended = 0
-        self._reach(Phase("search", 0, self.request.trials), since=0)
+        self._reach(SearchPhase("search", 0, self.request.trials), since=0)
 
     def trial(self, seen: TrialSeen) -> None:
         """Take in a finished trial."""
         with self.lock:
             self._count(seen)
 
-    def phase(self, phase: Phase) -> None:
+    def phase(self, phase: SearchPhase) -> None:
         """Take in a phase."""
         if phase.name != "search":
             with self.lock:
@@ -92,9 +92,9 @@ class Watched:
         total = max(self.request.trials, self._ended)
         # What an earlier search left is there from the first trial on, and took no time here.
         since = seen.number if first else None
-        self._reach(Phase("search", self._ended, total), since)
+        self._reach(SearchPhase("search", self._ended, total), since)
 
-    def _reach(self, phase: Phase, since: int | None = None) -> None:
+    def _reach(self, phase: SearchPhase, since: int | None = None) -> None:
         now = self.clock()
         last = self.phases[-1] if self.phases else None
         if last is None or last.phase.name != phase.name:
@@ -139,7 +139,7 @@ class ProgressLines(Watched):
         if self.best is not None and self.best != before:
             self._say(f"{counted(self.phases[-1])}: best {speed(self.best)}")
 
-    def phase(self, phase: Phase) -> None:
+    def phase(self, phase: SearchPhase) -> None:
         """Print a new phase."""
         known = len(self.phases)
         super().phase(phase)

@@ -63,7 +63,7 @@ class BrokenStreamError(TilewiseError):
     """Streams of events broke off repeatedly."""
 
 
-class Stream(ABC, Generic[SeenEvent]):
+class EventStream(ABC, Generic[SeenEvent]):
     """What one client has seen of a sequence of events, over all of its connections.
 
     `after` is the number of the last event seen, -1 for none; `losses` counts connections that
@@ -122,7 +122,7 @@ class Stream(ABC, Generic[SeenEvent]):
         return "\n".join(value.removeprefix(" ") for key, _, value in pairs if key == name)
 
 
-class Follower(Stream[Event]):
+class Follower(EventStream[Event]):
     """The events of a job; `after` is the number of the last known trial."""
 
     names = ("phase", "trial", "end")
@@ -143,7 +143,7 @@ class Follower(Stream[Event]):
         return TrialEnded(trial)
 
 
-class PlanFollower(Stream[PlanEvent]):
+class PlanFollower(EventStream[PlanEvent]):
     """The events of a plan; `after` is the number of the last known problem."""
 
     names = ("phase", "part", "end")

@@ -19,7 +19,7 @@ from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import parse_target
-from tilewise.model.measuring import FormRuns, Measured
+from tilewise.model.measuring import FormRuns, ModelTimes
 from tilewise.model.network import Beside, Ran
 from tilewise.model.signature import (
     HAL,
@@ -30,7 +30,7 @@ from tilewise.model.signature import (
     types_of,
 )
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.plan import NetworkPlan
 from tilewise.search.networks.running.network import Network
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
@@ -45,7 +45,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
-def _measured(request: dict[str, Any]) -> Measured:
+def _measured(request: dict[str, Any]) -> ModelTimes:
     stage("load")
     device = open_device(request["threads"])
     modules = {
@@ -75,7 +75,7 @@ def _measured(request: dict[str, Any]) -> Measured:
         )
         for name, taken in zip(modules, samples, strict=True)
     }
-    return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
+    return ModelTimes(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
 
 
 def _expected(
@@ -128,7 +128,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     stage("load")
     source = Path(request["module"]).read_bytes()
     written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
-    networks = [Network.load(Plan.from_json(one), source) for one in written]
+    networks = [Network.load(NetworkPlan.from_json(one), source) for one in written]
     threads = parse_target(networks[0].plan.target).threads
     device = open_device(threads)
     module = LoadedModule(Path(request["code"]).read_bytes(), device)
@@ -165,7 +165,7 @@ def _beside(request: dict[str, Any]) -> Beside:
     """Run a written folder beside its plan's network and compare bits."""
     stage("load")
     folder = Path(request["folder"])
-    plan = Plan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
+    plan = NetworkPlan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
     network = Network.load(plan, Path(request["module"]).read_bytes())
     alone = _imported(folder).load()
     stage("compare")

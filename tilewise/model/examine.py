@@ -10,7 +10,7 @@ from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
-from tilewise.kernels.dispatches.executable import Compiled, Entry, compiled
+from tilewise.kernels.dispatches.executable import CompiledEntry, LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
 from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
@@ -23,11 +23,11 @@ from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.model.measuring import measure
 from tilewise.model.reference import COMPILE_S, FILE, NAME, compile_reference
-from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, tolerance
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH, ModelReport, ProblemReport, tolerance
 from tilewise.model.signature import declarations_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
-from tilewise.search.libraries.library import Judged, Row, judged
+from tilewise.search.libraries.library import Judged, KernelRow, judged
 from tilewise.search.networks.cold_weights import Retimed, bytes_of_weights
 from tilewise.search.networks.costs import RETIMED
 from tilewise.search.records import CacheMode
@@ -96,7 +96,7 @@ BUDGET_S = 0.5  # of the rounds of one op
 
 
 @dataclass(frozen=True)
-class Model:
+class ExaminedModel:
     """A model and what to measure of it.
 
     `cuts` are its ops as IREE's compiler presents them to patterns; `folder` exists. Without
@@ -114,7 +114,7 @@ class Model:
     accuracy: Accuracy = "standard"
 
 
-def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Report:
+def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None]) -> ModelReport:
     """Write the library, compile all forms, and measure them."""
     target = resolve(model.target)
     costs = _costs(model, backend, target)
@@ -123,7 +123,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     if model.with_ops:
         found = [_timed(op, best, target, cuts, reasons, tell) for op, best in found]
-    kernels: dict[str, Compiled] = {}
+    kernels: dict[str, CompiledEntry] = {}
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
@@ -136,17 +136,17 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     forms_run = measure(forms.codes, model.entry, target.threads,
                         declarations=forms.declarations, reference=forms.reference)  # fmt: skip
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
-    return Report(
+    return ModelReport(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
         allowed, dict(forms.refused), model.accuracy,
     )  # fmt: skip
 
 
-def _ops(imported: Imported) -> list[Op]:
-    return [Op(found.problem, found.count, found.where) for found in imported.problems]
+def _ops(imported: Imported) -> list[ProblemReport]:
+    return [ProblemReport(found.problem, found.count, found.where) for found in imported.problems]
 
 
-def _costs(model: Model, backend: Backend, target: Target) -> Retimed:
+def _costs(model: ExaminedModel, backend: Backend, target: Target) -> Retimed:
     """Return times of schedules with cold weights, as in a model of several layers."""
     stored = StoredCosts(backend, target.canonical, model.cache or "hot", most=RETIMED)
     problems = (
@@ -157,7 +157,9 @@ def _costs(model: Model, backend: Backend, target: Target) -> Retimed:
     return Retimed(stored, target, bytes_of_weights(problems))
 
 
-def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, Entry | None]:
+def _known(
+    backend: Backend, model: ExaminedModel, op: ProblemReport, costs: Retimed
+) -> tuple[ProblemReport, LibraryEntry | None]:
     """Return the op with its fastest stored schedule for use inside the model."""
     try:
         best = backend.show(op.problem, model.target, model.cache)["best"]
@@ -166,18 +168,18 @@ def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, 
     fastest = next(iter(costs.schedules(op.problem)), None)
     if fastest is not None:
         best = {"hash": fastest.hash, "steps": list(fastest.steps)}
-    entry = Entry.of(parse_problem(op.problem), best["steps"])
+    entry = LibraryEntry.of(parse_problem(op.problem), best["steps"])
     return replace(op, schedule=best["hash"]), entry
 
 
 def _timed(
-    op: Op,
-    entry: Entry | None,
+    op: ProblemReport,
+    entry: LibraryEntry | None,
     target: Target,
     cuts: dict[str, Sequence[Pattern]],
     reasons: dict[str, str],
     tell: Callable[[str], None],
-) -> tuple[Op, Entry | None]:
+) -> tuple[ProblemReport, LibraryEntry | None]:
     """Time the op's problem alone; drop its schedule where IREE is faster.
 
     Updates `cuts` and `reasons` for ops that IREE computes faster in the form that the model has.
@@ -189,12 +191,12 @@ def _timed(
     cuts[op.problem] = worth.patterns
     if worth.reasons:
         reasons.setdefault(op.problem, f"as the model has it: {worth.reasons[0]}")
-    gain, reason = worth.gain, Row(entry.problem, worth.gain, entry.found).reason
+    gain, reason = worth.gain, KernelRow(entry.problem, worth.gain, entry.found).reason
     op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
     return (replace(op, reason=reason), None) if reason else (op, entry)
 
 
-def _judged(entry: Entry, patterns: Sequence[Pattern], target: Target) -> Judged:
+def _judged(entry: LibraryEntry, patterns: Sequence[Pattern], target: Target) -> Judged:
     try:
         return judged(entry, patterns, target.canonical, BUDGET_S)
     except (KernelsError, RunnerError) as error:
@@ -202,8 +204,8 @@ def _judged(entry: Entry, patterns: Sequence[Pattern], target: Target) -> Judged
 
 
 def _with_kernel(
-    op: Op, entry: Entry | None, target: Target, kernels: dict[str, Compiled]
-) -> tuple[Op, Entry | None]:
+    op: ProblemReport, entry: LibraryEntry | None, target: Target, kernels: dict[str, CompiledEntry]
+) -> tuple[ProblemReport, LibraryEntry | None]:
     if entry is None:
         return op, None
     try:
@@ -213,7 +215,9 @@ def _with_kernel(
     return op, entry
 
 
-def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:
+def _placed(
+    op: ProblemReport, kernel: CompiledEntry | None, calls: Counter[str], reasons: Mapping[str, str]
+) -> ProblemReport:
     """Return the op with the number of call sites of its kernel and why others have none."""
     if kernel is None:
         return op
@@ -223,7 +227,7 @@ def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mappi
     return replace(op, replaced=called, reason=reason)
 
 
-def _notes(found: Sequence[tuple[Op, Entry | None]]) -> list[str]:
+def _notes(found: Sequence[tuple[ProblemReport, LibraryEntry | None]]) -> list[str]:
     return [f"left to IREE: {op.problem}: {op.reason}" for op, entry in found if entry is None]
 
 

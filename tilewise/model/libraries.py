@@ -21,37 +21,37 @@ from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import RunnerError
 
 if TYPE_CHECKING:
-    from tilewise.kernels.dispatches.executable import Entry
+    from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.dispatches.extraction.extract import Cut
-    from tilewise.search.libraries.library import ProvenLibrary, Row
-    from tilewise.search.networks.plan import Plan
+    from tilewise.search.libraries.library import KernelRow, ProvenLibrary
+    from tilewise.search.networks.plan import NetworkPlan
 
 
 @dataclass(frozen=True)
 class PlanKernels:
     """The kernels that a plan chose for the ops of a model."""
 
-    wanted: tuple["Entry", ...]
+    wanted: tuple["LibraryEntry", ...]
     notes: tuple[str, ...]
 
 
-def read_plan(path: str, text: str) -> "Plan":
+def read_plan(path: str, text: str) -> "NetworkPlan":
     """Parse a plan that `tilewise plan -o` wrote; raise BadInputError otherwise."""
-    from tilewise.search.networks.plan import Plan
+    from tilewise.search.networks.plan import NetworkPlan
 
     try:
-        return Plan.from_json(json.loads(text))
+        return NetworkPlan.from_json(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{quoted(path)} is no plan: {error}") from error
 
 
-def chosen(plan: "Plan") -> PlanKernels:
+def chosen(plan: "NetworkPlan") -> PlanKernels:
     """Return the kernels of a plan by the problems of the ops that they replace.
 
     A library has one kernel per problem: the one that the plan uses most often. A layer with
     blocked channels gets its schedule for the plain layout, which has the same nest.
     """
-    from tilewise.kernels.dispatches.executable import Entry
+    from tilewise.kernels.dispatches.executable import LibraryEntry
 
     of: dict[str, Counter[tuple[str, str]]] = {}
     steps: dict[str, list[Any]] = {}
@@ -74,7 +74,9 @@ def chosen(plan: "Plan") -> PlanKernels:
         if times < counts.total():
             notes.append(f"{found}: {counts.total() - times} of {counts.total()} ops are planned "
                          f"otherwise than {problem}")  # fmt: skip
-        wanted.append(Entry.of(parse_problem(problem), steps[schedule], parse_problem(found)))
+        wanted.append(
+            LibraryEntry.of(parse_problem(problem), steps[schedule], parse_problem(found))
+        )
     return PlanKernels(tuple(wanted), tuple(dict.fromkeys(notes)))
 
 
@@ -168,7 +170,7 @@ def make_library(
 
 
 def library_of(
-    wanted: Sequence["Entry"], canonical: str, models: Sequence[UserModel]
+    wanted: Sequence["LibraryEntry"], canonical: str, models: Sequence[UserModel]
 ) -> "ProvenLibrary":
     """Return the library of known schedules; raise as `make_library` does."""
     from tilewise.kernels.dispatches.extraction.extract import patterns_of
@@ -200,7 +202,7 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[ModelReplac
 
 def _wanted(
     backend: Backend, problems: Sequence[Problem], target: str
-) -> tuple[str, list["Entry"]]:
+) -> tuple[str, list["LibraryEntry"]]:
     """Return the canonical target and the stored schedule of each problem."""
     found, missing = [], []
     for problem in problems:
@@ -215,13 +217,13 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
-    from tilewise.kernels.dispatches.executable import Entry
+    from tilewise.kernels.dispatches.executable import LibraryEntry
 
-    wanted = [Entry.of(problem, stored["best"]["steps"]) for problem, stored in found]
+    wanted = [LibraryEntry.of(problem, stored["best"]["steps"]) for problem, stored in found]
     return found[0][1]["target"], wanted
 
 
-def _say(row: "Row") -> None:
+def _say(row: "KernelRow") -> None:
     """Report left-out problems always, and gains on a terminal."""
     if row.reason:
         sys.stderr.write(f"tilewise: left out: {row.problem}: {row.reason}\n")

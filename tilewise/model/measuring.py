@@ -35,7 +35,7 @@ class FormRuns:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelTimes:
     """The measurements of all forms."""
 
     entry: str
@@ -45,7 +45,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChildLimits:
     """Limits of the child process."""
 
     rounds: int = 25
@@ -58,16 +58,16 @@ def measure(
     codes: Mapping[str, Path],
     entry: str | None,
     threads: int,
-    limits: Limits | None = None,
+    limits: ChildLimits | None = None,
     *,
     declarations: Mapping[str, str] | None = None,
     reference: Path | None = None,
-) -> Measured:
+) -> ModelTimes:
     """Run and time each compiled form.
 
     Raises TilewiseError if a form does not load or run, or the function does not exist.
     """
-    limits = limits or Limits()
+    limits = limits or ChildLimits()
     request = {
         "codes": {name: str(path) for name, path in codes.items()},
         "reference": None if reference is None else str(reference),
@@ -79,7 +79,7 @@ def measure(
         "seconds": limits.seconds,
         "memory_bytes": limits.memory_bytes,
     }
-    return from_json(Measured, reply_of(request, "the compiled model does not run"))
+    return from_json(ModelTimes, reply_of(request, "the compiled model does not run"))
 
 
 class RefusedRunError(TilewiseError):

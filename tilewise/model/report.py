@@ -16,7 +16,7 @@ from typing import Any
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy, Problem
 from tilewise.kernels.quoting import duration
-from tilewise.model.measuring import FormRuns, Measured
+from tilewise.model.measuring import FormRuns, ModelTimes
 
 SAFETY = 3.2
 """Of a plain sum's error: that of two levels of quadrants is 3 times as large, and one of those
@@ -51,7 +51,7 @@ CURE = "have the model return no argument that it adds to"
 
 
 @dataclass(frozen=True)
-class Op:
+class ProblemReport:
     """One problem of the model.
 
     Attributes:
@@ -86,15 +86,15 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Report:
+class ModelReport:
     """A model compiled with and without our kernels."""
 
     model: str
     target: str
     machine: dict[str, str]
-    ops: tuple[Op, ...]
+    ops: tuple[ProblemReport, ...]
     skipped: tuple[Skipped, ...]
-    measured: Measured
+    measured: ModelTimes
     tolerance: float
     refused: dict[str, str] = field(default_factory=dict)
     accuracy: Accuracy = "standard"
@@ -192,14 +192,14 @@ def overwritten(positions: Collection[int]) -> str:
     return f" writes over argument {named}, which is a result too ({FAULT})" if named else ""
 
 
-def report_text(report: Report) -> str:
+def report_text(report: ModelReport) -> str:
     """Describe the ops, the whole model, what was left to IREE, and the machine."""
     lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report)]
     lines += _machine(report)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _ops(ops: Sequence[Op]) -> list[str]:
+def _ops(ops: Sequence[ProblemReport]) -> list[str]:
     width = max([len("problem"), *(len(op.problem) for op in ops)])
     lines = [
         f"{'problem':<{width}} {'count':>5} {'replaced':>8} {'default':>10} {'data tiling':>11} "
@@ -214,7 +214,7 @@ def _ops(ops: Sequence[Op]) -> list[str]:
     return [*lines, *_sums(ops, width)]
 
 
-def _sums(ops: Sequence[Op], width: int) -> list[str]:
+def _sums(ops: Sequence[ProblemReport], width: int) -> list[str]:
     """Return the row of sums over the measured ops.
 
     A form that was not measured for each of them has no sum.
@@ -239,13 +239,13 @@ def _sums(ops: Sequence[Op], width: int) -> list[str]:
     ]
 
 
-def _ratio(op: Op) -> str:
+def _ratio(op: ProblemReport) -> str:
     if op.library_us is None or not op.alone_us:
         return "-"
     return f"{min(op.alone_us.values()) / op.library_us:.2f}"
 
 
-def _forms(report: Report) -> list[str]:
+def _forms(report: ModelReport) -> list[str]:
     measured = report.measured
     given = f"{measured.entry}({', '.join(measured.arguments)})"
     lines = [f"{given} -> {', '.join(measured.results)}"]
@@ -268,7 +268,7 @@ def _forms(report: Report) -> list[str]:
     return lines
 
 
-def _left(report: Report) -> list[str]:
+def _left(report: ModelReport) -> list[str]:
     lines = [
         f"{op.count - op.replaced} of {op.count} left to IREE: {op.problem}: {op.reason}"
         for op in report.ops
@@ -278,6 +278,6 @@ def _left(report: Report) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _machine(report: Report) -> list[str]:
+def _machine(report: ModelReport) -> list[str]:
     said = ", ".join(f"{name} {version}" for name, version in report.machine.items())
     return [f"{report.target}, accuracy={report.accuracy}: {said}"]

@@ -23,7 +23,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.graph import Occurrence
-from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import Problem, parse_problem
 
 MOST_OPS = 60
@@ -210,7 +210,7 @@ def cut_out(op: Any, where: str) -> Cut | None:
         return None
     try:
         found = recognised(seen, where)
-    except RefusedError:
+    except NestRefusedError:
         return None
     if found is None:
         return None
@@ -231,7 +231,7 @@ def _with_less(op: Structured, where: str, fused: Collection[str]) -> Cut | None
                 found = recognised(op, where, without)
                 if found is not None:
                     return _cut(op, where, found)
-            except (RefusedError, UnseenError):
+            except (NestRefusedError, UnseenError):
                 continue
     return None
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import singledispatch
 
-from tilewise.kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
+from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Value, dims, identity_map
 from tilewise.kernels.dispatches.patterns.spelling import (
     CLAMP,
     CLAMP_SIX,
@@ -24,7 +24,7 @@ TO_NHWC, TO_HWCF, TO_NCHW = "d0, d3, d1, d2", "d3, d2, d0, d1", "d0, d2, d3, d1"
 
 
 @singledispatch
-def contraction(problem: Problem, graph: Graph, spelling: Spelling, init: Value) -> Value:
+def contraction(problem: Problem, graph: DispatchGraph, spelling: Spelling, init: Value) -> Value:
     """Return the op that adds products of `%A` and `%B` to `init`; one function per operation."""
     raise UnsupportedError(f"op={problem.op} has no dispatch; give a matmul or a conv2d")
 
@@ -40,7 +40,7 @@ def turns_layout(spelling: Spelling, problem: Problem) -> bool:
 
 
 @contraction.register
-def _product(problem: Matmul, graph: Graph, spelling: Spelling, init: Value) -> Value:
+def _product(problem: Matmul, graph: DispatchGraph, spelling: Spelling, init: Value) -> Value:
     a, b = operand(problem, "A"), operand(problem, "B")
     stored = problem.transpose_a, problem.transpose_b
     if spelling.transposes != "maps":
@@ -56,7 +56,9 @@ def _product(problem: Matmul, graph: Graph, spelling: Spelling, init: Value) -> 
     return _apply(graph, op, f"indexing_maps = [{maps}]" if any(stored) else "", a, b, init)
 
 
-def _apply(graph: Graph, op: str, attributes: str, a: Value, b: Value, init: Value) -> Value:
+def _apply(
+    graph: DispatchGraph, op: str, attributes: str, a: Value, b: Value, init: Value
+) -> Value:
     rest = (
         f"{attributes} ins({a.name}, {b.name} : {a.type}, {b.type}) "
         f"outs({init.name} : {init.type}) -> {init.type}"
@@ -64,7 +66,7 @@ def _apply(graph: Graph, op: str, attributes: str, a: Value, b: Value, init: Val
     return graph.add(op, rest.lstrip(), (a, b, init), init.shape, init.element)
 
 
-def _transposed(graph: Graph, spelling: Spelling, value: Value) -> Value:
+def _transposed(graph: DispatchGraph, spelling: Spelling, value: Value) -> Value:
     """Exchange the last two dims by ops of their own."""
     assert value.shape is not None
     order = [*range(len(value.shape) - 2), len(value.shape) - 1, len(value.shape) - 2]
@@ -78,7 +80,7 @@ def _transposed(graph: Graph, spelling: Spelling, value: Value) -> Value:
     return graph.add("linalg.transpose", rest, (value, empty), shape, value.element)
 
 
-def copied(graph: Graph, value: Value, reads: str, shape: tuple[int, ...]) -> Value:
+def copied(graph: DispatchGraph, value: Value, reads: str, shape: tuple[int, ...]) -> Value:
     """Return a transposed or broadcast copy: `reads` says where each element comes from."""
     names = ", ".join(dims(len(shape)))
     maps = f"({names}) -> ({reads})", f"({names}) -> ({names})"
@@ -87,7 +89,7 @@ def copied(graph: Graph, value: Value, reads: str, shape: tuple[int, ...]) -> Va
 
 
 @contraction.register
-def _convolution(problem: Conv2d, graph: Graph, spelling: Spelling, init: Value) -> Value:
+def _convolution(problem: Conv2d, graph: DispatchGraph, spelling: Spelling, init: Value) -> Value:
     image, filters = operand(problem, "A"), operand(problem, "B")
     turned = turns_layout(spelling, problem)
     nhwc = turned or not problem.has_channels_first
@@ -116,7 +118,7 @@ def _convolution(problem: Conv2d, graph: Graph, spelling: Spelling, init: Value)
     return _apply(graph, op, attributes, image, filters, init)
 
 
-def _padded(graph: Graph, problem: Conv2d, image: Value, spatial: tuple[int, int]) -> Value:
+def _padded(graph: DispatchGraph, problem: Conv2d, image: Value, spatial: tuple[int, int]) -> Value:
     """Pad with zeros: `tensor.pad` as the library rewrites it before matching."""
     if not problem.pad:
         return image
@@ -132,7 +134,7 @@ def _padded(graph: Graph, problem: Conv2d, image: Value, spatial: tuple[int, int
 
 
 def _grouped(
-    graph: Graph, problem: Conv2d, operands: tuple[Value, Value, Value], *, nhwc: bool
+    graph: DispatchGraph, problem: Conv2d, operands: tuple[Value, Value, Value], *, nhwc: bool
 ) -> Value:
     """Return a generic op with groups as a dimension; no named op has these layouts."""
     n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
@@ -189,7 +191,7 @@ def channel(problem: Problem) -> int:
     return 1 if problem.has_channels_first else len(problem.operand_shapes["C"]) - 1
 
 
-def bias_as_init(graph: Graph, problem: Problem, bias: Value) -> Value:
+def bias_as_init(graph: DispatchGraph, problem: Problem, bias: Value) -> Value:
     """Return the broadcast bias, from which the sums start."""
     shape = problem.operand_shapes["C"]
     out = graph.empty(shape, bias.element)
@@ -199,7 +201,7 @@ def bias_as_init(graph: Graph, problem: Problem, bias: Value) -> Value:
 
 
 def finished(
-    graph: Graph,
+    graph: DispatchGraph,
     spelling: Spelling,
     problem: Problem,
     sums: Value,
@@ -238,7 +240,7 @@ def _made_by(lines: list[str]) -> str:
     return lines[-1].partition(" ")[0] if lines else ""
 
 
-def _relu6_in_passes(graph: Graph, spelling: Spelling, value: Value) -> Value:
+def _relu6_in_passes(graph: DispatchGraph, spelling: Spelling, value: Value) -> Value:
     """Apply relu6 by one op for each limit."""
     whole = [identity_map(len(value.shape or ()))]
     if spelling.relu6 == "scalars":
@@ -254,7 +256,7 @@ def _relu6_in_passes(graph: Graph, spelling: Spelling, value: Value) -> Value:
     return _chosen(graph, pair, "olt")
 
 
-def _chosen(graph: Graph, pair: tuple[Value, Value], compare: str) -> Value:
+def _chosen(graph: DispatchGraph, pair: tuple[Value, Value], compare: str) -> Value:
     """Select the first of two values where they compare so; one of them is a scalar."""
     large = next(one for one in pair if one.shape)
     assert large.shape is not None
@@ -271,14 +273,14 @@ def _chosen(graph: Graph, pair: tuple[Value, Value], compare: str) -> Value:
     return graph.generic(maps, pair, graph.empty(large.shape, large.element), lines)
 
 
-def _pass(graph: Graph, maps: list[str], inputs: list[Value], lines: list[str]) -> Value:
+def _pass(graph: DispatchGraph, maps: list[str], inputs: list[Value], lines: list[str]) -> Value:
     sums = inputs[0]
     assert sums.shape is not None
     out = graph.empty(sums.shape, sums.element)
     return graph.generic([*maps, maps[0]], inputs, out, lines)
 
 
-def _broadcast(graph: Graph, problem: Problem, bias: Value) -> Value:
+def _broadcast(graph: DispatchGraph, problem: Problem, bias: Value) -> Value:
     return copied(graph, bias, f"d{channel(problem)}", problem.operand_shapes["C"])
 
 

@@ -22,7 +22,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Op:
+class DispatchOp:
     """One op: `text` is everything after the `=`, `operands` are names of values."""
 
     name: str
@@ -31,10 +31,10 @@ class Op:
 
 
 @dataclass
-class Graph:
+class DispatchGraph:
     """Ops by the names of their results, each after what it reads."""
 
-    ops: dict[str, Op] = field(default_factory=dict)
+    ops: dict[str, DispatchOp] = field(default_factory=dict)
     count: int = 0
 
     def add(
@@ -46,7 +46,7 @@ class Graph:
         element: str,
     ) -> Value:
         """Return the value of an op, which is added unless there is an equal one."""
-        op = Op(name, f"{name} {rest}", tuple(operand.name for operand in operands))
+        op = DispatchOp(name, f"{name} {rest}", tuple(operand.name for operand in operands))
         made = next((at for at, other in self.ops.items() if other == op), None)
         if made is None:
             made = f"%{self.count}"

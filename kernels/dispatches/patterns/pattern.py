@@ -15,7 +15,7 @@ from tilewise.kernels.dispatches.patterns.contraction import (
     operand,
     turns_layout,
 )
-from tilewise.kernels.dispatches.patterns.graph import Graph, Inner, Value
+from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Inner, Value
 from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Problem
@@ -87,7 +87,7 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
 
     `side` is the side of the addition on which C is; by default the sums start from it.
     """
-    graph = Graph()
+    graph = DispatchGraph()
     bias = operand(problem, "bias") if problem.has_bias else None
     held = operand(problem, "C") if problem.accumulates else None
     init = held if side is None else None
@@ -122,7 +122,7 @@ def _result_shape(problem: Problem, spelling: Spelling) -> tuple[int, ...]:
     return shape
 
 
-def _once(graph: Graph, root: Value) -> tuple[tuple[int, ...], ...]:
+def _once(graph: DispatchGraph, root: Value) -> tuple[tuple[int, ...], ...]:
     """Return paths to results of linalg between the root and B, without B's own copies."""
     path = graph.path(root.name, "%B")
     at, found = root.name, []
@@ -136,7 +136,7 @@ def _once(graph: Graph, root: Value) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def _leaves(graph: Graph, name: str) -> set[str]:
+def _leaves(graph: DispatchGraph, name: str) -> set[str]:
     if name not in graph.ops:
         return {name}
     return set().union(*(_leaves(graph, operand) for operand in graph.ops[name].operands))

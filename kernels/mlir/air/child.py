@@ -8,12 +8,12 @@ from typing import Any
 
 from tilewise.kernels.mlir.air.schedule import KStreaming, require_streamed
 from tilewise.kernels.mlir.proof.child.stages import Finding, check_call, establish, serve
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.limited_child import stage
 
 
-def prove_here(request: dict[str, Any]) -> Found:
+def prove_here(request: dict[str, Any]) -> ProofReply:
     """Prove one script in this process."""
     problem, runs = (require_streamed(parse_problem(request[name])) for name in ("problem", "runs"))
     schedule = KStreaming.from_json(request["schedule"])

@@ -54,7 +54,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Place:
+class OperationPlace:
     """An operation on buffers and the loops around it, outermost first.
 
     Attributes:
@@ -84,18 +84,20 @@ class Place:
         return f"{self.name} of {' and '.join(map(str, self.buffers))}, inside {inside}"
 
 
-def places(module: Any) -> tuple[Place, ...]:
+def places(module: Any) -> tuple[OperationPlace, ...]:
     """Return every move and computation on buffers in order; raise StageError if not static."""
     return tuple(_walk(module.operation, (), [0]))
 
 
-def _walk(operation: Any, loops: tuple[IrLoop, ...], counter: list[int]) -> Iterator[Place]:
+def _walk(
+    operation: Any, loops: tuple[IrLoop, ...], counter: list[int]
+) -> Iterator[OperationPlace]:
     for inner in children(operation):
         counter[0] += 1
         if inner.name in (*MOVES, COMPUTE):
             keys = ("outer_dims_perm", "inner_dims_pos")
             order = tuple(str(inner.attributes[key]) for key in keys if key in inner.attributes)
-            yield Place(counter[0], inner.name, loops, _buffers(inner), order)
+            yield OperationPlace(counter[0], inner.name, loops, _buffers(inner), order)
             continue
         is_loop = inner.name in ("scf.for", "scf.forall")
         yield from _walk(inner, (*loops, _loop(inner, counter[0])) if is_loop else loops, counter)
@@ -127,7 +129,7 @@ def _loop(operation: Any, number: int) -> IrLoop:
     return IrLoop(number, "forall", trips, mapping)
 
 
-def check_wishes(found: tuple[Place, ...], problem: Matmul, schedule: KStreaming) -> None:
+def check_wishes(found: tuple[OperationPlace, ...], problem: Matmul, schedule: KStreaming) -> None:
     """Raise StageError `structure` unless the IR has exactly the required moves."""
     s, whole = schedule, padded(problem, schedule)
     compute = [place for place in found if place.name == COMPUTE]
@@ -154,7 +156,9 @@ def check_wishes(found: tuple[Place, ...], problem: Matmul, schedule: KStreaming
         raise _broken("nothing else is moved", rest)
 
 
-def _check_loops(compute: Place, whole: Matmul, s: KStreaming) -> tuple[tuple[IrLoop, ...], ...]:
+def _check_loops(
+    compute: OperationPlace, whole: Matmul, s: KStreaming
+) -> tuple[tuple[IrLoop, ...], ...]:
     """Return the loops around a thread's body, an outer chunk, and an inner chunk."""
     blocks = (whole.m // s.block_m, whole.n // s.block_n)
     wanted: list[tuple[str, Shape, tuple[str, ...]]] = [
@@ -170,12 +174,12 @@ def _check_loops(compute: Place, whole: Matmul, s: KStreaming) -> tuple[tuple[Ir
 
 
 def _check_result(
-    found: tuple[Place, ...],
-    compute: Place,
+    found: tuple[OperationPlace, ...],
+    compute: OperationPlace,
     tile: Shape,
     s: KStreaming,
     threads: tuple[IrLoop, ...],
-) -> list[Place]:
+) -> list[OperationPlace]:
     """Return the fill, the unpack, and the copy of the block's tile if it goes through L2."""
     fills = [p for p in found if p.name == "linalg.fill" and p.spaces != (L3,)]
     begin = min([compute.number, *(loop.number for loop in compute.loops[2:])])
@@ -198,7 +202,9 @@ def _check_result(
     return [*fills, *unpacks, *copies]
 
 
-def _check_pads(found: tuple[Place, ...], problem: Matmul, whole: Matmul) -> list[Place]:
+def _check_pads(
+    found: tuple[OperationPlace, ...], problem: Matmul, whole: Matmul
+) -> list[OperationPlace]:
     """Return the copies into and out of padded operands, and the zeros around A and B."""
     given, wide = problem.operand_shapes, whole.operand_shapes
     changed = [name for name in given if given[name] != wide[name]]
@@ -215,6 +221,6 @@ def _check_pads(found: tuple[Place, ...], problem: Matmul, whole: Matmul) -> lis
     return [*pads, *zeros]
 
 
-def _broken(wish: str, found: list[Place]) -> StageError:
+def _broken(wish: str, found: list[OperationPlace]) -> StageError:
     places = "; ".join(map(str, found)) or "nothing of the kind"
     return StageError("structure", f"wished for: {wish}; found: {places}")

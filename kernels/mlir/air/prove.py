@@ -6,7 +6,7 @@ from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.air.choice import AIE, Memories, choose, describe
 from tilewise.kernels.mlir.air.schedule import KStreaming, Result, require_streamed
 from tilewise.kernels.mlir.air.script import air_module, emit_air
-from tilewise.kernels.mlir.proof.proof import Proof, run_child
+from tilewise.kernels.mlir.proof.proof import ScriptProof, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.problem import Matmul, Problem
 
@@ -22,7 +22,7 @@ class AirScript:
     problem: Matmul
     schedule: KStreaming
     text: str
-    proof: Proof
+    proof: ScriptProof
 
     @property
     def module(self) -> str:
@@ -69,10 +69,10 @@ def prove_air(
     seed: int = 0,
     seconds: float = 120.0,
     memory_bytes: int = 4 << 30,
-) -> Proof:
+) -> ScriptProof:
     """Apply a script to the payload of `problem`, then inspect and execute the result.
 
-    A failure becomes part of the `Proof`. Speed is not measured: a processor's says nothing.
+    A failure becomes part of the `ScriptProof`. Speed is not measured: a processor's says nothing.
     """
     matmul = require_streamed(problem)
     runs = runnable(matmul, schedule)
@@ -86,7 +86,7 @@ def prove_air(
         "seconds": seconds,
         "memory_bytes": memory_bytes,
     }
-    return Proof.of(run_child(request, CHILD), mlir=mlir_version(), script=script)
+    return ScriptProof.of(run_child(request, CHILD), mlir=mlir_version(), script=script)
 
 
 def runnable(problem: Matmul, schedule: KStreaming) -> Matmul:
@@ -109,7 +109,7 @@ def runnable(problem: Matmul, schedule: KStreaming) -> Matmul:
     )
 
 
-def _proven(problem: Matmul, schedule: KStreaming, proof: Proof) -> str:
+def _proven(problem: Matmul, schedule: KStreaming, proof: ScriptProof) -> str:
     runs = runnable(problem, schedule)
     on = "" if runs == problem else f" on {runs.canonical}"
     exact = "exact" if proof.tolerance == 0 else f"error {proof.max_error:.3g}"

@@ -11,7 +11,7 @@ from tilewise.kernels.mlir.payload.function import function_of
 from tilewise.kernels.mlir.payload.tensors import tensor
 from tilewise.kernels.mlir.transform.module import mlir_version, module_of, with_function
 from tilewise.kernels.mlir.transform.sequences import bufferize, named_sequence
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, SequenceWriter
 from tilewise.kernels.problem import DTYPES, Matmul, Problem
 
 L3, L2, L1 = 0, 1, 2
@@ -66,7 +66,7 @@ class _Steps:
     """
 
     def __init__(self, problem: Matmul, schedule: KStreaming) -> None:
-        self._writer = w = Writer()
+        self._writer = w = SequenceWriter()
         w.handle("func", 'structured.match ops{["func.func"]} in %root')
         self._fill = w.handle("fill", 'structured.match ops{["linalg.fill"]} in %root')
         self._matmul = w.handle("matmul", 'structured.match ops{["linalg.matmul"]} in %root')

@@ -11,7 +11,7 @@ from tilewise.kernels.problem import Problem
 
 
 @dataclass(frozen=True)
-class Axis:
+class ImageAxis:
     """One direction of the image, in pixels; `reach` is from the first tap to the last one."""
 
     extent: int
@@ -27,20 +27,20 @@ class Axis:
         )
 
 
-def axes(problem: Problem) -> dict[str, Axis]:
+def axes(problem: Problem) -> dict[str, ImageAxis]:
     """Return where outputs find their taps, by the dim of the result."""
     down, across = (problem.dilation * (taps - 1) for taps in problem.window)
     if splits_lines(problem):
         across = SplitLines.of(problem).reach
     height, width = (problem.operand_shapes["A"][axis] for axis in problem.spatial_axes)
     return {
-        "oh": Axis(height, problem.stride, down, problem.pad),
-        "ow": Axis(width, problem.stride, across, problem.pad),
+        "oh": ImageAxis(height, problem.stride, down, problem.pad),
+        "ow": ImageAxis(width, problem.stride, across, problem.pad),
     }
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputPart:
     """Outputs of one dim, with `start` if some of them read padding."""
 
     extent: int
@@ -62,7 +62,7 @@ class Region:
     extents: dict[str, int]
     starts: dict[str, int]
 
-    def part(self, dim: str, part: Part) -> "Region":
+    def part(self, dim: str, part: OutputPart) -> "Region":
         """Return a part of it along `dim`."""
         starts = {d: s for d, s in self.starts.items() if d != dim}
         if part.start is not None:
@@ -70,12 +70,14 @@ class Region:
         return replace(self, extents={**self.extents, dim: part.extent}, starts=starts)
 
 
-def parts(extent: int, size: int, lanes: int, start: int | None, axis: Axis | None) -> list[Part]:
+def parts(
+    extent: int, size: int, lanes: int, start: int | None, axis: ImageAxis | None
+) -> list[OutputPart]:
     """Return blocks of `size`: equal ones together, those that read padding alone.
 
     The rest is split after its last whole vector of `lanes`.
     """
-    found: list[Part] = []
+    found: list[OutputPart] = []
     whole = extent - extent % size
     vectors = (extent - whole) // lanes * lanes
     at = 0
@@ -87,8 +89,8 @@ def parts(extent: int, size: int, lanes: int, start: int | None, axis: Axis | No
             place = start + at
         last = found[-1] if found else None
         if last and place is None is last.start and end - at == size:
-            found[-1] = Part(last.extent + size)
+            found[-1] = OutputPart(last.extent + size)
         else:
-            found.append(Part(end - at, place))
+            found.append(OutputPart(end - at, place))
         at = end
     return found

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.mlir.payload.tensors import zero_of
 from tilewise.kernels.mlir.transform.sequences import pack_epilogue, pack_panels
-from tilewise.kernels.mlir.transform.writer import ANY, MERGE_SLICES, Writer, types
+from tilewise.kernels.mlir.transform.writer import ANY, MERGE_SLICES, SequenceWriter, types
 from tilewise.kernels.nest import (
     Compute,
     Fetch,
@@ -33,7 +33,7 @@ REGISTERS = 32  # of the widest vectors
 
 
 @dataclass(frozen=True)
-class Piece:
+class LoopHandle:
     """One handle on the contraction or parts of it, and what is known about its ops.
 
     Attributes:
@@ -49,13 +49,13 @@ class Piece:
     merged: bool = False
     moves_image: bool = False
 
-    def with_extent(self, handle: str, dim: str, extents: tuple[int, ...]) -> "Piece":
+    def with_extent(self, handle: str, dim: str, extents: tuple[int, ...]) -> "LoopHandle":
         """Return the piece with another handle and new extents of `dim`."""
         merged = self.merged or len(extents) > 1
         return replace(self, handle=handle, extents={**self.extents, dim: extents}, merged=merged)
 
 
-def blocks(nest: Nest, writer: Writer) -> Iterator[Loop | Stage | Compute]:
+def blocks(nest: Nest, writer: SequenceWriter) -> Iterator[Loop | Stage | Compute]:
     """Yield the nodes that have operations, with a comment before and a cleanup after each.
 
     Prefetches and nontemporal stores are comments alone.
@@ -85,9 +85,9 @@ class LoopEmitter:
         packs: the stages.
     """
 
-    def __init__(self, form: Form, contraction: str, writer: Writer) -> None:
+    def __init__(self, form: LinalgForm, contraction: str, writer: SequenceWriter) -> None:
         self.form, self.nest, self.writer = form, form.nest, writer
-        self.pieces = [Piece(contraction, {d: (n,) for d, n in self.nest.extents.items()})]
+        self.pieces = [LoopHandle(contraction, {d: (n,) for d, n in self.nest.extents.items()})]
         self.epilogue = "%epilogue" if form.has_epilogue else None
         self.fill_follows = form.starts_from_fill
         self.packs = PackEmitter(form, writer)
@@ -110,7 +110,7 @@ class LoopEmitter:
 
         A shorter block is a multiple of a register tile's extent.
         """
-        out: list[Piece] = []
+        out: list[LoopHandle] = []
         for piece in self.pieces:
             extents, panel = piece.extents[dim], self._panel(piece, dim)
             unit = self.nest.unit(dim) if panel == 1 else panel
@@ -121,11 +121,11 @@ class LoopEmitter:
                 out += self._split(piece, dim, size, unit)
         self.pieces = out
 
-    def _panel(self, piece: Piece, dim: str) -> int:
+    def _panel(self, piece: LoopHandle, dim: str) -> int:
         """Return the columns of a step along `dim`: those of a panel once B is packed, else 1."""
         return piece.lanes if piece.lanes and dim == self.nest.col else 1
 
-    def _split(self, piece: Piece, dim: str, size: int, unit: int) -> list[Piece]:
+    def _split(self, piece: LoopHandle, dim: str, size: int, unit: int) -> list[LoopHandle]:
         w, extent = self.writer, piece.extents[dim][0]
         whole = extent - extent % size
         units = (extent - whole) // unit * unit
@@ -154,7 +154,7 @@ class LoopEmitter:
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, kind) for piece in self.pieces]
 
-    def _loop(self, piece: Piece, dim: str, size: int, kind: str) -> Piece:
+    def _loop(self, piece: LoopHandle, dim: str, size: int, kind: str) -> LoopHandle:
         """Tile one piece; a piece of a single block needs no loop."""
         if max(piece.extents[dim]) <= size:
             return piece
@@ -185,7 +185,7 @@ class LoopEmitter:
             self._divide(self.nest.col, self.nest.tile.cols)
         self.pieces = [copies[stage.layout](piece) for piece in self.pieces]
 
-    def _copy_panels(self, piece: Piece) -> Piece:
+    def _copy_panels(self, piece: LoopHandle) -> LoopHandle:
         packed = self.packs.copy_panels(piece)
         if self.epilogue is not None and packed.lanes:
             self.epilogue = self.packs.reshape_epilogue(self.epilogue, packed.lanes)
@@ -216,7 +216,7 @@ def _check_uniform(dim: str, extents: tuple[int, ...], size: int, unit: int) -> 
             )
 
 
-def _holds_tile(form: Form) -> bool:
+def _holds_tile(form: LinalgForm) -> bool:
     """Return whether registers hold all partial sums of the tile, and the operands of a step.
 
     Without partial sums every element of a tile has one lane of a register.
@@ -232,13 +232,13 @@ class PackEmitter:
     Their copies are tiled and vectorised after all loops exist.
     """
 
-    def __init__(self, form: Form, writer: Writer) -> None:
+    def __init__(self, form: LinalgForm, writer: SequenceWriter) -> None:
         self.form, self.nest, self.writer = form, form.nest, writer
         self._panel_widths: dict[int, None] = {}
         self._epilogue_lanes = 0
         self._copies: dict[tuple[int, ...], list[str]] = {}
 
-    def copy_panels(self, piece: Piece) -> Piece:
+    def copy_panels(self, piece: LoopHandle) -> LoopHandle:
         """Copy B to panels of columns; a piece narrower than a panel has narrower ones."""
         w = self.writer
         lanes = min(self.nest.tile.cols, *piece.extents[self.nest.col])
@@ -253,7 +253,7 @@ class PackEmitter:
         self._remember(copy, (*ones, largest_divisor(piece.extents[self.nest.k], COPY_ROWS)))
         return replace(piece, handle=packed, lanes=lanes)
 
-    def copy_columns(self, piece: Piece) -> Piece:
+    def copy_columns(self, piece: LoopHandle) -> LoopHandle:
         """Copy B to columns that are contiguous along the reduction, for inner products."""
         w, nest = self.writer, self.nest
         if self.form.transposes_columns:
@@ -271,7 +271,7 @@ class PackEmitter:
         include = f"include @pack_epilogue_{lanes} failures(propagate) ({epilogue})"
         return self.writer.handle("packed_epilogue", include)
 
-    def copy_rows(self, piece: Piece) -> Piece:
+    def copy_rows(self, piece: LoopHandle) -> LoopHandle:
         """Copy A to a block of its own in the order of A, without padding."""
         copied, copy = self._copied(piece.handle, self.form.operands[0], self.nest.row, "row")
         ones = (1,) * self.form.copied_dims
@@ -279,7 +279,7 @@ class PackEmitter:
         self._remember(copy, (*ones, largest_divisor(neighbours, LARGEST_COPY)))
         return replace(piece, handle=copied)
 
-    def copy_image(self, piece: Piece) -> Piece:
+    def copy_image(self, piece: LoopHandle) -> LoopHandle:
         """Copy a block of the image, padded where it is used.
 
         If no loop moves the image, its only block is the whole image. Shorter blocks share a handle

@@ -7,15 +7,15 @@ the ops; matchers on the remaining iteration dims find them again.
 
 from collections.abc import Iterable, Iterator
 
-from tilewise.kernels.mlir.cpu.loops import Piece
-from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.cpu.loops import LoopHandle
+from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.mlir.transform.sequences import (
     contraction_matcher,
     epilogue_matcher,
     hoist_accumulators,
     named_sequence,
 )
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, SequenceWriter
 
 Kinds = str
 """For each iteration dim of a micro-kernel `x` (parallel) or `k` (reduction)."""
@@ -29,7 +29,11 @@ class KernelEmitter:
     """
 
     def __init__(
-        self, form: Form, pieces: list[Piece], writer: Writer, ends_in_registers: bool
+        self,
+        form: LinalgForm,
+        pieces: list[LoopHandle],
+        writer: SequenceWriter,
+        ends_in_registers: bool,
     ) -> None:
         self.form, self.nest, self.pieces, self.writer = form, form.nest, pieces, writer
         self.ends_in_registers = ends_in_registers
@@ -102,7 +106,9 @@ class KernelEmitter:
             for depth in piece.extents[self.nest.k]:
                 yield self._extents(piece, depth, reductions)
 
-    def _extents(self, piece: Piece, depth: int, reductions: tuple[str, ...]) -> dict[str, int]:
+    def _extents(
+        self, piece: LoopHandle, depth: int, reductions: tuple[str, ...]
+    ) -> dict[str, int]:
         """Return the remaining iteration dims of a micro-kernel, in order, with extents."""
         row, col = self.nest.row, self.nest.col
         extents = {
@@ -251,13 +257,13 @@ def _columns_first(dims: Iterable[str], col: str) -> list[str]:
     return sorted(dims, key=lambda dim: dim not in (col, "lane"))
 
 
-def _chunk(form: Form, columns: int) -> int:
+def _chunk(form: LinalgForm, columns: int) -> int:
     """Return the columns of a register if a tile is split into registers, else 0."""
     lanes = form.register_lanes
     return lanes if columns > lanes and columns.bit_count() > 1 else 0
 
 
-def vector_lanes(form: Form) -> int:
+def vector_lanes(form: LinalgForm) -> int:
     """Return the least elements of the vectors that the innermost loops of a nest multiply.
 
     A register of columns, or of partial sums if the reduction is split, or all there are: a sliver

@@ -8,7 +8,7 @@ from tilewise.kernels.mlir.cpu.loops import LoopEmitter
 from tilewise.kernels.mlir.cpu.register_tile import InnerProductEmitter, KernelEmitter
 from tilewise.kernels.mlir.cpu.windows import WindowEmitter, padding_of_blocks
 from tilewise.kernels.mlir.payload.contraction import gathers_patches
-from tilewise.kernels.mlir.payload.form import Form, form
+from tilewise.kernels.mlir.payload.form import LinalgForm, form
 from tilewise.kernels.mlir.payload.images import splits_lines
 from tilewise.kernels.mlir.transform.module import module_of
 from tilewise.kernels.mlir.transform.sequences import (
@@ -16,12 +16,12 @@ from tilewise.kernels.mlir.transform.sequences import (
     hoist_accumulators,
     named_sequence,
 )
-from tilewise.kernels.mlir.transform.writer import Writer
+from tilewise.kernels.mlir.transform.writer import SequenceWriter
 from tilewise.kernels.nest import Nest, nest_of, printed
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, loop_nest
 
-Opening = Callable[[Writer, str], str]
+Opening = Callable[[SequenceWriter, str], str]
 
 _WIDENED = {
     "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product, and "
@@ -110,7 +110,7 @@ def emit_script(problem: Problem, schedule: Schedule) -> str:
 
 def emit_on(
     schedule: Schedule,
-    shape: Form,
+    shape: LinalgForm,
     opening: Opening,
     shared: Sequence[str] = (),
     loop_lines: Sequence[str] = (),
@@ -131,7 +131,7 @@ def emit_on(
     return _assembled(schedule, shape.nest, loop_lines, [*_products(shape, opening), *shared])
 
 
-def _check_vectors(shape: Form) -> None:
+def _check_vectors(shape: LinalgForm) -> None:
     """Raise LoweringError if the elements of a vector would not be contiguous."""
     nest, tile, is_split = shape.nest, shape.nest.tile, shape.nest.compute.lanes > 1
     if is_split and shape.transposes_rows and nest.dim(nest.k).extent > 1:
@@ -153,9 +153,9 @@ def _check_vectors(shape: Form) -> None:
         )
 
 
-def _products(shape: Form, opening: Opening = lambda _, handle: handle) -> list[str]:
+def _products(shape: LinalgForm, opening: Opening = lambda _, handle: handle) -> list[str]:
     """Return the sequences of a matmul or a convolution, the main one first."""
-    writer = Writer()
+    writer = SequenceWriter()
     loops = LoopEmitter(shape, opening(writer, "%contraction"), writer)
     loops.run()
     emitter = InnerProductEmitter if shape.nest.compute.lanes > 1 else KernelEmitter
@@ -176,7 +176,7 @@ def _products(shape: Form, opening: Opening = lambda _, handle: handle) -> list[
     ]
 
 
-def _windows(shape: Form) -> list[str]:
+def _windows(shape: LinalgForm) -> list[str]:
     """Return the sequences of a convolution of few channels in a group, the main one first."""
     loops = WindowEmitter.of(padding_of_blocks(shape), axes(shape.nest.problem))
     apart = shape.body[0] == "arith.mulf"
@@ -193,7 +193,7 @@ def _windows(shape: Form) -> list[str]:
     ]
 
 
-def _image_sequences(form: Form) -> list[str]:
+def _image_sequences(form: LinalgForm) -> list[str]:
     """Return the sequences that order an image's pixels or channels in registers."""
     sequences = {"spread_channels": form.spreads_channels, "split_lines": form.splits_lines}
     return [name for name, is_needed in sequences.items() if is_needed]
@@ -214,8 +214,8 @@ def _assembled(
     )
 
 
-def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
-    w = Writer()
+def _main(form: LinalgForm, lines: list[str], multiplies_apart: bool) -> str:
+    w = SequenceWriter()
     w.handle("func", 'structured.match ops{["func.func"]} in %root')
     named = f'structured.match ops{{["{form.op}"]}}'
     has_name = form.op != "linalg.generic"

@@ -3,13 +3,13 @@
 from math import gcd, prod
 
 from tilewise.kernels.mlir.cpu.borders import Region
-from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.mlir.transform.sequences import (
     contraction_matcher,
     elementwise_matcher,
     named_sequence,
 )
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, SequenceWriter
 
 MOST_AT_ONCE = 128
 """Vectors that code without a loop multiplies. Where a tile's taps are more, LLVM takes the weights
@@ -23,7 +23,7 @@ class WindowTiles:
     so that no loop carries sums, and LLVM loads shared operands once.
     """
 
-    def __init__(self, form: Form, writer: Writer, regions: list[Region]) -> None:
+    def __init__(self, form: LinalgForm, writer: SequenceWriter, regions: list[Region]) -> None:
         self.form, self.writer, self.regions = form, writer, regions
 
     def take_apart(self) -> None:
@@ -175,7 +175,7 @@ class TapTiles(WindowTiles):
     """
 
     @classmethod
-    def serve(cls, form: Form, regions: list[Region]) -> bool:
+    def serve(cls, form: LinalgForm, regions: list[Region]) -> bool:
         """Return whether sums are long, and no tap is known to be in the padding."""
         beside = form.pads_taps or any(region.starts for region in regions)
         is_long = form.spreads_channels or form.nest.dim(form.nest.k).extent > 1
@@ -241,7 +241,7 @@ class TapTiles(WindowTiles):
         w.line(f"transform.apply_cse to %func : {ANY}")
 
 
-def fuse_spread(w: Writer, form: Form, product: str, loop: str) -> list[str]:
+def fuse_spread(w: SequenceWriter, form: LinalgForm, product: str, loop: str) -> list[str]:
     """Spread the pixels that a product reads where it is computed; return the op and the loop."""
     if form.group_extents["f"] > 1:
         w.apply_patterns(loop, "tensor.bubble_up_extract_slice")
@@ -251,7 +251,7 @@ def fuse_spread(w: Writer, form: Form, product: str, loop: str) -> list[str]:
     return w.fuse(w.sliced(product, form.image_operand), loop, "pixels")
 
 
-def lanes_along(form: Form, dim: str) -> int:
+def lanes_along(form: LinalgForm, dim: str) -> int:
     """Return the largest extent of a dim in a vector."""
     if dim != form.nest.col:
         return 1
@@ -260,7 +260,7 @@ def lanes_along(form: Form, dim: str) -> int:
     return lanes - whole
 
 
-def divides_groups(form: Form, size: int) -> bool:
+def divides_groups(form: LinalgForm, size: int) -> bool:
     """Return whether the number of groups in blocks of `size` channels divides all groups."""
     channels = form.group_extents["f"]
     groups = form.nest.dim("co").extent // channels

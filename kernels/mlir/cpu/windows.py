@@ -8,7 +8,7 @@ along a line, a region copies its part of the image with the padding.
 
 from dataclasses import replace
 
-from tilewise.kernels.mlir.cpu.borders import Axis, Part, Region, parts
+from tilewise.kernels.mlir.cpu.borders import ImageAxis, OutputPart, Region, parts
 from tilewise.kernels.mlir.cpu.loops import blocks
 from tilewise.kernels.mlir.cpu.window_tiles import (
     TapTiles,
@@ -17,8 +17,8 @@ from tilewise.kernels.mlir.cpu.window_tiles import (
     fuse_spread,
     lanes_along,
 )
-from tilewise.kernels.mlir.payload.form import Form
-from tilewise.kernels.mlir.transform.writer import Writer
+from tilewise.kernels.mlir.payload.form import LinalgForm
+from tilewise.kernels.mlir.transform.writer import SequenceWriter
 from tilewise.kernels.nest import Loop, LoopKind
 
 MOST_PRODUCTS = 1600
@@ -36,15 +36,15 @@ class WindowEmitter:
     far.
     """
 
-    def __init__(self, form: Form, axes: dict[str, Axis], copies_padding: bool) -> None:
+    def __init__(self, form: LinalgForm, axes: dict[str, ImageAxis], copies_padding: bool) -> None:
         self.form, self.axes, self.copies_padding = form, axes, copies_padding
-        self.writer = Writer()
+        self.writer = SequenceWriter()
         extents = {**form.nest.extents, **form.group_extents}
         starts = dict.fromkeys(axes, 0) if form.pads_image or form.pads_parts else {}
         self.regions = [Region("%result", "%contraction", extents, starts)]
 
     @classmethod
-    def of(cls, form: Form, axes: dict[str, Axis]) -> "WindowEmitter":
+    def of(cls, form: LinalgForm, axes: dict[str, ImageAxis]) -> "WindowEmitter":
         """Return an emitter that has written its loops, without padding if possible."""
         nest = form.nest
         most = max(nest.dim(nest.k).extent, *form.tap_extents.values())
@@ -92,7 +92,7 @@ class WindowEmitter:
         fewer = range(size - channels, lanes_along(form, form.nest.col) - 1, -channels)
         return next((cols for cols in fewer if divides_groups(form, cols)), size)
 
-    def _foldable(self, dim: str, part: Part, size: int) -> list[Part]:
+    def _foldable(self, dim: str, part: OutputPart, size: int) -> list[OutputPart]:
         """Split a part into blocks if upstream cannot fold a slice of a loop's block.
 
         `bubble_up_extract_slice` takes a slice of merged groups at an unknown position only if
@@ -206,7 +206,7 @@ class WindowEmitter:
         return replace(region, result=result, product=product)
 
 
-def padding_of_blocks(form: Form) -> Form:
+def padding_of_blocks(form: LinalgForm) -> LinalgForm:
     """Return the form whose padded image is copied ahead if a loop runs over blocks of lines.
 
     Upstream cannot tell that a block at an unknown position is not only padding.

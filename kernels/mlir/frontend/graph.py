@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tilewise.kernels.mlir.frontend.nest import Nest
+from tilewise.kernels.mlir.frontend.nest import ContractionNest
 from tilewise.kernels.problem import Accuracy, with_accuracy
 
 ARGUMENT = "hal.tensor.import"
@@ -69,7 +69,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Found:
+class ModuleProblem:
     """A problem of a module, with its number of ops and their places."""
 
     problem: str
@@ -85,12 +85,14 @@ class Imported:
     skipped: tuple[Skipped, ...]
 
     @property
-    def problems(self) -> tuple[Found, ...]:
+    def problems(self) -> tuple[ModuleProblem, ...]:
         """Each problem once, in the order of the first ops."""
         places: dict[str, list[str]] = {}
         for found in self.occurrences:
             places.setdefault(found.problem, []).append(found.where)
-        return tuple(Found(name, len(where), tuple(where)) for name, where in places.items())
+        return tuple(
+            ModuleProblem(name, len(where), tuple(where)) for name, where in places.items()
+        )
 
     def with_accuracy(self, accuracy: Accuracy) -> "Imported":
         """Return the module with all problems at an accuracy."""
@@ -136,7 +138,7 @@ Size = int | None
 
 
 @dataclass(frozen=True)
-class Use:
+class TensorUse:
     """A tensor as a node reads or makes it; views may change the `shape`.
 
     `role` is `A`, `B` or `C` of a contraction, empty for what an elementwise op uses axis by axis,
@@ -161,8 +163,8 @@ class Node:
     kind: NodeKind
     op: str
     where: str
-    reads: tuple[Use, ...]
-    makes: tuple[Use, ...]
+    reads: tuple[TensorUse, ...]
+    makes: tuple[TensorUse, ...]
     found: Occurrence | None = None
     place: int | None = None
     reason: str = ""
@@ -189,7 +191,7 @@ class Graph:
     tensors: tuple[Tensor, ...]
 
     @property
-    def layers(self) -> tuple[Found, ...]:
+    def layers(self) -> tuple[ModuleProblem, ...]:
         """The distinct problems with their counts, in the order of the first nodes."""
         found = tuple(node.found for node in self.nodes if node.found is not None)
         return Imported(found, ()).problems
@@ -247,7 +249,7 @@ class LoneOp:
     """
 
     payload: str
-    nest: Nest
+    nest: ContractionNest
     found: Occurrence
     within: Occurrence
     starts_from_fill: bool

@@ -16,7 +16,7 @@ Axis = tuple[Term, ...]
 Dims = tuple[int, ...]
 
 
-class RefusedError(Exception):
+class NestRefusedError(Exception):
     """The nest is not a problem; the message tells the author of the op why."""
 
 
@@ -31,7 +31,7 @@ def slides(axis: Axis) -> bool:
 
 
 @dataclass(frozen=True)
-class Operand:
+class NestOperand:
     """How a nest indexes a tensor; an axis that is read at 0 has no term."""
 
     axes: tuple[Axis, ...]
@@ -47,19 +47,19 @@ class Operand:
         """Whether an axis is indexed by sums or multiples of dims, as in a convolution."""
         return any(map(slides, self.axes))
 
-    def transposed(self, axes: Sequence[int]) -> "Operand":
+    def transposed(self, axes: Sequence[int]) -> "NestOperand":
         """Return the operand with its axes in another order."""
-        return Operand(tuple(self.axes[i] for i in axes), tuple(self.shape[i] for i in axes))
+        return NestOperand(tuple(self.axes[i] for i in axes), tuple(self.shape[i] for i in axes))
 
 
 @dataclass(frozen=True)
-class Nest:
+class ContractionNest:
     """A nest of loops around one multiplication and one addition."""
 
     extents: tuple[int, ...]
-    a: Operand
-    b: Operand
-    c: Operand
+    a: NestOperand
+    b: NestOperand
+    c: NestOperand
 
     @property
     def has_windows(self) -> bool:
@@ -76,7 +76,7 @@ class Nest:
 
 
 @dataclass(frozen=True)
-class Layout:
+class OperandLayout:
     """A problem that a nest is, and how the operands become those of the problem.
 
     Attributes:
@@ -115,7 +115,7 @@ def effort(axes: Sequence[int], shape: Sequence[int], cost: int) -> int:
     return cost * prod(shape) + 1 if moves(axes, shape) else 0
 
 
-def _orders(dims: frozenset[int], *operands: Operand) -> tuple[Dims, ...]:
+def _orders(dims: frozenset[int], *operands: NestOperand) -> tuple[Dims, ...]:
     """Return the distinct orders in which operands have some dims."""
     return tuple(dict.fromkeys(
         tuple(dim for axis in operand.axes for dim, _ in axis if dim in dims)
@@ -123,15 +123,15 @@ def _orders(dims: frozenset[int], *operands: Operand) -> tuple[Dims, ...]:
     ))  # fmt: skip
 
 
-def check_whole(nest: Nest, operand: Operand, name: str) -> None:
+def check_whole(nest: ContractionNest, operand: NestOperand, name: str) -> None:
     """Refuse diagonals, and operands that are only partly read."""
     seen = [dim for axis in operand.axes for dim, _ in axis]
     if len(seen) != len(set(seen)):
-        raise RefusedError(f"reads {name} along a diagonal: one index runs over two axes")
+        raise NestRefusedError(f"reads {name} along a diagonal: one index runs over two axes")
     for axis, size in zip(operand.axes, operand.shape, strict=True):
         is_plain = not axis or (len(axis) == 1 and axis[0][1] == 1)
         if is_plain and size != nest.extent(dim for dim, _ in axis):
-            raise RefusedError(f"reads a part of {name} alone")
+            raise NestRefusedError(f"reads a part of {name} alone")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _ProductRoles:
     k: frozenset[int]
 
 
-def is_contraction(nest: Nest) -> bool:
+def is_contraction(nest: ContractionNest) -> bool:
     """Return whether a nest is a product of matrices: a sum over a shared dim, or outer product."""
     in_a, in_b, in_c = nest.a.dims, nest.b.dims, nest.c.dims
     if in_a & in_b - in_c:
@@ -152,7 +152,7 @@ def is_contraction(nest: Nest) -> bool:
     return bool(in_a - in_b & in_c) and bool(in_b - in_a & in_c) and in_a | in_b == in_c
 
 
-def matmul_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout:
+def matmul_layout(nest: ContractionNest, costs: tuple[int, int, int] = (1, 1, 1)) -> OperandLayout:
     """Return the matmul that a nest is, with the fewest elements moved, or raise RefusedError."""
     for name, operand in (("the first input", nest.a), ("the second input", nest.b),
                           ("the result", nest.c)):  # fmt: skip
@@ -166,35 +166,35 @@ def matmul_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout
 
 
 def contraction_roles(
-    nest: Nest,
+    nest: ContractionNest,
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int], frozenset[int]]:
     """Return the batch, m, n and k loops of a contraction, or raise RefusedError."""
     roles = _product_roles(nest)
     return roles.batch, roles.m, roles.n, roles.k
 
 
-def _rank(layout: Layout) -> tuple[int, bool, int]:
+def _rank(layout: OperandLayout) -> tuple[int, bool, int]:
     flags = bool(layout.sizes["transpose_a"]) + bool(layout.sizes["transpose_b"])
     return layout.moved, layout.is_swapped, flags
 
 
-def _long(nest: Nest, operand: Operand) -> frozenset[int]:
+def _long(nest: ContractionNest, operand: NestOperand) -> frozenset[int]:
     return frozenset(dim for dim in operand.dims if nest.has_length(dim))
 
 
-def _product_roles(nest: Nest) -> _ProductRoles:
+def _product_roles(nest: ContractionNest) -> _ProductRoles:
     in_a, in_b, in_c = (_long(nest, operand) for operand in (nest.a, nest.b, nest.c))
     if alone := (in_a ^ in_b) - in_c:
         which = "first" if alone & in_a else "second"
-        raise RefusedError(f"sums the {which} input alone over an index that the other lacks")
+        raise NestRefusedError(f"sums the {which} input alone over an index that the other lacks")
     if in_c - in_a - in_b:
-        raise RefusedError("repeats its result along an axis that neither input has")
+        raise NestRefusedError("repeats its result along an axis that neither input has")
     return _ProductRoles(in_a & in_b & in_c, in_a - in_b, in_b - in_a, in_a & in_b - in_c)
 
 
 def _product_layouts(
-    nest: Nest, roles: _ProductRoles, costs: tuple[int, int, int], *, is_swapped: bool
-) -> Iterator[Layout]:
+    nest: ContractionNest, roles: _ProductRoles, costs: tuple[int, int, int], *, is_swapped: bool
+) -> Iterator[OperandLayout]:
     """Yield every way to name the dims and to order them."""
     a, b = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
     rows, columns = (roles.n, roles.m) if is_swapped else (roles.m, roles.n)
@@ -223,7 +223,7 @@ def _product_layouts(
                 _product_axes(operand, groups)
                 for (operand, _), groups in zip(operands, wanted, strict=True)
             )
-            yield Layout(
+            yield OperandLayout(
                 {**sizes, "transpose_a": transpose_a, "transpose_b": transpose_b},
                 (axes[0], axes[1], axes[2]),
                 is_swapped,
@@ -237,7 +237,7 @@ def _is_of(axis: Sequence[tuple[int, int]], dims: Dims) -> bool:
     return bool(axis) and axis[0][0] in dims
 
 
-def _product_axes(operand: Operand, groups: tuple[Dims, ...]) -> Dims:
+def _product_axes(operand: NestOperand, groups: tuple[Dims, ...]) -> Dims:
     """Return an operand's axes in the order of groups of dims; axes of one element come first."""
     of_dim = {axis[0][0]: i for i, axis in enumerate(operand.axes) if axis}
     order = tuple(of_dim[dim] for group in groups for dim in group)
@@ -249,7 +249,7 @@ LAYOUTS = ("nhwc_hwcf", "nchw_fchw")
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowAxis:
     """An axis of the image along which the filter moves.
 
     Attributes:
@@ -279,7 +279,9 @@ class ConvolutionRoles:
     outputs: frozenset[int]
 
 
-def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout:
+def convolution_layout(
+    nest: ContractionNest, costs: tuple[int, int, int] = (1, 1, 1)
+) -> OperandLayout:
     """Return the conv2d that a nest is, with the fewest elements moved, or raise RefusedError.
 
     The image's size is that of what the op reads, padded or not.
@@ -287,7 +289,7 @@ def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> L
     is_swapped = not nest.a.has_windows
     image, filters = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
     if filters.has_windows:
-        raise RefusedError("both inputs are read through windows")
+        raise NestRefusedError("both inputs are read through windows")
     for name, operand in (("the image", image), ("the filter", filters), ("the result", nest.c)):
         check_whole(nest, operand, name)
     windows = _windows(nest, image, filters)
@@ -295,16 +297,20 @@ def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> L
     moving = (costs[1], costs[0], costs[2]) if is_swapped else costs
     found = list(_image_layouts(nest, (image, filters), windows, roles, moving))
     best = min(found, key=lambda layout: layout.moved)
-    return Layout(best.sizes, best.axes, is_swapped, best.moved, best.columns, best.spatial)
+    return OperandLayout(best.sizes, best.axes, is_swapped, best.moved, best.columns, best.spatial)
 
 
-def convolution_roles(nest: Nest) -> tuple[tuple[Window, Window], ConvolutionRoles]:
+def convolution_roles(
+    nest: ContractionNest,
+) -> tuple[tuple[WindowAxis, WindowAxis], ConvolutionRoles]:
     """Return the windows and other loops of a nest whose first input is the image."""
     windows = _windows(nest, nest.a, nest.b)
     return windows, _image_roles(nest, nest.a, nest.b, windows)
 
 
-def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[Window, Window]:
+def _windows(
+    nest: ContractionNest, image: NestOperand, filters: NestOperand
+) -> tuple[WindowAxis, WindowAxis]:
     """Return the two windows in the result's order."""
     found = [
         _window(nest, filters, axis, i, image.shape[i])
@@ -312,39 +318,44 @@ def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[Window, Wind
         if slides(axis)
     ]
     if len(found) > 2:
-        raise RefusedError(f"convolves {len(found)} dimensions; conv2d has two")
+        raise NestRefusedError(f"convolves {len(found)} dimensions; conv2d has two")
     place = {dim: i for i, axis in enumerate(nest.c.axes) for dim, _ in axis}
     found.sort(key=lambda window: place.get(-1 if window.out is None else window.out, -1))
     if len(found) == 1:
-        found.insert(0, Window())
+        found.insert(0, WindowAxis())
     return found[0], found[1]
 
 
-def _window(nest: Nest, filters: Operand, axis: Axis, place: int, size: int) -> Window:
+def _window(
+    nest: ContractionNest, filters: NestOperand, axis: Axis, place: int, size: int
+) -> WindowAxis:
     out = tap = None
     stride = dilation = 0
     for dim, step in axis:
         if step < 1:
-            raise RefusedError("reads the image backwards")
+            raise NestRefusedError("reads the image backwards")
         if dim in nest.c.dims and out is None:
             out, stride = dim, step
         elif dim not in nest.c.dims and tap is None:
             tap, dilation = dim, step
         else:
-            raise RefusedError("reads the image at a sum of more than an output and a tap")
+            raise NestRefusedError("reads the image at a sum of more than an output and a tap")
     if out is not None and out in filters.dims and nest.has_length(out):
-        raise RefusedError("has another filter for each pixel")
+        raise NestRefusedError("has another filter for each pixel")
     if tap is not None and tap not in filters.dims and nest.has_length(tap):
-        raise RefusedError("sums windows without a filter, as a pooling does")
+        raise NestRefusedError("sums windows without a filter, as a pooling does")
     outs = 1 if out is None else nest.extents[out]
     taps = 1 if tap is None else nest.extents[tap]
-    return Window(
+    return WindowAxis(
         place, size, out, tap, stride if outs > 1 else 0, dilation if taps > 1 else 0, outs, taps
     )
 
 
 def _image_roles(
-    nest: Nest, image: Operand, filters: Operand, windows: tuple[Window, Window]
+    nest: ContractionNest,
+    image: NestOperand,
+    filters: NestOperand,
+    windows: tuple[WindowAxis, WindowAxis],
 ) -> ConvolutionRoles:
     used = {dim for window in windows for dim in (window.out, window.tap)}
     in_a, in_b, in_c = (
@@ -352,21 +363,21 @@ def _image_roles(
         for operand in (image, filters, nest.c)
     )
     if (in_a ^ in_b) - in_c:
-        raise RefusedError("sums one input alone over an index that the other lacks")
+        raise NestRefusedError("sums one input alone over an index that the other lacks")
     if in_c - in_a - in_b:
-        raise RefusedError("repeats its result along an axis that neither input has")
+        raise NestRefusedError("repeats its result along an axis that neither input has")
     return ConvolutionRoles(
         in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a
     )
 
 
 def _image_layouts(
-    nest: Nest,
-    inputs: tuple[Operand, Operand],
-    windows: tuple[Window, Window],
+    nest: ContractionNest,
+    inputs: tuple[NestOperand, NestOperand],
+    windows: tuple[WindowAxis, WindowAxis],
     roles: ConvolutionRoles,
     costs: tuple[int, int, int],
-) -> Iterator[Layout]:
+) -> Iterator[OperandLayout]:
     image, filters = inputs
     operands = (image, filters, nest.c)
     for seen in (windows, windows[::-1]):
@@ -383,7 +394,7 @@ def _image_layouts(
                     _image_axes(operand, order)
                     for operand, order in zip(operands, wanted, strict=True)
                 )
-                yield Layout(
+                yield OperandLayout(
                     {**sizes, "layout": layout},
                     (axes[0], axes[1], axes[2]),
                     is_swapped=False,
@@ -399,7 +410,7 @@ def _image_layouts(
 
 
 def _wanted(
-    layout: str, windows: tuple[Window, Window], roles: tuple[Dims, ...]
+    layout: str, windows: tuple[WindowAxis, WindowAxis], roles: tuple[Dims, ...]
 ) -> tuple[Dims, Dims, Dims]:
     """Return the dims of the image, the filter and the result in a layout's order."""
     n, g, c, f = roles
@@ -412,7 +423,7 @@ def _wanted(
     return (*n, *g, *c, *outs), (*g, *f, *c, *taps), (*n, *g, *f, *pixels)
 
 
-def _image_axes(operand: Operand, dims: Dims) -> Dims:
+def _image_axes(operand: NestOperand, dims: Dims) -> Dims:
     """Return an operand's axes in the order of dims; axes of one element come first."""
     of_dim = {axis[0][0]: i for i, axis in enumerate(operand.axes) if axis}
     of_dim |= {dim: i for i, axis in enumerate(operand.axes) for dim, _ in axis}
@@ -422,7 +433,7 @@ def _image_axes(operand: Operand, dims: Dims) -> Dims:
 
 
 def _sizes(
-    nest: Nest, windows: tuple[Window, Window], roles: tuple[Dims, ...]
+    nest: ContractionNest, windows: tuple[WindowAxis, WindowAxis], roles: tuple[Dims, ...]
 ) -> dict[str, int | str | bool]:
     n, g, c, f = roles
     groups = nest.extent(g)
@@ -430,7 +441,7 @@ def _sizes(
     dilation = _shared("dilation", [w.dilation for w in windows])
     for window in windows:
         if (window.size - dilation * (window.taps - 1) - 1) // stride + 1 != window.outs:
-            raise RefusedError(
+            raise NestRefusedError(
                 f"reads {window.outs} windows of an image of {window.size}, and leaves others out"
             )
     return {
@@ -445,5 +456,5 @@ def _shared(name: str, values: list[int]) -> int:
     """Return the one value of a key that both dimensions share."""
     told = {value for value in values if value}
     if len(told) > 1:
-        raise RefusedError(f"has {name} {values[0]} along h and {values[1]} along w")
+        raise NestRefusedError(f"has {name} {values[0]} along h and {values[1]} along w")
     return told.pop() if told else 1

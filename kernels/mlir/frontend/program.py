@@ -1,7 +1,7 @@
 """A module as something to run: what each node does, its loops, and the values of its weights.
 
 Elementwise ops and reductions are loops around a list of instructions, seen as rows of columns
-(`Split`) whatever the tensors' shapes; a reduction reduces the columns.
+(`MemoryView2d`) whatever the tensors' shapes; a reduction reduces the columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -98,7 +98,7 @@ OPERATIONS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Split:
+class MemoryView2d:
     """A view of memory as rows of columns."""
 
     rows: int
@@ -117,35 +117,37 @@ class Lines:
     table: NDArray[Any] | None = field(default=None, compare=False)
 
 
-def splits_of(loops: Loops) -> Iterator[Split]:
+def splits_of(loops: Loops) -> Iterator[MemoryView2d]:
     """Yield the ways in which loops may be split."""
     extents = loops.extents
     if loops.reduced:
-        yield Split(prod(extents[: -loops.reduced]), prod(extents[-loops.reduced :]))
+        yield MemoryView2d(prod(extents[: -loops.reduced]), prod(extents[-loops.reduced :]))
         return
     for first in range(len(extents) + 1):
-        yield Split(prod(extents[:first]), prod(extents[first:]))
+        yield MemoryView2d(prod(extents[:first]), prod(extents[first:]))
 
 
-def first_column(loops: Loops, split: Split) -> int | None:
+def first_column(loops: Loops, split: MemoryView2d) -> int | None:
     """Return the first loop over columns; None if loops do not split so."""
     extents = loops.extents
     if loops.reduced:
         first = len(extents) - loops.reduced
-        return first if split == Split(prod(extents[:first]), prod(extents[first:])) else None
+        return (
+            first if split == MemoryView2d(prod(extents[:first]), prod(extents[first:])) else None
+        )
     if prod(extents) == split.rows * split.columns:
         firsts = (i for i in range(len(extents) + 1) if prod(extents[:i]) == split.rows)
         return next(firsts, None)
     return len(extents) if prod(extents) == split.rows else None
 
 
-def makes_columns(loops: Loops, split: Split) -> bool:
+def makes_columns(loops: Loops, split: MemoryView2d) -> bool:
     """Return whether the result has an element per column, not one per row."""
     size = split.rows * split.columns
     return not loops.reduced and split.columns > 1 and prod(loops.extents) == size
 
 
-def whole_lines(split: Split, *, is_wide: bool) -> Lines:
+def whole_lines(split: MemoryView2d, *, is_wide: bool) -> Lines:
     """Return how a contiguous tensor is read."""
     row = split.columns if is_wide else 1
     return Lines(is_wide, row if split.rows > 1 else 0)
@@ -193,7 +195,7 @@ class Pad:
 
 
 @dataclass(frozen=True)
-class Window:
+class PoolWindow:
     """The maximum or the sum of a window that moves over a tensor, with 1 for fixed axes."""
 
     kind: WindowKind
@@ -217,7 +219,7 @@ class Action:
     """
 
     pad: Pad | None = None
-    window: Window | None = None
+    window: PoolWindow | None = None
     sum: Sum | None = None
     loops: Loops | None = None
     refused: str = ""
@@ -262,7 +264,7 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Program:
+class ModuleProgram:
     """A module with one function, to run.
 
     `weights` are constant operands by node and role, in the problem's shape; bf16 as its bits.

@@ -23,7 +23,7 @@ from tilewise.kernels.system.typed_json import from_json
 if TYPE_CHECKING:  # NumPy is loaded for weights alone: the service reads modules without it
     from numpy.typing import NDArray
 
-    from tilewise.kernels.mlir.frontend.program import Constant, Outline, Program
+    from tilewise.kernels.mlir.frontend.program import Constant, ModuleProgram, Outline
 
 BYTECODE = b"ML\xefR"
 _LONG = re.compile(rb'"0x[0-9A-Fa-f]{4096,}"')  # passes read shapes and scalars, which are shorter
@@ -77,19 +77,19 @@ LONGEST = 300  # characters of an error
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadLimits:
     """Limits of one child process."""
 
     seconds: float = 60.0
     memory_bytes: int = 4 << 30
 
 
-USUAL_LIMITS = Limits()
-WITH_WEIGHTS = Limits(600.0, 16 << 30)
+USUAL_LIMITS = ReadLimits()
+WITH_WEIGHTS = ReadLimits(600.0, 16 << 30)
 """For a child that holds the weights of a model several times."""
 
 
-def read_module(module: bytes, limits: Limits = USUAL_LIMITS) -> Imported:
+def read_module(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> Imported:
     """Return the problems of a module: linalg, torch, StableHLO, TOSA or ONNX.
 
     Raises:
@@ -100,12 +100,12 @@ def read_module(module: bytes, limits: Limits = USUAL_LIMITS) -> Imported:
     return from_json(Imported, ask_of_module(module, limits))
 
 
-def read_graph(module: bytes, limits: Limits = USUAL_LIMITS) -> Graph:
+def read_graph(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> Graph:
     """Return a module's problems, other ops and tensors; raise as `read_module`."""
     return from_json(Graph, ask_of_module(module, limits, {"graph": ""}))
 
 
-def read_op(module: bytes, place: str | None = None, limits: Limits = USUAL_LIMITS) -> LoneOp:
+def read_op(module: bytes, place: str | None = None, limits: ReadLimits = USUAL_LIMITS) -> LoneOp:
     """Return one op of a module in a function of its own; raise as `read_module`.
 
     `place` is the op's number among the problems, from 1, or its place as `tilewise import` prints
@@ -122,7 +122,7 @@ def read_op(module: bytes, place: str | None = None, limits: Limits = USUAL_LIMI
 
 
 def ask_of_module(
-    module: bytes, limits: Limits, more: dict[str, Any] | None = None, child: str = CHILD
+    module: bytes, limits: ReadLimits, more: dict[str, Any] | None = None, child: str = CHILD
 ) -> dict[str, Any]:
     """Return a child's reply on a module; raise as `read_module`."""
     with on_disk(module) as path:
@@ -139,7 +139,7 @@ def on_disk(module: bytes) -> Iterator[Path]:
 
 
 def ask_of_file(
-    path: Path, limits: Limits, more: dict[str, Any], child: str = CHILD
+    path: Path, limits: ReadLimits, more: dict[str, Any], child: str = CHILD
 ) -> dict[str, Any]:
     """Return a child's reply on a module in a file; raise as `read_module`."""
     if find_spec("iree") is None or find_spec("iree.compiler") is None:
@@ -179,12 +179,12 @@ def as_module(source: bytes) -> bytes:
         return b"".join((Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"]))
 
 
-def read_program(module: bytes) -> "Program":
+def read_program(module: bytes) -> "ModuleProgram":
     """Return a module with one function as a program with weights; raise as `read_module`.
 
     Arguments, results or weights that cannot be run here raise ModuleError, too.
     """
-    from tilewise.kernels.mlir.frontend.program import Outline, Program
+    from tilewise.kernels.mlir.frontend.program import ModuleProgram, Outline
 
     with on_disk(module) as path:
         reply = ask_of_file(path, WITH_WEIGHTS, {"pieces": str(path.parent)})
@@ -192,10 +192,10 @@ def read_program(module: bytes) -> "Program":
             raise ModuleError(f"the module cannot be run here: {one_line(reply['refused'])}")
         outline = from_json(Outline, reply)
         weights = {(one.node, one.role): _joined(one, path.parent) for one in outline.constants}
-    return Program(outline, weights)
+    return ModuleProgram(outline, weights)
 
 
-def read_outline(module: bytes, limits: Limits = USUAL_LIMITS) -> "Outline | None":
+def read_outline(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> "Outline | None":
     """Return what a module with one function does, without weights; None if it cannot be run here.
 
     Constants of passes have no pieces, and those of contractions are left out.

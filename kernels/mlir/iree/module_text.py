@@ -15,7 +15,7 @@ from tilewise.kernels.mlir.payload.function import (
     operand_type,
 )
 from tilewise.kernels.mlir.payload.tensors import (
-    Argument,
+    TensorOperand,
     affine_map,
     generic,
     tensor,
@@ -152,7 +152,7 @@ def _grouped(problem: Conv2d, image: str) -> list[str]:
     )
     types = (element.name, element.name, element.accumulator)
     a, b, sums = (
-        Argument(f"%g{name}", shape, kind, indices, f"%{name}")
+        TensorOperand(f"%g{name}", shape, kind, indices, f"%{name}")
         for name, shape, kind, indices in zip("abc", shapes, types, maps, strict=True)
     )
     return [
@@ -190,13 +190,13 @@ def _finish(problem: Problem) -> list[str]:
     shape = problem.operand_shapes["C"]
     dims = [f"d{axis}" for axis in range(len(shape))]
     whole = ", ".join(dims)
-    inputs = [Argument("%product", shape, element, whole, "%p")]
+    inputs = [TensorOperand("%product", shape, element, whole, "%p")]
     if problem.has_bias:
         channel = dims[1] if problem.has_channels_first else dims[-1]
         stored = problem.operand_shapes["bias"]
-        inputs.append(Argument("%bias", stored, element, channel, "%b"))
+        inputs.append(TensorOperand("%bias", stored, element, channel, "%b"))
     constants, body = finished(problem)
-    output = Argument("%target", shape, element, whole, "%o")
+    output = TensorOperand("%target", shape, element, whole, "%o")
     return [
         f"%target = tensor.empty() : {result}",
         *generic("%finished", dims, inputs, output, [*constants, *body]),

@@ -8,10 +8,10 @@ import numpy as np
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, run_passes
-from tilewise.kernels.mlir.lowering.jit import Call, Compiled, compile_ir
+from tilewise.kernels.mlir.lowering.jit import LoadedCode, RepeatedCall, compile_ir
 from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
 from tilewise.kernels.mlir.lowering.structure import definitions, walk
-from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
+from tilewise.kernels.mlir.lowering.to_llvm import ScratchBuffer, lower
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
 
 TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
@@ -123,7 +123,7 @@ def _shaped(function: str, kind: Any, writable: bool = False) -> Shaped:
     )
 
 
-def poisoned(scratch: tuple[Scratch, ...]) -> list[Array]:
+def poisoned(scratch: tuple[ScratchBuffer, ...]) -> list[Array]:
     """Return poisoned buffers for a function's allocations, so that unwritten elements show."""
     buffers = []
     for buffer in scratch:
@@ -139,33 +139,33 @@ class Function:
     """Machine code of a function, with the scratch memory that it needs."""
 
     signature: Signature
-    compiled: Compiled
-    scratch: tuple[Scratch, ...]
+    compiled: LoadedCode
+    scratch: tuple[ScratchBuffer, ...]
 
-    def bind(self, inputs: list[Array], *more: Array) -> "Bound":
+    def bind(self, inputs: list[Array], *more: Array) -> "BoundFunction":
         """Return the function on copies of `inputs`, `more`, and poisoned scratch."""
         arrays = [_aligned(array) for array in inputs]
         likes = [np.empty(result.shape, result.dtype) for result in self.signature.results]
-        call = Call(self.compiled, [*arrays, *more, *poisoned(self.scratch)], *likes)
-        return Bound(self.signature, call, arrays)
+        call = RepeatedCall(self.compiled, [*arrays, *more, *poisoned(self.scratch)], *likes)
+        return BoundFunction(self.signature, call, arrays)
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundFunction:
     """A function with its arguments."""
 
     signature: Signature
-    call: Call
+    call: RepeatedCall
     arguments: list[Array]
 
-    def results(self) -> "list[Result]":
+    def results(self) -> "list[OutputArray]":
         """Return what the last run left: returned values and every argument but writable ones.
 
         If nothing is returned, the arguments are the result, writable or not.
         """
         returned = self.signature.results
         found = [
-            Result(
+            OutputArray(
                 "the result" if len(returned) == 1 else f"result {number}",
                 one.element,
                 self.call.returned(number),
@@ -176,12 +176,12 @@ class Bound:
             zip(self.signature.arguments, self.arguments, strict=True)
         ):
             if not returned or not kind.writable:
-                found.append(Result(f"argument {number}", kind.element, array))
+                found.append(OutputArray(f"argument {number}", kind.element, array))
         return found
 
 
 @dataclass(frozen=True)
-class Result:
+class OutputArray:
     """An array that a function has written, or should have left alone."""
 
     name: str

@@ -24,14 +24,14 @@ ALLOCATED = 2  # words of a descriptor before its offset: what was allocated, an
 
 
 @dataclass(frozen=True)
-class Compiled:
+class LoadedCode:
     """Machine code that stays loaded as long as this object lives."""
 
     engine: Any
     address: int
 
 
-def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
+def compile_ir(text: str, entry: str, effort: int = 3) -> LoadedCode:
     """Compile `text` for this machine and find `entry`; raise StageError `compile`.
 
     Operands and scratch are assumed not to alias, so stores to C invalidate no loads of A. Scripts
@@ -58,7 +58,7 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
         engine.finalize_object()
     except (RuntimeError, NameError) as error:
         raise StageError("compile", str(error)) from error
-    return Compiled(engine, engine.get_function_address(REPEATED))
+    return LoadedCode(engine, engine.get_function_address(REPEATED))
 
 
 def _with_repeats(text: str, entry: str) -> Any:
@@ -113,13 +113,13 @@ def _apart(text: str, entry: str) -> str:
     return text[:start] + _POINTER.sub(r"ptr noalias \1", text[start:end]) + text[end:]
 
 
-class Call:
+class RepeatedCall:
     """Repeatable calls of a compiled function on C-contiguous arrays, as memref descriptors.
 
     `likes` have the rank and element type of each memref that it returns.
     """
 
-    def __init__(self, compiled: Compiled, arrays: list[Array], *likes: Array) -> None:
+    def __init__(self, compiled: LoadedCode, arrays: list[Array], *likes: Array) -> None:
         self._words = np.array([word for a in arrays for word in descriptor_words(a)], np.int64)
         sizes = [ALLOCATED + 1 + 2 * like.ndim for like in likes]
         self._starts = [sum(sizes[:number]) for number in range(len(sizes))]

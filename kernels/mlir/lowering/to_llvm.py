@@ -63,14 +63,14 @@ MOST_ON_STACK = 1 << 14
 
 
 @dataclass(frozen=True)
-class Scratch:
+class ScratchBuffer:
     """A buffer that the caller provides: shape and MLIR element type."""
 
     shape: tuple[int, ...]
     element: str
 
 
-def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ...]]:
+def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[ScratchBuffer, ...]]:
     """Return LLVM IR text, and the scratch buffers that follow the operands as arguments."""
     with diagnostics.stage("lower"):
         run_passes(module, *_BEFORE_SCRATCH)
@@ -112,7 +112,7 @@ def _most_dims(operation: Any) -> int:
     return max((kind.rank for kind in kinds if isinstance(kind, ir.VectorType)), default=0)
 
 
-def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
+def _scratch_to_arguments(function: Any) -> tuple[ScratchBuffer, ...]:
     """Replace allocations by arguments: the conversion to LLVM refuses functions that allocate.
 
     A buffer in a loop becomes one for all iterations, since none outlives its iteration. One that
@@ -137,7 +137,7 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
         op.results[0].replace_all_uses_with(argument)
         op.erase()
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    return tuple(Scratch(tuple(kind.shape), str(kind.element_type)) for _, kind in kept)
+    return tuple(ScratchBuffer(tuple(kind.shape), str(kind.element_type)) for _, kind in kept)
 
 
 def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:

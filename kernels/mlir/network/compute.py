@@ -23,7 +23,7 @@ from tilewise.kernels.mlir.transform.sequences import (
     hoist_accumulators,
     named_sequence,
 )
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, SequenceWriter
 from tilewise.kernels.target import Target
 
 SPARE_REGISTERS = 4
@@ -96,7 +96,7 @@ def iterators(shape: LayerShape) -> str:
     return f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]"
 
 
-def take_apart(w: Writer, shape: LayerShape, tiled: str, rows: int) -> None:
+def take_apart(w: SequenceWriter, shape: LayerShape, tiled: str, rows: int) -> None:
     """Split a tile into single taps of single rows; outer axes of large windows stay loops."""
     around, taps = [dim for dim in shape.reductions if shape.extents[dim] > 1], list[int]()
     products = rows
@@ -112,7 +112,7 @@ def take_apart(w: Writer, shape: LayerShape, tiled: str, rows: int) -> None:
     w.include("cleanup")
 
 
-def _accumulate(w: Writer, loops: list[str]) -> None:
+def _accumulate(w: SequenceWriter, loops: list[str]) -> None:
     for loop in loops:
         w.annotate(loop, "accumulates")
 
@@ -128,7 +128,7 @@ MOST_RANK = 4
 
 def emit_layer(layer: Layer, tile: LayerTile) -> str:
     """Return the transform module that computes a layer in tiles."""
-    shape, w = layer.shape, Writer()
+    shape, w = layer.shape, SequenceWriter()
     w.line(f"%contraction = {_found(shape)} in %func : ({ANY}) -> {ANY}")
     tiled, apart = _tiles(w, layer, tile), _is_apart(shape, tile)
     if shape.is_by_channel:
@@ -160,7 +160,9 @@ def _is_apart(shape: LayerShape, tile: LayerTile) -> bool:
     return shape.is_apart and tile.rows > 1
 
 
-def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apart: bool) -> None:
+def _multiply(
+    w: SequenceWriter, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apart: bool
+) -> None:
     """Write a tile's products, one depth at a time."""
     _loops(w, shape, tiled, tile, is_apart=is_apart)
     w.include("cleanup")
@@ -173,7 +175,7 @@ def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: LayerTile, *, is_a
     _accumulate(w, loops)
 
 
-def _tiles(w: Writer, layer: Layer, tile: LayerTile) -> str:
+def _tiles(w: SequenceWriter, layer: Layer, tile: LayerTile) -> str:
     """LayerTile the last op with the others fused; return the contraction in the tile."""
     shape, ends = layer.shape, layer.ends
     rows, columns = tile.rows * tile.lines, tile.blocks * shape.columns
@@ -200,7 +202,9 @@ def _size(shape: LayerShape, dim: int, tile: LayerTile) -> int:
     return {shape.row: tile.rows, shape.line: tile.lines, shape.block: tile.blocks}.get(dim, 1)
 
 
-def _loops(w: Writer, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apart: bool) -> None:
+def _loops(
+    w: SequenceWriter, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apart: bool
+) -> None:
     """Write loops over blocks and taps, also over rows and depth if rows are separate."""
     outer = list(shape.reductions if is_apart else shape.reductions[:-1])
     if outer:
@@ -214,7 +218,7 @@ def _loops(w: Writer, shape: LayerShape, tiled: str, tile: LayerTile, *, is_apar
         w.unroll_full(w.tile_for(tiled, ones)[1])
 
 
-def _vectors(w: Writer, *, has_more: bool) -> None:
+def _vectors(w: SequenceWriter, *, has_more: bool) -> None:
     """Vectorise everything in a tile, with sums in registers."""
     w.line("// vectors, and sums that stay in registers")
     w.vectorize_fills()

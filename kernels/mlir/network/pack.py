@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.kernels.errors import PlaceError, ProofError
-from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits, ask_of_module
+from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits, ask_of_module
 from tilewise.kernels.mlir.network.compute import LayerTile, emit_layer, tile_of
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import Layer, PackPlan
-from tilewise.kernels.mlir.proof.proof import Proof, annotated, run_child
+from tilewise.kernels.mlir.proof.proof import ScriptProof, annotated, run_child
 from tilewise.kernels.mlir.proof.prove import verify
 from tilewise.kernels.mlir.transform.module import HEADER_END, mlir_version
 from tilewise.kernels.system.typed_json import from_json
@@ -20,7 +20,7 @@ PACK, PROVE = (f"tilewise.kernels.mlir.network.child.{name}" for name in ("pack"
 
 
 def pack_module(
-    module: bytes, blocks: Blocks = USUAL_BLOCKS, limits: Limits = USUAL_LIMITS
+    module: bytes, blocks: Blocks = USUAL_BLOCKS, limits: ReadLimits = USUAL_LIMITS
 ) -> PackPlan:
     """Return the applied script that packs the ops of a module and cancels adjacent packs.
 
@@ -44,14 +44,14 @@ def wishes(blocks: Blocks) -> dict[str, Any]:
     return {"channels": blocks.channels, "rows": blocks.rows, "of_ops": of_ops}
 
 
-def prove_packs(plan: PackPlan, *, limits: Limits = USUAL_LIMITS) -> Proof:
+def prove_packs(plan: PackPlan, *, limits: ReadLimits = USUAL_LIMITS) -> ScriptProof:
     """Run a packed module and the original on random inputs and weights.
 
     The tolerance of floats follows from perturbing each rounding of the module, as for any payload.
     The proof's script has its header filled in.
     """
     request = {**run_request(plan), **vars(limits)}
-    proof = Proof.of(run_child(request, PROVE), mlir=mlir_version(), script=plan.script)
+    proof = ScriptProof.of(run_child(request, PROVE), mlir=mlir_version(), script=plan.script)
     return replace(proof, script=annotated(plan.script, proof))
 
 
@@ -72,7 +72,7 @@ class ProvenLayer:
 
     layer: Layer
     tile: LayerTile
-    proof: Proof
+    proof: ScriptProof
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the texts."""
@@ -92,7 +92,7 @@ class ProvenLayer:
 
 
 def prove_layers(
-    layers: Iterable[Layer], target: Target, *, limits: Limits = USUAL_LIMITS
+    layers: Iterable[Layer], target: Target, *, limits: ReadLimits = USUAL_LIMITS
 ) -> Iterator[ProvenLayer]:
     """Emit and prove the script of each layer; a proof's script has its header filled in."""
     for layer in layers:

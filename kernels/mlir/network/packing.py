@@ -9,7 +9,7 @@ pack a tensor alike and their packs cancel.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewise.kernels.mlir.frontend.nest import Dims, Operand, RefusedError, slides
+from tilewise.kernels.mlir.frontend.nest import Dims, NestOperand, NestRefusedError, slides
 
 LEAST = 4
 """Blocks are multiples of it: vectors of other lengths are split up."""
@@ -66,8 +66,8 @@ class OpShape:
     number: int
     where: str
     extents: Dims
-    inputs: tuple[Operand, Operand]
-    result: Operand
+    inputs: tuple[NestOperand, NestOperand]
+    result: NestOperand
     has_weights: bool = False
     is_pool: bool = False
 
@@ -79,7 +79,7 @@ class OpShape:
 
 
 @dataclass(frozen=True)
-class Order:
+class AxisOrder:
     """The order of an operand's packed axes; both parts are empty if packing leaves it.
 
     `outer` is the plain axis of each axis outside of blocks, `inner` the block of each axis inside.
@@ -100,7 +100,7 @@ class PackedOp:
 
     op: OpShape
     sizes: Dims
-    orders: tuple[Order, Order, Order]
+    orders: tuple[AxisOrder, AxisOrder, AxisOrder]
 
 
 def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> PackedOp:
@@ -109,7 +109,9 @@ def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> Packe
     Raise RefusedError if it cannot be packed, or the request does not fit.
     """
     if wished is None and not (op.has_weights or op.sliding):
-        raise RefusedError("multiplies two tensors that every run computes: packs would not pay")
+        raise NestRefusedError(
+            "multiplies two tensors that every run computes: packs would not pay"
+        )
     roles = _roles(op)
     sizes = [0] * len(op.extents)
     for name, dims in roles.items():
@@ -120,7 +122,7 @@ def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> Packe
         for dim in roles.get("channels", ()):  # those are groups of channels
             sizes[dim] = 0
     if not any(sizes):
-        raise RefusedError(_why_plain(op, roles))
+        raise NestRefusedError(_why_plain(op, roles))
     return PackedOp(op, tuple(sizes), _orders(op, tuple(sizes)))
 
 
@@ -130,7 +132,7 @@ def _block(op: OpShape, dim: int, part: str, blocks: Blocks, wished: OpBlocks | 
         return block_of(extent, blocks.rows if part == "rows" else blocks.channels)
     size = {"rows": wished.rows, "depth": wished.depth}.get(part, wished.columns)
     if size and extent % size:
-        raise RefusedError(
+        raise NestRefusedError(
             f"has {part} of {extent}, which blocks of {size} do not divide; "
             "give a divisor, or 0 to leave them whole"
         )
@@ -153,7 +155,7 @@ def _roles(op: OpShape) -> dict[str, Dims]:
     return {name: tuple(dims) for name, dims in both.items()}
 
 
-def _plain(operand: Operand) -> Dims:
+def _plain(operand: NestOperand) -> Dims:
     """Return the loops that index an axis of an operand alone, in the axes' order."""
     return tuple(axis[0][0] for axis in operand.axes if len(axis) == 1 and axis[0][1] == 1)
 
@@ -163,10 +165,10 @@ def _why_plain(op: OpShape, roles: dict[str, Dims]) -> str:
     return f"has no axis that blocks divide ({told})" if told else "has no channels, rows or depth"
 
 
-def _orders(op: OpShape, sizes: Dims) -> tuple[Order, Order, Order]:
+def _orders(op: OpShape, sizes: Dims) -> tuple[AxisOrder, AxisOrder, AxisOrder]:
     first, second = op.inputs
     if op.is_pool:
-        weights = Order()
+        weights = AxisOrder()
     elif op.has_weights or op.sliding:
         weights = _order(second, _panel_axes(op, sizes), _panel_blocks(op, sizes))
     else:
@@ -177,23 +179,23 @@ def _orders(op: OpShape, sizes: Dims) -> tuple[Order, Order, Order]:
     return a, weights, c
 
 
-def _order(operand: Operand, outer: Dims, inner: Dims) -> Order:
+def _order(operand: NestOperand, outer: Dims, inner: Dims) -> AxisOrder:
     """Return the change from packing's order (axes as before, blocks by loop) to the wanted one."""
     left = sorted(inner)
     if not left:
-        return Order()
-    return Order(
+        return AxisOrder()
+    return AxisOrder(
         outer if outer != tuple(range(len(operand.axes))) else (),
         tuple(map(left.index, inner)) if list(inner) != left else (),
     )
 
 
-def _as_axes(operand: Operand, sizes: Dims) -> Dims:
+def _as_axes(operand: NestOperand, sizes: Dims) -> Dims:
     """Return the blocked loops of an operand in the order of its axes."""
     return tuple(dim for dim in _plain(operand) if sizes[dim])
 
 
-def _channels_first(op: OpShape, operand: Operand) -> Dims:
+def _channels_first(op: OpShape, operand: NestOperand) -> Dims:
     """Return the axes with those along which windows move last."""
     return tuple(
         sorted(

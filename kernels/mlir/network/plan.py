@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-from tilewise.kernels.mlir.frontend.nest import Dims, Operand
+from tilewise.kernels.mlir.frontend.nest import Dims, NestOperand
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LayerShape:
 
     @classmethod
     def of(
-        cls, extents: Dims, operands: tuple[Operand, Operand, Operand], *, widens: bool
+        cls, extents: Dims, operands: tuple[NestOperand, NestOperand, NestOperand], *, widens: bool
     ) -> "LayerShape | None":
         """Return the shape for image, weights and result; None without columns."""
         image, weights, made = operands
@@ -67,7 +67,7 @@ class LayerShape:
     def _by_channel(
         cls,
         extents: Dims,
-        operands: tuple[Operand, Operand, Operand],
+        operands: tuple[NestOperand, NestOperand, NestOperand],
         result: Dims,
         *,
         widens: bool,
@@ -104,7 +104,7 @@ class LayerShape:
         return self.extents[self.result[-1]]
 
 
-def _distance(operand: Operand, dim: int) -> int:
+def _distance(operand: NestOperand, dim: int) -> int:
     """Return the elements between neighbours along a loop."""
     steps = 0
     for i, axis in enumerate(operand.axes):
@@ -127,7 +127,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedLayout:
     """An op that the script packs."""
 
     number: int
@@ -175,7 +175,7 @@ class PackPlan:
     script: str
     payload: str
     depths: tuple[int, ...]
-    packed: tuple[Packed, ...]
+    packed: tuple[PackedLayout, ...]
     left: tuple[Left, ...]
     remaining: tuple[Remaining, ...]
     apply_s: float

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewise.kernels.mlir.frontend.nest import Dims
-from tilewise.kernels.mlir.network.packing import Order, PackedOp
+from tilewise.kernels.mlir.network.packing import AxisOrder, PackedOp
 from tilewise.kernels.mlir.transform.module import HEADER_END, MODULE
 from tilewise.kernels.mlir.transform.sequences import filled
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, SequenceWriter
 
 NAMED_SEQUENCES = Path(__file__).with_name("named_sequences")
 
@@ -21,7 +21,7 @@ def network_sequence(template: str, **values: object) -> str:
 SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map", "linalg.elementwise")
 """Ops that packs move through once they are generic."""
 
-How = tuple[Dims, tuple[Order, Order, Order]]
+How = tuple[Dims, tuple[AxisOrder, AxisOrder, AxisOrder]]
 """The sizes and orders of ops that are packed alike."""
 
 
@@ -30,7 +30,7 @@ def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
 
     An op is found by its position among all ops of its name; the script fails for another count.
     """
-    w = Writer()
+    w = SequenceWriter()
     names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}
     handles = {name: _split(w, name, counts[name]) for name in {one.op.name: 0 for one in ops}}
     if spread := [name for name in SPREAD if counts.get(name)]:
@@ -56,7 +56,7 @@ def _how(op: PackedOp) -> How:
     return op.sizes, op.orders
 
 
-def _split(w: Writer, op: str, count: int) -> list[str]:
+def _split(w: SequenceWriter, op: str, count: int) -> list[str]:
     """Return a handle on each op of a name."""
     found = w.match(op, op.partition(".")[2])
     if count == 1:
@@ -68,7 +68,7 @@ def _split(w: Writer, op: str, count: int) -> list[str]:
     return [f"{each}#{i}" for i in range(count)]
 
 
-def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str:
+def _sequence(name: str, sizes: Dims, orders: tuple[AxisOrder, AxisOrder, AxisOrder]) -> str:
     """Return the sequence that packs one op."""
     lines, op = "", "%packed"
     for index, order in enumerate(orders[:2]):
@@ -81,7 +81,7 @@ def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str
     return network_sequence("pack_op", name=name, title=title, sizes=list(sizes), orders=lines)
 
 
-def _told(order: Order) -> str:
+def _told(order: AxisOrder) -> str:
     outer = f"outer_perm = {list(order.outer)}" if order.outer else ""
     inner = f"inner_perm = {list(order.inner)}" if order.inner else ""
     return f"{outer} {inner}".strip()

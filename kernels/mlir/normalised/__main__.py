@@ -12,14 +12,14 @@ from typing import Any
 
 from tilewise.kernels.errors import ProofError, ScheduleError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
-from tilewise.kernels.mlir.frontend.read import Limits
+from tilewise.kernels.mlir.frontend.read import ReadLimits
 from tilewise.kernels.mlir.normalised.choice import first_proven
 from tilewise.kernels.mlir.normalised.prove import with_op
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.children import private_output
 from tilewise.kernels.system.typed_json import from_json
 
-SECONDS, LIMITS = 30.0, Limits(20.0, 4 << 30)
+SECONDS, LIMITS = 30.0, ReadLimits(20.0, 4 << 30)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from tilewise.kernels.mlir.proof.child.stages import (
     run_and_time,
     serve,
 )
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.oracle.operands import Array, empty_aligned
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.typed_json import from_json
@@ -48,7 +48,7 @@ def _as_the_op_has_it(array: Array, how: Arrangement, shape: Shape) -> Array:
     return value
 
 
-def prove_here(request: dict[str, Any]) -> Found:
+def prove_here(request: dict[str, Any]) -> ProofReply:
     """Prove the script of an op in this process: what could be established."""
     found = from_json(Occurrence, request["found"])
     problem = parse_problem(found.problem)

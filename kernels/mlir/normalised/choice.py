@@ -8,10 +8,10 @@ from typing import Any
 
 from tilewise.kernels.errors import KernelsError, ProofError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
-from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits
+from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
 from tilewise.kernels.mlir.normalised.prove import prove_lone
-from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -28,7 +28,7 @@ class ProvenOp:
     problem: str
     place: str
     schedule: Schedule
-    proof: Proof
+    proof: ScriptProof
 
     def to_json(self, script: str) -> dict[str, Any]:
         """Return the data of `script`, which may have the op in front of it."""
@@ -86,7 +86,7 @@ def first_proven(
     schedules: Iterable[Schedule],
     *,
     seconds: float = inf,
-    limits: Limits = USUAL_LIMITS,
+    limits: ReadLimits = USUAL_LIMITS,
 ) -> ProvenOp:
     """Return the first schedule whose script proves; raise ProofError with the last failure."""
     why, until = "no schedule was given", time.monotonic() + seconds

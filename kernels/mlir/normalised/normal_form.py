@@ -15,18 +15,18 @@ from itertools import takewhile
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
+from tilewise.kernels.mlir.frontend.nest import ContractionNest as OpNest
 from tilewise.kernels.mlir.frontend.nest import Dims
-from tilewise.kernels.mlir.frontend.nest import Nest as OpNest
 from tilewise.kernels.mlir.normalised.packing import (
+    OpLoops,
     Packing,
-    Parts,
     Reading,
     convolution_parts,
     packing,
     product_parts,
 )
 from tilewise.kernels.mlir.payload.contraction import contraction
-from tilewise.kernels.mlir.payload.form import Form
+from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.nest import (
     Compute,
     Dim,
@@ -41,11 +41,11 @@ from tilewise.kernels.nest import (
 )
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.kernels.steps import Phase, Step
+from tilewise.kernels.steps import Step, StepPhase
 
 
 def op_nest(
-    problem: Problem, schedule: Schedule, extents: Dims, parts: Parts, packed: Packing
+    problem: Problem, schedule: Schedule, extents: Dims, parts: OpLoops, packed: Packing
 ) -> Nest:
     """Return the nest of a schedule over an op's dims, with a loop per dim that is visited alone.
 
@@ -55,11 +55,11 @@ def op_nest(
     """
     nest, dims = _before_steps(problem, extents, parts), parts.names_of(packed.order)
     steps = [step for step in schedule.steps if getattr(step, "dim", nest.k) in nest.extents]
-    nest = _applied(nest, (step for step in steps if step.phase <= Phase.MICRO_KERNEL))
-    tiled = _applied(nest, (step for step in steps if step.phase is Phase.LOOPS))
+    nest = _applied(nest, (step for step in steps if step.phase <= StepPhase.MICRO_KERNEL))
+    tiled = _applied(nest, (step for step in steps if step.phase is StepPhase.LOOPS))
     nodes: Iterable[Node] = (here.node for here in tiled.visit())
     nodes = takewhile(lambda node: _kind(node) is not LoopKind.MICRO, nodes)
-    finish = [step for step in steps if step.phase is Phase.FINISH]
+    finish = [step for step in steps if step.phase is StepPhase.FINISH]
     if nest.k not in dims:
         nodes, finish = tiled.loops_of(LoopKind.PARALLEL, LoopKind.TILE), []
         nest = nest.mapped(lambda n: replace(n, lanes=1) if isinstance(n, Compute) else n)
@@ -70,7 +70,7 @@ def op_nest(
     return _applied(nest, finish)
 
 
-def _before_steps(problem: Problem, extents: Dims, parts: Parts) -> Nest:
+def _before_steps(problem: Problem, extents: Dims, parts: OpLoops) -> Nest:
     """Return the problem's nest over an op's dims."""
     nest = nest_of(problem)
     found = {parts.names[dim]: extents[dim] for dim in parts.order}
@@ -134,7 +134,7 @@ class NormalForm:
     """
 
     problem: Problem
-    form: Form
+    form: LinalgForm
     numbers: tuple[int, int]
     interchange: Dims
     has_units: bool
@@ -209,7 +209,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     )
 
 
-def _reading(planned: Nest, parts: Parts) -> Reading:
+def _reading(planned: Nest, parts: OpLoops) -> Reading:
     """Return how a nest reads operands: a split reduction runs along rows and columns."""
     problem, is_split = planned.problem, planned.compute.lanes > 1
     turns = (
@@ -221,15 +221,15 @@ def _reading(planned: Nest, parts: Parts) -> Reading:
 
 def _form(
     lone: LoneOp,
-    parts: Parts,
+    parts: OpLoops,
     packed: Packing,
     loops: Nest,
     numbers: tuple[int, int],
-) -> Form:
+) -> LinalgForm:
     problem = parse_problem(lone.found.problem)
     a, b, c = (parts.names_of(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
-    return Form(
+    return LinalgForm(
         nest=loops,
         op=lone.found.op,
         dims=parts.names_of(packed.order),

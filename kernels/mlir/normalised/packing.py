@@ -8,9 +8,9 @@ from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
     Axis,
+    ContractionNest,
     Dims,
-    Nest,
-    Operand,
+    NestOperand,
     contraction_roles,
     convolution_roles,
 )
@@ -24,7 +24,7 @@ LONG = 16
 
 
 @dataclass(frozen=True)
-class Parts:
+class OpLoops:
     """The loops of an op that have more than one step, outermost first.
 
     Attributes:
@@ -86,7 +86,7 @@ class Parts:
         return tuple(self.names[dim] for dim in dims)
 
 
-def product_parts(nest: Nest, found: Occurrence) -> Parts:
+def product_parts(nest: ContractionNest, found: Occurrence) -> OpLoops:
     """Return the loops of a matmul by role, in the order of the problem's operands."""
     lead, rows, cols, sums = contraction_roles(nest)
     in_a, in_c = _arranged(nest.a, found.a), _arranged(nest.c, found.c)
@@ -102,10 +102,10 @@ def product_parts(nest: Nest, found: Occurrence) -> Parts:
         **_named("n", parts[2]),
         **_named("k", parts[3]),
     }
-    return Parts(*parts, names)
+    return OpLoops(*parts, names)
 
 
-def convolution_parts(nest: Nest, found: Occurrence) -> Parts:
+def convolution_parts(nest: ContractionNest, found: Occurrence) -> OpLoops:
     """Return the loops of a convolution by role, as a product of pixels and filters."""
     windows, roles = convolution_roles(nest)
     place = {axis: i for i, axis in enumerate(found.a.axes)}
@@ -125,7 +125,7 @@ def convolution_parts(nest: Nest, found: Occurrence) -> Parts:
         **{dim: name for dim, name in (pixels | taps).items() if dim is not None},
     }
     long = [dim for dim in names if nest.has_length(dim)]
-    return Parts(
+    return OpLoops(
         groups,
         (*images, *(dim for dim in pixels if dim in long)),
         outputs,
@@ -135,7 +135,7 @@ def convolution_parts(nest: Nest, found: Occurrence) -> Parts:
     )
 
 
-def axes_of(nest: Nest, operand: Operand) -> Dims:
+def axes_of(nest: ContractionNest, operand: NestOperand) -> Dims:
     """Return the dims of an operand's axes in order, without those of one step.
 
     For an axis indexed by a sum it is the result's dim, if that is a loop.
@@ -143,13 +143,13 @@ def axes_of(nest: Nest, operand: Operand) -> Dims:
     return tuple(dim for axis in operand.axes if (dim := _dim(nest, axis)) is not None)
 
 
-def _dim(nest: Nest, axis: Axis) -> int | None:
+def _dim(nest: ContractionNest, axis: Axis) -> int | None:
     long = [dim for dim, _ in axis if nest.has_length(dim)]
     of_result = [dim for dim in long if dim in nest.c.dims]
     return next(iter((*of_result, *long)), None)
 
 
-def _arranged(operand: Operand, how: Arrangement) -> Dims:
+def _arranged(operand: NestOperand, how: Arrangement) -> Dims:
     """Return the dims of an operand in the problem's order."""
     return tuple(dim for i in how.axes for dim, _ in operand.axes[i])
 
@@ -158,7 +158,7 @@ def _in_order(dims: frozenset[int], order: Dims) -> Dims:
     return tuple(dim for dim in order if dim in dims)
 
 
-def _largest_last(nest: Nest, dims: Dims) -> Dims:
+def _largest_last(nest: ContractionNest, dims: Dims) -> Dims:
     """Return the dims with the longest one last; the last of equals."""
     if not dims:
         return dims
@@ -166,7 +166,7 @@ def _largest_last(nest: Nest, dims: Dims) -> Dims:
     return (*(dim for dim in dims if dim != main), main)
 
 
-def _inner_last(nest: Nest, dims: Dims, lead: frozenset[int]) -> Dims:
+def _inner_last(nest: ContractionNest, dims: Dims, lead: frozenset[int]) -> Dims:
     """Return the dims with A's innermost one last if it is long, else the longest.
 
     If A's innermost axis is short or in `lead`, A is packed, and the longest is best.
@@ -217,7 +217,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Move:
+class PackingCopy:
     """The copy that packs an operand, or unpacks the result.
 
     `extents` are of what is written, without axes of one element. `tile` is that of the copies that
@@ -245,11 +245,11 @@ class Packing:
     order: Dims
     sizes: Dims = ()
     turned: tuple[Dims | None, ...] = (None, None, None)
-    moves: tuple[Move | None, ...] = (None, None, None)
+    moves: tuple[PackingCopy | None, ...] = (None, None, None)
     needs_panels: bool = False
 
 
-def packing(nest: Nest, parts: Parts, reading: Reading) -> Packing:
+def packing(nest: ContractionNest, parts: OpLoops, reading: Reading) -> Packing:
     """Return how operands are packed, if they are."""
     operands = nest.a, nest.b, nest.c
     lies = [axes_of(nest, operand) for operand in operands]
@@ -283,7 +283,7 @@ def packing(nest: Nest, parts: Parts, reading: Reading) -> Packing:
 
 
 def _stay(
-    nest: Nest, parts: Parts, reading: Reading, orders: list[tuple[Dims, Dims]]
+    nest: ContractionNest, parts: OpLoops, reading: Reading, orders: list[tuple[Dims, Dims]]
 ) -> list[bool]:
     """Return whether A, B and C stay unpacked, given their orders and the wanted ones.
 
@@ -301,7 +301,7 @@ def _stay(
     ]
 
 
-def _ends_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
+def _ends_so(lies: Dims, wanted: Dims, parts: OpLoops) -> bool:
     """Return whether the schedule's loops are innermost, in the wanted order.
 
     A convolution's pixels need not be contiguous, since they are read one by one.
@@ -312,12 +312,12 @@ def _ends_so(lies: Dims, wanted: Dims, parts: Parts) -> bool:
     return lies[len(lies) - count :] == wanted[len(wanted) - count :]
 
 
-def _ends_in_tile(lies: Dims, parts: Parts) -> bool:
+def _ends_in_tile(lies: Dims, parts: OpLoops) -> bool:
     """Return whether contiguous elements of an input are contiguous in its tile."""
     return bool(lies) and lies[-1] in parts.mains
 
 
-def _fits_ways(nest: Nest, parts: Parts, lies: Dims, reading: Reading) -> bool:
+def _fits_ways(nest: ContractionNest, parts: OpLoops, lies: Dims, reading: Reading) -> bool:
     """Return whether the rows of A in a register tile fit into the first-level cache together.
 
     Rows at a multiple of a way's bytes share its lines and evict each other.
@@ -335,14 +335,16 @@ def _packed(lies: Dims, wanted: Dims, fixed: frozenset[int]) -> Dims:
     return (*(dim for dim in lies if dim in fixed), *(dim for dim in wanted if dim not in fixed))
 
 
-def _turned(parts: Parts, dims: Dims) -> Dims | None:
+def _turned(parts: OpLoops, dims: Dims) -> Dims | None:
     """Return the order of an operand's packed dims if it is not that of the loops."""
     wanted = [dim for dim in dims if dim not in parts.fixed]
     ordered = [dim for dim in parts.order if dim in wanted]
     return tuple(map(ordered.index, wanted)) if ordered != wanted else None
 
 
-def _move(nest: Nest, operand: Operand, read: Dims, written: Dims) -> Move | None:
+def _move(
+    nest: ContractionNest, operand: NestOperand, read: Dims, written: Dims
+) -> PackingCopy | None:
     """Return the copy of an operand between two orders of its axes; None if they are equal."""
     if read == written:
         return None
@@ -353,10 +355,10 @@ def _move(nest: Nest, operand: Operand, read: Dims, written: Dims) -> Move | Non
     else:
         for dim in (read[-1], written[-1]):
             tile[dim] = largest_divisor((sizes[dim],), BLOCK)
-    return Move(tuple(sizes[dim] for dim in written), tuple(tile.values()))
+    return PackingCopy(tuple(sizes[dim] for dim in written), tuple(tile.values()))
 
 
-def _long_sizes(nest: Nest, operand: Operand) -> Dims:
+def _long_sizes(nest: ContractionNest, operand: NestOperand) -> Dims:
     """Return the sizes of the axes in `axes_of`."""
     return tuple(
         size

@@ -8,20 +8,20 @@ from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_on
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Dims
-from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, Limits
+from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits
 from tilewise.kernels.mlir.normalised.normal_form import (
     NormalForm,
     is_of_problem,
     normal_form,
     schedulable,
 )
-from tilewise.kernels.mlir.normalised.packing import Move
+from tilewise.kernels.mlir.normalised.packing import PackingCopy
 from tilewise.kernels.mlir.payload.function import payload
-from tilewise.kernels.mlir.proof.proof import Found, Proof, annotated, run_child
+from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof, annotated, run_child
 from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS, prove
 from tilewise.kernels.mlir.transform.module import mlir_version, with_function
 from tilewise.kernels.mlir.transform.sequences import epilogue_matcher, lower_packs, named_sequence
-from tilewise.kernels.mlir.transform.writer import ANY, Writer
+from tilewise.kernels.mlir.transform.writer import ANY, SequenceWriter
 from tilewise.kernels.nest import printed
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.system.typed_json import to_json
@@ -36,7 +36,7 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
     """
     loop_lines = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
 
-    def opening(writer: Writer, handle: str) -> str:
+    def opening(writer: SequenceWriter, handle: str) -> str:
         return _normalised(normal, writer, handle)
 
     return emit_on(schedule, normal.form, opening, _shared(normal), loop_lines)
@@ -54,7 +54,7 @@ def _shared(normal: NormalForm) -> list[str]:
     return [*units, *packs, *moves]
 
 
-def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
+def _normalised(normal: NormalForm, writer: SequenceWriter, handle: str) -> str:
     """Write lines that normalise the op of a handle; return the new handle."""
     w = writer
     w.line("// the normal form: loops by what they do, and none of one step")
@@ -68,7 +68,7 @@ def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
     return _packed_lines(normal, w, handle) if normal.packing.sizes else handle
 
 
-def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
+def _packed_lines(normal: NormalForm, writer: SequenceWriter, handle: str) -> str:
     """Write lines that pack whole operands; return a handle on the op over them."""
     w = writer
     named = zip("ABC", normal.names, strict=True)
@@ -87,7 +87,7 @@ def _packed_lines(normal: NormalForm, writer: Writer, handle: str) -> str:
     return w.collect("contraction")
 
 
-def _turned_lines(writer: Writer, packed: str, operand: int | None, order: Dims) -> str:
+def _turned_lines(writer: SequenceWriter, packed: str, operand: int | None, order: Dims) -> str:
     """Write lines that reorder a packed operand's dims; return a handle on the op."""
     w = writer
     pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "turned_out"))
@@ -104,14 +104,14 @@ def _turned_lines(writer: Writer, packed: str, operand: int | None, order: Dims)
     return turned
 
 
-def _vector_moves(normal: NormalForm) -> dict[str, Move]:
+def _vector_moves(normal: NormalForm) -> dict[str, PackingCopy]:
     """Return the copies that become vectors, by the names of their matchers.
 
     Extents distinguish them. Without a reduction the contraction would match as well.
     """
     if normal.form.nest.k not in normal.form.dims:
         return {}
-    found: dict[str, set[Move]] = {}
+    found: dict[str, set[PackingCopy]] = {}
     for move in filter(None, normal.packing.moves):
         found.setdefault("_".join(["move", *map(str, move.extents)]), set()).add(move)
     alike = {name: moves.pop() for name, moves in found.items() if len(moves) == 1}
@@ -122,13 +122,13 @@ CHILD = "tilewise.kernels.mlir.normalised.child"
 
 
 def prove_lone(
-    lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limits = USUAL_LIMITS
-) -> Proof:
+    lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: ReadLimits = USUAL_LIMITS
+) -> ScriptProof:
     """Emit the script of an op and prove it; the proof's script has its header filled in.
 
     The script is applied to the op's payload, and the result compared with the problem's reference.
     A convolution with few channels per group is proven in the problem's payload, where another op
-    stores its result. A failure of the script becomes part of the `Proof`.
+    stores its result. A failure of the script becomes part of the `ScriptProof`.
 
     Raises:
         UnsupportedError: no script can normalise the op.
@@ -146,7 +146,7 @@ def prove_lone(
     normal = normal_form(lone, schedule)
     script = emit_normalised(normal, schedule)
     found = _asked(lone, normal, script, limits, seed=seed, apply_only=False)
-    proof = Proof.of(found, mlir=mlir_version(), script=script)
+    proof = ScriptProof.of(found, mlir=mlir_version(), script=script)
     return replace(proof, script=annotated(script, proof))
 
 
@@ -170,9 +170,9 @@ def _asked(
     lone: LoneOp,
     normal: NormalForm,
     script: str,
-    limits: Limits,
+    limits: ReadLimits,
     **more: Any,
-) -> Found:
+) -> ProofReply:
     form, nest = normal.form, normal.form.nest
     lanes = vector_lanes(form) if set(form.reductions) & set(form.dims) else 0
     request = {

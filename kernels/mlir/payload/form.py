@@ -18,7 +18,7 @@ REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such 
 
 
 @dataclass(frozen=True)
-class Form:
+class LinalgForm:
     """The linalg op of a loop nest, and the place of each dim in its iteration domain.
 
     Attributes:
@@ -119,7 +119,7 @@ class Form:
         return (*self.tap_extents, self.nest.k)
 
 
-def form(nest: Nest) -> Form:
+def form(nest: Nest) -> LinalgForm:
     """Return the form of the payload of a nest's problem."""
     problem = nest.problem
     op = contraction(problem)
@@ -127,7 +127,7 @@ def form(nest: Nest) -> Form:
     has_one_input = nest.group > 0 and nest.dim(nest.k).extent == 1
     gathers = has_one_input and gathers_patches(problem)
     pads = problem.pad > 0 and not _may_copy_nothing(problem)
-    return Form(
+    return LinalgForm(
         nest=_in_groups(nest),
         op=op.op,
         dims=op.dims,

@@ -30,8 +30,8 @@ from tilewise.kernels.mlir.payload.images import (
     spreads_channels,
 )
 from tilewise.kernels.mlir.payload.tensors import (
-    Argument,
     Shape,
+    TensorOperand,
     cropped,
     gathered,
     generic,
@@ -182,7 +182,7 @@ def _contract(
 ) -> list[str]:
     narrow, wide = problem.element.name, problem.element.accumulator
     a, b, c = (
-        Argument(value, shape, element, ", ".join(terms), argument)
+        TensorOperand(value, shape, element, ", ".join(terms), argument)
         for value, shape, element, terms, argument in zip(
             values, op.shapes, (narrow, narrow, wide), op.maps, ("%a", "%b", "%c"), strict=True
         )
@@ -247,15 +247,15 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
     """Return the op with bias and relu; %product is an input, unless it is the target."""
     element, dims, seen = problem.element.accumulator, ", ".join(op.result_dims), op.shapes[2]
     lines, apart = list[str](), target != "%product"
-    inputs = [Argument("%product", seen, element, dims, "%p")] if apart else []
+    inputs = [TensorOperand("%product", seen, element, dims, "%p")] if apart else []
     if channels := bias_dims(problem, op):
         extents = dict(zip(op.result_dims, seen, strict=True))
         shape = tuple(extents[dim] for dim in channels)
         lines = reshape("%bias", "%addend", problem.operand_shapes["bias"], shape, element)
         bias = "%addend" if lines else "%bias"
-        inputs = [Argument(bias, shape, element, ", ".join(channels), "%b"), *inputs]
+        inputs = [TensorOperand(bias, shape, element, ", ".join(channels), "%b"), *inputs]
     constants, body = finished(problem)
-    output = Argument(target, seen, element, dims, "%o" if apart else "%p")
+    output = TensorOperand(target, seen, element, dims, "%o" if apart else "%p")
     return [*lines, *constants, *generic("%finished", op.result_dims, inputs, output, body)]
 
 

@@ -25,7 +25,7 @@ def zero_of(element: DType) -> str:
 
 
 @dataclass(frozen=True)
-class Argument:
+class TensorOperand:
     """An operand of a `linalg.generic`.
 
     `indices` are the results of its map, and `name` is its element in the body.
@@ -46,8 +46,8 @@ class Argument:
 def generic(
     name: str,
     dims: Sequence[str],
-    inputs: Sequence[Argument],
-    output: Argument,
+    inputs: Sequence[TensorOperand],
+    output: TensorOperand,
     body: Sequence[str],
     reductions: Collection[str] = (),
 ) -> list[str]:
@@ -71,13 +71,13 @@ def gathered(
     name: str, source: str, seen: Shape, indices: str, dims: Sequence[str], shape: Shape, dtype: str
 ) -> list[str]:
     """Return lines that make `name`, with elements at `indices` of `source`, of shape `seen`."""
-    output = Argument("%unset", shape, dtype, ", ".join(dims), "%o")
+    output = TensorOperand("%unset", shape, dtype, ", ".join(dims), "%o")
     return [
         f"%unset = tensor.empty() : {output.kind}",
         *generic(
             name,
             dims,
-            [Argument(source, seen, dtype, indices, "%i")],
+            [TensorOperand(source, seen, dtype, indices, "%i")],
             output,
             [f"linalg.yield %i : {dtype}"],
         ),

@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(Outcome):
+class ProofReply(Outcome):
     """The reply of a child that proves something.
 
     Attributes:
@@ -71,7 +71,7 @@ class Found(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof(Outcome):
+class ScriptProof(Outcome):
     """The outcome for one script, on the machine that ran it.
 
     `notes` say what scripts of the problem cannot do, or do otherwise than native kernels.
@@ -103,25 +103,31 @@ class Proof(Outcome):
         return {**asdict(self), "interval": interval, "notes": list(self.notes), "ok": self.ok}
 
     @classmethod
-    def of(cls, found: Found, *, mlir: str, script: str, notes: tuple[str, ...] = ()) -> "Proof":
+    def of(
+        cls, found: ProofReply, *, mlir: str, script: str, notes: tuple[str, ...] = ()
+    ) -> "ScriptProof":
         """Return the proof from a child's reply."""
         outcome = {field.name: getattr(found, field.name) for field in fields(Outcome)}
         return cls(mlir=mlir, script=script, notes=notes, **outcome)
 
 
-def run_child(request: dict[str, Any], module: str = CHILD) -> Found:
+def run_child(request: dict[str, Any], module: str = CHILD) -> ProofReply:
     """Send `request` to a fresh child that runs `module`; return its reply or failure."""
     ended = run_limited(request, module)
     if ended.reply is None:
-        return Found(failure=ended.failure, message=ended.message)
+        return ProofReply(failure=ended.failure, message=ended.message)
     warned = [text for text in _WARNED.findall(ended.printed) if _CONTEXT not in text]
     try:
-        return replace(from_json(Found, ended.reply), warnings=tuple(dict.fromkeys(warned)))
+        return replace(from_json(ProofReply, ended.reply), warnings=tuple(dict.fromkeys(warned)))
     except ValueError:
-        return Found(failure="crash", message="the child ended without a reply that can be read")
+        return ProofReply(
+            failure="crash", message="the child ended without a reply that can be read"
+        )
 
 
-def annotated(script: str, proof: Proof, target: str | None = None, by: str | None = None) -> str:
+def annotated(
+    script: str, proof: ScriptProof, target: str | None = None, by: str | None = None
+) -> str:
     """Return `script` with its proof in the header; `by` names another machine that reports it."""
     found = found_lines(proof)
     found += [f"target:   {target or detect().canonical}", f"mlir:     {proof.mlir}"]
@@ -144,7 +150,7 @@ def prover_of(script: str) -> str | None:
     return None
 
 
-def found_lines(proof: Proof, peers: Sequence[str] = ()) -> list[str]:
+def found_lines(proof: ScriptProof, peers: Sequence[str] = ()) -> list[str]:
     """Return lines on a proof's speed and error, with those of `peers`, or why it failed."""
     if not proof.ok:
         reason = proof.message.splitlines()[0] if proof.message else ""

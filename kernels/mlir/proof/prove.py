@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload as payload_of
-from tilewise.kernels.mlir.proof.proof import Found, Proof, annotated, run_child
+from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof, annotated, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, loop_nest
@@ -29,7 +29,7 @@ def prove(
     seed: int = 0,
     seconds: float = SECONDS,
     memory_bytes: int = MEMORY_BYTES,
-) -> Proof:
+) -> ScriptProof:
     """Emit the script of a schedule and prove it; the proof's script has its header filled in.
 
     Raises:
@@ -58,11 +58,11 @@ def prove_script(
     seconds: float = SECONDS,
     memory_bytes: int = MEMORY_BYTES,
     lanes: int = 0,
-) -> Proof:
+) -> ScriptProof:
     """Prove any script against the payload of `problem`.
 
     The innermost loops have to multiply vectors of at least `lanes` columns, if not 0. Any failure,
-    hang or crash of the script becomes part of the `Proof`.
+    hang or crash of the script becomes part of the `ScriptProof`.
     """
     request = {
         "problem": problem.canonical,
@@ -74,7 +74,7 @@ def prove_script(
         "lanes": lanes,
     }
     reply = run_child(request)
-    return Proof.of(reply, mlir=mlir_version(), script=script, notes=notes(problem))
+    return ScriptProof.of(reply, mlir=mlir_version(), script=script, notes=notes(problem))
 
 
 def transform(
@@ -102,8 +102,8 @@ class Verdict:
     script did not apply, and `inputs` if a problem's reference decided.
     """
 
-    proof: Proof
-    found: Found
+    proof: ScriptProof
+    found: ProofReply
 
     def to_json(self) -> dict[str, Any]:
         """Return the proof without the script, and everything else that was found."""
@@ -141,4 +141,4 @@ def verify(
         "repeat_s": REPEAT_SECONDS,
     }
     reply = run_child(request)
-    return Verdict(Proof.of(reply, mlir=mlir_version(), script=script), reply)
+    return Verdict(ScriptProof.of(reply, mlir=mlir_version(), script=script), reply)

@@ -13,7 +13,7 @@ def types(count: int) -> str:
 
 
 @dataclass
-class Writer:
+class SequenceWriter:
     """Collects the operations of one named sequence."""
 
     lines: list[str] = field(default_factory=list)

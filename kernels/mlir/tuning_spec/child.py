@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.mlir.proof.child.stages import compared, serve, speed
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.system.limited_child import stage
 
 SPEC = "spec"
 
 
-def run_here(request: dict[str, Any]) -> Found:
+def run_here(request: dict[str, Any]) -> ProofReply:
     """Run the spec's module, compare the result, and time it in turns with IREE's own modes."""
     from tilewise.kernels.mlir.proof.child.timing import sample_in_turns, summarise
     from tilewise.kernels.oracle.operands import make_operands, poison
@@ -30,7 +30,7 @@ def run_here(request: dict[str, Any]) -> Found:
     runs = {name: _bound(problem, operands, path, threads) for name, path in paths.items()}
     poison(operands["C"])
     runs[SPEC](1)
-    found = Found(**compared(problem, operands["C"], expected))
+    found = ProofReply(**compared(problem, operands["C"], expected))
     if found.failure:
         return found
     stage("time")

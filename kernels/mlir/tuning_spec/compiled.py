@@ -14,7 +14,7 @@ from tilewise.kernels.errors import CompilerError, LoweringError
 from tilewise.kernels.mlir.iree.compiler import compile_module, compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
-from tilewise.kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
+from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, marks_in, spec_text
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.files import cache_dir, read_regular, write_whole
 from tilewise.kernels.system.toolchain import identity
@@ -35,7 +35,7 @@ def spec_code(problem: Problem, config: Configuration, target: Target) -> bytes:
         LoweringError: it does not compile, or IREE ignored the sizes.
         CompilerAbsentError: IREE's compiler is not installed.
     """
-    text = spec_text([Entry(problem, config)])
+    text = spec_text([SpecEntry(problem, config)])
     key = f"{identity()} {target.canonical} {problem.canonical} {text}"
     path = cache_dir() / "specs" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.vmfb"
     with suppress(OSError):

@@ -17,7 +17,7 @@ Loops = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Form:
+class LoopForm:
     """An op of two operands as loops and subscripts.
 
     Attributes:
@@ -68,7 +68,7 @@ def check_covered(problem: Problem, target: str) -> None:
         form_of(problem)
 
 
-def form_of(problem: Problem) -> Form:
+def form_of(problem: Problem) -> LoopForm:
     """Return what IREE makes of a problem; raise UnsupportedError if no spec can tune it."""
     if problem.accumulates:
         raise UnsupportedError(
@@ -80,13 +80,13 @@ def form_of(problem: Problem) -> Form:
 
 
 @singledispatch
-def _form(problem: Problem) -> Form:
+def _form(problem: Problem) -> LoopForm:
     """Return the form of an operation."""
     raise UnsupportedError(f"op={problem.op} has no tuning spec; give a matmul or a conv2d")
 
 
 @_form.register
-def _matmul(problem: Matmul) -> Form:
+def _matmul(problem: Matmul) -> LoopForm:
     lead = {"batch": problem.batch} if problem.batch > 1 else {}
     a = ("k", "m") if problem.transpose_a else ("m", "k")
     b = ("n", "k") if problem.transpose_b else ("k", "n")
@@ -95,7 +95,7 @@ def _matmul(problem: Matmul) -> Form:
 
 
 @_form.register
-def _convolution(problem: Conv2d) -> Form:
+def _convolution(problem: Conv2d) -> LoopForm:
     if problem.groups > 1:
         raise UnsupportedError(
             f"{problem}: groups={problem.groups}: IREE's grouped and depthwise convolutions take "
@@ -120,7 +120,7 @@ def _convolution(problem: Conv2d) -> Form:
     return _windows(problem)
 
 
-def _pointwise(problem: Conv2d) -> Form:
+def _pointwise(problem: Conv2d) -> LoopForm:
     """Return a 1x1 convolution as a matmul; with a stride, rows and columns stay two loops."""
     if problem.stride > 1 and min(problem.oh, problem.ow) == 1:
         raise UnsupportedError(
@@ -145,16 +145,16 @@ def _product(
     reduction: Loops,
     a: tuple[str, ...],
     b: tuple[str, ...],
-) -> Form:
+) -> LoopForm:
     """Return a contraction whose vectors span the innermost parallel loops."""
     *_, rows, cols = parallel
     (depth,) = reduction
     element = problem.element
-    return Form("contraction", parallel, reduction, a, b, rows, cols, depth,
+    return LoopForm("contraction", parallel, reduction, a, b, rows, cols, depth,
                 element.name, element.accumulator)  # fmt: skip
 
 
-def _windows(problem: Conv2d) -> Form:
+def _windows(problem: Conv2d) -> LoopForm:
     n, co, ci = {"n": problem.n}, {"co": problem.co}, {"ci": problem.ci}
     pixels, taps = {"oh": problem.oh, "ow": problem.ow}, {"kh": problem.kh, "kw": problem.kw}
     row, col = (
@@ -170,7 +170,7 @@ def _windows(problem: Conv2d) -> Form:
         a, b = ("n", row, col, "ci"), ("kh", "kw", "ci", "co")
         rows, cols = "ow", "co"
     element = problem.element
-    return Form("convolution", parallel, reduction, a, b, rows, cols, "ci", element.name,
+    return LoopForm("convolution", parallel, reduction, a, b, rows, cols, "ci", element.name,
                 element.accumulator, problem.stride, problem.dilation)  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from tilewise.kernels.errors import CompilerError, LoweringError
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.module_text import module_text
-from tilewise.kernels.mlir.proof.proof import Proof, by_lines, found_lines, run_child
+from tilewise.kernels.mlir.proof.proof import ScriptProof, by_lines, found_lines, run_child
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.mlir.tuning_spec.compiled import compile_with
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
-from tilewise.kernels.mlir.tuning_spec.text import Entry, spec_text
+from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, spec_text
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import detect
 
@@ -34,7 +34,7 @@ def prove(
     seed: int = 0,
     seconds: float = 60.0,
     memory_bytes: int = 4 << 30,
-) -> Proof:
+) -> ScriptProof:
     """Emit the spec of one problem and prove it; the proof's script has its header filled in.
 
     `seconds` limits the whole proof, `memory_bytes` the process that runs the code.
@@ -44,8 +44,8 @@ def prove(
         ScheduleError: the configuration does not fit the problem's loops.
     """
     until = time.monotonic() + seconds
-    script = spec_text([Entry(problem, config)])
-    known = Proof(mlir=mlir_version(), script=script)
+    script = spec_text([SpecEntry(problem, config)])
+    known = ScriptProof(mlir=mlir_version(), script=script)
     begin = time.perf_counter()
     try:
         code = compile_with(script, problem, seconds)
@@ -72,7 +72,7 @@ def prove(
         }
         found = run_child(request, CHILD)
     found = replace(found, applied=True, compile_s=known.compile_s)
-    proof = Proof.of(found, mlir=known.mlir, script=script)
+    proof = ScriptProof.of(found, mlir=known.mlir, script=script)
     target = replace(detect(), kind="iree", threads=threads).canonical
     # `outline` holds the child's lines on the speeds of the modes.
     return replace(proof, script=proven_spec(problem, config, proof, found.outline, target))
@@ -94,7 +94,7 @@ def _modes(problem: Problem, until: float) -> dict[str, bytes]:
 def proven_spec(
     problem: Problem,
     config: Configuration,
-    proof: Proof,
+    proof: ScriptProof,
     modes: Sequence[str],
     target: str,
     by: str | None = None,
@@ -114,4 +114,4 @@ def proven_spec(
         f"mlir:     {proof.mlir}",
         *by_lines(by),
     ]
-    return spec_text([Entry(problem, config)], told)
+    return spec_text([SpecEntry(problem, config)], told)

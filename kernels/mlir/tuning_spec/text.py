@@ -17,7 +17,7 @@ from tilewise.kernels.errors import ProofError, ScheduleError
 from tilewise.kernels.mlir.payload.function import has_epilogue
 from tilewise.kernels.mlir.transform.sequences import named_sequence
 from tilewise.kernels.mlir.tuning_spec.config import LEVELS, Configuration, LevelName, TileSize
-from tilewise.kernels.mlir.tuning_spec.form import Form, form_of
+from tilewise.kernels.mlir.tuning_spec.form import LoopForm, form_of
 from tilewise.kernels.problem import Problem, parse_problem
 
 MARK = "tilewise.spec"
@@ -38,7 +38,7 @@ _TOLD = ("speed", "beside")
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpecEntry:
     """One problem of a spec, with comment lines (`told`) above its matcher."""
 
     problem: Problem
@@ -63,7 +63,7 @@ class LeftOut:
     reason: str
 
 
-def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
+def spec_text(entries: Sequence[SpecEntry], told: Sequence[str] = ()) -> str:
     """Return the module of a spec, with `told` in its header.
 
     Of entries with equal `matcher_key`, the first with and the first without an epilogue match.
@@ -107,7 +107,7 @@ def marks_in(text: str) -> list[str]:
     return re.findall(rf'{re.escape(MARK)} = "([^"]*)"', text)
 
 
-def entry_of(script: str) -> Entry:
+def entry_of(script: str) -> SpecEntry:
     """Return the entry of a proven spec of one problem by its header, or raise ProofError."""
     lines = [(m[1], m[2]) for m in map(_LINE.fullmatch, script.splitlines()) if m]
     known = dict(reversed(lines))
@@ -117,15 +117,15 @@ def entry_of(script: str) -> Entry:
     except (KeyError, ValueError) as error:
         raise ProofError(f"no spec of one problem: its header lacks {error}") from error
     told = tuple(f"{name}: {value}" for name, value in lines if name in _TOLD)
-    return Entry(problem, config, told)
+    return SpecEntry(problem, config, told)
 
 
-def joined(entries: Sequence[Entry], told: Sequence[str] = ()) -> tuple[str, list[LeftOut]]:
+def joined(entries: Sequence[SpecEntry], told: Sequence[str] = ()) -> tuple[str, list[LeftOut]]:
     """Return one spec of several problems, and the problems whose op another entry matches.
 
     Problems that differ only in constant weights or in their epilogue's function are the same op.
     """
-    kept: dict[tuple[str, bool], Entry] = {}
+    kept: dict[tuple[str, bool], SpecEntry] = {}
     left_out = []
     for entry in entries:
         key = matcher_key(entry.problem), has_epilogue(entry.problem)
@@ -136,7 +136,7 @@ def joined(entries: Sequence[Entry], told: Sequence[str] = ()) -> tuple[str, lis
     return spec_text(list(kept.values()), told), left_out
 
 
-def _before(entry: Entry, is_shared: bool) -> tuple[str, ...]:
+def _before(entry: SpecEntry, is_shared: bool) -> tuple[str, ...]:
     """Return the ops of which one has to read the result; none if any may.
 
     They tell a problem from the one with an epilogue. If sums fit only in the result itself, an op
@@ -148,7 +148,7 @@ def _before(entry: Entry, is_shared: bool) -> tuple[str, ...]:
     return _STORES if is_shared or is_large else ()
 
 
-def _matcher(number: int, entry: Entry, before: tuple[str, ...]) -> str:
+def _matcher(number: int, entry: SpecEntry, before: tuple[str, ...]) -> str:
     form = form_of(entry.problem)
     given = {"op": "op", "config": "param", "name": "param"}
     conditions, root = _conditions(form), "op"
@@ -185,7 +185,7 @@ def _matcher(number: int, entry: Entry, before: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-def _conditions(form: Form) -> list[str]:
+def _conditions(form: LoopForm) -> list[str]:
     """Return the ops of a matcher that reject other forms."""
     groups = _groups(form)
     results = ", ".join(f"%{name}" for name in groups)
@@ -203,7 +203,7 @@ def _conditions(form: Form) -> list[str]:
     ]
 
 
-def _map(form: Form, subscripts: tuple[str, ...]) -> str:
+def _map(form: LoopForm, subscripts: tuple[str, ...]) -> str:
     place = {loop: f"d{at}" for at, loop in enumerate(form.loops)}
     indices = ", ".join(
         " ".join(place.get(word, word) for word in subscript.split()) for subscript in subscripts
@@ -211,7 +211,7 @@ def _map(form: Form, subscripts: tuple[str, ...]) -> str:
     return f"affine_map<({', '.join(place.values())}) -> ({indices})>"
 
 
-def _groups(form: Form) -> dict[str, tuple[int, ...]]:
+def _groups(form: LoopForm) -> dict[str, tuple[int, ...]]:
     """Return the sizes that a matcher reports, by their names in its result, in its order."""
     loops = form.loops
     if form.op == "contraction":
@@ -235,7 +235,7 @@ def _groups(form: Form) -> dict[str, tuple[int, ...]]:
     }
 
 
-def compilation_info(form: Form, config: Configuration) -> str:
+def compilation_info(form: LoopForm, config: Configuration) -> str:
     """Return the attribute with an op's sizes; raise ScheduleError if a tile does not fit."""
     check_levels(form, config)
     levels = [
@@ -250,14 +250,14 @@ def compilation_info(form: Form, config: Configuration) -> str:
     )
 
 
-def _around_config(form: Form, config: Configuration) -> str:
+def _around_config(form: LoopForm, config: Configuration) -> str:
     """Return the attribute by which surrounding ops run one vector tile at a time."""
     sizes = {tile.dim: tile.size for tile in config.tiles_at("vector_common_parallel")}
     at = [sizes.get(loop, 1) for loop in form.parallel]
     return f"#iree_cpu.lowering_config<vector_inner_parallel = {at}>"
 
 
-def outgrows_stack(form: Form, config: Configuration) -> bool:
+def outgrows_stack(form: LoopForm, config: Configuration) -> bool:
     """Return whether the sums between chunks of the reduction exceed IREE's stack limit."""
     if not config.tiles_at("cache_reduction"):
         return False
@@ -268,7 +268,7 @@ def outgrows_stack(form: Form, config: Configuration) -> bool:
     return prod(held.values()) * _BYTES[form.c_type] > STACK_BYTES
 
 
-def check_levels(form: Form, config: Configuration) -> None:
+def check_levels(form: LoopForm, config: Configuration) -> None:
     """Raise ScheduleError unless each tile is of a loop that its level tiles, once."""
     seen = set[tuple[str, str]]()
     for tile in config.tiles:
@@ -282,7 +282,7 @@ def check_levels(form: Form, config: Configuration) -> None:
         seen.add((tile.at, tile.dim))
 
 
-def _sizes(form: Form, tiles: Sequence[TileSize]) -> str:
+def _sizes(form: LoopForm, tiles: Sequence[TileSize]) -> str:
     """Return a list of sizes, 0 for loops without tiles, with its interchange if not trivial."""
     at = {loop: number for number, loop in enumerate(form.loops)}
     sizes = [0] * len(at)

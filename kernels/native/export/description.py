@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.native.macrokernel.parameters import Addresses
-from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 
@@ -39,7 +39,7 @@ def operand_names(problem: Problem) -> dict[str, str]:
 
 
 def driver_addresses(
-    planned: Plan, given: Mapping[str, str], *, a_panels: str, b_panels: str
+    planned: KernelPlan, given: Mapping[str, str], *, a_panels: str, b_panels: str
 ) -> Addresses[str]:
     """Return the arguments of a macro-kernel, from expressions for addresses.
 

@@ -24,7 +24,7 @@ from tilewise.kernels.native.export.description import (
 from tilewise.kernels.native.export.source import definitions, driver_text, edges_of_parts
 from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.jit.ir_text import kernel_text
-from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
@@ -147,7 +147,7 @@ def _docstring(
     problem: Problem,
     schedule: Schedule,
     target: Target,
-    planned: Plan,
+    planned: KernelPlan,
     needs: tuple[str, ...],
     tuned: Tuned | None,
 ) -> str:
@@ -171,7 +171,7 @@ def _docstring(
     return f"{problem.op.capitalize()}, a kernel tuned by Tilewise.\n\n{text}\n\n{hint}\n"
 
 
-def _call(problem: Problem, planned: Plan) -> str:
+def _call(problem: Problem, planned: KernelPlan) -> str:
     """Return how the function is called."""
     names = operand_names(problem)
     before, weights = "", names["B"]
@@ -193,7 +193,7 @@ def _speed(tuned: Tuned | None, threads: int) -> str:
     )
 
 
-def _facts(problem: Problem, planned: Plan) -> str:
+def _facts(problem: Problem, planned: KernelPlan) -> str:
     """Shapes, types and scratch, as assignments."""
     dtypes, scratch = _types(problem), planned.scratch
     lines = [
@@ -217,7 +217,7 @@ def _pack(problem: Problem) -> str:
     return _template("pack", op=problem.op, second=operand_names(problem)["B"]).strip()
 
 
-def _public_function(problem: Problem, planned: Plan) -> dict[str, str]:
+def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     """Return the values of the template's function that users call, and of its checks."""
     names = operand_names(problem)
     first, second = names["A"], names["B"]
@@ -255,7 +255,7 @@ def _public_function(problem: Problem, planned: Plan) -> dict[str, str]:
     }
 
 
-def _self_check(problem: Problem, planned: Plan) -> dict[str, str]:
+def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     """Return the values of the template's self-check.
 
     Floats may deviate by the rounding of such a sum; with a fast algorithm any element may deviate

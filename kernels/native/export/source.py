@@ -20,7 +20,7 @@ from tilewise.kernels.native.macrokernel.parameters import (
     bounds,
     names_of,
 )
-from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.native.plan import KernelPlan
 
 WIDTH = 100
 _IMPORTS = {
@@ -36,20 +36,20 @@ def entry(p):
 """
 
 
-def edges(planned: Plan) -> list[str]:
+def edges(planned: KernelPlan) -> list[str]:
     """Return the names of the bounds of a part along each parallel dim."""
     first, *others = planned.nest.parts
     return [edge for dim in first for edge in bounds(dim)] if others else []
 
 
-def edges_of_parts(planned: Plan) -> tuple[tuple[int, ...], ...]:
+def edges_of_parts(planned: KernelPlan) -> tuple[tuple[int, ...], ...]:
     """Return the bounds of each part, in the order of `edges`."""
     return tuple(
         tuple(edge for ends in part.values() for edge in ends) for part in planned.nest.parts
     )
 
 
-def driver_text(planned: Plan, functions: dict[str, str]) -> str:
+def driver_text(planned: KernelPlan, functions: dict[str, str]) -> str:
     """Return the printed macro-kernel as a function of addresses, its sizes filled in.
 
     On several threads it takes the address of its arguments; with weights packed ahead, `prepare`
@@ -67,7 +67,7 @@ def driver_text(planned: Plan, functions: dict[str, str]) -> str:
 
 
 def _function_text(
-    planned: Plan,
+    planned: KernelPlan,
     functions: dict[str, str],
     name: str,
     given: tuple[str, ...],
@@ -88,12 +88,12 @@ def _function_text(
     return "\n".join(map(wrapped, lines)) + "\n"
 
 
-def body_of(planned: Plan, name: str) -> list[ast.stmt]:
+def body_of(planned: KernelPlan, name: str) -> list[ast.stmt]:
     """Return the statements of a printed function without those for the search."""
     return [kept for node in _printed_functions(planned)[name].body for kept in _filled(node)]
 
 
-def parameters_used(planned: Plan, body: list[ast.stmt], known: Container[str]) -> list[str]:
+def parameters_used(planned: KernelPlan, body: list[ast.stmt], known: Container[str]) -> list[str]:
     """Return the macro-kernel's parameters that a function uses.
 
     Raises LoweringError for an unknown one.
@@ -110,7 +110,7 @@ def lines_of(body: list[ast.stmt]) -> list[str]:
     return "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body).splitlines()
 
 
-def _printed_functions(planned: Plan) -> dict[str, ast.FunctionDef]:
+def _printed_functions(planned: KernelPlan) -> dict[str, ast.FunctionDef]:
     source = ast.parse(planned.source.text)
     return {node.name: node for node in source.body if isinstance(node, ast.FunctionDef)}
 
@@ -193,7 +193,7 @@ def _reads(node: ast.expr, name: str) -> bool:
 # Definitions
 
 
-def definitions(planned: Plan) -> tuple[set[str], str]:
+def definitions(planned: KernelPlan) -> tuple[set[str], str]:
     """Return the imports, and the definitions, of what the driver imports from this project."""
     found = _Definitions()
     called = set[str]().union(

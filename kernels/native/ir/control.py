@@ -53,7 +53,7 @@ def when(
     return branch(builder, is_set, then, values)
 
 
-class Loop:
+class CountedLoop:
     """A counted loop with carried values: `for i in range(0, count, step)`, count >= step.
 
     Use as:  loop = Loop(builder, carried); ... body on loop.index and loop.carried ...;

@@ -30,7 +30,7 @@ PACKED = {"A": f"{1 << PACK_A_SHIFT}", "B": f"{1 << PACK_B_SHIFT}"}
 
 
 @dataclass(frozen=True)
-class Move:
+class BlockLoop:
     """A loop that moves B's block: names of its variable, its step, and its range."""
 
     dim: str
@@ -65,7 +65,7 @@ class NestPrinter(ABC):
         self.start = dict.fromkeys(nest.scheduled, "0")
         self.end = {dim: extent(dim) for dim in nest.scheduled}
         self.packed_from: dict[str, dict[str, str]] = {}
-        self.moves_b: list[Move] = []
+        self.moves_b: list[BlockLoop] = []
         self._levels: Counter[str] = Counter()
 
     def nest_text(self) -> str:
@@ -139,7 +139,7 @@ class NestPrinter(ABC):
         self.indent += 1
         self.put(f"{end} = min({start} + {by}, {behind})")
         if "B" not in self.packed_from and dim in (self.nest.col, self.nest.k):
-            self.moves_b.append(Move(dim, start, by, first, behind))
+            self.moves_b.append(BlockLoop(dim, start, by, first, behind))
         self.start[dim], self.end[dim] = start, end
 
     def step(self, loop: Loop) -> str:

@@ -5,12 +5,12 @@ of the next panel, which was packed ahead, each call on the panel before fetches
 then read as long as there are products, instead of by the first call alone.
 """
 
-from tilewise.kernels.native.macrokernel.nest_printer import Move, NestPrinter
+from tilewise.kernels.native.macrokernel.nest_printer import BlockLoop, NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import stride
 from tilewise.kernels.nest import Fetched
 
 
-class Prefetch:
+class PrefetchPrinter:
     """No prefetch.
 
     Attributes:
@@ -37,7 +37,7 @@ class Prefetch:
         """
 
 
-class NextBlock(Prefetch):
+class NextBlock(PrefetchPrinter):
     """The rows of B's next block, by the last calls of a block, as many as the rows take.
 
     Fetched before, they would leave L2 again while rows of A and C stream through it. The number of
@@ -85,7 +85,7 @@ class NextBlock(Prefetch):
             self.put(f"    next_{inner.dim} = {inner.first}")
         return ahead
 
-    def _advance(self, condition: str, loop: Move) -> None:
+    def _advance(self, condition: str, loop: BlockLoop) -> None:
         self.put(f"{condition} {loop.start} + {loop.step} < {loop.end}:")
         self.put(f"    next_{loop.dim} += {loop.step}")
 
@@ -103,7 +103,7 @@ class NextBlock(Prefetch):
         self.put("calls_of_block += 1")
 
 
-class NextPanel(Prefetch):
+class NextPanel(PrefetchPrinter):
     """The panel of B after the one that calls read: of as many calls as before, a part each.
 
     A panel that one call reads is fetched while that call runs.
@@ -133,8 +133,8 @@ class NextPanel(Prefetch):
 _KINDS = {Fetched.NEXT_BLOCK: NextBlock, Fetched.NEXT_PANEL: NextPanel}
 
 
-def prefetch_of(printer: NestPrinter) -> Prefetch:
+def prefetch_of(printer: NestPrinter) -> PrefetchPrinter:
     """Return what prints the prefetch of a nest, if any."""
     for fetch in printer.nest.fetches:
         return _KINDS[fetch.what](printer)
-    return Prefetch(printer)
+    return PrefetchPrinter(printer)

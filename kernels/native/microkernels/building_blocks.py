@@ -68,7 +68,7 @@ def end_of_whole(builder: Builder, count: Value, step: int) -> Value:
 
 
 @dataclass(frozen=True)
-class Epilogue:
+class EpilogueEmitter:
     """Emits what a call does to its sums besides adding products, as its flags say.
 
     Attributes:

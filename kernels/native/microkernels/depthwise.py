@@ -22,7 +22,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic, depthwise_vector
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.vectors import Value, const
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, DepthwiseArguments, epilogue_flags
 from tilewise.kernels.native.microkernels.building_blocks import (
@@ -31,13 +31,13 @@ from tilewise.kernels.native.microkernels.building_blocks import (
     run_if,
 )
 from tilewise.kernels.native.microkernels.depthwise_tiles import (
-    Axis,
     DepthwiseSpec,
     DepthwiseTile,
+    PixelAxis,
     PixelTile,
-    Place,
     PlaneTile,
     Run,
+    TilePlace,
     Weights,
 )
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
@@ -91,8 +91,8 @@ class Depthwise:
             fits=vector.lanes <= target.lanes(problem.element.name),
             unit=vector.columns,
             epilogue=epilogue_flags(nest.store),
-            down=Axis(problem.h, problem.oh, problem.kh, *shared),
-            across=Axis(problem.w, problem.ow, problem.kw, *shared),
+            down=PixelAxis(problem.h, problem.oh, problem.kh, *shared),
+            across=PixelAxis(problem.w, problem.ow, problem.kw, *shared),
             inputs=problem.ci // problem.groups,
             outputs=problem.co // problem.groups,
             image_channels=problem.ci,
@@ -139,7 +139,7 @@ class _Loops:
             self._columns(
                 lambda run, x: self._channels(
                     lambda c, held: self._lines(
-                        lambda line, found: tile.emit(run, Place(line, x, c, found), held)
+                        lambda line, found: tile.emit(run, TilePlace(line, x, c, found), held)
                     )
                 )
             )
@@ -147,7 +147,7 @@ class _Loops:
             self._channels(
                 lambda c, held: self._lines(
                     lambda line, found: self._columns(
-                        lambda run, x: tile.emit(run, Place(line, x, c, found), held)
+                        lambda run, x: tile.emit(run, TilePlace(line, x, c, found), held)
                     )
                 )
             )
@@ -155,7 +155,8 @@ class _Loops:
             self._lines(
                 lambda line, found: self._columns(
                     lambda run, x: self._channels(
-                        lambda c, held: tile.emit(run, Place(line, x, c, found), held), holds=False
+                        lambda c, held: tile.emit(run, TilePlace(line, x, c, found), held),
+                        holds=False,
                     )
                 )
             )
@@ -165,7 +166,7 @@ class _Loops:
     def _channels(self, body: Callable[[Value, Weights], None], holds: bool = True) -> None:
         """Over the channels of a call; the last vectors of channels are moved back to end there."""
         b, arg, step = self.builder, self.arg, self.spec.channel_step
-        loop = Loop(b, (), "channel")
+        loop = CountedLoop(b, (), "channel")
         channel = self._at_most(b.add(arg.channel, loop.index), b.sub(arg.channel_end, const(step)))
         body(channel, self.tile.held_weights(channel) if holds else {})
         loop.close((), b.sub(arg.channel_end, arg.channel), step)
@@ -173,7 +174,7 @@ class _Loops:
     def _lines(self, body: Callable[[Value, dict[int, Value] | None], None]) -> None:
         """Over the lines of a call; tiles whose lines are all in the image have no tests."""
         b, arg, spec = self.builder, self.arg, self.spec
-        loop = Loop(b, (), "line")
+        loop = CountedLoop(b, (), "line")
         last = const(spec.down.outputs - spec.lines)
         line = self._at_most(b.add(arg.line, loop.index), last)
         found = self._lines_found(line)
@@ -206,7 +207,7 @@ class _Loops:
             if run.count == 1:
                 body(run, const(run.first))
                 continue
-            loop = Loop(self.builder, (), "column")
+            loop = CountedLoop(self.builder, (), "column")
             body(run, self.builder.add(const(run.first), loop.index))
             loop.close((), const(run.count * run.step), run.step)
 

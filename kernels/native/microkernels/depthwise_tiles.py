@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.control import CountedLoop, branch
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I32, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, DepthwiseArguments, ceiling_of
@@ -37,7 +37,7 @@ PAIRS = 2  # the stride of which two whole vectors are loaded; from wider ones e
 
 
 @dataclass(frozen=True)
-class Axis:
+class PixelAxis:
     """One direction of the image, all in pixels.
 
     Attributes:
@@ -96,8 +96,8 @@ class DepthwiseSpec:
     fits: bool
     unit: int
     epilogue: int
-    down: Axis
-    across: Axis
+    down: PixelAxis
+    across: PixelAxis
     inputs: int
     outputs: int
     image_channels: int
@@ -172,7 +172,7 @@ class Run:
         return replace(self, count=self.count + 1, step=step)
 
 
-def runs(axis: Axis, unit: int, units: int) -> list[Run]:
+def runs(axis: PixelAxis, unit: int, units: int) -> list[Run]:
     """Return the tiles of a line, each of `units` units of `unit` outputs.
 
     A tile that would reach beyond the line is moved back: some outputs are then computed twice, the
@@ -200,7 +200,7 @@ def runs(axis: Axis, unit: int, units: int) -> list[Run]:
 
 
 @dataclass(frozen=True)
-class Place:
+class TilePlace:
     """Where a tile is.
 
     Attributes:
@@ -235,14 +235,14 @@ class DepthwiseTile(ABC):
         """Return the filter of a tile's channels; empty where registers do not hold it."""
 
     @abstractmethod
-    def emit(self, run: Run, place: Place, held: Weights) -> None:
+    def emit(self, run: Run, place: TilePlace, held: Weights) -> None:
         """Emit one tile, from what its sums start from to the store."""
 
     @abstractmethod
     def bias(self, width: int, at: Value) -> list[Value]:
         """Return what is added to each of a line's vectors; `at` is that of the first channel."""
 
-    def by_lines(self, place: Place, sums: list[Value], add: AddLine) -> list[Value]:
+    def by_lines(self, place: TilePlace, sums: list[Value], add: AddLine) -> list[Value]:
         """Return the sums plus the products of every line that the image has."""
         for offset, readers in self.spec.down.readers(self.spec.lines).items():
             added = partial(add, offset, readers)
@@ -252,7 +252,7 @@ class DepthwiseTile(ABC):
                 sums = branch(self.builder, place.lines_found[offset], added, sums)
         return sums
 
-    def start(self, width: int, place: Place) -> list[Value]:
+    def start(self, width: int, place: TilePlace) -> list[Value]:
         """Return what the sums of a tile start from, with so many vectors in each of its lines."""
         if not self.spec.epilogue & ADD_BIAS:
             return [self.v.zero] * (width * self.spec.lines)
@@ -339,7 +339,7 @@ class PixelTile(DepthwiseTile):
         keys = product(range(spec.taps), range(spec.inputs), range(spec.vectors))
         return {key: self._weight(channel, *key) for key in keys}
 
-    def emit(self, run: Run, place: Place, held: Weights) -> None:
+    def emit(self, run: Run, place: TilePlace, held: Weights) -> None:
         """Emit one tile: pixels of a line, then lines."""
         spec, pixels = self.spec, len(run.starts)
         image = self._image_at(place)
@@ -369,7 +369,7 @@ class PixelTile(DepthwiseTile):
         row = [self.v.load(self.v.at(at, vector * self.spec.span), mask) for vector in vectors]
         return row * (width // self.spec.vectors)
 
-    def _image_at(self, place: Place) -> Value:
+    def _image_at(self, place: TilePlace) -> Value:
         """The first tap of the tile's first output, at its first channel."""
         spec = self.spec
         pixel, line, column = spec.image_channels, spec.down, spec.across
@@ -418,7 +418,7 @@ class PixelTile(DepthwiseTile):
         at = self.stored.at(at, (tap * spec.inputs + j) * spec.channels + vector * spec.span)
         return self.load(at, [lane < spec.span for lane in range(spec.lanes)])
 
-    def _outputs(self, place: Place, pixels: int) -> list[Value]:
+    def _outputs(self, place: TilePlace, pixels: int) -> list[Value]:
         spec = self.spec
         width = spec.across.outputs * spec.channels
         at = self.moved(self.v, self.arg.c, (place.line, width), (place.column, spec.channels))
@@ -452,7 +452,7 @@ class PlaneTile(DepthwiseTile):
         at = self._weights_at(channel)
         return {(tap, 0, 0): self.splat(self.stored.at(at, tap)) for tap in range(spec.taps)}
 
-    def emit(self, run: Run, place: Place, held: Weights) -> None:
+    def emit(self, run: Run, place: TilePlace, held: Weights) -> None:
         """Emit one tile: every input of the group, line by line."""
         spec, b = self.spec, self.builder
         sums = self.start(len(run.starts), place)
@@ -460,7 +460,7 @@ class PlaneTile(DepthwiseTile):
         if spec.inputs == 1:
             sums = self.by_lines(place, sums, partial(self._add, run, image, weights, held))
         else:
-            loop = Loop(b, sums, "input")
+            loop = CountedLoop(b, sums, "input")
             plane = spec.down.extent * spec.across.extent
             at = self.moved(self.stored, image, (loop.index, plane))
             of = self.moved(self.stored, weights, (loop.index, spec.taps))
@@ -512,7 +512,7 @@ class PlaneTile(DepthwiseTile):
         """Return the channel's one value, for each vector."""
         return [self.v.load_splat(at)] * width
 
-    def _image_at(self, place: Place) -> Value:
+    def _image_at(self, place: TilePlace) -> Value:
         """The first tap of the tile's first output, in the first plane of its group."""
         spec = self.spec
         down, across = spec.down, spec.across
@@ -529,7 +529,7 @@ class PlaneTile(DepthwiseTile):
         size = self.spec.inputs * self.spec.taps
         return self.moved(self.stored, self.arg.weights, (channel, size))
 
-    def _outputs(self, run: Run, place: Place) -> list[Value]:
+    def _outputs(self, run: Run, place: TilePlace) -> list[Value]:
         spec = self.spec
         width = spec.across.outputs
         at = self.moved(

@@ -22,7 +22,7 @@ from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
@@ -40,7 +40,7 @@ from tilewise.kernels.native.microkernels.abi import (
     epilogue_flags,
 )
 from tilewise.kernels.native.microkernels.building_blocks import (
-    Epilogue,
+    EpilogueEmitter,
     begin_kernel,
     end_of_whole,
     if_any,
@@ -253,7 +253,7 @@ class _Emitter:
             count = b.sub(end, start)
 
             def body(parts: list[Value]) -> list[Value]:
-                depth = Loop(b, parts, f"depth.by{steps}")
+                depth = CountedLoop(b, parts, f"depth.by{steps}")
                 at, current = b.add(start, depth.index), depth.carried
                 for step in range(steps):
                     current = products(current, at, step, None)
@@ -306,7 +306,7 @@ class _Emitter:
             sums.append(
                 self._folded(vectors + [self.v.zero] * (strip.vectors.lanes - len(vectors)))
             )
-        epilogue = Epilogue(self.v, self.arg.flags, spec.epilogue)
+        epilogue = EpilogueEmitter(self.v, self.arg.flags, spec.epilogue)
         sums = epilogue.add(
             LOAD_C, sums, lambda: (s.vectors.load(s.address, s.mask) for s in strips)
         )
@@ -376,8 +376,8 @@ def emit_pack_columns(module: ir.Module, stored: str, transposed: bool) -> ir.Fu
     arg = dict(zip(PANEL_ARGUMENTS, fn.args, strict=True))
     b = Builder(fn.append_basic_block("entry"))
     one = Vectors(b, ELEMENTS[stored], 1)
-    cols = Loop(b, (), "col")
-    steps = Loop(b, (), "step")
+    cols = CountedLoop(b, (), "col")
+    steps = CountedLoop(b, (), "step")
     row, col = steps.index, cols.index
     if transposed:
         row, col = col, row

@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
     I8,
@@ -33,7 +33,7 @@ from tilewise.kernels.native.ir.vectors import (
 )
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
 from tilewise.kernels.native.microkernels.building_blocks import (
-    Epilogue,
+    EpilogueEmitter,
     begin_kernel,
     end_of_whole,
     run_if,
@@ -341,10 +341,10 @@ class _Call:
         if not self.spec.taps:
             self._reduce_depth(arg.a, arg.b, arg.ahead)
             return
-        rows = Loop(b, (), "tap.row")
+        rows = CountedLoop(b, (), "tap.row")
         a_row = self._words(arg.a, b.mul(rows.index, arg.a_tap_row))
         first = b.mul(rows.index, arg.tap_cols)
-        cols = Loop(b, (), "tap.col")
+        cols = CountedLoop(b, (), "tap.col")
         tap = b.add(first, cols.index)
         ahead = b.mul(b.mul(tap, arg.depth), arg.ahead_step)
         self._reduce_depth(
@@ -364,7 +364,7 @@ class _Call:
         steps, rest = b.ashr(depth, const(TILE.bit_length() - 1)), b.and_(depth, const(TILE - 1))
 
         def loop(start: Value, count: Value, unroll: int) -> None:
-            turn = Loop(b, (), f"steps.by{unroll}")
+            turn = CountedLoop(b, (), f"steps.by{unroll}")
             for u in range(unroll):
                 self._step(b.add(b.add(start, turn.index), const(u)), a, b_at, ahead)
             turn.close((), count, unroll)
@@ -445,11 +445,11 @@ class _Call:
         rows = TILE * (self.spec.how.depth if is_block else 1)
         first = b.add(ahead, b.mul(b.mul(step, const(rows)), self.arg.ahead_step))
         if not is_block:
-            lines = Loop(b, (), "ahead")
+            lines = CountedLoop(b, (), "ahead")
             v.prefetch(b.add(first, lines.index), fetch.level)
             lines.close((), b.mul(self.arg.ahead_step, const(rows)), LINE_BYTES)
             return
-        row = Loop(b, (), "ahead")
+        row = CountedLoop(b, (), "ahead")
         at = b.add(first, b.mul(row.index, self.arg.ahead_step))
         for line in range(self.spec.lines_of_b):
             v.prefetch(b.add(at, const(line * LINE_BYTES)), fetch.level)
@@ -462,11 +462,11 @@ class _Call:
         a_row, b_row = self.spec.a_row * WORD_BYTES, self.spec.b_row * WORD_BYTES
         of_b = b.add(self.tails, const(self.spec.rows * TILE * LINE_BYTES))
         inside = v.first_lanes(words, 0)
-        rows = Loop(b, (), "tail.a")
+        rows = CountedLoop(b, (), "tail.a")
         last = v.load(b.add(a, b.mul(rows.index, const(a_row))), inside)
         v.store(last, b.add(self.tails, b.mul(rows.index, const(LINE_BYTES))))
         rows.close((), self._rows, 1)
-        row = Loop(b, (), "tail.b")
+        row = CountedLoop(b, (), "tail.b")
         exists = v.splat(b.icmp_signed("<", row.index, words))
         width = tiles.cols * LINE_BYTES
         for j in range(tiles.cols):
@@ -490,8 +490,8 @@ class _Call:
     def _finish(self, row_bytes: Value) -> None:
         """Add the bias to C and apply relu, in place."""
         b, v, arg = self.builder, self._vectors, self.arg
-        ends = Epilogue(v, arg.flags, self.spec.epilogue)
-        row = Loop(b, (), "row")
+        ends = EpilogueEmitter(v, arg.flags, self.spec.epilogue)
+        row = CountedLoop(b, (), "row")
         c = b.add(arg.c, b.mul(row.index, row_bytes))
         for j in range(self.tiles.cols):
             mask = None if self.is_whole else v.first_lanes(arg.cols, j * TILE)

@@ -25,12 +25,12 @@ from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch, turns
+from tilewise.kernels.native.ir.control import CountedLoop, branch, turns
 from tilewise.kernels.native.ir.dot_products import multiply_add, widened_from_word
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
 from tilewise.kernels.native.microkernels.building_blocks import (
-    Epilogue,
+    EpilogueEmitter,
     begin_kernel,
     end_of_whole,
     if_any,
@@ -214,8 +214,8 @@ class _Call:
     # The tile of C
 
     @property
-    def _epilogue(self) -> Epilogue:
-        return Epilogue(self.v, self.arg.flags, self.spec.epilogue)
+    def _epilogue(self) -> EpilogueEmitter:
+        return EpilogueEmitter(self.v, self.arg.flags, self.spec.epilogue)
 
     @property
     def _places(self) -> list[tuple[int, int]]:
@@ -298,10 +298,10 @@ class _Call:
         if not self.spec.taps:
             at = _At(arg.a, arg.b, arg.beside, arg.ahead)
             return self._reduce_depth(accumulators, at, const(0))
-        rows = Loop(b, accumulators, "tap.row")
+        rows = CountedLoop(b, accumulators, "tap.row")
         a_row = of_a.offset(arg.a, b.mul(rows.index, arg.a_tap_row))
         first_tap = b.mul(rows.index, arg.tap_cols)
-        cols = Loop(b, rows.carried, "tap.col")
+        cols = CountedLoop(b, rows.carried, "tap.col")
         a = of_a.offset(a_row, b.mul(cols.index, arg.a_tap_col))
         tap = b.add(first_tap, cols.index)
         at = _At(
@@ -359,7 +359,7 @@ class _Call:
     ) -> list[Value]:
         """A loop over `count` steps from `start` on, of a call that took `before` others before."""
         b = self.builder
-        loop = Loop(b, accumulators, f"depth.by{unroll}")
+        loop = CountedLoop(b, accumulators, f"depth.by{unroll}")
         if ahead is not None and self.spec.prefetched:
             self._prefetch_rows(ahead, turns(b, loop.index, unroll))
         first = b.add(start, loop.index)

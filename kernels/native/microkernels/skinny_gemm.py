@@ -22,7 +22,7 @@ from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.vectors import Value, const
 from tilewise.kernels.native.microkernels.abi import SkinnyGemmArguments, epilogue_flags
 from tilewise.kernels.native.microkernels.building_blocks import (
@@ -148,7 +148,7 @@ def _emit_row_tiles(
             tile.emit_from(behind)
 
     def loop_over_tiles() -> None:
-        loop = Loop(builder, (), "rows")
+        loop = CountedLoop(builder, (), "rows")
         tile(later, builder.add(loop.index, first))
         loop.close((), builder.sub(whole, first), spec.rows)
 

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
 from tilewise.kernels.native.ir.shuffles import in_order_of_columns, in_order_of_words, interleaved
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
@@ -185,7 +185,7 @@ class ChunkOfA(Emitter):
 
     def _sum_of_all(self, row: int) -> Value:
         spec = self.spec
-        loop = Loop(self.builder, [self.v.zero] * min(spec.words, _CHAINS), "sum")
+        loop = CountedLoop(self.builder, [self.v.zero] * min(spec.words, _CHAINS), "sum")
         sums = loop.carried
         for word in range(spec.words):
             at = self.stored.at(self._at(row, loop.index), word * spec.how.depth)
@@ -194,7 +194,7 @@ class ChunkOfA(Emitter):
         return reduce(self.v.add, loop.close(sums, const(spec.whole), spec.depth))
 
     def _sum_of_what_is_left(self, row: int) -> Value:
-        loop = Loop(self.builder, [self.v.zero], "sum")
+        loop = CountedLoop(self.builder, [self.v.zero], "sum")
         total = self._with_sum_of(self.alone(row, loop.index), loop.carried[0])
         return loop.close([total], self.arg.depth, 1)[0]
 
@@ -324,7 +324,7 @@ class Products(Emitter):
     ) -> list[Value]:
         """Return the sums plus the products of the rows of B that are left, one by one."""
         b, spec, b_at = self.builder, self.spec, self.stored.offset(self.arg.b, col)
-        loop = Loop(b, sums, "left")
+        loop = CountedLoop(b, sums, "left")
         row = self.stored.offset(b_at, b.mul(loop.index, const(spec.b_row)))
         out = list(loop.carried)
         for j in range(vectors):

@@ -11,11 +11,11 @@ from typing import Self
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.control import CountedLoop, branch
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, FROM_WORDS, LOAD_C, TO_WORDS
 from tilewise.kernels.native.microkernels.building_blocks import (
-    Epilogue,
+    EpilogueEmitter,
     end_of_whole,
     run_if,
     run_if_any,
@@ -56,7 +56,7 @@ class RowTile(Emitter):
         self.c = self.v.offset(arg.c, b.mul(self.row, arg.c_row))
         self.a = ChunkOfA(b, spec, arg, a)
         self.products = Products(b, spec, arg, self.a)
-        self.epilogue = Epilogue(self.v, arg.flags, spec.epilogue)
+        self.epilogue = EpilogueEmitter(self.v, arg.flags, spec.epilogue)
 
     def prepare(self) -> Self:
         """Load what registers hold of A, and compute what the sums of each row start from."""
@@ -107,7 +107,7 @@ class RowTile(Emitter):
         count = b.sub(end, first)
 
         def body() -> None:
-            loop = Loop(b, (), f"columns.by{vectors}")
+            loop = CountedLoop(b, (), f"columns.by{vectors}")
             self._columns(b.add(first, loop.index), vectors, None, is_between)
             loop.close((), count, vectors * self.spec.lanes)
 
@@ -261,7 +261,7 @@ class ColumnGroups(Emitter):
         whole = end_of_whole(b, self.arg.cols, spec.cols)
 
         def groups(is_between: bool) -> None:
-            loop = Loop(b, (), "groups")
+            loop = CountedLoop(b, (), "groups")
             self._tiles(loop.index, is_between)
             loop.close((), whole, spec.cols)
 
@@ -278,7 +278,7 @@ class ColumnGroups(Emitter):
     def _put_a(self) -> None:
         """Copy the chunk of A, row behind row."""
         b, row = self.builder, self.row_of_a
-        loop = Loop(b, (), "rows.of.a")
+        loop = CountedLoop(b, (), "rows.of.a")
         value = row.load(row.offset(self.arg.a, b.mul(loop.index, const(self.spec.a_row))))
         row.store(value, row.offset(self.a, b.mul(loop.index, const(self.spec.depth))))
         loop.close((), self.arg.rows, 1)
@@ -290,7 +290,7 @@ class ColumnGroups(Emitter):
     def _put_corrections(self) -> None:
         """For each row what makes up for bytes of B that were made unsigned."""
         b = self.builder
-        loop = Loop(b, (), "corrections")
+        loop = CountedLoop(b, (), "corrections")
         row_bytes = self.spec.a_row * self.stored.element.bytes
         at = b.add(self.arg.a, b.mul(loop.index, const(row_bytes)))
         row = ChunkOfA(b, replace(self.spec, rows=1), self.arg, at)
@@ -313,7 +313,7 @@ class ColumnGroups(Emitter):
             products.of_chunk([], col, spec.vectors, put_at=self.words_at)
 
         def later() -> None:
-            loop = Loop(b, (), "tiles")
+            loop = CountedLoop(b, (), "tiles")
             row = b.add(loop.index, const(spec.rows))
             self._tile(spec, row, col, is_between)
             loop.close((), b.sub(whole, const(spec.rows)), spec.rows)

@@ -16,10 +16,10 @@ from tilewise.kernels.native.objects.interface import (
     NO_SUCH_PART,
     NULL,
     OK,
-    Argument,
     Interface,
+    Pointer,
 )
-from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.native.plan import KernelPlan
 
 DRIVER, PREPARE, COPY, BOUNDS = "driver", "prepare", "copy_bytes", "part_bounds"
 _BARRIER = "wait_for_all"
@@ -44,7 +44,7 @@ class Entries:
     has_supported: bool = True
 
     @classmethod
-    def of(cls, interface: Interface, planned: Plan) -> "Entries":
+    def of(cls, interface: Interface, planned: KernelPlan) -> "Entries":
         """Return what C calls of an object."""
         name, arguments = interface.short_name, interface.arguments
         names = tuple(argument.name for argument in arguments)
@@ -68,7 +68,7 @@ class Entries:
         return cls(interface.name, interface.functions, text, copies)
 
 
-def driver_text(planned: Plan) -> str:
+def driver_text(planned: KernelPlan) -> str:
     """Return the printed driver, and what packs ahead, as functions of addresses.
 
     Parts of a parallel driver do not wait for each other: whoever calls them knows when they end.
@@ -77,13 +77,13 @@ def driver_text(planned: Plan) -> str:
     return text + (_function(planned, PREPARE, ("b", "b_panels")) if planned.is_ahead else "")
 
 
-def known_sizes(planned: Plan) -> dict[str, int]:
+def known_sizes(planned: KernelPlan) -> dict[str, int]:
     """Return the driver's parameters that are not addresses, and 0 for functions it lacks."""
     absent = dict.fromkeys(FUNCTIONS, 0)
     return {**absent, **planned.sizes, PARTS: len(planned.nest.parts)}
 
 
-def _function(planned: Plan, name: str, given: tuple[str, ...]) -> str:
+def _function(planned: KernelPlan, name: str, given: tuple[str, ...]) -> str:
     body = [node for node in body_of(planned, name) if not _is_barrier(node)]
     parameters_used(planned, body, {*given, *known_sizes(planned)})
     return _printed(name, given, lines_of(body))
@@ -98,7 +98,7 @@ def _printed(name: str, given: tuple[str, ...], lines: list[str]) -> str:
     return f"@njit\ndef {name}({', '.join(given)}):\n{body}\n\n"
 
 
-def _checks(arguments: tuple[Argument, ...], scratch_bytes: int) -> list[str]:
+def _checks(arguments: tuple[Pointer, ...], scratch_bytes: int) -> list[str]:
     """What returns where an address cannot be used; scratch only if there is any."""
     needed = [one for one in arguments if one.operand or scratch_bytes]
     absent = " or ".join(f"{one.name} == 0" for one in needed)
@@ -111,7 +111,7 @@ def _checks(arguments: tuple[Argument, ...], scratch_bytes: int) -> list[str]:
     return [f"if {absent}: return {NULL}", f"if {off}: return {MISALIGNED}"]
 
 
-def _call(interface: Interface, planned: Plan) -> str:
+def _call(interface: Interface, planned: KernelPlan) -> str:
     """The call of the driver for `part`."""
     scratch, count = planned.scratch, len(edges(planned))
     given = driver_addresses(

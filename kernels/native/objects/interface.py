@@ -12,7 +12,7 @@ from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
 from tilewise.kernels.native.objects.features import TEMPLATES
-from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import DTYPES, Problem, stem
 from tilewise.kernels.schedule import Schedule
@@ -31,7 +31,7 @@ _BITS = {
 
 
 @dataclass(frozen=True)
-class Argument:
+class Pointer:
     """A pointer that a function takes.
 
     Attributes:
@@ -67,8 +67,8 @@ class Interface:
 
     name: str
     alias: str
-    arguments: tuple[Argument, ...]
-    weights: Argument | None
+    arguments: tuple[Pointer, ...]
+    weights: Pointer | None
     packed_bytes: int
     weight_bytes: int
     scratch_bytes: int
@@ -87,7 +87,9 @@ class Interface:
         return tuple(f"{self.name}{ending}" for ending in endings)
 
     @classmethod
-    def of(cls, problem: Problem, schedule: Schedule, target: Target, planned: Plan) -> "Interface":
+    def of(
+        cls, problem: Problem, schedule: Schedule, target: Target, planned: KernelPlan
+    ) -> "Interface":
         """Return that of a planned kernel."""
         alias = problem_name(problem)
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)
@@ -110,7 +112,7 @@ def problem_name(problem: Problem) -> str:
     return PREFIX + "".join(c if c.isalnum() else "_" for c in stem(problem))
 
 
-def scratch_of(planned: Plan, role: str) -> int:
+def scratch_of(planned: KernelPlan, role: str) -> int:
     """Return the bytes of panels of A or B for all parts, in whole lines; 0 for one read in place.
 
     Sums of a skinny GEMM that are in panels have the place of A's.
@@ -121,21 +123,21 @@ def scratch_of(planned: Plan, role: str) -> int:
     return _in_lines(planned.scratch[role].total) if is_used else 0
 
 
-def _arguments(problem: Problem) -> tuple[Argument, ...]:
+def _arguments(problem: Problem) -> tuple[Pointer, ...]:
     second = _operand(problem, "B")
     if problem.has_constant_weights:
-        second = Argument("packed", "B", "void", LINE_BYTES)
+        second = Pointer("packed", "B", "void", LINE_BYTES)
     bias = (_operand(problem, "bias"),) if problem.has_bias else ()
-    scratch = Argument("scratch", "", "void", LINE_BYTES, is_const=False)
+    scratch = Pointer("scratch", "", "void", LINE_BYTES, is_const=False)
     return (_operand(problem, "A"), second, *bias, _operand(problem, "C"), scratch)
 
 
-def _operand(problem: Problem, operand: str) -> Argument:
+def _operand(problem: Problem, operand: str) -> Pointer:
     name, dtype = operand_names(problem)[operand], operand_type(problem, operand)
-    return Argument(name, operand, C_TYPES[dtype], DTYPES[dtype].bytes, is_const=operand != "C")
+    return Pointer(name, operand, C_TYPES[dtype], DTYPES[dtype].bytes, is_const=operand != "C")
 
 
-def _packed_bytes(problem: Problem, planned: Plan) -> int:
+def _packed_bytes(problem: Problem, planned: KernelPlan) -> int:
     """Of the panels that are made ahead, or of a copy of weights that are read in place."""
     if not problem.has_constant_weights:
         return 0
@@ -253,7 +255,7 @@ def _speed(tuned: Tuned | None) -> str:
     return f"\n{'':10}{tuned.gflops:.1f} GFLOP/s there, {tuned.peak_fraction:.1%} of the peak"
 
 
-def _declared(one: Argument) -> str:
+def _declared(one: Pointer) -> str:
     return f"{'const ' if one.is_const else ''}{one.type} *{one.name}"
 
 

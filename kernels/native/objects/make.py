@@ -8,7 +8,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.export.description import Tuned
 from tilewise.kernels.native.objects.entries import Entries
 from tilewise.kernels.native.objects.interface import Interface, header_text
-from tilewise.kernels.native.objects.module import Compiler
+from tilewise.kernels.native.objects.module import ObjectCompiler
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
@@ -56,7 +56,7 @@ def make_object(
     planned = plan(problem, schedule, target, shares_driver=False)
     interface = Interface.of(problem, schedule, target, planned)
     try:
-        compiler = Compiler(Entries.of(interface, planned), planned, target)
+        compiler = ObjectCompiler(Entries.of(interface, planned), planned, target)
         bitcode = compiler.bitcode()
         data = compiler.object_file(bitcode)
     except RuntimeError as error:  # LLVM's own

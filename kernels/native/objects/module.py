@@ -44,7 +44,7 @@ from tilewise.kernels.native.objects.features import (
     used_features,
 )
 from tilewise.kernels.native.objects.object_files import Elf
-from tilewise.kernels.native.plan import Plan
+from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.target.model import Target
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -54,7 +54,7 @@ _MEMORY = {"llvm.memset.p0.i64": "fill.ll", symbol(COPY): f"{COPY}.ll"}
 _COPY_ARGUMENTS = 3
 
 
-class Compiler:
+class ObjectCompiler:
     """Makes the modules of one kernel and joins them.
 
     Args:
@@ -66,7 +66,7 @@ class Compiler:
         features: what their code may use of the processor.
     """
 
-    def __init__(self, entries: Entries, planned: Plan, target: Target) -> None:
+    def __init__(self, entries: Entries, planned: KernelPlan, target: Target) -> None:
         self.entries, self.planned = entries, planned
         text = kernel_text(planned.kernel, planned.use).text
         self.features = used_features(target.features, text)
@@ -209,7 +209,7 @@ def _address(module: ir.Module, name: str, arguments: int) -> Value:
     return ir.Function(module, kind, name).ptrtoint(I64)
 
 
-def _bounds(module: ir.Module, planned: Plan) -> Value:
+def _bounds(module: ir.Module, planned: KernelPlan) -> Value:
     """The address of a table of where each part begins and ends."""
     numbers = [edge for part in edges_of_parts(planned) for edge in part]
     kind = ir.ArrayType(I64, len(numbers))

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.control import CountedLoop, branch
 from tilewise.kernels.native.ir.dot_products import (
     add_offset,
     column_sums,
@@ -132,7 +132,7 @@ def emit_pack_panel(
         return [_word(panel, row, j, masks[j], inside) for j in range(vectors)]
 
     def loop(sums: list[Value], masks: list[Value | None]) -> list[Value]:
-        rows = Loop(b, sums, "row")
+        rows = CountedLoop(b, sums, "row")
         done = panel.put(rows.index, words(rows.index, masks, None), rows.carried)
         return rows.close(done, whole, 1)
 
@@ -212,7 +212,7 @@ def emit_transpose_panel(
         return sums
 
     def loop(sums: list[Value]) -> list[Value]:
-        steps = Loop(b, sums, "block")
+        steps = CountedLoop(b, sums, "block")
         return steps.close(blocks(steps.carried, steps.index, all_on), whole, block)
 
     sums = branch(b, b.icmp_signed(">", whole, const(0)), loop, panel.first_sums())
@@ -262,11 +262,11 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
         value = add_offset(b, value, how.offset) if how.offset else value
         write.store(value, write.offset(to_at, at), write_tail if tail else None)
 
-    row = Loop(b, (), "row")
+    row = CountedLoop(b, (), "row")
     source_at = read.offset(source, b.mul(row.index, source_row))
     to_at = write.offset(to, b.mul(row.index, to_row))
     with b.if_then(b.icmp_signed(">", whole, const(0))):
-        chunk = Loop(b, (), "chunk")
+        chunk = CountedLoop(b, (), "chunk")
         move(chunk.index, source_at, to_at, tail=False)
         chunk.close((), whole, lanes)
     with b.if_then(b.icmp_signed(">", rest, const(0))):
@@ -290,13 +290,13 @@ def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: in
     packed = how.packed if how.depth == 1 else how.stored
     read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (how.stored, packed))
 
-    chunk = Loop(b, (), "chunk")
+    chunk = CountedLoop(b, (), "chunk")
     first, end = b.sub(arg["first"], chunk.index), b.sub(arg["end"], chunk.index)
     masks = _pixel_masks(read, stride, first, end)
     inside = write.first_lanes(b.sub(arg["pixels"], chunk.index), 0)
     source = read.offset(arg["source"], b.mul(chunk.index, const(stride)))
     to = write.offset(arg["to"], chunk.index)
-    channel = Loop(b, (source, to), "channel")
+    channel = CountedLoop(b, (source, to), "channel")
     source, to = channel.carried
     pixels = _pixels(read, stride, source, masks)
     write.store(widen(b, pixels, how.stored, packed), to, inside)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch
+from tilewise.kernels.native.ir.control import CountedLoop, branch
 from tilewise.kernels.native.ir.shuffles import joined, part, transpose
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
@@ -38,7 +38,7 @@ MOST_PIXELS = 8  # of a plane's line that are loaded at once: those of a tile, a
 
 
 @dataclass(frozen=True)
-class Limits:
+class PixelLimits:
     """The pixels of a border tile that exist: from `top` and `left` up to `bottom` and `right`."""
 
     top: Value
@@ -69,7 +69,7 @@ class Places:
     lines: list[Value]
     pixels: list[Value]
     channel: Value
-    limits: Limits | None
+    limits: PixelLimits | None
 
 
 class SideBySide:
@@ -262,7 +262,7 @@ class _Emitter:
         return self.builder.ptrtoint(at)
 
     def tile(
-        self, shape: tuple[int, int], limits: Limits, whole: Value, body: "Body"
+        self, shape: tuple[int, int], limits: PixelLimits, whole: Value, body: "Body"
     ) -> ir.Function:
         """Emit `body` for an interior tile of a shape and for a border tile, and the return."""
         line, pixel, channel = (self.size(self.arg[n]) for n in ("line", "pixel", "channel"))
@@ -272,7 +272,7 @@ class _Emitter:
         )
         spare = None if self.spec.planes else self.spare()
 
-        def either(limits: Limits | None, nothing: list[Value]) -> list[Value]:
+        def either(limits: PixelLimits | None, nothing: list[Value]) -> list[Value]:
             places = Places(lines, pixels, channel, limits)
             body(Planes(self.v, places) if spare is None else SideBySide(self.v, places, spare))
             return nothing
@@ -286,7 +286,7 @@ class _Emitter:
         b, lanes, count = self.builder, self.spec.lanes, self.arg["channels"]
         whole = b.sub(count, b.srem(count, const(lanes))) if has_rest else count
         with b.if_then(b.icmp_signed(">", whole, const(0))):
-            loop = Loop(b, (), "channels")
+            loop = CountedLoop(b, (), "channels")
             body(loop.index, None)
             loop.close((), whole, lanes)
         if has_rest:
@@ -357,7 +357,7 @@ def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
 
         e.over_channels(spec.depth, vector)
 
-    limits = Limits(*(arg[name] for name in ("top", "bottom", "left", "right")))
+    limits = PixelLimits(*(arg[name] for name in ("top", "bottom", "left", "right")))
     return e.tile(shape, limits, whole, tile)
 
 
@@ -402,7 +402,7 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
 
         e.over_channels(spec.cols, vector)
 
-    limits = Limits(const(0), arg["rows"], const(0), arg["cols"])
+    limits = PixelLimits(const(0), arg["rows"], const(0), arg["cols"])
     return e.tile(shape, limits, whole, tile)
 
 
@@ -412,10 +412,10 @@ def emit_transform_filter(module: ir.Module, spec: TransformSpec) -> ir.Function
     b, v, arg = e.builder, e.v, e.arg
     line, tap, point = (e.size(arg[name]) for name in ("line", "tap", "to_point"))
     (height, width), to_factors = spec.method.filter
-    row = Loop(b, (), "depth")
+    row = CountedLoop(b, (), "depth")
     source = v.offset(arg["source"], b.mul(row.index, arg["row"]))
     to = v.offset(arg["to"], b.mul(row.index, arg["to_row"]))
-    vector = Loop(b, (), "columns")
+    vector = CountedLoop(b, (), "columns")
     mask = v.first_lanes(b.sub(arg["cols"], vector.index), 0)
     lines = e.chain(v.offset(source, vector.index), line, height)
     rows = ([v.load(at, mask) for at in e.chain(first, tap, width)] for first in lines)

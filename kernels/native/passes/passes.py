@@ -329,7 +329,7 @@ _MAKERS: dict[str, Callable[[], Callable[[int], None]]] = {
 
 
 @dataclass(frozen=True)
-class Pass:
+class CompiledPass:
     """A compiled pass."""
 
     entry: int
@@ -337,7 +337,7 @@ class Pass:
 
 
 @functools.cache
-def pass_of(name: str) -> Pass:
+def pass_of(name: str) -> CompiledPass:
     """Return a pass of `_MAKERS`; `rows` and `blocks` name the bytes of an element."""
     made = cfunc("void(int64)")(_MAKERS[name]())
-    return Pass(made.address, made)
+    return CompiledPass(made.address, made)

@@ -22,19 +22,19 @@ from tilewise.kernels.native.language.compiler import symbol
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
 from tilewise.kernels.native.objects.entries import DRIVER, Entries
 from tilewise.kernels.native.objects.features import CHECKED, used_features
-from tilewise.kernels.native.objects.module import Compiler, machine
+from tilewise.kernels.native.objects.module import ObjectCompiler, machine
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.passes.passes import pass_of
 from tilewise.kernels.native.passes.rows.emit import emit
 from tilewise.kernels.native.passes.rows.program import RowProgram
-from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.native.programs.functions import functions_text
-from tilewise.kernels.native.programs.steps import Kernel, Parametric, Pass, Program
+from tilewise.kernels.native.programs.steps import Kernel, NetworkProgram, Parametric, Pass
 from tilewise.kernels.system.children import child_environment
 from tilewise.kernels.target.model import Target
 
 
-def words_of(planned: Plan) -> tuple[str, ...]:
+def words_of(planned: KernelPlan) -> tuple[str, ...]:
     """Return the names of a kernel's words in its macro-kernel."""
     return (*names_of(Addresses), *edges(planned))
 
@@ -50,7 +50,7 @@ def kernel_object(kernel: Kernel, name: str, target: Target) -> tuple[bytes, tup
     text = f"@njit\ndef {short}({given}):\n    call_address({DRIVER}, {given})\n"
     entries = Entries(name, (name,), text, has_supported=False)
     try:
-        compiler = Compiler(entries, planned, target)
+        compiler = ObjectCompiler(entries, planned, target)
         return compiler.object_file(compiler.bitcode()), compiler.features
     except RuntimeError as error:  # LLVM's own
         raise LoweringError(f"compiling {kernel.problem} failed: {error}") from error
@@ -125,7 +125,7 @@ class CompiledProgram:
     objects: dict[str, bytes]
 
 
-def compiled_program(program: Program) -> CompiledProgram:
+def compiled_program(program: NetworkProgram) -> CompiledProgram:
     """Compile a program for processors with its target's features.
 
     Raises ScheduleError for an inapplicable schedule, LoweringError if code generation fails or
@@ -153,7 +153,7 @@ def compiled_program(program: Program) -> CompiledProgram:
 
 
 def _functions(
-    program: Program, symbols: dict[Kernel | Parametric, str], features: tuple[str, ...]
+    program: NetworkProgram, symbols: dict[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> bytes:
     """Return the public functions, compiled without optional features."""
     made = machine(())

@@ -11,7 +11,15 @@ from llvmlite import ir
 from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
 from tilewise.kernels.native.language.compiler import emit_driver, emit_function, symbol
 from tilewise.kernels.native.objects.features import supported_text
-from tilewise.kernels.native.programs.steps import At, Kernel, Parametric, Program, Row, Table, Word
+from tilewise.kernels.native.programs.steps import (
+    At,
+    Kernel,
+    NetworkProgram,
+    Parametric,
+    Row,
+    Table,
+    Word,
+)
 
 _WAIT = "wait_for_all"
 _HELP = """@njit
@@ -35,7 +43,7 @@ def {name}(board, generation):
 
 
 def functions_text(
-    program: Program, symbols: Mapping[Kernel | Parametric, str], features: tuple[str, ...]
+    program: NetworkProgram, symbols: Mapping[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> str:
     """Return the module's IR."""
     module = ir.Module(program.name)
@@ -56,7 +64,7 @@ class _Writer:
     """Writes straight-line calls."""
 
     def __init__(
-        self, module: ir.Module, program: Program, symbols: Mapping[Kernel | Parametric, str]
+        self, module: ir.Module, program: NetworkProgram, symbols: Mapping[Kernel | Parametric, str]
     ) -> None:
         self._module, self._program, self._symbols = module, program, symbols
         self._tables: dict[Table, Value] = {}

@@ -63,7 +63,7 @@ Parametric = Pass | RowProgram
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """One call and the words of each thread; a thread without any does nothing."""
 
     does: Kernel | Parametric
@@ -71,7 +71,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class NetworkProgram:
     """Steps in order, with a barrier after each.
 
     `name` is the prefix of its symbols in C. The steps use `used_bytes` of the activations.
@@ -79,7 +79,7 @@ class Program:
 
     name: str
     target: Target
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     used_bytes: int
 
     @property

@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native import Executable, lower
-from tilewise.kernels.native.executable import Call as Bound
+from tilewise.kernels.native.executable import KernelCall as Bound
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
-from tilewise.kernels.native.programs.steps import At, Kernel, Pass, Step
+from tilewise.kernels.native.programs.steps import At, Kernel, Pass, ProgramStep
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
 from tilewise.search.networks.running.memory import Buffers, room
 from tilewise.search.networks.running.works import (
-    Call,
     Memory,
-    Work,
+    NetworkWork,
+    ThreadCall,
     pass_call,
     refused,
 )
@@ -42,13 +42,13 @@ _TURNED = {
 class Layers:
     """Makes the works of contractions; `weights` are constants by node and role."""
 
-    plan: Plan
+    plan: NetworkPlan
     target: Target
     weights: Mapping[tuple[int, str], Array]
     buffers: Buffers
     _made: dict[tuple[str, str], Executable] = field(default_factory=dict)
 
-    def work(self, number: int) -> Work:
+    def work(self, number: int) -> NetworkWork:
         """Return the work of a node.
 
         Raises NetworkError without a schedule or an operand, or if code generation fails.
@@ -65,7 +65,7 @@ class Layers:
                    for name, size in executable.scratch_bytes.items()
                    if not (name == "B" and executable.drivers.prepare)}  # fmt: skip
         layer = _Layer(executable, constants, {**reads, "C": made}, scratch, before)
-        return Work(
+        return NetworkWork(
             problem.canonical, number, tuple(reads[use.role] for use in node.reads),
             (made, *scratch.values()), layer.calls, layer.weights_bytes,
         )  # fmt: skip
@@ -174,7 +174,7 @@ class _Layer:
         """Return the roles of constants that a run reads: not B once it is packed."""
         return [role for role in self.constants if not (role == "B" and self._packs_ahead)]
 
-    def calls(self, memory: Memory) -> list[Call]:
+    def calls(self, memory: Memory) -> list[ThreadCall]:
         """Return the kernel's call, after a copy of the initial sums if there is one."""
         operands: Operands = dict(self.constants)
         operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
@@ -197,10 +197,12 @@ class _Layer:
         # The code of several threads ends with a barrier of the pool, which is the network's
         # where they are as many.
         meets = 1 < len(bound.addresses) == memory.threads
-        call = Call(bound.drivers.entry, bound.addresses, bound, self._step(bound, memory), meets)
+        call = ThreadCall(
+            bound.drivers.entry, bound.addresses, bound, self._step(bound, memory), meets
+        )
         return [call] if start is None else [_copy(memory, start, operands["C"]), call]
 
-    def _step(self, bound: Bound, memory: Memory) -> Step:
+    def _step(self, bound: Bound, memory: Memory) -> ProgramStep:
         """Return the kernel's call for another process, without unpacked weights."""
         gone = {"b"} if self._packs_ahead else set()
         rows = []
@@ -211,9 +213,9 @@ class _Layer:
                 for name, value in held.items()
             ))  # fmt: skip
         does = Kernel(self.executable.problem, self.executable.schedule)
-        return Step(does, tuple(rows))
+        return ProgramStep(does, tuple(rows))
 
 
-def _copy(memory: Memory, source: At, target: Array) -> Call:
+def _copy(memory: Memory, source: At, target: Array) -> ThreadCall:
     ends = source, memory.place(target.ctypes.data)
     return pass_call(Pass("copy"), memory, ends, target.nbytes // 4)

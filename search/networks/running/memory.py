@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.oracle.operands import NUMPY_TYPES
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.variants import TensorLayout
 
 LINE = 64  # bytes
 
@@ -35,7 +35,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedBuffers:
     """Buffers in an arena."""
 
     lifetimes: tuple[Lifetime, ...]
@@ -48,7 +48,7 @@ class Placed:
         return sum(_rounded(one.size) for one in self.lifetimes)
 
 
-def placed(lifetimes: Sequence[Lifetime]) -> Placed:
+def placed(lifetimes: Sequence[Lifetime]) -> PlacedBuffers:
     """Place buffers in an arena."""
     offsets = [0] * len(lifetimes)
     done: list[int] = []
@@ -63,7 +63,7 @@ def placed(lifetimes: Sequence[Lifetime]) -> Placed:
         offsets[number] = at
         done.append(number)
     ends = [at + _rounded(one.size) for at, one in zip(offsets, lifetimes, strict=True)]
-    return Placed(tuple(lifetimes), tuple(offsets), max(ends, default=0))
+    return PlacedBuffers(tuple(lifetimes), tuple(offsets), max(ends, default=0))
 
 
 def _rounded(size: int) -> int:
@@ -117,12 +117,12 @@ def room(*sizes: int) -> int:
 class Buffers:
     """Numbers of buffers by their content; `halos` have zeros that nothing overwrites."""
 
-    plan: Plan
+    plan: NetworkPlan
     sizes: list[int] = field(default_factory=list)
     halos: set[int] = field(default_factory=set)
-    _of: dict[tuple[int, Layout], int] = field(default_factory=dict)
+    _of: dict[tuple[int, TensorLayout], int] = field(default_factory=dict)
 
-    def of(self, tensor: int, layout: Layout) -> int:
+    def of(self, tensor: int, layout: TensorLayout) -> int:
         """Return the buffer of a tensor in a layout."""
         if (tensor, layout) not in self._of:
             self._of[tensor, layout] = self.scratch(self._bytes(tensor, layout))
@@ -130,7 +130,7 @@ class Buffers:
                 self.halos.add(self._of[tensor, layout])
         return self._of[tensor, layout]
 
-    def known(self, tensor: int, layout: Layout) -> int | None:
+    def known(self, tensor: int, layout: TensorLayout) -> int | None:
         """Return the buffer of a tensor in a layout, if it exists yet."""
         return self._of.get((tensor, layout))
 
@@ -138,7 +138,7 @@ class Buffers:
         """Return the buffer in which a tensor is made."""
         return self.of(tensor, self.plan.tensors[tensor].layout)
 
-    def share(self, tensor: int, layout: Layout, buffer: int) -> None:
+    def share(self, tensor: int, layout: TensorLayout, buffer: int) -> None:
         """Let a tensor use another's buffer."""
         self._of[tensor, layout] = buffer
 
@@ -147,14 +147,14 @@ class Buffers:
         self.sizes.append(size)
         return len(self.sizes) - 1
 
-    def _bytes(self, tensor: int, layout: Layout) -> int:
+    def _bytes(self, tensor: int, layout: TensorLayout) -> int:
         shape = static(self.plan, tensor)
         halo = [2 * layout.halo if axis in layout.around else 0 for axis in range(len(shape))]
         size = np.dtype(type_of(self.plan, tensor)).itemsize
         return size * prod(n + more for n, more in zip(shape, halo, strict=True))
 
 
-def static(plan: Plan, tensor: int) -> tuple[int, ...]:
+def static(plan: NetworkPlan, tensor: int) -> tuple[int, ...]:
     """Return the shape of a tensor; raise NetworkError if it is dynamic."""
     shape = plan.tensors[tensor].shape
     known = tuple(size for size in shape if size is not None)
@@ -163,7 +163,7 @@ def static(plan: Plan, tensor: int) -> tuple[int, ...]:
     return known
 
 
-def type_of(plan: Plan, tensor: int) -> type:
+def type_of(plan: NetworkPlan, tensor: int) -> type:
     """Return NumPy's type of a tensor, bf16 as bits; raise NetworkError if there is none."""
     dtype = plan.tensors[tensor].dtype
     if dtype not in NUMPY_TYPES:

@@ -12,39 +12,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.mlir.frontend.graph import Use
-from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.graph import TensorUse
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.passes.passes import Chain, chain, pass_of
-from tilewise.kernels.native.programs.steps import Step
+from tilewise.kernels.native.programs.steps import ProgramStep
 from tilewise.kernels.native.threads.thread_pool import thread_pool
 from tilewise.kernels.oracle.operands import poison
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedUse
+from tilewise.search.networks.plan import NetworkPlan, PlannedUse
 from tilewise.search.networks.running.layers import Layers
 from tilewise.search.networks.running.memory import (
     Arena,
     Buffers,
     Lifetime,
-    Placed,
+    PlacedBuffers,
     placed,
     static,
     type_of,
 )
 from tilewise.search.networks.running.rows import PassWorks
-from tilewise.search.networks.running.works import Call, Memory, Work, refused
+from tilewise.search.networks.running.works import Memory, NetworkWork, ThreadCall, refused
 from tilewise.search.networks.variants import plain
 
 
-def check(plan: Plan, program: Program) -> None:
+def check(plan: NetworkPlan, program: ModuleProgram) -> None:
     """Raise NetworkError for a plan of another module, or an unsupported op."""
     _check_same(plan, program)
     check_ops(program)
 
 
-def check_ops(program: Program) -> None:
+def check_ops(program: ModuleProgram) -> None:
     """Raise NetworkError for the first unsupported op of a program."""
     outline = program.outline
     for node, action in zip(outline.graph.nodes, outline.actions, strict=True):
@@ -53,7 +53,7 @@ def check_ops(program: Program) -> None:
             raise refused(node, action.refused if is_pool else node.reason or action.refused)
 
 
-def _check_same(plan: Plan, program: Program) -> None:
+def _check_same(plan: NetworkPlan, program: ModuleProgram) -> None:
     graph = program.outline.graph
     counts = len(plan.nodes), len(plan.tensors)
     if counts != (len(graph.nodes), len(graph.tensors)):
@@ -77,7 +77,7 @@ def _check_same(plan: Plan, program: Program) -> None:
             raise NetworkError(f"tensor {number} of the plan is not the module's; make it again")
 
 
-def _told(use: Use | PlannedUse) -> tuple[object, ...]:
+def _told(use: TensorUse | PlannedUse) -> tuple[object, ...]:
     return use.tensor, use.shape, use.role
 
 
@@ -100,7 +100,9 @@ class Network:
     does. Raises NetworkError for a plan of another module or machine, or an unsupported op.
     """
 
-    def __init__(self, plan: Plan, program: Program, *, has_huge_pages: bool = True) -> None:
+    def __init__(
+        self, plan: NetworkPlan, program: ModuleProgram, *, has_huge_pages: bool = True
+    ) -> None:
         check(plan, program)
         try:
             target = resolve(plan.target)
@@ -122,7 +124,7 @@ class Network:
         self._chains = Chains(works, self.memory)
 
     @classmethod
-    def load(cls, plan: Plan, module: bytes) -> "Network":
+    def load(cls, plan: NetworkPlan, module: bytes) -> "Network":
         """Load the network of a plan and its module, as text or bytecode.
 
         Raises ModuleError for an unreadable module or missing weights, NetworkError as the class
@@ -146,7 +148,7 @@ class Network:
         return tuple(work.label for work in self._works)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ProgramStep, ...]:
         """All calls in order, for another process."""
         return tuple(self._chains.steps)
 
@@ -198,11 +200,13 @@ class Network:
         return held.view(type_of(self.plan, tensor)).reshape(sizes if shape is None else shape)
 
 
-def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> Iterator[Work]:
+def _works(
+    plan: NetworkPlan, program: ModuleProgram, buffers: Buffers, layers: Layers
+) -> Iterator[NetworkWork]:
     """Yield all works in order; each copy follows the tensor that it copies."""
     passes = PassWorks(plan, program, buffers)
 
-    def copies(tensors: Sequence[int], node: int | None) -> Iterator[Work]:
+    def copies(tensors: Sequence[int], node: int | None) -> Iterator[NetworkWork]:
         for one in plan.conversions:
             if one.tensor in tensors:
                 yield passes.others.conversion(one.tensor, one.layout, node)
@@ -221,7 +225,9 @@ def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> It
             yield from copies([use.tensor for use in plan.nodes[one].makes], one)
 
 
-def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> Placed:
+def _placed(
+    works: Sequence[NetworkWork], buffers: Buffers, results: Sequence[int]
+) -> PlacedBuffers:
     """Place buffers for the steps from their first write to their last use."""
     end = len(works)
     given = [i for i, tensor in enumerate(buffers.plan.tensors) if tensor.is_given]
@@ -241,10 +247,10 @@ def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> 
 class Chains:
     """The calls of a network as one table per thread."""
 
-    def __init__(self, works: Sequence[Work], memory: Memory) -> None:
+    def __init__(self, works: Sequence[NetworkWork], memory: Memory) -> None:
         self._threads = memory.threads
-        self.steps: list[Step] = []
-        calls, ends = list[Call](), [0]
+        self.steps: list[ProgramStep] = []
+        calls, ends = list[ThreadCall](), [0]
         for work in works:
             for call in work.calls(memory):
                 calls += [call] if call.meets else [call, *self._meeting()]
@@ -284,10 +290,10 @@ class Chains:
         table = np.array([[one.ctypes.data, first, end] for one in self._tables], np.int64)
         return table, tuple(row.ctypes.data for row in table)
 
-    def _meeting(self) -> list[Call]:
+    def _meeting(self) -> list[ThreadCall]:
         """Return a barrier if there are several threads."""
         if self._threads == 1:
             return []
         words = np.array([thread_pool(self._threads).barrier, self._threads], np.int64)
         address: int = words.ctypes.data
-        return [Call(pass_of("barrier").entry, (address,) * self._threads, words)]
+        return [ThreadCall(pass_of("barrier").entry, (address,) * self._threads, words)]

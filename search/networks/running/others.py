@@ -6,22 +6,22 @@ from math import prod
 
 import numpy as np
 
-from tilewise.kernels.mlir.frontend.program import Action, Loops, Pad, Program, Window
+from tilewise.kernels.mlir.frontend.program import Action, Loops, ModuleProgram, Pad, PoolWindow
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.kernels.native.programs.steps import Pass, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode, PlannedUse
 from tilewise.search.networks.running.memory import Buffers, static, type_of
 from tilewise.search.networks.running.works import (
-    Call,
     Memory,
-    Work,
+    NetworkWork,
+    ThreadCall,
     pass_call,
     refused,
     table_of,
 )
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 
 
 def conversion_of_loops(loops: Loops) -> Conversion | None:
@@ -46,11 +46,11 @@ Shape = tuple[int, ...]
 class Others:
     """Makes the works of non-GEMM ops."""
 
-    plan: Plan
-    program: Program
+    plan: NetworkPlan
+    program: ModuleProgram
     buffers: Buffers
 
-    def work(self, number: int) -> Work | None:
+    def work(self, number: int) -> NetworkWork | None:
         """Return the work of a node; None for a pad that the following pool implements.
 
         Raises NetworkError for an unsupported op.
@@ -66,7 +66,7 @@ class Others:
         assert action.sum is not None
         return self._sum(number, action.sum.axes, read, made)
 
-    def conversion(self, tensor: int, layout: Layout, node: int | None) -> Work:
+    def conversion(self, tensor: int, layout: TensorLayout, node: int | None) -> NetworkWork:
         """Return the copy of a tensor to another layout."""
         made = self.plan.tensors[tensor]
         found = conversion_of(static(self.plan, tensor), made.dtype, made.layout, layout)
@@ -76,14 +76,14 @@ class Others:
         source, target = self.buffers.made(tensor), self.buffers.of(tensor, layout)
         copied = _copied(moves_of(found[0]), np.dtype(found[1]).itemsize, source, target)
         label = f"copy of tensor {tensor} to {layout.name}"
-        return Work(label, node, (source,), (target,), copied)
+        return NetworkWork(label, node, (source,), (target,), copied)
 
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
         """Return the only tensors that a node reads and makes, in any order of axes."""
         if len(node.reads) != 1 or len(node.makes) != 1:
             raise refused(node, f"reads {len(node.reads)} tensors; one is run here")
         layouts = node.reads[0].layout, node.makes[0].layout
-        if any(layout != Layout(layout.order) for layout in layouts):
+        if any(layout != TensorLayout(layout.order) for layout in layouts):
             raise refused(node, "has a layout that is more than an order of axes")
         return node.reads[0], node.makes[0]
 
@@ -92,7 +92,7 @@ class Others:
         reads = tuple(self.buffers.of(use.tensor, use.layout) for use in node.reads)
         return reads, self.buffers.of(node.makes[0].tensor, node.makes[0].layout)
 
-    def _turned(self, number: int, loops: Loops) -> Work:
+    def _turned(self, number: int, loops: Loops) -> NetworkWork:
         """Return a copy of a tensor with its axes reordered."""
         conversion = conversion_of_loops(loops)
         if conversion is None:
@@ -100,22 +100,24 @@ class Others:
         (source,), target = self._uses(number)
         size = np.dtype(type_of(self.plan, self.plan.nodes[number].makes[0].tensor)).itemsize
         copied = _copied(moves_of(conversion), size, source, target)
-        return Work("transposition", number, (source,), (target,), copied)
+        return NetworkWork("transposition", number, (source,), (target,), copied)
 
-    def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> Work:
+    def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> NetworkWork:
         order = _order(read)
         shape, wide, low = (_moved(one, order) for one in (_sizes(read), _sizes(made), pad.low))
         (source,), target = self._uses(number)
         moves = _moves_of_pad(shape, wide, low)
 
-        def calls(memory: Memory) -> list[Call]:
+        def calls(memory: Memory) -> list[ThreadCall]:
             ends = (memory.at(target),) * 2
             filled = pass_call(Pass("fill"), memory, ends, prod(wide), (pad.value,))
             return [filled, _copy(memory, moves, 4, source, target)]
 
-        return Work("tensor.pad", number, (source,), (target,), calls)
+        return NetworkWork("tensor.pad", number, (source,), (target,), calls)
 
-    def _window(self, number: int, window: Window, read: PlannedUse, made: PlannedUse) -> Work:
+    def _window(
+        self, number: int, window: PoolWindow, read: PlannedUse, made: PlannedUse
+    ) -> NetworkWork:
         node, before = self.plan.nodes[number], self.pad_before(number)
         shape, above = _sizes(read), (0,) * len(window.size)
         if before is not None:
@@ -134,13 +136,15 @@ class Others:
         outer, height, numbers = sizes
         name = "max" if window.kind == "max" else "window sum"
 
-        def calls(memory: Memory) -> list[Call]:
+        def calls(memory: Memory) -> list[ThreadCall]:
             ends = memory.at(source), memory.at(target)
             return [pass_call(Pass(name), memory, ends, outer * height, numbers)]
 
-        return Work(f"{node.op}", number, (source,), (target,), calls)
+        return NetworkWork(f"{node.op}", number, (source,), (target,), calls)
 
-    def _sum(self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse) -> Work:
+    def _sum(
+        self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse
+    ) -> NetworkWork:
         node, order = self.plan.nodes[number], _order(read)
         shape, axes = _moved(_sizes(read), order), tuple(sorted(map(order.index, axes)))
         if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
@@ -152,11 +156,11 @@ class Others:
             raise refused(node, "makes a tensor of another size")
         (source,), target = self._uses(number)
 
-        def calls(memory: Memory) -> list[Call]:
+        def calls(memory: Memory) -> list[ThreadCall]:
             ends = memory.at(source), memory.at(target)
             return [pass_call(Pass("sum"), memory, ends, outer, (many, inner))]
 
-        return Work(f"sum {node.op}", number, (source,), (target,), calls)
+        return NetworkWork(f"sum {node.op}", number, (source,), (target,), calls)
 
     def _pool_behind(self, number: int) -> bool:
         """Return whether a pad's only reader is a pool that ignores the padding."""
@@ -207,14 +211,14 @@ def _moved(values: Sequence[int], order: Shape) -> Shape:
     return tuple(values[axis] for axis in order)
 
 
-def _window_moved(window: Window, order: Shape) -> Window:
+def _window_moved(window: PoolWindow, order: Shape) -> PoolWindow:
     size, strides, dilations = (
         _moved(one, order) for one in (window.size, window.strides, window.dilations)
     )
-    return Window(window.kind, size, strides, dilations)
+    return PoolWindow(window.kind, size, strides, dilations)
 
 
-def _fills_none(pad: Pad, window: Window, image: Shape) -> bool:
+def _fills_none(pad: Pad, window: PoolWindow, image: Shape) -> bool:
     """Return whether a pad only widens axes of the window and never fills a whole window.
 
     A window that begins or ends in an image of at least its dilation has an element in it.
@@ -234,7 +238,7 @@ def _sizes(use: PlannedUse) -> Shape:
 
 
 def _geometry(
-    window: Window, shape: Shape, made: Shape, above: Sequence[int]
+    window: PoolWindow, shape: Shape, made: Shape, above: Sequence[int]
 ) -> tuple[int, int, tuple[int, ...]] | None:
     """Return outer size, output height and pass parameters; None for separate window axes."""
     moving = [i for i, pair in enumerate(zip(window.size, window.strides, strict=True))
@@ -265,11 +269,13 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
     return Moves(plain.froms, tos.astype(np.int64), plain.lengths, None)
 
 
-def _copied(moves: Moves, size: int, source: int, target: int) -> Callable[[Memory], list[Call]]:
+def _copied(
+    moves: Moves, size: int, source: int, target: int
+) -> Callable[[Memory], list[ThreadCall]]:
     return lambda memory: [_copy(memory, moves, size, source, target)]
 
 
-def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> Call:
+def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> ThreadCall:
     sizes = [one.nbytes // size for one in (memory.bytes_of(source), memory.bytes_of(target))]
     tables = table_of(moves.froms), table_of(moves.tos)
     more: list[Word | float] = [*tables, moves.lengths[0], *sizes]

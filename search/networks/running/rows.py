@@ -15,8 +15,8 @@ from tilewise.kernels.mlir.frontend.program import (
     Access,
     Lines,
     Loops,
-    Program,
-    Split,
+    MemoryView2d,
+    ModuleProgram,
     first_column,
     lines_of,
     makes_columns,
@@ -25,17 +25,17 @@ from tilewise.kernels.mlir.frontend.program import (
 )
 from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
-from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
 from tilewise.kernels.native.programs.steps import Word
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode
 from tilewise.search.networks.running.memory import Buffers, room
 from tilewise.search.networks.running.others import Others, conversion_of_loops
 from tilewise.search.networks.running.works import (
     Array,
-    Call,
     Memory,
-    Work,
+    NetworkWork,
+    ThreadCall,
     pass_call,
     table_of,
 )
@@ -45,7 +45,7 @@ FEW_COLUMNS = 8  # of rows that are copied one by one
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupNode:
     """A node of a group; `is_wide` if its result has an element per column."""
 
     number: int
@@ -57,11 +57,11 @@ class Member:
 class Group:
     """Nodes, in order, that form one pass."""
 
-    split: Split
-    members: tuple[Member, ...]
+    split: MemoryView2d
+    members: tuple[GroupNode, ...]
 
 
-def groups_of(plan: Plan, program: Program) -> Iterator[Group]:
+def groups_of(plan: NetworkPlan, program: ModuleProgram) -> Iterator[Group]:
     """Yield the groups of a network, except single nodes that another pass can do."""
     grown: _Growing | None = None
     for number, action in enumerate(program.outline.actions):
@@ -78,7 +78,7 @@ def groups_of(plan: Plan, program: Program) -> Iterator[Group]:
     yield from _ended(grown, program)
 
 
-def _ended(grown: "_Growing | None", program: Program) -> Iterator[Group]:
+def _ended(grown: "_Growing | None", program: ModuleProgram) -> Iterator[Group]:
     if grown is None or not grown.ways:
         return
     group = grown.chosen()
@@ -115,9 +115,9 @@ def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(extents[i + 1 :]) if n > 1 else 0 for i, n in enumerate(extents))
 
 
-def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
+def _begun(plan: NetworkPlan, number: int, loops: Loops) -> "_Growing":
     """Return a group of one node, by all the splits that it allows."""
-    ways: dict[Split, tuple[Member, ...]] = {}
+    ways: dict[MemoryView2d, tuple[GroupNode, ...]] = {}
     is_turned = conversion_of_loops(loops) is not None
     for split in splits_of(loops):
         if is_turned and split.columns < FEW_COLUMNS:
@@ -132,8 +132,8 @@ def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
 class _Growing:
     """A group so far, for each remaining split."""
 
-    plan: Plan
-    ways: dict[Split, tuple[Member, ...]]
+    plan: NetworkPlan
+    ways: dict[MemoryView2d, tuple[GroupNode, ...]]
 
     def joined(self, number: int, loops: Loops) -> "_Growing | None":
         """Return the group with another node; None if that starts another group."""
@@ -150,7 +150,7 @@ class _Growing:
                 ways[split] = (*members, member)
         return _Growing(self.plan, ways) if ways else None
 
-    def _reads(self, members: tuple[Member, ...]) -> set[int]:
+    def _reads(self, members: tuple[GroupNode, ...]) -> set[int]:
         return {use.tensor for one in members for use in self.plan.nodes[one.number].reads}
 
     def chosen(self) -> Group:
@@ -162,8 +162,8 @@ class _Growing:
 
 
 def _member(
-    node: PlannedNode, number: int, loops: Loops, split: Split, made: Mapping[int, bool]
-) -> Member | None:
+    node: PlannedNode, number: int, loops: Loops, split: MemoryView2d, made: Mapping[int, bool]
+) -> GroupNode | None:
     """Return a node as seen by a split; None if it cannot be."""
     first = first_column(loops, split)
     if first is None:
@@ -176,7 +176,7 @@ def _member(
         if one is None or (own is not None and one != whole_lines(split, is_wide=own)):
             return None
         lines.append(one)
-    return Member(number, tuple(lines), makes_columns(loops, split))
+    return GroupNode(number, tuple(lines), makes_columns(loops, split))
 
 
 _SAID = 6  # operations that a label names
@@ -188,11 +188,11 @@ Origin = int | tuple[int, str]
 class RowWorks:
     """Makes the works of groups."""
 
-    plan: Plan
-    program: Program
+    plan: NetworkPlan
+    program: ModuleProgram
     buffers: Buffers
 
-    def work(self, group: Group) -> Work:
+    def work(self, group: Group) -> NetworkWork:
         """Return the work of a group; one pass per node if rows exceed the stack.
 
         Raises NetworkError if code generation fails.
@@ -208,14 +208,14 @@ class RowWorks:
         except LoweringError as error:
             raise NetworkError(str(error)) from error
         constants = [self.program.weights[one] for one in made.origins if isinstance(one, tuple)]
-        return Work(
+        return NetworkWork(
             _label(made.program), group.members[-1].number,
             tuple(one for one in made.origins if isinstance(one, int)), made.targets,
             lambda memory: [_call(made, self.program, group.split.rows, memory)],
             room(*(one.nbytes for one in constants)),
         )  # fmt: skip
 
-    def _left(self, group: Group) -> Iterator[tuple[int, Member]]:
+    def _left(self, group: Group) -> Iterator[tuple[int, GroupNode]]:
         """Yield the tensors of a group that others read, with their makers."""
         inside = {member.number for member in group.members}
         for member in group.members:
@@ -245,8 +245,8 @@ class _MadeRows:
 class _Writer:
     """Joins the bodies of nodes into one program."""
 
-    plan: Plan
-    program: Program
+    plan: NetworkPlan
+    program: ModuleProgram
     buffers: Buffers
     group: Group
     _operations: list[Operation] = field(default_factory=list)
@@ -254,7 +254,7 @@ class _Writer:
     _values: dict[int, int] = field(default_factory=dict)
     _numbers: dict[Operation, int] = field(default_factory=dict)
 
-    def put(self, member: Member) -> None:
+    def put(self, member: GroupNode) -> None:
         """Add a node."""
         loops = self.program.outline.actions[member.number].loops
         assert loops is not None
@@ -270,12 +270,12 @@ class _Writer:
         (use,) = self.plan.nodes[member.number].makes
         self._values[use.tensor] = value
 
-    def made(self, left: Iterator[tuple[int, Member]]) -> _MadeRows:
+    def made(self, left: Iterator[tuple[int, GroupNode]]) -> _MadeRows:
         """Return the program that writes the tensors in `left`."""
         targets, buffers = [], []
         for tensor, member in left:
             kind = self.plan.tensors[tensor].dtype
-            targets.append(Target(kind, self._values[tensor], member.is_wide))
+            targets.append(WrittenTensor(kind, self._values[tensor], member.is_wide))
             buffers.append(self.buffers.made(tensor))
         keys = list(self._sources)
         program = RowProgram(
@@ -292,7 +292,7 @@ class _Writer:
         start = self._add(Operation("number", (), loops.start))
         return self._add(Operation(loops.combine, (row, start)))
 
-    def _read(self, member: Member, access: Access, lines: Lines) -> int:
+    def _read(self, member: GroupNode, access: Access, lines: Lines) -> int:
         """Return a value of the group or of a source."""
         if access.read is None:
             origin: Origin = member.number, access.constant
@@ -318,7 +318,7 @@ class _Writer:
 class PassWorks:
     """Makes the works of all non-GEMM ops: groups as rows, others one by one."""
 
-    def __init__(self, plan: Plan, program: Program, buffers: Buffers) -> None:
+    def __init__(self, plan: NetworkPlan, program: ModuleProgram, buffers: Buffers) -> None:
         self.others = Others(plan, program, buffers)
         self._rows = RowWorks(plan, program, buffers)
         self._last = {group.members[-1].number: group for group in groups_of(plan, program)}
@@ -334,16 +334,16 @@ class PassWorks:
             return tuple(one.number for one in self._last[number].members)
         return () if number in self._grouped else (number,)
 
-    def work(self, number: int) -> Work | None:
+    def work(self, number: int) -> NetworkWork | None:
         """Return the work of a node, of a group for its last one; None if another does it."""
         if number in self._last:
             return self._rows.work(self._last[number])
         return None if number in self._grouped else self.others.work(number)
 
 
-def _joined(parts: Sequence[Work]) -> Work:
+def _joined(parts: Sequence[NetworkWork]) -> NetworkWork:
     """Join several works into one."""
-    return Work(
+    return NetworkWork(
         "; ".join(part.label for part in parts), parts[-1].node,
         tuple(one for part in parts for one in part.reads),
         tuple(one for part in parts for one in part.writes),
@@ -352,7 +352,7 @@ def _joined(parts: Sequence[Work]) -> Work:
     )  # fmt: skip
 
 
-def _call(made: _MadeRows, program: Program, rows: int, memory: Memory) -> Call:
+def _call(made: _MadeRows, program: ModuleProgram, rows: int, memory: Memory) -> ThreadCall:
     words = list[Word]()
     for origin, table in zip(made.origins, made.tables, strict=True):
         if isinstance(origin, int):

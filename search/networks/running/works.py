@@ -11,10 +11,18 @@ from numpy.typing import NDArray
 from tilewise.kernels.mlir.frontend.graph import Node
 from tilewise.kernels.native.passes.passes import pass_of
 from tilewise.kernels.native.passes.rows.compiled import row_pass
-from tilewise.kernels.native.programs.steps import Area, At, Parametric, Pass, Step, Table, Word
+from tilewise.kernels.native.programs.steps import (
+    Area,
+    At,
+    Parametric,
+    Pass,
+    ProgramStep,
+    Table,
+    Word,
+)
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.plan import PlannedNode
-from tilewise.search.networks.running.memory import Arena, Placed
+from tilewise.search.networks.running.memory import Arena, PlacedBuffers
 
 Array = NDArray[Any]
 
@@ -26,7 +34,7 @@ def refused(node: Node | PlannedNode, reason: str) -> NetworkError:
 
 
 @dataclass(frozen=True)
-class Call:
+class ThreadCall:
     """A function that each thread calls with the address of its parameters.
 
     Attributes:
@@ -38,7 +46,7 @@ class Call:
     entry: int
     parameters: tuple[int, ...]
     kept: Any
-    step: Step | None = None
+    step: ProgramStep | None = None
     meets: bool = False
 
 
@@ -47,7 +55,7 @@ class Memory:
     """The arenas of a network: `activations` with its `placed` buffers, and `weights`."""
 
     activations: Arena
-    placed: Placed
+    placed: PlacedBuffers
     weights: Arena
     threads: int
 
@@ -82,7 +90,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Work:
+class NetworkWork:
     """A unit of work of a network.
 
     Attributes:
@@ -96,7 +104,7 @@ class Work:
     node: int | None
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    calls: Callable[[Memory], list[Call]]
+    calls: Callable[[Memory], list[ThreadCall]]
     weights_bytes: int = 0
 
 
@@ -108,7 +116,7 @@ def table_of(values: Array) -> Table:
 def pass_call(
     does: Parametric, memory: Memory, ends: tuple[Word, Word], rows: int,
     more: Sequence[Word | float] = (),
-) -> Call:  # fmt: skip
+) -> ThreadCall:  # fmt: skip
     """Return the call of a pass over `rows`, divided among the threads.
 
     `ends` are source and target, `more` its other parameters; floats are passed as bits of an f64.
@@ -129,4 +137,4 @@ def pass_call(
 
     parameters = np.array([list(map(address, row)) for row in told], np.int64)
     addresses = tuple(row.ctypes.data for row in parameters)
-    return Call(found.entry, addresses, (parameters, tables, found), Step(does, told))
+    return ThreadCall(found.entry, addresses, (parameters, tables, found), ProgramStep(does, told))

@@ -17,11 +17,11 @@ from tilewise.kernels.native.programs.compile import (
     compiled_program,
     shared_library,
 )
-from tilewise.kernels.native.programs.steps import Program
+from tilewise.kernels.native.programs.steps import NetworkProgram
 from tilewise.kernels.native.threads import pinning
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.plan import NetworkPlan
 from tilewise.search.networks.running.network import Network
 from tilewise.search.networks.standalone import crew, runner
 
@@ -33,7 +33,7 @@ _MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
 """Modules of ours that become some of the folder's, and their names there."""
 
 
-def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
+def runner_files(plan: NetworkPlan, module: bytes) -> dict[str, bytes]:
     """Return the files of a Python package that needs NumPy alone: `load().run(*arrays)`.
 
     Raises ModuleError for an unreadable module or missing weights, NetworkError for another module
@@ -65,12 +65,14 @@ def files_of(network: Network, module: bytes) -> dict[str, bytes]:
     }
 
 
-def program_of(network: Network, module: bytes) -> Program:
+def program_of(network: Network, module: bytes) -> NetworkProgram:
     """Return the program of a network in terms of its two memories."""
-    return Program(_name(network.plan, module), network.target, network.steps, network.placed.size)
+    return NetworkProgram(
+        _name(network.plan, module), network.target, network.steps, network.placed.size
+    )
 
 
-def _name(plan: Plan, module: bytes) -> str:
+def _name(plan: NetworkPlan, module: bytes) -> str:
     """Return the prefix of the symbols.
 
     It differs by target and accuracy, so that several may be linked into one program.
@@ -83,7 +85,7 @@ def _name(plan: Plan, module: bytes) -> str:
 
 
 def _about(
-    network: Network, program: Program, code: CompiledProgram, held: Mapping[str, bytes]
+    network: Network, program: NetworkProgram, code: CompiledProgram, held: Mapping[str, bytes]
 ) -> dict[str, Any]:
     def array(one: NDArray[Any]) -> dict[str, Any]:
         at = network.memory.place(one.ctypes.data)

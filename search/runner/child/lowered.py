@@ -5,7 +5,7 @@ from typing import Any
 
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.native import Executable, compile_ahead, lower
-from tilewise.kernels.native.executable import Call
+from tilewise.kernels.native.executable import KernelCall
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
@@ -50,7 +50,7 @@ class SpecCode:
 
 
 Lowered = Executable | SpecCode
-BoundCall = Call | SpecCall
+BoundCall = KernelCall | SpecCall
 
 
 def lowered(problem: Problem, steps: object, target: Target) -> Lowered:

@@ -84,7 +84,7 @@ _MARKS = (
 
 
 @dataclass(frozen=True)
-class Rules:
+class GateRules:
     """What the gate requires.
 
     Tokens are always needed beyond loopback. The limit counts per token, or per address without
@@ -102,7 +102,7 @@ class Gate:
     `as_page` renders an error as HTML for browsers.
     """
 
-    def __init__(self, app: ASGIApp, rules: Rules, as_page: AsPage) -> None:
+    def __init__(self, app: ASGIApp, rules: GateRules, as_page: AsPage) -> None:
         self._app = app
         self._rules = rules
         self._as_page = as_page

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewise.service.api.events.news import HEARTBEAT, RETRY, News, NewsReader, Source
+from tilewise.service.api.events.news import HEARTBEAT, RETRY, EncodedEvent, NewsReader, Source
 from tilewise.service.api.lanes import SharedReads
 from tilewise.service.errors import PASSING, BusyError, ServiceError
 from tilewise.service.listening import MOST_STREAMS
@@ -45,16 +45,16 @@ class _Feed:
     error: ServiceError | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, name: str, news: News | ServiceError) -> None:
+    def take(self, name: str, news: EncodedEvent | ServiceError) -> None:
         """Keep what a poll brought; an error ends the streams."""
-        if isinstance(news, News):
+        if isinstance(news, EncodedEvent):
             self._add(news)
             return
         log.warning("events of %s: %s", name, news)
         self.error = news
         self.wake()
 
-    def _add(self, news: News) -> None:
+    def _add(self, news: EncodedEvent) -> None:
         is_new = self.base is None or news.parts or news.end or news.phase != self.phase
         if self.base is None:
             self.base = news.last
@@ -179,7 +179,7 @@ class Feeds:
                 silent_since = loop.time()
                 yield HEARTBEAT
 
-    async def _missed(self, source: Source, after: int) -> News | None:
+    async def _missed(self, source: Source, after: int) -> EncodedEvent | None:
         """What the feed does not keep any more; None while the database is busy or away."""
         try:
             return await self._reader.one(source, after)
@@ -206,7 +206,7 @@ class Feeds:
 
     async def _poll_once(self) -> None:
         known = {one: None if feed.base is None else feed.last for one, feed in self._feeds.items()}
-        answers: dict[Source, News | ServiceError]
+        answers: dict[Source, EncodedEvent | ServiceError]
         try:
             answers = await self._reader.every(known)
         except PASSING as error:

@@ -21,8 +21,8 @@ from tilewise.service.jobs import events
 from tilewise.service.jobs.model_jobs import get_plan
 from tilewise.service.jobs.parts import (
     TUNING,
-    Part,
-    Parts,
+    ModelProblem,
+    PlanProblems,
     number_ended,
     numbered,
     parts_of,
@@ -41,7 +41,7 @@ HEARTBEAT = format_sse_event(comment="heartbeat")
 
 
 @dataclass(frozen=True)
-class News:
+class EncodedEvent:
     """What happened in a job or a plan after an event, encoded.
 
     `last` is the number of the last part that was read, even if it could not be shown. `end` is
@@ -64,20 +64,24 @@ class NewsReader:
     sessions: Sessions
     _shared: SharedReads = field(default_factory=SharedReads, init=False)
 
-    async def one(self, source: Source, after: int) -> News:
+    async def one(self, source: Source, after: int) -> EncodedEvent:
         """Return what happened after the event of number `after`."""
         read = partial(self.lane.run, partial(self._one, source, after))
         return await self._shared.get((source, after), read)
 
-    async def every(self, known: Mapping[Source, int | None]) -> dict[Source, News | ServiceError]:
+    async def every(
+        self, known: Mapping[Source, int | None]
+    ) -> dict[Source, EncodedEvent | ServiceError]:
         """Return what happened in each after an event; None for the number of its last one."""
         return await self.lane.run(partial(self._every, dict(known)))
 
-    def _one(self, source: Source, after: int) -> News:
+    def _one(self, source: Source, after: int) -> EncodedEvent:
         with reading(self.sessions) as session:
             return read_news(session, source, after)
 
-    def _every(self, known: Mapping[Source, int | None]) -> dict[Source, News | ServiceError]:
+    def _every(
+        self, known: Mapping[Source, int | None]
+    ) -> dict[Source, EncodedEvent | ServiceError]:
         with reading(self.sessions) as session:
             answers = {source: _read(session, source, after) for source, after in known.items()}
         unsettled = [source for source, news in answers.items() if _lacks_numbers(source, news)]
@@ -92,7 +96,7 @@ class NewsReader:
         return answers
 
 
-def _read(session: Session, source: Source, after: int | None) -> News | ServiceError:
+def _read(session: Session, source: Source, after: int | None) -> EncodedEvent | ServiceError:
     """What `read_news` returns; a row that is gone or damaged ends its own streams alone."""
     try:
         return read_news(session, source, after)
@@ -100,11 +104,11 @@ def _read(session: Session, source: Source, after: int | None) -> News | Service
         return error
 
 
-def _lacks_numbers(source: Source, news: News | ServiceError) -> bool:
-    return source[0] == "plan" and isinstance(news, News) and not news.is_settled
+def _lacks_numbers(source: Source, news: EncodedEvent | ServiceError) -> bool:
+    return source[0] == "plan" and isinstance(news, EncodedEvent) and not news.is_settled
 
 
-def read_news(session: Session, source: Source, after: int | None) -> News:
+def read_news(session: Session, source: Source, after: int | None) -> EncodedEvent:
     """Return what happened in a job or a plan after an event.
 
     `after` None asks for no parts but the number of the last one. Raises NotFoundError or
@@ -114,13 +118,13 @@ def read_news(session: Session, source: Source, after: int | None) -> News:
     return (_news_of_job if kind == "job" else _news_of_plan)(session, number, after)
 
 
-def _news_of_job(session: Session, job_id: int, after: int | None) -> News:
+def _news_of_job(session: Session, job_id: int, after: int | None) -> EncodedEvent:
     known = events.last_number(session, job_id) if after is None else after
     found = events.news(session, job_id, known, PAGE)
     phase = phase_json(session, found.job)
     shown = listed("trials", found.trials, trial_json, TrialView)["trials"]
     end = JobView(**job_json(session, found.job)) if found.is_over else None
-    return News(
+    return EncodedEvent(
         last=found.trials[-1].number if found.trials else known,
         parts=tuple(
             (one["number"], encoded("trial", TrialView(**one).model_dump_json(), one["number"]))
@@ -132,7 +136,7 @@ def _news_of_job(session: Session, job_id: int, after: int | None) -> News:
     )
 
 
-def _news_of_plan(session: Session, plan_id: int, after: int | None) -> News:
+def _news_of_plan(session: Session, plan_id: int, after: int | None) -> EncodedEvent:
     """Return each problem that is tuned, by its number among those that have ended.
 
     It is not settled where some that have ended have no number yet.
@@ -148,7 +152,7 @@ def _news_of_plan(session: Session, plan_id: int, after: int | None) -> News:
     end = None
     if plan.job.state in ENDED and has_all:
         end = encoded("end", PlanHeadView(**plan_head_json(session, plan)).model_dump_json())
-    return News(
+    return EncodedEvent(
         last=max(known, last),
         parts=tuple((i, _ended(i, part, parts)) for i, part in found.items() if i > known),
         phase=_phase_of_plan(plan, parts, ended),
@@ -157,12 +161,12 @@ def _news_of_plan(session: Session, plan_id: int, after: int | None) -> News:
     )
 
 
-def _ended(number: int, part: Part, parts: Parts) -> bytes:
+def _ended(number: int, part: ModelProblem, parts: PlanProblems) -> bytes:
     view = PlanPartView(**part_json(part), done=number + 1, total=len(parts.every))
     return encoded("part", view.model_dump_json(), number)
 
 
-def _phase_of_plan(plan: Plan, parts: Parts, done: int) -> bytes | None:
+def _phase_of_plan(plan: Plan, parts: PlanProblems, done: int) -> bytes | None:
     name = phase_of(plan, parts)
     if name is None:
         return None

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request
 
 from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError, TargetError
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
-from tilewise.kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
+from tilewise.kernels.mlir.frontend.read import ReadLimits, read_graph, read_module, read_op
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
@@ -36,7 +36,7 @@ SCRIPT = "/v1/problems/script"
 PATHS = (PARSE, SCRIPT, "/v1/models", "/v1/plans")
 """Where a body may be as large as a module."""
 
-LIMITS = Limits(seconds=20.0, memory_bytes=2 << 30)
+LIMITS = ReadLimits(seconds=20.0, memory_bytes=2 << 30)
 JSON_TYPE = "application/json"
 PlaceText = Annotated[str, Query(max_length=600, examples=["@scores 8:8", "1"])]
 
@@ -125,7 +125,7 @@ async def script_of_op(
     return told | origins[told["schedule"]["hash"]]
 
 
-def _read_op(place: str, module: bytes, limits: Limits) -> LoneOp:
+def _read_op(place: str, module: bytes, limits: ReadLimits) -> LoneOp:
     return read_op(module, place or None, limits)
 
 
@@ -145,7 +145,7 @@ async def graph_of(services: Services, key: str, module: bytes) -> Graph:
 
 
 async def _read_once(
-    services: Services, key: Hashable, read: Callable[[bytes, Limits], Found], module: bytes
+    services: Services, key: Hashable, read: Callable[[bytes, ReadLimits], Found], module: bytes
 ) -> Found:
     made = services.modules.make(key, partial(_read, read, module), len(module))
     found: Found | ModuleError | PlaceError = await made
@@ -179,7 +179,7 @@ def _of_json(body: bytes) -> bytes:
 
 
 def _read(
-    read: Callable[[bytes, Limits], Found], module: bytes
+    read: Callable[[bytes, ReadLimits], Found], module: bytes
 ) -> Found | ModuleError | PlaceError:
     """What the module holds; an error is a result too, which need not be found out again."""
     try:

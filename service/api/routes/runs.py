@@ -69,7 +69,7 @@ router = APIRouter(
 )
 
 
-class Shown:
+class ShownToken:
     """The token of a call, and the job that the call is for."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Shown:
         self.job_id, self.token = job_id, bearer(authorization)
 
 
-ShownDep = Annotated[Shown, Depends()]
+ShownDep = Annotated[ShownToken, Depends()]
 
 
 @router.post("/begin")
@@ -288,13 +288,13 @@ def _require_registered(session: Session, job_id: int, body: BeginWire) -> None:
     check_begin(body.owner, registry.hosts(session, job.target, body.toolchain))
 
 
-def _held(services: Services, shown: Shown, epoch: int | None = None) -> Lease:
+def _held(services: Services, shown: ShownToken, epoch: int | None = None) -> Lease:
     """What `_held_by` finds, in a session of its own."""
     with services.reading() as session:
         return _held_by(session, shown, epoch)
 
 
-def _held_by(session: Session, shown: Shown, epoch: int | None) -> Lease:
+def _held_by(session: Session, shown: ShownToken, epoch: int | None) -> Lease:
     """Return the lease of the run that began with a token; check its epoch if given.
 
     Raises UnknownTokenError for a token of another job, LeaseLostError for another run.
@@ -312,7 +312,7 @@ def _has_ended(services: Services, held: Lease, state: str) -> bool:
         return job.state == state and job.epoch == held.epoch
 
 
-def _joined(session: Session, shown: Shown, epoch: int) -> Offer:
+def _joined(session: Session, shown: ShownToken, epoch: int) -> Offer:
     """Return the offer of a helper that has joined a run.
 
     Raises UnknownTokenError if the token is not one of a helper of this job, LeaseLostError if it

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from tilewise.service.plots.drawing import FONT
-from tilewise.service.plots.networks.picture import Box, Edge, Picture, layout_kind, told_us
-from tilewise.service.plots.networks.placement import Placed, Point, placed
+from tilewise.service.plots.networks.picture import Box, Edge, PlanPicture, layout_kind, told_us
+from tilewise.service.plots.networks.placement import PlacedPlan, Point, placed
 
 MARGIN = 10
 LAYER, SMALL, LINE, PAD = 292, 30, 18, 10
@@ -30,7 +30,7 @@ class _Chip:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class FinishedDrawing:
     """A finished drawing as SVG, whose width is in pixels."""
 
     svg: str
@@ -41,7 +41,7 @@ Link = Callable[[int], str | None]
 """The page of a node's schedule, by the node's number; None where it has none."""
 
 
-def draw(picture: Picture, link: Link, label: str) -> Drawing:
+def draw(picture: PlanPicture, link: Link, label: str) -> FinishedDrawing:
     """Draw the graph from its arguments to its results; `label` is for screen readers."""
     sizes = [_size(box) for box in picture.boxes]
     ends = [(edge.source, edge.target) for edge in picture.edges]
@@ -60,7 +60,7 @@ def draw(picture: Picture, link: Link, label: str) -> Drawing:
         share = (box.time_us or 0.0) / picture.total_us if picture.total_us else 0.0
         href = None if box.node is None else link(box.node)
         parts.append(_box(box, (found.corners[number], sizes[number]), (heat, share), href))
-    return Drawing("".join([*parts, "</svg>\n"]), width)
+    return FinishedDrawing("".join([*parts, "</svg>\n"]), width)
 
 
 def _size(box: Box) -> tuple[float, float]:
@@ -167,7 +167,7 @@ def _told(box: Box, share: float) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _edges(edges: Sequence[Edge], found: Placed) -> Iterator[str]:
+def _edges(edges: Sequence[Edge], found: PlacedPlan) -> Iterator[str]:
     for edge, route in zip(edges, found.routes, strict=True):
         kind = layout_kind(edge.layout)
         x, y = route[-1]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from tilewise.kernels.mlir.frontend.graph import Size
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from tilewise.kernels.quoting import duration
-from tilewise.search.networks.plan import Plan, PlannedNode, Totals
-from tilewise.search.networks.variants import Layout, plain
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode, Totals
+from tilewise.search.networks.variants import TensorLayout, plain
 
 FUSED = {
     "addition": "residual",
@@ -120,11 +120,11 @@ class Edge:
 
     source: int
     target: int
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(frozen=True)
-class Picture:
+class PlanPicture:
     """All boxes (arguments, nodes, copies, results) and edges of a plan.
 
     Each pair of boxes has at most one edge.
@@ -151,14 +151,14 @@ class Picture:
         return tuple(self.boxes[i] for i in order)
 
 
-def layout_kind(layout: Layout) -> LayoutKind:
+def layout_kind(layout: TensorLayout) -> LayoutKind:
     """By which an edge is coloured; a halo is more than an order."""
     if layout.halo:
         return "halo"
     return "plain" if layout.is_plain else "order"
 
 
-def picture_of(plan: Plan) -> Picture:
+def picture_of(plan: NetworkPlan) -> PlanPicture:
     """Return the boxes and edges of a plan.
 
     Raises ValueError for an unknown tensor, ProblemError for an invalid problem.
@@ -186,7 +186,7 @@ def picture_of(plan: Plan) -> Picture:
     _join_nodes(plan, parts, sources)
     _join_results(plan, parts, sources)
     total = sum(box.time_us for box in parts.boxes if box.time_us is not None)
-    return Picture(tuple(parts.boxes), tuple(parts.edges.values()), total)
+    return PlanPicture(tuple(parts.boxes), tuple(parts.edges.values()), total)
 
 
 @dataclass
@@ -198,7 +198,7 @@ class _Parts:
         self.boxes.append(box)
         return len(self.boxes) - 1
 
-    def join(self, source: int, target: int, layout: Layout) -> None:
+    def join(self, source: int, target: int, layout: TensorLayout) -> None:
         """An edge, unless the two have one: a product of a tensor with itself reads it twice."""
         self.edges.setdefault((source, target), Edge(source, target, layout))
 
@@ -208,13 +208,13 @@ class _Sources:
     """Where a tensor comes from in a layout: from a copy of it, else from who made it."""
 
     makers: dict[int, int]
-    copies: dict[tuple[int, Layout], int]
+    copies: dict[tuple[int, TensorLayout], int]
 
-    def of(self, tensor: int, layout: Layout) -> int | None:
+    def of(self, tensor: int, layout: TensorLayout) -> int | None:
         return self.copies.get((tensor, layout), self.makers.get(tensor))
 
 
-def _join_nodes(plan: Plan, parts: _Parts, sources: _Sources) -> None:
+def _join_nodes(plan: NetworkPlan, parts: _Parts, sources: _Sources) -> None:
     for node in plan.nodes:
         if not node.makes:
             continue
@@ -225,7 +225,7 @@ def _join_nodes(plan: Plan, parts: _Parts, sources: _Sources) -> None:
                 parts.join(source, target, use.layout)
 
 
-def _join_results(plan: Plan, parts: _Parts, sources: _Sources) -> None:
+def _join_results(plan: NetworkPlan, parts: _Parts, sources: _Sources) -> None:
     for number, tensor in enumerate(plan.tensors):
         wanted = plain(tensor.shape)
         source = sources.of(number, wanted)
@@ -235,7 +235,7 @@ def _join_results(plan: Plan, parts: _Parts, sources: _Sources) -> None:
             parts.join(source, box, wanted)
 
 
-def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
+def _box(number: int, node: PlannedNode, plan: NetworkPlan) -> Box:
     kind: BoxKind = "around" if node.reason else "op"
     known: dict[str, Any] = {
         "reason": node.reason, "op": node.op, "where": node.where.removesuffix(node.op).strip(),
@@ -253,7 +253,7 @@ def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
     return Box(kind, number, title(problem), extents(problem), **known)
 
 
-def _passed(number: int, plan: Plan) -> dict[str, Any]:
+def _passed(number: int, plan: NetworkPlan) -> dict[str, Any]:
     """What is known of an op by the pass that does it."""
     found = next((one for one in plan.passes if number in one.nodes), None)
     if found is None:
@@ -265,7 +265,7 @@ def _passed(number: int, plan: Plan) -> dict[str, Any]:
     return known
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: NetworkPlan) -> None:
     named = {use.tensor for node in plan.nodes for use in (*node.reads, *node.makes)}
     named |= {one.tensor for one in plan.conversions}
     if wrong := sorted(named - set(range(len(plan.tensors)))):
@@ -291,7 +291,7 @@ class Bar:
     svg: str
 
 
-def bars(picture: Picture, totals: Totals) -> list[Bar]:
+def bars(picture: PlanPicture, totals: Totals) -> list[Bar]:
     """The planned time in its parts, and the two others; none where nothing was timed."""
     times = {
         "planned": totals.chosen_us,
@@ -324,7 +324,7 @@ def kind_of(box: Box) -> str:
     return "direct" if box.algorithm == DIRECT else "other-algorithm"
 
 
-def _parts(picture: Picture, longest: float) -> Iterator[str]:
+def _parts(picture: PlanPicture, longest: float) -> Iterator[str]:
     """Each box that is timed, as wide as its time is long."""
     passed = 0.0
     for box in picture.in_order:

@@ -136,7 +136,7 @@ Size = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedPlan:
     """A finished arrangement in pixels.
 
     `corners` are the left and top of each box. Routes are vertical from the first point to the
@@ -161,10 +161,10 @@ class _Tie:
 Ties = Mapping[int, Sequence[_Tie]]
 
 
-def placed(sizes: Sequence[Size], edges: Sequence[Link]) -> Placed:
+def placed(sizes: Sequence[Size], edges: Sequence[Link]) -> PlacedPlan:
     """Return where each box goes; raise ValueError for a cycle."""
     if not sizes:
-        return Placed((), (), 0.0, 0.0)
+        return PlacedPlan((), (), 0.0, 0.0)
     found = ranked(len(sizes), edges)
     mains = _mains(found)
     leaves = _ports(found, sizes, mains, end=0)
@@ -187,7 +187,7 @@ def placed(sizes: Sequence[Size], edges: Sequence[Link]) -> Placed:
         ys[0], ys[-1] = corners[chain[0]][1] + sizes[chain[0]][1], corners[chain[-1]][1]
         routes.append(tuple(zip((x for x in xs for _ in range(2)), ys, strict=True)))
     width = max(x + _half(point, sizes) for point, x in centres.items())
-    return Placed(corners, tuple(routes), width, bands[-1][1])
+    return PlacedPlan(corners, tuple(routes), width, bands[-1][1])
 
 
 def _half(point: int, sizes: Sequence[Size]) -> float:

@@ -6,11 +6,11 @@ from pydantic import Field, create_model, model_validator
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.schema.base import declared
-from tilewise.search.progress import Phase, PhaseName
-from tilewise.search.records import Best, TrialRecord, TuneRequest, TuneResult
+from tilewise.search.progress import PhaseName, SearchPhase
+from tilewise.search.records import TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.keeper import Order
+from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.trials import (
     LARGEST,
     LONGEST_MESSAGE,
@@ -53,7 +53,7 @@ class OrderWire(_Search):  # type: ignore[misc]  # its fields are those of `Tune
     request_id: str
 
     @classmethod
-    def of(cls, order: Order, epoch: int, request_id: str) -> "OrderWire":
+    def of(cls, order: RunOrder, epoch: int, request_id: str) -> "OrderWire":
         """An order as it is said."""
         return cls(
             epoch=epoch,
@@ -64,9 +64,9 @@ class OrderWire(_Search):  # type: ignore[misc]  # its fields are those of `Tune
             **vars(order.request),
         )
 
-    def order(self, job_id: int) -> Order:
+    def order(self, job_id: int) -> RunOrder:
         """The order that was said."""
-        return Order(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
+        return RunOrder(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
 
 
 class PhaseWire(Wire):
@@ -83,9 +83,9 @@ class PhaseWire(Wire):
             raise ValueError(f"done={self.done} is above total={self.total}")
         return self
 
-    def phase(self) -> Phase:
+    def phase(self) -> SearchPhase:
         """The phase that was said."""
-        return Phase(self.name, self.done, self.total)
+        return SearchPhase(self.name, self.done, self.total)
 
 
 class EpochWire(Wire):
@@ -194,7 +194,7 @@ class BestWire(Wire):
     accuracy: Annotated[dict[Label, Deviation], Field(max_length=MOST_NAMES)]
 
     @classmethod
-    def of(cls, best: Best) -> "BestWire":
+    def of(cls, best: Winner) -> "BestWire":
         """A winner as it is said."""
         runners_up = [
             FinalistWire(steps=schedule.to_json(), measurement=MeasurementWire.of(speed))
@@ -208,12 +208,12 @@ class BestWire(Wire):
             **said,
         )
 
-    def best(self) -> Best:
+    def best(self) -> Winner:
         """The winner that was said."""
         runners_up = tuple(
             (read_steps(one.steps), one.measurement.measurement()) for one in self.runners_up
         )
-        return Best(
+        return Winner(
             schedule=read_steps(self.steps),
             measurement=self.measurement.measurement(),
             runners_up=runners_up,

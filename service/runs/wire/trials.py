@@ -17,7 +17,7 @@ from pydantic import (
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.helpers import Candidate, Exchanged, Helped
+from tilewise.search.helpers import Exchanged, Helped, RemoteTrial
 from tilewise.search.records import (
     LONGEST_SAMPLER,
     MOST_SPREAD,
@@ -264,7 +264,7 @@ class CandidateWire(Wire):
         return self
 
     @classmethod
-    def of(cls, candidate: Candidate) -> "CandidateWire":
+    def of(cls, candidate: RemoteTrial) -> "CandidateWire":
         """A candidate as it is said."""
         control: Any = candidate.control
         return cls(
@@ -276,7 +276,7 @@ class CandidateWire(Wire):
             control=None if control is None else ControlWire(**control),
         )
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> RemoteTrial:
         """The candidate that was said; ScheduleError where its steps are none."""
         control = None
         if self.control is not None:
@@ -284,7 +284,7 @@ class CandidateWire(Wire):
             control = self.control.model_dump()
         schedule = read_steps(self.steps)
         params = dict(self.params)
-        return Candidate(self.number, schedule, params, self.origin, self.best_s, control)
+        return RemoteTrial(self.number, schedule, params, self.origin, self.best_s, control)
 
 
 class ExchangeWire(Wire):

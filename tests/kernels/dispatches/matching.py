@@ -4,7 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from tilewise.kernels.dispatches.executable import Compiled
+from tilewise.kernels.dispatches.executable import CompiledEntry
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text
@@ -17,13 +17,13 @@ LINE = 64
 TARGET = Target("znver5")
 
 
-def stand_in(text: str, parts: int = 1, packed_bytes: int = LINE) -> Compiled:
+def stand_in(text: str, parts: int = 1, packed_bytes: int = LINE) -> CompiledEntry:
     """A kernel whose code is none: before IREE links, only its interface matters."""
     problem = parse_problem(text)
     name = problem_name(problem)
     packed = packed_bytes if problem.has_constant_weights else 0
     interface = Interface(name, name, (), None, packed, 4, LINE, 0, parts)
-    return Compiled(problem, KernelObject(interface, (), b"", b"code", ""), problem)
+    return CompiledEntry(problem, KernelObject(interface, (), b"", b"code", ""), problem)
 
 
 def library_of(*texts: str) -> str:

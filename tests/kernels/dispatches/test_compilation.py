@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with, replaced_in
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.module_text import module_text
@@ -27,7 +27,7 @@ PROBLEM = Matmul(m=9, n=33, k=19, dtype="f32", bias=True, epilogue="relu")
 def library(target: Target) -> str:
     """With panels, which are memory that IREE has to give."""
     steps = Tile("n", 32), Pack("B"), Tile("m", 8), Pack("A"), Register(4, target.lanes("f32"))
-    return library_text([Entry(PROBLEM, Schedule(steps))], target)
+    return library_text([LibraryEntry(PROBLEM, Schedule(steps))], target)
 
 
 @pytest.mark.full

@@ -10,7 +10,7 @@ from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.kernels.dispatches.matching import TARGET, found_in, module_of, stand_in
 from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.layouts import check_layouts, laid
 from tilewise.kernels.dispatches.library import FLAG, text_of
@@ -49,7 +49,7 @@ def test_a_chain_in_another_layout(tmp_path: Path) -> None:
     for cut in cuts:
         found = parse_problem(cut.problem)
         assert isinstance(found, Conv2d)
-        kernels.append(compiled(Entry(moved(found), schedule, found), target))
+        kernels.append(compiled(LibraryEntry(moved(found), schedule, found), target))
     library = text_of(kernels, target, cuts=patterns_of(cuts))
     after = preprocessed(source, library)
     assert sorted(calls_in(after)) == sorted(kernel.name for kernel in kernels)

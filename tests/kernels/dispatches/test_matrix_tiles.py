@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.payload.function import ENTRY
@@ -27,7 +27,7 @@ SHIM = re.compile(r"func\.func @(run|prepare)_[^{]*\{(.*?)return", re.DOTALL)
 
 def asking(schedule: Schedule) -> dict[str, bool]:
     """Whether the shims ask, by what they do."""
-    entry = Entry(parse_problem(f"{PROBLEM},weights=constant"), schedule)
+    entry = LibraryEntry(parse_problem(f"{PROBLEM},weights=constant"), schedule)
     shims = SHIM.findall(library_text([entry], SERVER))
     return {does: '"syscall"' in body for does, body in shims}
 
@@ -42,7 +42,7 @@ def test_a_program_that_never_asked_runs_a_library(host: Target, tmp_path: Path)
         pytest.skip("this machine has no amx-tile")
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     problem = parse_problem(PROBLEM)
-    made = compiled_with(module_text(problem), library_text([Entry(problem, TILES)], host))
+    made = compiled_with(module_text(problem), library_text([LibraryEntry(problem, TILES)], host))
     assert len(made.kernels) == 1
     (tmp_path / "module.vmfb").write_bytes(made.code)
     inputs = ("64x64xbf16=1", "64x96xbf16=2", "64x96xf32=0")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.frontend.read import read_module
@@ -53,7 +53,7 @@ def test_iree_calls_its_kernel(host: Target) -> None:
     cuts = cut_module(LINEAR.encode())
     assert [(cut.problem, cut.reason) for cut in cuts] == [(PROBLEM, "")]
     schedule = Schedule((Pack("B"), Register(5, 16)))
-    kernel = compiled(Entry(parse_problem(PROBLEM), schedule), host)
+    kernel = compiled(LibraryEntry(parse_problem(PROBLEM), schedule), host)
     done = compiled_with(LINEAR.encode(), text_of([kernel], host, {}, patterns_of(cuts)))
     assert len(done.kernels) == 1
     x = empty_aligned((4, 5, 8), np.float32)

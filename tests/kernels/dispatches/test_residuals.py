@@ -7,7 +7,7 @@ import pytest
 
 from tests.kernels.dispatches.matching import found_in, library_of, name_of
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.dispatches.patterns.pattern import Side, pattern, patterns
@@ -269,7 +269,7 @@ def test_the_result_is_right_and_the_shortcut_stays_as_it_was(
     assert problems_of(text)[-1] == last
     schedule = Schedule((Pack("B"), Register(2, host.lanes("f32"))))
     problems = [parse_problem(one) for one in problems_of(text)]
-    kernels = [compiled(Entry(one, schedule), host) for one in problems]
+    kernels = [compiled(LibraryEntry(one, schedule), host) for one in problems]
     cuts = patterns_of(cut_module(text.encode())) if by == "patterns of the module" else {}
     made = compiled_with(text, text_of(kernels, host, (), cuts))
     assert set(made.kernels) == {kernel.name for kernel in kernels}

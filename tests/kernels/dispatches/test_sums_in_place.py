@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.oracle.operands import Array, empty_aligned
@@ -135,7 +135,7 @@ def test_what_else_is_read_keeps_its_values(case: str, host: Target) -> None:
     tile = Register(1, host.lanes("f32"))  # narrow: what is read is written over before long
     names = [SUM, CONVOLUTION, f"{CONVOLUTION},init=accumulate"]
     entries = [
-        Entry(problem, Schedule((Tile("n", 1), tile) if name is not SUM else (tile,)))
+        LibraryEntry(problem, Schedule((Tile("n", 1), tile) if name is not SUM else (tile,)))
         for name, problem in ((name, parse_problem(name)) for name in names)
     ]
     made = compiled_with(text, library_text(entries, host))

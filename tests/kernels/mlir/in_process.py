@@ -27,12 +27,12 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
     """What a fresh child that runs `module` would answer, by the same function."""
     if module not in ANSWERS:
         return run_limited(request, module)
-    from tilewise.kernels.mlir.proof.proof import Found
+    from tilewise.kernels.mlir.proof.proof import ProofReply
     from tilewise.kernels.system.typed_json import to_json
 
     check_limits(request["seconds"], request["memory_bytes"])
     reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
-    return Ended(json.loads(json.dumps(to_json(reply) if isinstance(reply, Found) else reply)))
+    return Ended(json.loads(json.dumps(to_json(reply) if isinstance(reply, ProofReply) else reply)))
 
 
 @contextmanager

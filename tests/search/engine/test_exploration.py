@@ -7,7 +7,7 @@ import pytest
 from tests.search.engine.fakes import SQUARE, TARGET
 from tests.search.replies import trial_reply
 from tilewise.search.engine.exploration import Exploration
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.space.space import Space
@@ -15,7 +15,7 @@ from tilewise.search.store import MemoryStore
 from tilewise.search.timing.samples import summarise
 
 SPACE = Space(SQUARE, TARGET)
-MODEL = Model.shipped(SPACE)
+MODEL = AnalyticalModel.shipped(SPACE)
 POINTS = prior_points(MODEL, 12)
 
 

@@ -9,7 +9,7 @@ from tests.search.engine.fakes import FakeRunner, run
 from tests.search.engine.test_together import Machines
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.engine import distributed
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
 
@@ -96,7 +96,7 @@ def test_a_search_that_goes_on_inherits_no_wrong_scale() -> None:
     assert store.trials() == list(result.trials)
 
 
-def interrupt(phase: Phase) -> None:
+def interrupt(phase: SearchPhase) -> None:
     if phase.name == "finals":
         raise KeyboardInterrupt
 

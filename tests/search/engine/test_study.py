@@ -21,7 +21,7 @@ from tilewise.search.engine.study import (
     SearchStudy,
     rebuilt,
 )
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import SAMPLERS, TrialRecord, TuneRequest
 from tilewise.search.samplers.base import SCHEDULE, point_of
 from tilewise.search.space.points import TilePoint
@@ -30,7 +30,7 @@ from tilewise.search.timing.samples import summarise
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 SPACE = Space(SQUARE, WIDE)
-MODEL = Model.shipped(SPACE)
+MODEL = AnalyticalModel.shipped(SPACE)
 
 
 def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRecord:
@@ -179,7 +179,7 @@ def test_what_is_refused_is_not_proposed() -> None:
 @pytest.mark.parametrize("sampler", QUICK)
 def test_a_small_space_is_used_up_and_then_over(sampler: str) -> None:
     space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
-    search = SearchStudy(Model.shipped(space), TuneRequest(sampler=sampler, trials=1000))
+    search = SearchStudy(AnalyticalModel.shipped(space), TuneRequest(sampler=sampler, trials=1000))
     points = []
     while (proposal := search.ask()) is not None:
         points.append(proposal.point)
@@ -193,7 +193,7 @@ def test_a_space_of_one_schedule_is_over_after_it() -> None:
     space = Space(SQUARE, WIDE)
     only = space.draw(Random(1))
     vars(space)["parameters"] = tuple(replace(p, values=(only[p.name],)) for p in space.parameters)
-    search = SearchStudy(Model.shipped(space), TuneRequest(), prior=[])
+    search = SearchStudy(AnalyticalModel.shipped(space), TuneRequest(), prior=[])
     proposal = search.ask()
     assert proposal is not None and proposal.point == only
     assert search.ask() is None

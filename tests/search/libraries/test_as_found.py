@@ -5,7 +5,7 @@ import pytest
 
 from tests.kernels.dispatches.extraction.test_cut import contraction, shapes_of
 from tests.search.peers.test_peers import require
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.extraction.extract import cut_module
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.problem import parse_problem
@@ -18,7 +18,7 @@ from tilewise.search.libraries.library import judged
 LETTERS = "hik,kj->ihj"
 
 
-def entry(around: str, *, is_constant: bool = False) -> tuple[Entry, Pattern]:
+def entry(around: str, *, is_constant: bool = False) -> tuple[LibraryEntry, Pattern]:
     """A kernel that is no good, and the pattern of an op that it stands for."""
     module = contraction("f32", LETTERS, shapes_of(LETTERS), around)
     if is_constant:
@@ -34,7 +34,7 @@ def entry(around: str, *, is_constant: bool = False) -> tuple[Entry, Pattern]:
     assert problem.has_constant_weights == is_constant
     steps = [Tile("batch", 1)] if "batch=" in cut.problem else []
     lanes = resolve("host").lanes("f32")
-    return Entry(problem, Schedule((*steps, Register(1, lanes)))), cut.pattern
+    return LibraryEntry(problem, Schedule((*steps, Register(1, lanes)))), cut.pattern
 
 
 @pytest.mark.full
@@ -76,7 +76,7 @@ def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(
     (cut,) = cut_module(module.encode())
     assert cut.pattern is not None and not any(cut.pattern.turns)
     schedule = Schedule((Register(1, resolve("host").lanes("f32")),)).to_json()
-    wanted = Entry.of(parse_problem(cut.problem), schedule)
+    wanted = LibraryEntry.of(parse_problem(cut.problem), schedule)
     for iree_us, kept in ((200.0, (cut.pattern,)), (6.0, ())):
         slower = Gain(True, 0.0, 1.0, 7.0, 6.5, {"default": 6.0})
         found = Gain(True, 0.0, 1.0, 7.0, None, {"default": iree_us})
@@ -100,7 +100,7 @@ def test_ops_in_the_problems_order_and_biases_that_are_numbers_are_measured_too(
     assert any(cut.pattern.turns) == (letters == LETTERS)
     assert bool(cut.pattern.bias) == (start != "0.0")
     host = resolve("host")
-    kernel = Entry(parse_problem(cut.problem), Schedule((Register(1, host.lanes("f32")),)))
+    kernel = LibraryEntry(parse_problem(cut.problem), Schedule((Register(1, host.lanes("f32")),)))
     gain = measured_as_found(kernel, cut.pattern, host.canonical, 0.05)
     assert not gain.failure
     assert gain.max_error is not None and gain.library_us

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from tests.search.peers.test_peers import require
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain, measured
-from tilewise.search.libraries.library import Row, proven_library
-from tilewise.search.model.analytical import Model
+from tilewise.search.libraries.library import KernelRow, proven_library
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 
@@ -21,11 +21,11 @@ SMALL, OTHER = "matmul:m=37,n=65,k=29,dtype=f32", "matmul:m=37,n=65,k=30,dtype=f
 FAST = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0, "data tiling": 15.0})
 
 
-def wanted(text: str) -> Entry:
+def wanted(text: str) -> LibraryEntry:
     problem = parse_problem(text)
     space = Space(problem, resolve("host"))
-    (point,) = prior_points(Model.shipped(space), 1)
-    return Entry(problem, space.schedule(point))
+    (point,) = prior_points(AnalyticalModel.shipped(space), 1)
+    return LibraryEntry(problem, space.schedule(point))
 
 
 def made(monkeypatch: pytest.MonkeyPatch, gains: dict[str, Gain]) -> library.ProvenLibrary:
@@ -56,7 +56,7 @@ def test_what_iree_does_not_find_is_not_served() -> None:
     gain = Gain(matched=False, failure="no pattern of the library matched")
     assert not gain.is_served
     small = parse_problem(SMALL)
-    assert Row(small, gain, small).reason == "no pattern of the library matched"
+    assert KernelRow(small, gain, small).reason == "no pattern of the library matched"
     assert not replace(FAST, matched=False).is_served
 
 

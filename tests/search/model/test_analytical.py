@@ -9,7 +9,7 @@ from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.kernels.nest import count
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import loop_nest
-from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -19,16 +19,19 @@ from tilewise.search.space.space import Space
 @given(problems, st.sampled_from([WIDE, NARROW, WIDE.with_threads(6)]), st.integers(0, 2**31))
 def test_one_schedule_has_one_modelled_time(problem, target, seed) -> None:
     space, random = Space(problem, target), Random(seed)
-    for point in [*(space.draw(random) for _ in range(3)), *prior_points(Model.shipped(space), 1)]:
-        schedule, time = space.schedule(point), Model.shipped(space).log_time(point)
+    for point in [
+        *(space.draw(random) for _ in range(3)),
+        *prior_points(AnalyticalModel.shipped(space), 1),
+    ]:
+        schedule, time = space.schedule(point), AnalyticalModel.shipped(space).log_time(point)
         for other in space.neighbours(point):
             if space.schedule(other) == schedule:
-                assert Model.shipped(space).log_time(other) == pytest.approx(time)
+                assert AnalyticalModel.shipped(space).log_time(other) == pytest.approx(time)
 
 
 def test_a_prefetch_of_no_other_block_costs_what_none_does() -> None:
     space = Space(SQUARE, WIDE)
-    model = Model.shipped(space)
+    model = AnalyticalModel.shipped(space)
     whole = {p.name: p.values[0] for p in space.parameters} | {"pack_b": True, "depth": 0}
     for cols, alike in ((0, True), (64, False)):
         with_it, without = (whole | {"cols": cols, "prefetch": choice} for choice in (True, False))
@@ -53,6 +56,7 @@ def test_the_model_prefers_what_uses_the_registers() -> None:
     space = Space(SQUARE, WIDE)
     point = {p.name: p.values[-1] for p in space.parameters} | {"outer": "cols", "unroll": 2}
     few, many = (
-        Model.shipped(space).log_time(point | {"tile": TilePoint(8, vectors)}) for vectors in (1, 3)
+        AnalyticalModel.shipped(space).log_time(point | {"tile": TilePoint(8, vectors)})
+        for vectors in (1, 3)
     )
     assert many < few

@@ -8,7 +8,7 @@ from tests.search.targets import FAR
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import cores
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 
@@ -24,7 +24,7 @@ PROBLEMS = (
 def decided(text: str, cpu: str) -> tuple[object, ...]:
     """The space of a problem, its first points, their times, and what kernels fetch ahead."""
     space = Space(parse_problem(text), replace(FAR, cpu=cpu))
-    model = Model.shipped(space)
+    model = AnalyticalModel.shipped(space)
     points = prior_points(model, 6)
     schedules = [space.schedule(point) for point in points]
     specs = [plan(space.problem, schedule, space.target).kernel.spec for schedule in schedules]

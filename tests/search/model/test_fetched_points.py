@@ -8,7 +8,7 @@ from tests.search.targets import FAR, WIDE
 from tilewise.kernels.nest import LoopKind
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.initial_candidates import fetched_points, rows_in_l2
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
@@ -27,7 +27,7 @@ def test_a_search_for_a_far_b_begins_with_blocks_that_are_fetched_ahead(
     text: str, packs: bool
 ) -> None:
     space = Space(parse_problem(text), FAR)
-    first = prior_points(Model.shipped(space), 1)[0]
+    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
     schedule = space.schedule(first)
     nest = loop_nest(space.problem, schedule)
     assert nest.fetches and nest.loops_of(LoopKind.MICRO)[-1].dim == nest.col
@@ -78,6 +78,6 @@ def test_panels_that_cannot_be_cut_are_left_out() -> None:
 
 def test_the_model_knows_what_is_fetched_in_place_and_what_stays_outside() -> None:
     space = Space(parse_problem("matmul:m=400,n=800,k=2500,dtype=f32"), FAR)
-    model, point = Model.shipped(space), next(fetched_points(space))
+    model, point = AnalyticalModel.shipped(space), next(fetched_points(space))
     assert model.log_time(point) < model.log_time(point | {"prefetch": False})
     assert model.log_time(point) < model.log_time(point | {"chunks": "inner"})

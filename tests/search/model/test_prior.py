@@ -8,7 +8,7 @@ from tests.kernels.strategies import problems
 from tests.search.nests import nest_at
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
@@ -23,7 +23,7 @@ def is_fetched(space: Space, point: Point) -> bool:
 @given(problems, st.sampled_from([WIDE, NARROW]))
 def test_the_prior_proposes_different_points_of_the_space(problem, target) -> None:
     space = Space(problem, target)
-    points = prior_points(Model.shipped(space), 16)
+    points = prior_points(AnalyticalModel.shipped(space), 16)
     assert points
     hashes = [space.schedule(p).hash for p in points]
     assert len(set(hashes)) == len(hashes)
@@ -52,7 +52,7 @@ def test_the_descent_moves_each_parameter(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "i8", "f32"])
 def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> None:
     space = Space(parse_problem(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant"), WIDE)
-    model = Model.shipped(space)
+    model = AnalyticalModel.shipped(space)
     first = prior_points(model, 1)[0]
     assert first["tile"] == TilePoint(16, 1) and nest_at(space, first).fetches
     without = first | {"prefetch": False}
@@ -73,7 +73,7 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
 )
 def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: bool) -> None:
     space = Space(parse_problem(f"conv2d:n=1,{text},dtype=f32"), WIDE)
-    first = prior_points(Model.shipped(space), 1)[0]
+    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
     nest = nest_at(space, first)
     is_streamed = first["tile"] == TilePoint(7, 2) and bool(nest.fetches) and nest.depth == 256
     assert is_streamed == is_first
@@ -83,7 +83,7 @@ def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: b
 def test_tiles_that_share_joined_words_take_less(rows: int) -> None:
     target = replace(WIDE, features=frozenset({"avx512vnni"}))
     space = Space(parse_problem("matmul:m=16,n=4096,k=4096,dtype=i8"), target)
-    model, base = Model.shipped(space), {p.name: p.values[0] for p in space.parameters}
+    model, base = AnalyticalModel.shipped(space), {p.name: p.values[0] for p in space.parameters}
     tiles = [TilePoint(*sides, "sweep", depth=32) for sides in ((rows, 4), (16, 1))]
     shared, alone = (model.log_time(base | {"tile": tile}) for tile in tiles)
     assert shared < alone
@@ -107,7 +107,7 @@ def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early
     space = Space(parse_problem(f"matmul:{text}"), DOTS)
     joined = [
         point
-        for point in prior_points(Model.shipped(space), 2)
+        for point in prior_points(AnalyticalModel.shipped(space), 2)
         if point["tile"] == TilePoint(4, 4) and point["depth"] == 64
     ]
     assert any(nest_at(space, point).fetches for point in joined) == is_early
@@ -130,7 +130,7 @@ def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early
 def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     space = Space(parse_problem(f"matmul:{text}"), DOTS)
     rows = space.workload.nest.extent("m")
-    points = prior_points(Model.shipped(space), 4)
+    points = prior_points(AnalyticalModel.shipped(space), 4)
     shared = [
         point for point in points if (tile := point["tile"]).kind == "sweep" and tile.rows < rows
     ]
@@ -144,13 +144,13 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
 def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
     space = Space(parse_problem(f"matmul:m={rows},n=4096,k=4096,dtype=i8"), DOTS)
     tiles = [TilePoint(rows, vectors, "sweep", depth=32) for vectors in (4, 8)]
-    assert prior_points(Model.shipped(space), 1)[0]["tile"] in tiles
+    assert prior_points(AnalyticalModel.shipped(space), 1)[0]["tile"] in tiles
 
 
 @pytest.mark.parametrize(("n", "is_early"), [(22016, True), (2048, False)])
 def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) -> None:
     space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
-    points = prior_points(Model.shipped(space), 6)
+    points = prior_points(AnalyticalModel.shipped(space), 6)
     nests = [nest_at(space, point) for point in points]
     swept = [nest for nest in nests if nest.is_skinny]
     assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_early
@@ -167,5 +167,5 @@ def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) 
 )
 def test_long_rows_are_fetched_ahead_at_two_depths(text: str, depths: set[int]) -> None:
     space = Space(parse_problem(f"matmul:m=1,{text}"), DOTS)
-    nests = [nest_at(space, point) for point in prior_points(Model.shipped(space), 5)]
+    nests = [nest_at(space, point) for point in prior_points(AnalyticalModel.shipped(space), 5)]
     assert {nest.depth for nest in nests if nest.is_skinny and nest.fetches} == depths

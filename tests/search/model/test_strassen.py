@@ -4,7 +4,7 @@ import pytest
 
 from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.algorithms import ALGORITHM, WANTED, algorithm_of
 from tilewise.search.space.points import TilePoint
@@ -14,7 +14,7 @@ LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 
 
 def test_large_products_begin_with_it_and_the_direct_method_is_second() -> None:
-    model = Model.shipped(Space(parse_problem(LARGE), WIDE))
+    model = AnalyticalModel.shipped(Space(parse_problem(LARGE), WIDE))
     found = [[*algorithm_of(point)] for point in prior_points(model, 6)]
     assert found[:2] == [["strassen"], []]
     assert all(one in (["strassen"], []) for one in found)
@@ -32,7 +32,7 @@ def test_products_are_counted_point_by_point() -> None:
 
 
 def test_panels_that_are_not_fetched_ahead_cost() -> None:
-    model = Model.shipped(Space(parse_problem(LARGE), WIDE))
+    model = AnalyticalModel.shipped(Space(parse_problem(LARGE), WIDE))
     point = {p.name: p.values[0] for p in model.space.parameters}
     point |= {ALGORITHM: "strassen1", "tile": TilePoint(8, 2), "cols": 0, WANTED: 0}
     times = [model.log_time(point | {"prefetch": fetched}) for fetched in (False, True)]

@@ -9,7 +9,7 @@ from tests.search.targets import FAR, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import Target
 from tilewise.search.model.amounts import AMOUNTS
-from tilewise.search.model.analytical import Model, amounts
+from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.algorithms import ALGORITHM, algorithm_of
 from tilewise.search.space.points import Point, TilePoint
@@ -24,8 +24,8 @@ def output_of(point: Point) -> int | None:
     return algorithm_of(point).get("winograd")
 
 
-def model(text: str, target: Target = WIDE) -> Model:
-    return Model.shipped(Space(parse_problem(text), target))
+def model(text: str, target: Target = WIDE) -> AnalyticalModel:
+    return AnalyticalModel.shipped(Space(parse_problem(text), target))
 
 
 def test_the_first_trial_filters_and_the_second_does_not() -> None:

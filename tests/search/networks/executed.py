@@ -10,8 +10,8 @@ from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.plan import Plan, PlannedNode
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode
+from tilewise.search.networks.variants import TensorLayout
 
 
 class Execution:
@@ -22,10 +22,10 @@ class Execution:
         graph: the model.
     """
 
-    def __init__(self, plan: Plan, graph: Graph) -> None:
+    def __init__(self, plan: NetworkPlan, graph: Graph) -> None:
         self._plan = plan
         self._weights = self._of_layers(graph)
-        self._memory: dict[tuple[int, Layout], Array] = {}
+        self._memory: dict[tuple[int, TensorLayout], Array] = {}
 
     def run(self, argument: Array) -> Array:
         """The model's result; the argument has the shape of the module's."""
@@ -54,7 +54,7 @@ class Execution:
     def _tensor(self, number: int) -> Array:
         """A tensor that is had as the model has it."""
         shape = self._plan.tensors[number].shape
-        plain = Layout(tuple(axis for axis, size in enumerate(shape) if size != 1))
+        plain = TensorLayout(tuple(axis for axis, size in enumerate(shape) if size != 1))
         return self._memory[number, plain].reshape(shape)
 
     def _contraction(self, node: PlannedNode) -> Array:

@@ -25,7 +25,7 @@ from tilewise.kernels.target import detect
 from tilewise.search.networks import cold_weights
 from tilewise.search.networks.cold_weights import Retimed, in_turns, weights_bytes, with_prefetch
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 
 CONV = "conv2d:n=1,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,bias,weights=constant"
 STORED_US = 1e9
@@ -43,7 +43,9 @@ class Costs:
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         return self._timed
 
-    def conversion_us(self, shape: tuple[int, ...], dtype: str, made: Layout, to: Layout) -> float:
+    def conversion_us(
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, to: TensorLayout
+    ) -> float:
         return 3.0
 
 
@@ -56,7 +58,7 @@ def test_the_fastest_of_each_algorithm_is_offered() -> None:
     for one in found:
         assert Schedule.from_json(list(one.steps)).hash == one.hash
         lower(parse_problem(CONV), Schedule.from_json(list(one.steps)), detect())
-    layout = Layout((0,))
+    layout = TensorLayout((0,))
     assert costs.conversion_us((4,), "f32", layout, layout) == 3.0
 
 

@@ -7,22 +7,22 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from tests.search.networks.running.drawn import plan_of, program_of
-from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.model.libraries import chosen
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.plan import NetworkPlan, PlannedNode
 from tilewise.search.networks.running.network import Network
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program() -> ModuleProgram:
     """One convolution."""
     graph = Graph("earlier", Value("given", (1, 9, 7, 32)))
     graph.conv(graph.given, 64, 1)
     return program_of(graph, "torch")
 
 
-def test_a_plan_of_before_there_were_blocks_is_read(program: Program) -> None:
+def test_a_plan_of_before_there_were_blocks_is_read(program: ModuleProgram) -> None:
     plan = plan_of(program, 0)
 
     def without(part: object) -> object:
@@ -32,10 +32,10 @@ def test_a_plan_of_before_there_were_blocks_is_read(program: Program) -> None:
             return part
         return {name: without(one) for name, one in part.items() if name != "block"}
 
-    assert Plan.from_json(json.loads(json.dumps(without(plan.to_json())))) == plan
+    assert NetworkPlan.from_json(json.loads(json.dumps(without(plan.to_json())))) == plan
 
 
-def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: Program) -> None:
+def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: ModuleProgram) -> None:
     def cut(node: PlannedNode) -> PlannedNode:
         if node.found is None:
             return node
@@ -44,7 +44,7 @@ def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: Program) ->
 
     plan = plan_of(program, 0)
     earlier = replace(plan, nodes=tuple(map(cut, plan.nodes)))
-    assert Plan.from_json(json.loads(json.dumps(earlier.to_json()))) == earlier
+    assert NetworkPlan.from_json(json.loads(json.dumps(earlier.to_json()))) == earlier
     names = [use.layout.name for node in earlier.nodes for use in node.makes]
     assert any("blocks of 32" in name for name in names)
     with pytest.raises(NetworkError, match=r"channels are in blocks.*make the plan again"):

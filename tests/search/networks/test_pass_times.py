@@ -9,12 +9,12 @@ import pytest
 from examples.models import MODELS
 from examples.models.spellings import spelled
 from tests.search.networks.running.drawn import Drawn, apart, computed, plan_of, program_of
-from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_outline
 from tilewise.kernels.target import detect
 from tilewise.search.networks import pass_times
 from tilewise.search.networks.pass_times import PassTimes
-from tilewise.search.networks.plan import Plan, PlannedPass
+from tilewise.search.networks.plan import NetworkPlan, PlannedPass
 from tilewise.search.networks.planning import Named, planned
 from tilewise.search.networks.running.network import Network
 
@@ -32,15 +32,15 @@ class MadeUp:
         times: of passes; others take 1.
     """
 
-    def __init__(self, program: Program, times: Times) -> None:
+    def __init__(self, program: ModuleProgram, times: Times) -> None:
         self._own = PassTimes(program.outline, detect())
         self._times = times
         self.actions = program.outline.actions
 
-    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: NetworkPlan) -> tuple[PlannedPass, ...]:
         return tuple(replace(one, time_us=self._time(plan, one)) for one in self._own.of(plan))
 
-    def _time(self, plan: Plan, one: PlannedPass) -> float:
+    def _time(self, plan: NetworkPlan, one: PlannedPass) -> float:
         node = plan.nodes[one.nodes[-1]]
         return self._times.get((node.kind, node.reads[0].layout.is_plain), 1.0)
 
@@ -51,7 +51,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def resnet() -> Program:
+def resnet() -> ModuleProgram:
     """Channels first."""
     return program_of(MODELS["resnet50"](True), "torch")
 
@@ -77,8 +77,8 @@ def test_passes_are_those_of_the_runner(name: str, spelling: str) -> None:
     assert sorted(done) == [i for i, node in enumerate(plan.nodes) if node.found is None]
 
 
-def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: Program) -> None:
-    def plan(times: Times) -> Plan:
+def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: ModuleProgram) -> None:
+    def plan(times: Times) -> NetworkPlan:
         costs = Drawn(detect(), Random(2), copy_us=0.5)
         named = Named("drawn", detect().canonical, "hot")
         return planned(resnet.outline.graph, costs, named, passes=MadeUp(resnet, times))
@@ -97,7 +97,9 @@ def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: Program) -> None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_network_with_its_passes_in_another_order_runs_right(seed: int, resnet: Program) -> None:
+def test_a_network_with_its_passes_in_another_order_runs_right(
+    seed: int, resnet: ModuleProgram
+) -> None:
     graph = MODELS["resnet50"](True)
     times = {("pool", True): 99.0, ("other", True): 99.0 * (seed % 2), ("elementwise", True): 9.0}
     plan = plan_of(resnet, seed, passes=MadeUp(resnet, times))
@@ -110,10 +112,10 @@ def test_a_network_with_its_passes_in_another_order_runs_right(seed: int, resnet
     assert apart(computed(Network(plan, resnet), graph, "torch", argument), expected) < 1e-5
 
 
-def test_an_older_plan_has_no_passes(resnet: Program) -> None:
+def test_an_older_plan_has_no_passes(resnet: ModuleProgram) -> None:
     told = json.loads(json.dumps(plan_of(resnet, 1).to_json()))
     del told["passes"]
-    assert Plan.from_json(told).passes == ()
+    assert NetworkPlan.from_json(told).passes == ()
 
 
 def test_what_does_not_run_here_is_not_timed() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.search.peers.test_peers import Case, make_case, require
-from tilewise.kernels.dispatches.executable import Entry
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.peers import installed_peers, iree
 from tilewise.search.peers.iree import Maker
@@ -33,7 +33,7 @@ def maker(case: Case, threads: int = 1, winograd: int = 0) -> Maker:
     """A peer with the schedule that the model likes best, or the best of Winograd's."""
     target = resolve("host" if threads == 1 else f"cpu:host,threads={threads}")
     space = Space(case.problem, target)
-    liked = map(space.schedule, prior_points(Model.shipped(space), 40))
+    liked = map(space.schedule, prior_points(AnalyticalModel.shipped(space), 40))
     sizes = ((one, one.algorithm.size if one.algorithm else 0) for one in liked)
     return Maker(next(one for one, size in sizes if size >= winograd), target)
 
@@ -79,7 +79,7 @@ def test_a_problem_that_no_pattern_matches_is_absent(monkeypatch: pytest.MonkeyP
     made = maker(other)
 
     def of_another(_: object, target: Target) -> str:
-        return library_text([Entry(other.problem, made.schedule)], target)
+        return library_text([LibraryEntry(other.problem, made.schedule)], target)
 
     monkeypatch.setattr(iree, "library_text", of_another)
     with pytest.raises(PeerAbsentError, match="no pattern"):

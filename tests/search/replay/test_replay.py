@@ -14,7 +14,7 @@ from benchmarks.replay.replay import RecordedSpace, replay
 from tests.search.engine.fakes import SQUARE, TARGET, Confused, FakeRunner, run
 from tilewise.search.errors import RecordingError
 from tilewise.search.model.amounts import DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import Solved, TuneRequest
 from tilewise.search.space.census import count_schedules
@@ -131,7 +131,7 @@ def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) ->
     recording = space.recording
     best_us = recording.time_us(recording.by_time()[0])
     own = Space(space.problem, space.target)
-    first = own.schedule(prior_points(Model.shipped(own), 1)[0])
+    first = own.schedule(prior_points(AnalyticalModel.shipped(own), 1)[0])
     assert first.hash in space.trials, "record what the prior proposes now"
     assert recording.time_us(space.trials[first.hash]) <= best_us / 0.8
 
@@ -151,7 +151,7 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
 def share_of_the_best(name: str, cpu: str) -> float:
     """The speed of the recorded schedule that a processor's costs like best."""
     space = RecordedSpace.of(Recording.load(SPACES / "goldencove" / f"{name}.json.gz"))
-    judged = Model(Space(space.problem, space.target), FITTED_WEIGHTS[cpu])
+    judged = AnalyticalModel(Space(space.problem, space.target), FITTED_WEIGHTS[cpu])
     times = {space.recording.time_us(t): judged.log_time(t.params) for t in space.trials.values()}
     return min(times) / min(times, key=lambda time_us: times[time_us])
 
@@ -205,7 +205,9 @@ def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() 
     )
     space = on_cascade_lake("unseen-conv3x3-f32")
     assert all(other.problem != space.problem for other in relatives)
-    warm, starts = warmed(Model(Space(space.problem, space.target), DEFAULT_WEIGHTS), store)
+    warm, starts = warmed(
+        AnalyticalModel(Space(space.problem, space.target), DEFAULT_WEIGHTS), store
+    )
     cold_trials = trials_to_the_best(space, DEFAULT_WEIGHTS)
     assert trials_to_the_best(space, warm.weights, starts) <= cold_trials / 2
 

@@ -13,7 +13,7 @@ from tests.search.samplers.landscape import ask, seconds, study_of
 from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import BudgetError, SamplerError
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.samplers.base import params_of, point_of, suggest_point
 from tilewise.search.samplers.registry import Distinct, make_sampler, over_space
 from tilewise.search.samplers.simple import GridSampler, LocalSampler
@@ -22,7 +22,7 @@ from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 
 SPACE = Space(SQUARE, WIDE)
-MODEL = Model.shipped(SPACE)
+MODEL = AnalyticalModel.shipped(SPACE)
 OURS = [SurrogateSampler, LocalSampler, GridSampler]
 ALL = [*OURS, lambda space, seed=0: Distinct(RandomSampler(seed), space, seed)]
 

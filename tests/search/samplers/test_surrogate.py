@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from tests.search.samplers.landscape import ask, beside, seconds, study_of, timed
 from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.search.engine.study import PRIOR_OF, SearchStudy, rebuilt
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.samplers import surrogate
@@ -25,9 +25,9 @@ def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRe
 
     def seconds(point: Point) -> float:
         is_best = all(point[name] == value for name, value in best.items())
-        return np.exp(Model.shipped(space).log_time(point)) * (0.7 if is_best else 1.0)
+        return np.exp(AnalyticalModel.shipped(space).log_time(point)) * (0.7 if is_best else 1.0)
 
-    search = SearchStudy(Model.shipped(space), TuneRequest(trials=trials))
+    search = SearchStudy(AnalyticalModel.shipped(space), TuneRequest(trials=trials))
     told = []
     for number in range(trials):
         proposal = search.ask()
@@ -79,7 +79,10 @@ def test_greedy_turns_are_beside_the_fastest(monkeypatch) -> None:
 
 def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     space = Space(SQUARE, WIDE)
-    prior = {point["unroll"] for point in prior_points(Model.shipped(space), PRIOR_OF["surrogate"])}
+    prior = {
+        point["unroll"]
+        for point in prior_points(AnalyticalModel.shipped(space), PRIOR_OF["surrogate"])
+    }
     feared = max(set(space.values("unroll")) - prior, key=int)
     told = screened(space, 24, {"unroll": feared})
     best = min(told, key=lambda trial: trial.measurement.time_us)
@@ -190,8 +193,10 @@ def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch
     monkeypatch.setattr(surrogate, "MOST_POINTS", 8)
     space, random = Space(SQUARE, NARROW), Random(1)
     points = [space.draw(random) for _ in range(20)]
-    seen = surrogate.Features(Model.shipped(space))
+    seen = surrogate.PointEncoding(AnalyticalModel.shipped(space))
     for some in (points[:6], points[2:10], points[12:], points[:6]):
         codes, estimates = seen(some)
         assert codes.tolist() == [list(space.encode(point)) for point in some]
-        assert estimates.tolist() == [Model.shipped(space).log_time(point) for point in some]
+        assert estimates.tolist() == [
+            AnalyticalModel.shipped(space).log_time(point) for point in some
+        ]

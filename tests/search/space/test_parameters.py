@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.parameters import Choice, RegisterTile, Size, step_aside
 from tilewise.search.space.points import WHOLE
@@ -71,7 +71,7 @@ def test_neighbours_of_a_point_differ_in_one_parameter(count: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
     space = Space(SQUARE, WIDE)
-    point = prior_points(Model.shipped(space), 1)[0]
+    point = prior_points(AnalyticalModel.shipped(space), 1)[0]
     moved = step_aside(space.parameters, point, Random(seed))
     (name,) = [n for n in point if point[n] != moved[n]]
     assert moved[name] in space.parameter(name).neighbours(point[name])

@@ -6,7 +6,7 @@ from tests.search.nests import nest_at
 from tests.search.targets import FAR, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Prefetch, Stream, Tile, check_legal
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -18,7 +18,7 @@ def test_the_result_is_divided_among_the_threads() -> None:
     space = Space(LARGE, WIDE.with_threads(6))
     (parameter,) = (p for p in space.parameters if p.name == "parallel")
     assert parameter.values == ("none", "m=6", "n=6", "m=2,n=3", "m=3,n=2")
-    point = prior_points(Model.shipped(space), 1)[0]
+    point = prior_points(AnalyticalModel.shipped(space), 1)[0]
     assert space.schedule(point).steps[0] == Parallel("n", 6)
     both = space.schedule(point | {"parallel": "m=2,n=3"})
     assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
@@ -28,16 +28,16 @@ def test_the_result_is_divided_among_the_threads() -> None:
 
 def test_a_dim_has_no_more_parts_than_register_tiles() -> None:
     space = Space(parse_problem("matmul:m=5,n=40,k=9,dtype=f32"), WIDE.with_threads(6))
-    for point in prior_points(Model.shipped(space), 20):
+    for point in prior_points(AnalyticalModel.shipped(space), 20):
         check_legal(space.problem, space.schedule(point | {"parallel": "n=6"}))
 
 
 def test_a_split_reads_in_place_what_it_can() -> None:
     space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
-    schedule = space.schedule(prior_points(Model.shipped(space), 1)[0])
+    schedule = space.schedule(prior_points(AnalyticalModel.shipped(space), 1)[0])
     assert not any(isinstance(step, Pack) for step in schedule.steps)
     space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
-    assert nest_at(space, prior_points(Model.shipped(space), 1)[0]).stage("B")
+    assert nest_at(space, prior_points(AnalyticalModel.shipped(space), 1)[0]).stage("B")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,11 @@ def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
 ) -> None:
     space = Space(parse_problem(text), WIDE)
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered
-    tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
+    tiled = prior_points(AnalyticalModel.shipped(space), 1)[0] | {
+        "cols": 64,
+        "depth": 128,
+        "pack_b": True,
+    }
     if is_offered:
         assert nest_at(space, tiled | {"prefetch": True}).fetches
 

@@ -8,7 +8,7 @@ from tests.search.nests import nest_at
 from tests.search.targets import FAR, NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, check_legal
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.algorithms import (
     ALGORITHM,
@@ -119,7 +119,7 @@ def test_tall_tiles_are_of_pixels_that_a_stride_leaves() -> None:
     text = "conv2d:n=1,h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,dtype=f32,weights=constant"
     space = Space(parse_problem(text), FAR)
     assert TilePoint(25, 1) in space.values("tile")
-    first = prior_points(Model.shipped(space), 1)[0]
+    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
     nest = nest_at(space, first)
     assert algorithm_of(first) == {"strassen": 1} and nest.fetches
     assert (nest.tile.rows, nest.tile.cols) == (25, 16)

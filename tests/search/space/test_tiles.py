@@ -5,7 +5,7 @@ from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Schedule, Split, loop_nest
 from tilewise.kernels.target import Target
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
@@ -23,7 +23,7 @@ def test_register_tiles_fit_the_registers() -> None:
         assert register_tiles(space.workload)
         for rows, vectors in register_tiles(space.workload):
             assert rows * vectors + vectors + 1 <= target.vector_registers
-    first = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
+    first = prior_points(AnalyticalModel.shipped(Space(SQUARE, WIDE)), 1)[0]
     assert first["tile"].rows * first["tile"].vectors >= 20  # the registers are there to be used
 
 
@@ -58,7 +58,7 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
     if not split_tiles(space.workload):
         assert target is NARROW  # four columns fill its vectors
         return
-    first = [splits(space.schedule(p)) for p in prior_points(Model.shipped(space), 12)]
+    first = [splits(space.schedule(p)) for p in prior_points(AnalyticalModel.shipped(space), 12)]
     assert first[0]
     if problem.m * problem.n > 1:
         assert not all(first)  # a script needs one that does not split
@@ -104,7 +104,7 @@ def test_few_rows_may_read_both_factors_along_the_reduction(text: str, target: T
         assert fits(tile, target.vector_registers)
         loads, products = tile.rows + tile.vectors, tile.rows * tile.vectors
         assert 3 * loads <= 2 * products, "two loads for three products at most"
-    found = [space.schedule(point) for point in prior_points(Model.shipped(space), 16)]
+    found = [space.schedule(point) for point in prior_points(AnalyticalModel.shipped(space), 16)]
     kinds = [splits(schedule) for schedule in found]
     assert any(kinds) and not all(kinds)
     assert not any(Pack("B") in schedule.steps for schedule in found if splits(schedule))
@@ -127,7 +127,7 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
     space = Space(problem, target)
     offered = swept_tiles(space.workload)
     assert offered and set(offered) <= set(space.values("tile"))
-    first = [space.schedule(p) for p in prior_points(Model.shipped(space), 16)]
+    first = [space.schedule(p) for p in prior_points(AnalyticalModel.shipped(space), 16)]
     swept = [loop_nest(problem, schedule).is_skinny for schedule in first]
     assert any(swept) and not all(swept)
     for tile in offered:
@@ -153,7 +153,7 @@ def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
     text: str, first: tuple[int, int]
 ) -> None:
     space = Space(parse_problem(text), WIDE)
-    tiles = [point["tile"] for point in prior_points(Model.shipped(space), 16)]
+    tiles = [point["tile"] for point in prior_points(AnalyticalModel.shipped(space), 16)]
     swept = [(tile.depth, tile.streams) for tile in tiles if tile.kind == "sweep"]
     assert swept[0] == first
     assert {1} < {streams for _, streams in swept}  # the model may err: both kinds have trials

@@ -10,7 +10,7 @@ from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Jam, Nontemporal, check_legal
 from tilewise.kernels.target import Target
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -39,7 +39,7 @@ def test_every_point_is_a_schedule_that_lowers(text: str, target: Target) -> Non
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_the_model_orders_points_and_the_prior_offers_different_ones(text: str) -> None:
     space = Space(parse_problem(text), WIDE)
-    model, draws = Model.shipped(space), random.Random(1)
+    model, draws = AnalyticalModel.shipped(space), random.Random(1)
     times = [model.log_time(space.draw(draws)) for _ in range(40)]
     assert all(map(math.isfinite, times))
     offered = prior_points(model, 8)
@@ -50,7 +50,7 @@ def test_the_model_orders_points_and_the_prior_offers_different_ones(text: str) 
 
 def test_a_tile_that_computes_in_its_registers_is_thought_faster() -> None:
     space = Space(parse_problem(PROBLEMS[0]), WIDE)
-    model = Model.shipped(space)
+    model = AnalyticalModel.shipped(space)
     base = prior_points(model, 1)[0] | {"lines": 1, "nontemporal": False}
     assert model.log_time(base | {"tile": TilePoint(4, 1), "lines": 2}) < model.log_time(
         base | {"tile": TilePoint(1, 1)}

@@ -6,7 +6,7 @@ from random import Random
 from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.amounts import AMOUNTS, DEFAULT_WEIGHTS, Weights
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import Solved
 from tilewise.search.space.space import Space
@@ -16,7 +16,7 @@ HERE = WIDE.canonical
 
 def solved(text: str, target: str = HERE, **changes) -> Solved:
     problem = parse_problem(text)
-    point = prior_points(Model.shipped(Space(problem, WIDE)), 1)[0]
+    point = prior_points(AnalyticalModel.shipped(Space(problem, WIDE)), 1)[0]
     return Solved(problem, target, (((point | changes), 1000.0),))
 
 
@@ -36,9 +36,9 @@ def searched_with(
     random, found = Random(seed), []
     for shape in SHAPES:
         space = Space(parse_problem(f"matmul:{shape},dtype=f32"), WIDE)
-        points = prior_points(Model.shipped(space), trials // 2)
+        points = prior_points(AnalyticalModel.shipped(space), trials // 2)
         points += [space.draw(random) for _ in range(trials - len(points))]
-        there = Model(space, true)
+        there = AnalyticalModel(space, true)
         timed = [(p, clock * exp(there.log_time(p) + random.gauss(0, noise))) for p in points]
         timed.sort(key=lambda pair: pair[1])
         known = Solved(space.problem, WIDE.canonical, tuple(timed[:32]), tuple(timed[32:]))

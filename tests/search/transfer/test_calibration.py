@@ -11,7 +11,7 @@ from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import costs, searched_with
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.amounts import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import Solved
 from tilewise.search.space.points import TilePoint
@@ -22,15 +22,15 @@ from tilewise.search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibr
 NEW = "matmul:m=400,n=800,k=600,dtype=f32"
 
 
-def rank_errors(model: Model, true: Weights) -> float:
+def rank_errors(model: AnalyticalModel, true: Weights) -> float:
     """How wrong the model is about random points: deviation of the logarithms' errors."""
-    random, there = Random(2), Model(model.space, true)
+    random, there = Random(2), AnalyticalModel(model.space, true)
     points = [model.space.draw(random) for _ in range(100)]
     return float(np.std([model.log_time(p) - there.log_time(p) for p in points]))
 
 
-def corrected(model: Model, searches: list[Solved]) -> Model:
-    return Model(model.space, calibrate(model, searches))
+def corrected(model: AnalyticalModel, searches: list[Solved]) -> AnalyticalModel:
+    return AnalyticalModel(model.space, calibrate(model, searches))
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def corrected(model: Model, searches: list[Solved]) -> Model:
 )
 @pytest.mark.parametrize("clock", [1.0, 1e-3])
 def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: float) -> None:
-    model = Model.shipped(Space(parse_problem(NEW), WIDE))
+    model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     found = corrected(model, searched_with(true, clock=clock))
     assert rank_errors(found, true) < 0.4 * rank_errors(model, true)
     first, shipped_first = (prior_points(m, 1)[0] for m in (found, model))
-    there = Model(model.space, true)
+    there = AnalyticalModel(model.space, true)
     assert there.log_time(first) <= there.log_time(shipped_first) + 0.01
 
 
@@ -74,18 +74,20 @@ def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float
 @pytest.mark.parametrize("noise", [0.02, 0.05])
 @pytest.mark.parametrize("slightly", [DEFAULT_WEIGHTS, costs(packed_a=1.1, loads=0.9)])
 def test_what_the_shipped_costs_explain_moves_nothing(slightly: Weights, noise: float) -> None:
-    model = Model.shipped(Space(parse_problem(NEW), WIDE))
+    model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     assert calibrate(model, searched_with(slightly, noise=noise)) == DEFAULT_WEIGHTS
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
-    model = Model.shipped(Space(parse_problem(NEW), WIDE))
+    model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     assert calibrate(model, searched_with(DEFAULT_WEIGHTS, noise=0.3, seed=seed)) == DEFAULT_WEIGHTS
 
 
 def test_single_columns_and_several_threads_teach_nothing() -> None:
-    thin = Model.shipped(Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE))
+    thin = AnalyticalModel.shipped(
+        Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE)
+    )
     points = [p for p in prior_points(thin, 40) if p["tile"].kind == "split"]
     timed = tuple((p, 16 * exp(thin.log_time(p) + 0.1 * i)) for i, p in enumerate(points))
     assert len(timed) >= MIN_TRIALS
@@ -93,12 +95,12 @@ def test_single_columns_and_several_threads_teach_nothing() -> None:
     assert calibrate(thin, known) is thin.weights
     two = replace(WIDE, threads=2)
     known = [replace(s, target=two.canonical) for s in searched_with(costs(1.0))]
-    model = Model.shipped(Space(SQUARE, two))
+    model = AnalyticalModel.shipped(Space(SQUARE, two))
     assert calibrate(model, known) is model.weights
 
 
 def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
-    model = Model.shipped(Space(SQUARE, WIDE))
+    model = AnalyticalModel.shipped(Space(SQUARE, WIDE))
     known = searched_with(costs(1.0))
     few = [replace(s, points=s.points[: MIN_TRIALS - 1], slower=()) for s in known]
     assert calibrate(model, few) is model.weights
@@ -108,7 +110,10 @@ def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
 
 
 def test_points_that_are_none_any_more_are_passed_over() -> None:
-    model, known = Model.shipped(Space(SQUARE, WIDE)), searched_with(costs(1.0, b_rows_from_l2=5))
+    model, known = (
+        AnalyticalModel.shipped(Space(SQUARE, WIDE)),
+        searched_with(costs(1.0, b_rows_from_l2=5)),
+    )
     gone = tuple((p | {"tile": TilePoint(40, 9)}, 1e-9) for p, _ in known[0].points)
     spoilt = [replace(known[0], points=(*gone, *known[0].points)), *known[1:]]
     assert calibrate(model, spoilt) == calibrate(model, known)
@@ -121,12 +126,15 @@ def test_intels_processors_begin_with_cascade_lakes_costs_and_any_other_with_the
     assert {found[cpu] for cpu in intels} == {FITTED_WEIGHTS["cascadelake"]}
     assert {found[cpu] for cpu in others} == {DEFAULT_WEIGHTS} != {FITTED_WEIGHTS["cascadelake"]}
     space = Space(SQUARE, replace(WIDE, cpu="cascadelake"))
-    assert Model.shipped(space).weights == FITTED_WEIGHTS["cascadelake"]
+    assert AnalyticalModel.shipped(space).weights == FITTED_WEIGHTS["cascadelake"]
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:
     known = [replace(s, target="cpu:cascadelake,threads=1") for s in searched_with(costs(1.0))]
-    model, true = Model.shipped(Space(SQUARE, replace(WIDE, cpu="cascadelake"))), costs(1.0)
+    model, true = (
+        AnalyticalModel.shipped(Space(SQUARE, replace(WIDE, cpu="cascadelake"))),
+        costs(1.0),
+    )
     found = corrected(model, known)
     assert found.weights != model.weights
     assert rank_errors(found, true) < rank_errors(model, true)

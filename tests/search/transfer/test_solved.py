@@ -2,7 +2,7 @@
 
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import HERE
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord
 from tilewise.search.space.space import Space
@@ -11,7 +11,7 @@ from tilewise.search.timing.samples import summarise
 
 def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:
     space = Space(SQUARE, WIDE)
-    base = prior_points(Model.shipped(space), 1)[0]
+    base = prior_points(AnalyticalModel.shipped(space), 1)[0]
     schedule = space.schedule(base)
 
     def trial(number: int, state: str, seconds: float | None) -> TrialRecord:
@@ -25,7 +25,7 @@ def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:
 
 
 def test_of_the_slower_those_of_its_first_trials_are_told_and_those_that_were_stopped() -> None:
-    point = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
+    point = prior_points(AnalyticalModel.shipped(Space(SQUARE, WIDE)), 1)[0]
     schedule = Space(SQUARE, WIDE).schedule(point)
 
     def trial(number: int, state: str) -> TrialRecord:

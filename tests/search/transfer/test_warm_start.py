@@ -3,7 +3,7 @@ from tests.search.targets import WIDE
 from tests.search.transfer.searches import costs, searched_with, solved
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.amounts import DEFAULT_WEIGHTS
-from tilewise.search.model.analytical import Model
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import Solved, TuneRequest
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -12,7 +12,9 @@ from tilewise.search.transfer.starting_points import warmed
 
 
 def test_a_warm_search_has_both_costs_and_starting_points() -> None:
-    model = Model.shipped(Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE))
+    model = AnalyticalModel.shipped(
+        Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE)
+    )
     found, starts = warmed(model, MemoryStore(searched_with(costs(1.0, b_rows_from_l2=5))))
     assert found.weights.overlap < DEFAULT_WEIGHTS.overlap
     assert starts and all(model.space.holds(point) for point in starts)

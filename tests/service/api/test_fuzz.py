@@ -24,7 +24,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.service.api.access.gate import RUNS
 from tilewise.service.db import models, tokens, writing
 from tilewise.service.runs import offers
-from tilewise.service.runs.offers import Offer
+from tilewise.service.runs.offers import OfferedJob
 
 ADMIN = "root"
 UNTOUCHED = {
@@ -68,8 +68,8 @@ def admin(sessions) -> dict[str, str]:
 @dataclass(frozen=True)
 class Given:
     job_id: int
-    leader: Offer
-    helper: Offer
+    leader: OfferedJob
+    helper: OfferedJob
 
 
 @pytest.fixture

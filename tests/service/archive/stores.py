@@ -15,7 +15,7 @@ from benchmarks.watching.suite_reports import reports
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.records import Best, TrialRecord, TuneRequest, TuneResult
+from tilewise.search.records import TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.archive.container import Manifest
 from tilewise.service.archive.export import Selection, export
 from tilewise.service.archive.merging import Merged
@@ -94,7 +94,7 @@ def _tuner(gflops: Sequence[float]) -> Any:
         records = store.trials()
         timed = [record for record in records if record.measurement]
         best = max(timed, key=lambda one: one.measurement.gflops)
-        found = Best(best.schedule, best.measurement, 100.0, (), {"A": 64}, 21, 6, 2)
+        found = Winner(best.schedule, best.measurement, 100.0, (), {"A": 64}, 21, 6, 2)
         peers = {"openblas": fakes.measurement(9.0)} if request.peers else {}
         return TuneResult(found, tuple(records), 0.5, True, peers)
 

@@ -21,7 +21,7 @@ from tests.service.archive.stores import (
     trials_of,
 )
 from tests.service.conftest import PROBLEM
-from tilewise.search.records import Best, Measurement
+from tilewise.search.records import Measurement, Winner
 from tilewise.service.archive.restore import restore
 from tilewise.service.db import models, reading, writing
 from tilewise.service.results import integrity, scripts, stored
@@ -221,7 +221,7 @@ def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path)
 
     def tune(*given, **hooks):
         found = fakes.tune(*given, **hooks)
-        return replace(found, best=Best(fakes.schedule(), noisy, 100.0))
+        return replace(found, best=Winner(fakes.schedule(), noisy, 100.0))
 
     one, other = new_store(), new_store()
     searched(one, SLOW), searched(other, Search(gflops=(5.0,), parts={"tuner": tune}))

@@ -11,7 +11,7 @@ from tilewise.service.cluster.driver import Driver
 from tilewise.service.cluster.facts import Facts
 from tilewise.service.db import writing
 from tilewise.service.errors import PlanError, UnreachableError
-from tilewise.service.jobs.registry import Measured
+from tilewise.service.jobs.registry import MachineSpeed
 from tilewise.service.runs import offers
 
 FIRST, SECOND = "tcp://10.0.0.2:4000", "tcp://10.0.0.3:4000"
@@ -67,7 +67,7 @@ class FakeCluster:
         self.plans = []
 
     def join(self, address, targets=None, toolchain=TOOLCHAIN):
-        measured = Measured({"f32": 100.0}, 20.0)
+        measured = MachineSpeed({"f32": 100.0}, 20.0)
         owner = f"{address[6:].replace(':', '-')}:7:7"
         targets = self.machine.targets if targets is None else targets
         self.present[address] = Facts(owner, self.machine, targets, toolchain, measured)

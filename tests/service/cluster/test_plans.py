@@ -15,7 +15,7 @@ from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import detect
 from tilewise.search.networks.plan import (
     SCHEMA,
-    Plan,
+    NetworkPlan,
     PlannedNode,
     PlannedTensor,
     PlannedUse,
@@ -29,7 +29,7 @@ from tilewise.service.db.base import now
 from tilewise.service.errors import UnreachableError
 from tilewise.service.jobs import claims, model_jobs, plans
 from tilewise.service.jobs.lease import LEASE
-from tilewise.service.jobs.plans import Made, Order, Packed
+from tilewise.service.jobs.plans import Made, PackOutcome, PlanOrder
 
 
 def planned():
@@ -48,12 +48,12 @@ def planned():
         for one in GRAPH.tensors
     )
     target, totals = detect().canonical, Totals(1.0, 2.0, 3.0)
-    made = Plan(SCHEMA, "one.mlir", target, "hot", True, nodes, tensors, (), totals)
+    made = NetworkPlan(SCHEMA, "one.mlir", target, "hot", True, nodes, tensors, (), totals)
     return json.loads(json.dumps(made.to_json()))
 
 
 PLAN = planned()
-MADE = to_json(Made(PLAN, Packed(SCRIPT, PROOF)))
+MADE = to_json(Made(PLAN, PackOutcome(SCRIPT, PROOF)))
 
 
 def test_a_worker_makes_a_plan_before_it_runs_a_job(driver, cluster, ready, submit, look):
@@ -62,7 +62,7 @@ def test_a_worker_makes_a_plan_before_it_runs_a_job(driver, cluster, ready, subm
     made = driver()
     made.tick()
     (task,) = cluster.plans
-    order = from_json(Order, json.loads(task.order))
+    order = from_json(PlanOrder, json.loads(task.order))
     assert (task.worker, task.module) == (FIRST, b"module {}")
     assert (order.plan_id, list(order.schedules)) == (ready, [PROBLEM])
     assert (look(ready).state, look(ready).phase) == ("running", "choosing")
@@ -239,7 +239,7 @@ def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look)
         session.get_one(models.Plan, ready).job.heartbeat_at = now() - 2 * LEASE
     second.tick()
     assert len(cluster.plans) == 2, "the first has been silent for long"
-    cluster.plans[0].end(to_json(Made(PLAN, Packed(error="late"))))
+    cluster.plans[0].end(to_json(Made(PLAN, PackOutcome(error="late"))))
     first.tick()
     assert look(ready).state == "running"
     cluster.plans[1].end(MADE)

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.jobs.events import note_phase
@@ -21,7 +21,7 @@ def helped(driver, cluster, submit, begin, sessions):
         cluster.join(FIRST)
         made.tick()
         held = begin(cluster.tasks[0])
-        note_phase(sessions, held, Phase(phase, 0, 50))
+        note_phase(sessions, held, SearchPhase(phase, 0, 50))
         for address in others:
             cluster.join(address)
         made.tick()

@@ -14,7 +14,7 @@ from tilewise.service.dashboard.rendering import environment
 from tilewise.service.dashboard.routes.pages import EXAMPLES
 from tilewise.service.db import Sessions, models, writing
 from tilewise.service.results.integrity import schedule_digest
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 KEY = parse_problem(PROBLEM).key
 
@@ -71,7 +71,7 @@ def put(sessions: Sessions, steps: list[StepJson]) -> None:
     with writing(sessions) as session:
         row = session.scalars(select(models.Schedule)).one()
         row.steps, row.hash = steps, digest_of(steps)[:16]
-        row.digest = schedule_digest(Work.of(row), row)
+        row.digest = schedule_digest(ResultKey.of(row), row)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.records import Best, Measurement
+from tilewise.search.records import Measurement, Winner
 from tilewise.search.space.points import TilePoint
 from tilewise.service.app import create_app
 from tilewise.service.dashboard import assets
@@ -24,7 +24,7 @@ from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import registry
 from tilewise.service.results.integrity import schedule_digest
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 KEY = parse_problem(PROBLEM).key
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
@@ -89,7 +89,9 @@ def test_targets_are_chosen_from_those_that_are_served(
 ) -> None:
     other = replace(machine, host="other", cpu="znver4")
     with writing(sessions) as session:
-        registry.show(session, registry.Entry(me(), other, ["cpu:znver4,threads=2"], TOOLCHAIN, 1))
+        registry.show(
+            session, registry.WorkerEntry(me(), other, ["cpu:znver4,threads=2"], TOOLCHAIN, 1)
+        )
     options = re.findall(r'<option value="([^"]*:[^"]*|host)"', client.get("/submit").text)
     assert options == ["host", "cpu:znver4,threads=2"]
     chosen = client.get("/submit?target=cpu:znver5,threads=1").text
@@ -122,7 +124,7 @@ def test_a_page_has_the_errors_of_a_method_of_fewer_products(
     with writing(sessions) as session:
         row = session.scalars(select(models.Schedule)).one()
         row.measured = {**(row.measured or {}), "accuracy": {"gaussian": 1.5, "scaled": 2.25}}
-        row.digest = schedule_digest(Work.of(row), row)
+        row.digest = schedule_digest(ResultKey.of(row), row)
     page = client.get(f"/problems/{KEY}").text
     assert "1.50x (gaussian), 2.25x (scaled) that of the direct method" in page
 
@@ -460,7 +462,7 @@ def test_a_noisy_result_and_its_history_are_shown_and_compared(
     noisy = Measurement(77.8, (41.7, 176.7), 12.0)
 
     def badly(*given: Any, **hooks: Any) -> Any:
-        return replace(fakes.tune(*given, **hooks), best=Best(fakes.schedule(), noisy, 100.0))
+        return replace(fakes.tune(*given, **hooks), best=Winner(fakes.schedule(), noisy, 100.0))
 
     first = submit()
     run(first, tuner=badly)

@@ -9,7 +9,7 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.records import Best, Measurement, TuneRequest
+from tilewise.search.records import Measurement, TuneRequest, Winner
 from tilewise.service.api.documents import result_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
@@ -26,7 +26,7 @@ def finding(measurement: Measurement):
         found = fakes.tune(*given, **hooks)
         assert found.best is not None
         schedule = found.best.schedule
-        return replace(found, best=Best(schedule, measurement, 100.0, samples=21))
+        return replace(found, best=Winner(schedule, measurement, 100.0, samples=21))
 
     return tune
 
@@ -226,8 +226,8 @@ def test_requests_of_stored_budgets_beyond_all_bounds(sessions, machine, tuned):
 
 def _digest(session):
     from tilewise.service.results import integrity
-    from tilewise.service.results.stored import Work
+    from tilewise.service.results.stored import ResultKey
 
     session.expire_all()
     row = session.scalars(select(models.Schedule)).one()
-    return integrity.schedule_digest(Work.of(row), row)
+    return integrity.schedule_digest(ResultKey.of(row), row)

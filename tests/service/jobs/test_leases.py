@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.service.api import documents
 from tilewise.service.db import base, make_engine, models, reading, writing
 from tilewise.service.db import session as session_module
@@ -56,9 +56,9 @@ def test_a_run_that_lost_its_lease_does_not_change_the_phase(claim, submit, sess
     lost = claim(ELSEWHERE)
     age(sessions, job_id, 2 * LEASE)
     held = claim(me())
-    note_phase(sessions, held, Phase("proof", 1, 3))
+    note_phase(sessions, held, SearchPhase("proof", 1, 3))
     for epoch, owner in ((lost.epoch, lost.owner), (lost.epoch, held.owner)):
-        note_phase(sessions, lease.Lease(job_id, owner, epoch), Phase("search", 7, 9))
+        note_phase(sessions, lease.Lease(job_id, owner, epoch), SearchPhase("search", 7, 9))
     found = row(sessions, job_id)
     assert (found.phase, found.phase_done, found.phase_total) == ("proof", 1, 3)
 

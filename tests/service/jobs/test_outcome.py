@@ -13,7 +13,7 @@ from tilewise.service.db import models, reading, writing
 from tilewise.service.jobs import queue
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_schedule
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 
 def slower(*given, **options):
@@ -94,7 +94,7 @@ def improved(session, row):
     row.gflops = 99.0
     session.flush()
     session.refresh(row)
-    row.digest = integrity.schedule_digest(Work.of(row), row)
+    row.digest = integrity.schedule_digest(ResultKey.of(row), row)
     session.flush()
 
 

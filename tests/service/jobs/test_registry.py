@@ -12,10 +12,10 @@ from tilewise.service.db.base import now
 from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import registry
-from tilewise.service.jobs.registry import Entry, Measured
+from tilewise.service.jobs.registry import MachineSpeed, WorkerEntry
 from tilewise.service.workers import presence as measuring
 from tilewise.service.workers import presence as module
-from tilewise.service.workers.pool import Pool, Work
+from tilewise.service.workers.pool import Pool, PoolWork
 from tilewise.service.workers.presence import PeakMeasurement, Presence
 
 BLOCKED_S = 0.3  # in which the second of two has got as far as it can
@@ -23,7 +23,7 @@ BLOCKED_S = 0.3  # in which the second of two has got as far as it can
 
 def entry_of(machine, owner=None, host=None):
     here = machine if host is None else replace(machine, host=host, cpu="znver2")
-    return Entry(owner or me(), here, here.targets, TOOLCHAIN, 2)
+    return WorkerEntry(owner or me(), here, here.targets, TOOLCHAIN, 2)
 
 
 def live(sessions):
@@ -32,7 +32,9 @@ def live(sessions):
 
 
 def test_a_pool_is_entered_while_it_runs(sessions, url, machine):
-    pool = Pool(sessions, url, Work(machine.targets, TOOLCHAIN, 1, machine=machine), poll_s=0.02)
+    pool = Pool(
+        sessions, url, PoolWork(machine.targets, TOOLCHAIN, 1, machine=machine), poll_s=0.02
+    )
     pool.start()
     wait_until(lambda: live(sessions) == [(machine.host, list(machine.targets))])
     pool.stop()
@@ -86,7 +88,7 @@ def test_targets_are_those_of_all_services_on_the_database(client, sessions, mac
     with writing(sessions) as session:
         registry.show(session, entry_of(machine))
         registry.show(session, other)
-        registry.note_measured(session, other.machine, Measured({"f32": 100.0}, 20.0))
+        registry.note_measured(session, other.machine, MachineSpeed({"f32": 100.0}, 20.0))
     found = client.get("/v1/targets").json()
     assert found["targets"] == sorted([*machine.targets, *other.targets])
     there, here = sorted(found["workers"], key=lambda one: one["host"] != "elsewhere")
@@ -141,7 +143,7 @@ def test_the_machine_is_measured_while_it_is_idle(present, sessions):
     present.tick(is_idle=True)
     present.tick(is_idle=True)
     assert len(Measuring.made) == 2 and peaks(sessions) is None
-    Measuring.made[1].answer = Measured({"f32": 250.0}, 20.5)
+    Measuring.made[1].answer = MachineSpeed({"f32": 250.0}, 20.5)
     for _ in range(3):
         present.tick(is_idle=True)
     assert peaks(sessions) == {"f32": 250.0}
@@ -150,7 +152,7 @@ def test_the_machine_is_measured_while_it_is_idle(present, sessions):
 
 def test_what_was_measured_of_late_is_not_measured_again(present, sessions, machine):
     with writing(sessions) as session:
-        registry.note_measured(session, machine, Measured({"f32": 1.0}, 2.0))
+        registry.note_measured(session, machine, MachineSpeed({"f32": 1.0}, 2.0))
     present.tick(is_idle=True)
     assert not Measuring.made
     with writing(sessions) as session:
@@ -162,7 +164,7 @@ def test_what_was_measured_of_late_is_not_measured_again(present, sessions, mach
 
 def test_what_an_older_version_has_measured_is_measured_again(present, sessions, machine):
     with writing(sessions) as session:
-        registry.note_measured(session, machine, Measured({"f32": 1.0}, 2.0))
+        registry.note_measured(session, machine, MachineSpeed({"f32": 1.0}, 2.0))
         session.query(models.Machine).one().bandwidth_gbs = None
     present.tick(is_idle=True)
     assert len(Measuring.made) == 1

@@ -127,7 +127,7 @@ def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
         for key, age in (("old", 25), ("new", 1)):
             made = now() - timedelta(hours=age)
             session.add(models.IdempotencyKey(subject="", key=key, request="", created_at=made))
-        entry = registry.Entry("elsewhere:1:1", machine, (), "t", 1)
+        entry = registry.WorkerEntry("elsewhere:1:1", machine, (), "t", 1)
         registry.show(session, entry)
         session.query(models.Worker).one().seen_at = now() - timedelta(days=1)
     would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)

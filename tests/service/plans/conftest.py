@@ -8,7 +8,7 @@ from tests.service.conftest import TOOLCHAIN
 from tests.service.plans.makers import LOG
 from tilewise.service.db import Sessions
 from tilewise.service.host.machine import MachineInfo
-from tilewise.service.workers.pool import Pool, Work
+from tilewise.service.workers.pool import Pool, PoolWork
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def start(
             "--prover=tests.service.fakes:prove",
             f"--planner=tests.service.plans.makers:{maker}",
         )
-        work = Work(machine.targets, TOOLCHAIN, workers, arguments)
+        work = PoolWork(machine.targets, TOOLCHAIN, workers, arguments)
         started.append(Pool(sessions, url, work, poll_s=0.05))
         started[-1].start()
         return started[-1]

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tilewise.service.errors import PlanError
-from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, Packed
+from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
 
 LOG = "TEST_PLANS_LOG"
 PLAN = {
@@ -26,7 +26,7 @@ def make(order, module, tell):
     if order.plan is None:
         tell(CHOOSING, None)
     tell(PROVING, PLAN)
-    return Made(PLAN, Packed(SCRIPT, PROOF))
+    return Made(PLAN, PackOutcome(SCRIPT, PROOF))
 
 
 def die(order, module, tell):

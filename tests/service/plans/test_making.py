@@ -27,7 +27,7 @@ from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, model_jobs, plans, queue
 from tilewise.service.jobs.lease import LEASE, Lease
 from tilewise.service.jobs.parts import parts_of
-from tilewise.service.jobs.plans import Made, Packed
+from tilewise.service.jobs.plans import Made, PackOutcome
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.jobs.retention import prune
 
@@ -108,7 +108,7 @@ def test_of_two_claims_one_wins_and_the_loser_writes_nothing(sessions, machine, 
     second = claim(sessions, machine)
     assert second == Lease(first.job_id, me(), first.epoch + 1)
     with writing(sessions) as session:
-        assert not plans.done(session, first, Made(PLAN, Packed()))
+        assert not plans.done(session, first, Made(PLAN, PackOutcome()))
         assert not lease.end(session, first, state="failed", error="late") and not lease.release(
             session, first
         )
@@ -120,9 +120,9 @@ def test_of_two_claims_one_wins_and_the_loser_writes_nothing(sessions, machine, 
         plans.note(sessions, first, "choosing", None)
     assert (look(ready).state, look(ready).crashes) == ("running", 0)
     with writing(sessions) as session:
-        assert plans.done(session, second, Made(PLAN, Packed(SCRIPT, PROOF)))
+        assert plans.done(session, second, Made(PLAN, PackOutcome(SCRIPT, PROOF)))
         assert lease.has_left(session, second, "done")
-        assert not plans.done(session, second, Made(PLAN, Packed())), "it has ended"
+        assert not plans.done(session, second, Made(PLAN, PackOutcome())), "it has ended"
     assert look(ready).script == SCRIPT
 
 
@@ -194,7 +194,7 @@ def test_plans_of_another_toolchain_are_retired(sessions, machine, plan, look):
 def test_what_was_changed_is_refused(sessions, machine, ready, look):
     held = claim(sessions, machine)
     with writing(sessions) as session:
-        plans.done(session, held, Made(PLAN, Packed(SCRIPT, PROOF)))
+        plans.done(session, held, Made(PLAN, PackOutcome(SCRIPT, PROOF)))
     plans.check(look(ready))
     with writing(sessions) as session:
         session.execute(text("UPDATE plans SET script = 'module { }'"))
@@ -270,7 +270,7 @@ def test_a_run_whose_plan_was_cancelled_writes_nothing(sessions, machine, ready,
     with pytest.raises(LeaseLostError):
         plans.note(sessions, held, "proving", None)
     with writing(sessions) as session:
-        assert not plans.done(session, held, Made(PLAN, Packed(SCRIPT, PROOF)))
+        assert not plans.done(session, held, Made(PLAN, PackOutcome(SCRIPT, PROOF)))
         assert not lease.end(session, held, state="failed", error="late") and not lease.release(
             session, held
         )

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.service.conftest import PROBLEM
-from tilewise.service.api.events.news import News, NewsReader
+from tilewise.service.api.events.news import EncodedEvent, NewsReader
 from tilewise.service.api.lanes import Lane
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
@@ -45,7 +45,7 @@ def told(sessions):
     def of(number, after=-1):
         reader = NewsReader(Lane("reads", 1), sessions)
         (news,) = asyncio.run(reader.every({("plan", number): after})).values()
-        assert isinstance(news, News) and news.is_settled
+        assert isinstance(news, EncodedEvent) and news.is_settled
         found = [json.loads(re.findall(rb"data: (.*)", event)[0]) for _, event in news.parts]
         assert [one["done"] - 1 for one in found] == [number for number, _ in news.parts]
         assert all(one["total"] == 4 for one in found)

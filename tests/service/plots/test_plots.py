@@ -32,7 +32,7 @@ def trial(number: int, gflops: float | None, state: str = "timed", **more: Any) 
 TRIALS = [trial(0, 20.0), trial(1, None, "failed"), trial(2, 35.0), trial(3, 30.0, "pruned"),
           *(trial(n, 20.0 + n % 5 * 10) for n in range(4, 24))]  # fmt: skip
 ROWS = [trial_row(one) for one in TRIALS]
-LIMITS = roofline.Limits({"f32": 100.0}, 10.0)
+LIMITS = roofline.MachineLimits({"f32": 100.0}, 10.0)
 RESULT = {
     "problem": PROBLEM,
     "best": {"gflops": 60.0, "peak_fraction": 0.6},
@@ -50,9 +50,9 @@ SPECS = {
     "parallel": parameters.parallel(TRIALS, ["rows"]),
     "roofline": roofline.of_problem(PROBLEM, RESULT, ROWS, LIMITS),
     "roofline without bandwidth": roofline.of_problem(
-        PROBLEM, None, ROWS, roofline.Limits({"f32": 100.0}, None)
+        PROBLEM, None, ROWS, roofline.MachineLimits({"f32": 100.0}, None)
     ),
-    "roofline of nothing": roofline.roofline([PROBLEM], [], roofline.Limits({}, None)),
+    "roofline of nothing": roofline.roofline([PROBLEM], [], roofline.MachineLimits({}, None)),
     "suite": roofline.of_report(json.loads((RESULTS / "square.json").read_text())),
     "bars": speeds.shares_of_peak(json.loads((RESULTS / "main_job.json").read_text())),
     "intervals": speeds.intervals("two", [{"name": "a", "gflops": 1.0, "low": None, "high": None}]),

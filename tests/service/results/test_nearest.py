@@ -9,7 +9,7 @@ from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.features import can_run, likeness
 from tilewise.service.db import models, writing
 from tilewise.service.results import integrity, nearest
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 KEY = parse_problem(PROBLEM).key
 AVX2 = ("avx", "avx2", "fma", "f16c", "bmi")
@@ -51,7 +51,7 @@ def moved(sessions, tuned, machine):
             session.execute(update(models.Job).values(target=target))
             row = session.query(models.Schedule).one()
             row.target = target
-            work = Work.of(row)
+            work = ResultKey.of(row)
             row.digest = integrity.schedule_digest(work, row)
             for proof in session.query(models.Proof):
                 proof.digest = integrity.proof_digest(work, proof)

@@ -336,7 +336,7 @@ def test_a_failure_that_was_none_is_refused(client, stored_rows, url, caplog):
 
 def test_a_proof_beyond_its_tolerance_is_none_whoever_has_sealed_it(sessions, tuned):
     with writing(sessions) as session:
-        work = stored.Work.of(session.query(models.Schedule).one())
+        work = stored.ResultKey.of(session.query(models.Schedule).one())
         proof = session.query(models.Proof).filter_by(ok=True).one()
         assert integrity.is_proof_whole(work, proof)
         proof.max_error = 2 * proof.tolerance

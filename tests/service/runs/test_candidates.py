@@ -13,8 +13,8 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.search.engine import distributed
 from tilewise.search.engine.tune import tune
-from tilewise.search.helpers import Candidate
-from tilewise.search.progress import Phase
+from tilewise.search.helpers import RemoteTrial
+from tilewise.search.progress import SearchPhase
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import LeaseLostError
@@ -31,7 +31,7 @@ LATE_S = 60.0
 def candidate(number):
     trial = fakes.trial(number)
     control = {"steps": fakes.schedule().to_json(), "seconds": 1e-4}
-    return Candidate(number, trial.schedule, trial.params, "tpe", 1e-3, control)
+    return RemoteTrial(number, trial.schedule, trial.params, "tpe", 1e-3, control)
 
 
 def tried(asked, gflops=50.0):
@@ -63,7 +63,7 @@ class Spread:
         with writing(self.sessions) as session:
             self.offer = offers.make(session, worker, self.machine.targets, TOOLCHAIN, DRIVER)
         made = HttpKeeper(self.calls(self.offer, transport), owner(worker), TOOLCHAIN, self.job_id)
-        made.note(Phase("search", 0, 40))
+        made.note(SearchPhase("search", 0, 40))
         return made
 
     def offered(self, worker):
@@ -177,7 +177,7 @@ def test_a_helper_stops_with_the_search(spread):
     helper = spread.join()
     asks = spread.calls(helper.offer)
     assert helper.help(None, 1) == [] and asks.goes_on()
-    spread.leader.note(Phase("finals", 0, 2))
+    spread.leader.note(SearchPhase("finals", 0, 2))
     assert helper.help(None, 1) is None and not asks.goes_on()
     with pytest.raises(LeaseLostError, match="needs no help"):
         HttpLeader(asks, owner("tcp://10.0.0.2:1"), TOOLCHAIN, spread.job_id)
@@ -313,7 +313,7 @@ def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
     result = tune(
         problem, target, request, keeper.trials,
         make_runner=lambda *_: runners[0], helpers=keeper.helpers,
-        on_phase=keeper.note, before_finals=lambda *_: keeper.note(Phase("proof", 0, 1)),
+        on_phase=keeper.note, before_finals=lambda *_: keeper.note(SearchPhase("proof", 0, 1)),
     )  # fmt: skip
     for thread in threads:
         thread.join(60)

@@ -11,11 +11,11 @@ from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule, Unroll
 from tilewise.kernels.target import TargetName
-from tilewise.search.helpers import Candidate
+from tilewise.search.helpers import RemoteTrial
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs import registry
-from tilewise.service.jobs.registry import Entry
+from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.scripts import find_script
@@ -252,7 +252,7 @@ def test_a_registered_machine_keeps_its_facts_and_lends_its_name_to_nobody(
 ):
     made = Worker(sessions, machine, client, submit)
     with writing(sessions) as session:
-        entry = Entry(OWNER, made.machine, made.machine.targets, TOOLCHAIN, 1)
+        entry = WorkerEntry(OWNER, made.machine, made.machine.targets, TOOLCHAIN, 1)
         registry.show(session, entry)
     assert fields(made.begin("elsewhere:8:8")) == {"owner"}
     assert fields(made.begin("no process")) == {"owner"}
@@ -276,7 +276,7 @@ def test_candidates_and_answers_are_compared_with_the_job(sessions, machine, cli
 
     def candidate(number, **changes):
         trial = fakes.trial(number)
-        one = Candidate(number, trial.schedule, trial.params, "tpe", 1e-3, None)
+        one = RemoteTrial(number, trial.schedule, trial.params, "tpe", 1e-3, None)
         said = {name: getattr(one, name) for name in ("number", "params", "origin", "best_s")}
         return said | {"steps": one.steps, "control": None} | changes
 

@@ -8,7 +8,7 @@ from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs import simulated
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import rescaled
 from tilewise.service.db import reading, writing
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
@@ -306,7 +306,7 @@ def test_a_run_outlasts_lost_answers(submit, offer, calls, client, sessions, mac
     given = offer()
     flaky = Flaky(client._transport)
     keeper = HttpKeeper(calls(given, transport=flaky, patience_s=60.0), me(), TOOLCHAIN, job_id)
-    keeper.note(Phase("search", 0, 5))
+    keeper.note(SearchPhase("search", 0, 5))
     assert run_job(keeper, tuner=fakes.tune, prover=fakes.prove, machine=machine).state == "done"
     assert [t.number for t in SqlTrialStore(sessions, job_id).trials()] == list(range(5))
     assert flaky.calls > 20

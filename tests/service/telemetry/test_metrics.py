@@ -75,7 +75,7 @@ def test_jobs_trials_and_workers_are_those_of_the_database(
     run(submit())
     waiting = submit("matmul:m=8,n=8,k=8,dtype=f32")
     with writing(sessions) as session:
-        registry.show(session, registry.Entry("elsewhere:1:1", machine, (), "t", 1))
+        registry.show(session, registry.WorkerEntry("elsewhere:1:1", machine, (), "t", 1))
     SqlTrialStore(sessions, waiting).add(fakes.failed_trial(0))
     for one in (client, second):
         found = scraped(one)

@@ -17,7 +17,7 @@ from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.trials import find_trials
-from tilewise.service.workers.job_run import PhaseReached, ScriptTried, TrialEnded
+from tilewise.service.workers.job_run import RunPhase, ScriptTried, TrialReached
 
 
 def state(sessions, job_id):
@@ -33,7 +33,7 @@ def schedules(sessions):
 def test_a_run_tells_of_its_trials_and_proofs(submit, run):
     events = []
     run(submit(), on_event=events.append)
-    trials = [event for event in events if isinstance(event, TrialEnded)]
+    trials = [event for event in events if isinstance(event, TrialReached)]
     assert [(event.trial.number, event.asked) for event in trials] == [(n, 4) for n in range(4)]
     proofs = [event for event in events if isinstance(event, ScriptTried)]
     assert len(proofs) == 3, "the best and two runners-up"
@@ -42,7 +42,10 @@ def test_a_run_tells_of_its_trials_and_proofs(submit, run):
 def test_stored_trials_are_not_timed_again(sessions, submit, run):
     job_id, timed = submit(), []
     SqlTrialStore(sessions, job_id).add(fakes.trial(1, gflops=11.0))
-    run(job_id, on_event=lambda e: timed.append(e.trial.number) if isinstance(e, TrialEnded) else 0)
+    run(
+        job_id,
+        on_event=lambda e: timed.append(e.trial.number) if isinstance(e, TrialReached) else 0,
+    )
     assert timed == [0, 2, 3]
 
 
@@ -50,7 +53,7 @@ def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
     job_id = submit()
 
     def cancel(event):
-        if isinstance(event, TrialEnded) and event.trial.number == 1:
+        if isinstance(event, TrialReached) and event.trial.number == 1:
             with writing(sessions) as session:
                 queue.cancel(session, job_id)
 
@@ -65,7 +68,7 @@ def unaware_tune(*given, should_stop, **options):
 
 
 @pytest.mark.parametrize("tuner", [fakes.tune, unaware_tune])
-@pytest.mark.parametrize(("moment", "stored"), [(TrialEnded, 1), (ScriptTried, 4)])
+@pytest.mark.parametrize(("moment", "stored"), [(TrialReached, 1), (ScriptTried, 4)])
 @pytest.mark.parametrize("heir", ["another-host:1:1", me()], ids=["elsewhere", "here"])
 def test_a_job_that_was_taken_over_is_left_alone(
     sessions, submit, run, tuner, moment, stored, heir
@@ -253,7 +256,7 @@ def test_joining_a_running_job_leaves_its_budget_alone(sessions, machine, submit
     first, joined = submit(trials=4), []
 
     def join(event):
-        if isinstance(event, TrialEnded) and not joined:
+        if isinstance(event, TrialReached) and not joined:
             joined.append(submit(trials=9, peers=True, seconds=50))
 
     assert run(first, on_event=join).state == "done"
@@ -311,10 +314,10 @@ def test_a_script_is_sought_beyond_finalists_that_have_none(submit, run):
 def test_the_phases_after_the_search_are_told_in_their_order(submit, run):
     events = []
     assert run(submit(), on_event=events.append).state == "done"
-    phases = [event.phase for event in events if isinstance(event, PhaseReached)]
+    phases = [event.phase for event in events if isinstance(event, RunPhase)]
     names = list(dict.fromkeys(phase.name for phase in phases))
     assert names == ["proof", "finals"]
     proofs = [phase for phase in phases if phase.name == "proof"]
     assert [(phase.done, phase.total) for phase in proofs] == [(0, 3), (1, 3), (2, 3)]
-    first = next(i for i, event in enumerate(events) if isinstance(event, PhaseReached))
-    assert all(isinstance(event, TrialEnded) for event in events[:first])
+    first = next(i for i, event in enumerate(events) if isinstance(event, RunPhase))
+    assert all(isinstance(event, TrialReached) for event in events[:first])

@@ -15,7 +15,7 @@ from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.workers.endings import reason_of
-from tilewise.service.workers.pool import Pool, Work
+from tilewise.service.workers.pool import Pool, PoolWork
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def start(sessions, url, machine):
 
     def make(tuner, workers=1):
         arguments = (f"--tuner=tests.service.fakes:{tuner}", "--prover=tests.service.fakes:prove")
-        work = Work(machine.targets, TOOLCHAIN, workers, arguments)
+        work = PoolWork(machine.targets, TOOLCHAIN, workers, arguments)
         started.append(Pool(sessions, url, work, poll_s=0.05))
         started[-1].start()
         return started[-1]
@@ -314,7 +314,7 @@ def test_calling_a_job_off_wakes_the_pool(submit, job, sessions, url, machine, c
     """Between two polls, which are an hour apart here."""
     submit()
     arguments = ("--tuner=tests.service.fakes:hanging_tune",)
-    work = Work(machine.targets, TOOLCHAIN, 1, arguments)
+    work = PoolWork(machine.targets, TOOLCHAIN, 1, arguments)
     pool = Pool(sessions, url, work, poll_s=3600)
     client.app.state.services = replace(client.app.state.services, pool=pool)
     pool.start()

@@ -11,7 +11,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd
 from tilewise.kernels.target import resolve
 from tilewise.search.model.prior import direct_schedules
-from tilewise.search.records import Best, TuneResult
+from tilewise.search.records import TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.workers import proving
 from tilewise.service.workers.proving import (
@@ -76,7 +76,7 @@ def schedules(*numbers):
 
 def result(*numbers):
     finalists = [(fakes.schedule(n), fakes.measurement(100.0 - n)) for n in numbers]
-    best = Best(*finalists[0], 100.0, tuple(finalists[1:]))
+    best = Winner(*finalists[0], 100.0, tuple(finalists[1:]))
     return TuneResult(best, tuple(ranking(*sorted(numbers))), 1.0, True), best
 
 

@@ -10,7 +10,7 @@ from tilewise import Client
 from tilewise.backends import remote as remote_module
 from tilewise.backends.base import TrialSeen
 from tilewise.client import transport
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
@@ -72,7 +72,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
     request = TuneRequest(6, 20.0, 7, "random", True, "cold")
     told: list[TrialSeen] = []
-    phases: list[Phase] = []
+    phases: list[SearchPhase] = []
     with remote_module.RemoteBackend("http://fake") as remote:
         remote.tune(PROBLEM, TARGET, request, told.append, phases.append)
     _, _, body = service.asked[0]
@@ -84,7 +84,7 @@ def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
         (0, "failed", None), (1, "timed", 7.0), (2, "timed", 5.0), (3, "pruned", 99.0)
     ]  # fmt: skip
     assert told[1].interval == (4.0, 6.0)
-    assert phases == [Phase("search", 0, 6), Phase("finals", 1, 5)]
+    assert phases == [SearchPhase("search", 0, 6), SearchPhase("finals", 1, 5)]
     found = service.last("/v1/schedules")
     assert found == {"problem": PROBLEM, "target": TARGET, "cache": "cold"}
 

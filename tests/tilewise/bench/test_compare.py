@@ -7,7 +7,15 @@ import pytest
 
 from benchmarks.places import SUITES
 from tests.search.runner import faulty_child
-from tilewise.bench import Compared, PeerSpeed, Report, Suite, SuiteEntry, SuiteError, read_suite
+from tilewise.bench import (
+    Compared,
+    PeerSpeed,
+    Suite,
+    SuiteEntry,
+    SuiteError,
+    SuiteTable,
+    read_suite,
+)
 from tilewise.bench.compare import bench_runner, compare
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule
@@ -104,9 +112,9 @@ def row(entry: SuiteEntry, ours_s: float, **peers_s: float) -> Compared:
     return Compared(entry, speed(entry, ours_s), peers=peers, peak_gflops=400.0)
 
 
-def report(*rows: Compared) -> Report:
+def report(*rows: Compared) -> SuiteTable:
     suite = Suite("s", "from", tuple(one.entry for one in rows))
-    return Report(suite, {"processor": "p"}, rows)
+    return SuiteTable(suite, {"processor": "p"}, rows)
 
 
 def test_the_sums_by_hand() -> None:

@@ -18,7 +18,7 @@ from tilewise.kernels.target import detect
 from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.session import make_sessions
 from tilewise.service.results.integrity import proof_digest
-from tilewise.service.results.stored import Work
+from tilewise.service.results.stored import ResultKey
 
 ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
 UNKNOWN = "matmul:m=9,n=9,k=9,dtype=f32"
@@ -442,7 +442,7 @@ def test_a_noisy_speed_is_flagged_until_it_was_measured_again(place: Place, tune
         with writing(sessions) as session:
             for row in session.query(models.Proof):
                 row.low = low
-                row.digest = proof_digest(Work.of(session.query(models.Schedule).one()), row)
+                row.digest = proof_digest(ResultKey.of(session.query(models.Schedule).one()), row)
 
     measure(10.0)
     place.fetch()

@@ -1,13 +1,20 @@
 from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Skipped
-from tilewise.model.measuring import FormRuns, Measured
-from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report, report_text
+from tilewise.model.measuring import FormRuns, ModelTimes
+from tilewise.model.report import (
+    DATA_TILING,
+    DEFAULT,
+    WITH,
+    ModelReport,
+    ProblemReport,
+    report_text,
+)
 
 SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
 
 
-def a_report(deviation: float) -> Report:
+def a_report(deviation: float) -> ModelReport:
     forms = {
         DEFAULT: FormRuns((0.004, 0.003, 0.005), 0.0),
         DATA_TILING: FormRuns((0.003,), 0.0),
@@ -16,12 +23,16 @@ def a_report(deviation: float) -> Report:
     }
     alone = {DEFAULT: 30.0, DATA_TILING: 20.0}
     ops = (
-        Op(FAST, 3, ("@main 1:1",) * 3, "a" * 16, alone, 10.0, replaced=3),
-        Op(SLOW, 1, ("@main 2:1",), "b" * 16, alone, 25.0, reason="IREE alone is faster"),
+        ProblemReport(FAST, 3, ("@main 1:1",) * 3, "a" * 16, alone, 10.0, replaced=3),
+        ProblemReport(
+            SLOW, 1, ("@main 2:1",), "b" * 16, alone, 25.0, reason="IREE alone is faster"
+        ),
     )
     skipped = (Skipped("linalg.pooling_nhwc_max", "is a pooling", "@main 3:1"),)
-    measured = Measured("main", ("tensor<4xf32>",), ("tensor<4xf32>",), forms)
-    return Report("m.mlir", "cpu:znver5,threads=1", {"IREE": "3"}, ops, skipped, measured, 1e-5)
+    measured = ModelTimes("main", ("tensor<4xf32>",), ("tensor<4xf32>",), forms)
+    return ModelReport(
+        "m.mlir", "cpu:znver5,threads=1", {"IREE": "3"}, ops, skipped, measured, 1e-5
+    )
 
 
 def test_times_are_compared_with_the_faster_form_of_ours() -> None:
@@ -80,11 +91,11 @@ def test_a_model_without_a_kernel_has_no_gain() -> None:
 def test_all_sums_are_over_the_rows_that_were_measured() -> None:
     """A form that lacks on one of them has no sum."""
     both = {DEFAULT: 30.0, DATA_TILING: 20.0}
-    row = Op(FAST, 2, ("@main 1:1",) * 2, "a" * 16, both, 10.0, replaced=2)
-    plain = Op(SLOW, 1, ("@main 2:1",), "b" * 16, {DEFAULT: 15.0}, 5.0, replaced=1)
-    left = Op(SLOW, 3, ("@main 3:1",) * 3, reason="no schedule is stored")
+    row = ProblemReport(FAST, 2, ("@main 1:1",) * 2, "a" * 16, both, 10.0, replaced=2)
+    plain = ProblemReport(SLOW, 1, ("@main 2:1",), "b" * 16, {DEFAULT: 15.0}, 5.0, replaced=1)
+    left = ProblemReport(SLOW, 3, ("@main 3:1",) * 3, reason="no schedule is stored")
 
-    def sums(*ops: Op) -> str:
+    def sums(*ops: ProblemReport) -> str:
         text = report_text(replace(a_report(1e-6), ops=ops))
         (line,) = (line for line in text.splitlines() if ", by count" in line)
         return " ".join(line.split())

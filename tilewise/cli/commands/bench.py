@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.choose import open_backend
-from tilewise.bench import Compared, Report, Suite, SuiteEntry, read_suite, table
+from tilewise.bench import Compared, Suite, SuiteEntry, SuiteTable, read_suite, table
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
@@ -88,7 +88,7 @@ class _Bench:
         self._target = resolve(target)
         self._peers = peers
 
-    def run(self) -> Report:
+    def run(self) -> SuiteTable:
         """Measure every problem, and the machine before and after."""
         from tilewise.bench.machine import describe
         from tilewise.kernels.native.microbench import bandwidth_gbs
@@ -97,7 +97,7 @@ class _Bench:
         rows = tuple(self._rows())
         machine = describe(self._target, self._peers)
         machine["bandwidth_gbs"] = max(before, machine["bandwidth_gbs"])
-        return Report(self._suite, machine, rows)
+        return SuiteTable(self._suite, machine, rows)
 
     def _rows(self) -> Iterator[Compared]:
         total = len(self._suite.entries)

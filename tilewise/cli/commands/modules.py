@@ -34,9 +34,9 @@ def import_module(options: argparse.Namespace) -> None:
 
 def _here(module: bytes, options: argparse.Namespace) -> Json:
     require("iree.compiler", "import", "kernels", OR_SERVER)
-    from tilewise.kernels.mlir.frontend.read import Limits, read_module
+    from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module
 
-    found = read_module(module, Limits(seconds=options.seconds))
+    found = read_module(module, ReadLimits(seconds=options.seconds))
     return found.with_accuracy(options.accuracy).to_json()
 
 

@@ -28,7 +28,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     static_shape,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import Axis, RefusedError
+from tilewise.kernels.mlir.frontend.nest import Axis, NestRefusedError
 from tilewise.kernels.mlir.frontend.program import (
     OPERATIONS,
     Access,
@@ -36,9 +36,9 @@ from tilewise.kernels.mlir.frontend.program import (
     Combine,
     Loops,
     Pad,
+    PoolWindow,
     ScalarOp,
     Sum,
-    Window,
     WindowKind,
 )
 
@@ -98,10 +98,10 @@ def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine, float | None]:
 def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
     """Return an arith or math op on whole tensors as loops."""
     if kind_of(op) != "elementwise":
-        raise RefusedError("is no op that is run here")
+        raise NestRefusedError("is no op that is run here")
     shape = static_shape(op.results[0])
     if any(tuple(value.type.shape) != shape for value in op.operands):
-        raise RefusedError("works on tensors of several shapes")
+        raise NestRefusedError("works on tensors of several shapes")
     _check_types([op])
     body = body_of_tensors(op)
     axes: tuple[Axis, ...] = tuple(((i, 1),) for i in range(len(shape)))
@@ -113,18 +113,18 @@ def _nest(op: Structured) -> _Nest:
     """Return the nest of an op, with loops in the order of the result's axes."""
     maps = [axes for axes in op.maps if axes is not None]
     if len(maps) != len(op.maps):
-        raise RefusedError("reads an operand at an index that is no sum of loop indices")
+        raise NestRefusedError("reads an operand at an index that is no sum of loop indices")
     values = (*op.inputs, op.init)
     sizes: dict[int, int] = {}
     for axes, value in zip(maps, values, strict=True):
         for axis, size in zip(axes, static_shape(value), strict=True):
             if len(axis) > 1 or any(step != 1 for _, step in axis):
-                raise RefusedError("reads an operand at sums or multiples of loop indices")
+                raise NestRefusedError("reads an operand at sums or multiples of loop indices")
             if axis and sizes.setdefault(axis[0][0], size) != size:
-                raise RefusedError("reads a part of an operand alone")
+                raise NestRefusedError("reads a part of an operand alone")
     written = [axis[0][0] for axis in maps[-1] if axis]
     if len(set(written)) != len(written):
-        raise RefusedError("writes its result along a diagonal")
+        raise NestRefusedError("writes its result along a diagonal")
     order = [*written, *sorted(set(sizes) - set(written))]
     place = {dim: i for i, dim in enumerate(order)}
     return _Nest(
@@ -139,7 +139,7 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
     out = Expr("arg", (), len(op.inputs))
     combine = _COMBINED.get(body.name)
     if combine is None or out not in body.of:
-        raise RefusedError("reduces by something else than a sum, a maximum or a minimum")
+        raise NestRefusedError("reduces by something else than a sum, a maximum or a minimum")
     start = splat(op.init)
     huge = start is not None and abs(start) >= HUGE_FLOAT
     is_neutral = {
@@ -148,11 +148,11 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
         "min": huge and start is not None and start > 0,
     }[combine[:3]]
     if not is_neutral:
-        raise RefusedError(f"starts its {combine} from {start}")
+        raise NestRefusedError(f"starts its {combine} from {start}")
     first, second = body.of
     taken = second if first == out else first
     if _has(taken, out):
-        raise RefusedError(f"reads its result so far in what it takes into the {combine}")
+        raise NestRefusedError(f"reads its result so far in what it takes into the {combine}")
     return taken, combine, None if combine == "sum" else finite(start)
 
 
@@ -174,13 +174,13 @@ def _check_types(ops: Iterable[Any]) -> None:
             kind = element(value)
             is_cast = op.name in _CASTS or op.name in ("arith.constant", "linalg.yield")
             if kind not in _KNOWN_TYPES or (kind == "bf16" and not is_cast):
-                raise RefusedError(f"computes in {kind}; f32 is run here, and casts of bf16")
+                raise NestRefusedError(f"computes in {kind}; f32 is run here, and casts of bf16")
 
 
 def _float(value: Any) -> str:
     kind = element(value)
     if kind not in _FLOATS:
-        raise RefusedError(f"works on {kind}; f32 and bf16 are run here")
+        raise NestRefusedError(f"works on {kind}; f32 and bf16 are run here")
     return kind
 
 
@@ -210,14 +210,14 @@ class _Writer:
             return self._power(*expr.of)
         if expr.name not in OPERATIONS:
             told = "computes what is not followed" if expr.name == "other" else f"has {expr.name}"
-            raise RefusedError(f"{told}, which is not run here")
+            raise NestRefusedError(f"{told}, which is not run here")
         of = tuple(map(self.put, expr.of))
         return self._add(ScalarOp(OPERATIONS[expr.name], of, float(expr.value)))
 
     def _power(self, base: Expr, exponent: Expr) -> int:
         """Write a small whole power as products."""
         if exponent.name != "const" or exponent.value not in range(1, _MOST_POWER + 1):
-            raise RefusedError(f"has a power that is none of 1 to {_MOST_POWER}")
+            raise NestRefusedError(f"has a power that is none of 1 to {_MOST_POWER}")
         value = made = self.put(base)
         for _ in range(int(exponent.value) - 1):
             made = self._add(ScalarOp("multiply", (made, value)))
@@ -236,7 +236,7 @@ class _Writer:
     def _access(self, number: int) -> Access:
         value = self._op.operands[number]
         if not rank(value):
-            raise RefusedError("reads a scalar that is no constant")
+            raise NestRefusedError("reads a scalar that is no constant")
         dtype = _float(value)
         if not self._tensors.is_activation(value):
             role = f"operand {number}"
@@ -270,7 +270,7 @@ def action_of(op: Any) -> Action:
     """Return what an op does, or an action that is refused with a reason."""
     try:
         return _action(op)
-    except RefusedError as refusal:
+    except NestRefusedError as refusal:
         return Action(refused=str(refusal))
 
 
@@ -279,10 +279,10 @@ def _action(op: Any) -> Action:
         return Action(pad=_pad(op))
     seen = structured(op)
     if seen is None or kind_of(op) == "elementwise":
-        raise RefusedError("is no op that is run here")
+        raise NestRefusedError("is no op that is run here")
     for view in seen.body.operations:
         if view.operation.name in OF_A_PLACE:
-            raise RefusedError(f"has {view.operation.name} in its body, which is not run here")
+            raise NestRefusedError(f"has {view.operation.name} in its body, which is not run here")
     if _moves_window(seen):
         return Action(window=_window(seen))
     return Action(sum=_sum(seen))
@@ -292,15 +292,15 @@ def _pad(op: Any) -> Pad:
     _check_f32(op.operands[0])
     static_shape(op.operands[0])
     if len(op.operands) != 1:
-        raise RefusedError("pads by sizes that are not static")
+        raise NestRefusedError("pads by sizes that are not static")
     block = op.regions[0].blocks[0]
     yielded = block.operations[len(block.operations) - 1].operation
     value = splat(yielded.operands[0])
     if value is None:
-        raise RefusedError("pads with more than one number")
+        raise NestRefusedError("pads with more than one number")
     low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
     if min(*low, *high) < 0:
-        raise RefusedError("pads by less than nothing")
+        raise NestRefusedError("pads by less than nothing")
     return Pad(tuple(low), tuple(high), float(value))
 
 
@@ -310,23 +310,23 @@ def _moves_window(op: Structured) -> bool:
     return len(op.inputs) == 2 and first is not None and any(len(axis) == 2 for axis in first)
 
 
-def _window(op: Structured) -> Window:
+def _window(op: Structured) -> PoolWindow:
     _check_f32(op.inputs[0])
     kind = _OF_BODY.get(_combined(op, 2))
     if kind is None:
-        raise RefusedError("takes neither the maximum nor the sum of a window")
+        raise NestRefusedError("takes neither the maximum nor the sum of a window")
     _check_start(op, kind)
     read, window, written = op.maps
     if read is None or window is None or written is None:
-        raise RefusedError("reads an operand at an index that is no sum of loop indices")
+        raise NestRefusedError("reads an operand at an index that is no sum of loop indices")
     taps = zip(window, static_shape(op.inputs[1]), strict=True)
     within = {axis[0][0]: size for axis, size in taps if axis}
     axes = [_moved(axis, within) for axis in read]
     if [outer for outer, *_ in axes] != [
         axis[0][0] if len(axis) == 1 else None for axis in written
     ]:
-        raise RefusedError("writes its result in another order of axes")
-    return Window(kind, tuple(one[1] for one in axes), tuple(one[2] for one in axes),
+        raise NestRefusedError("writes its result in another order of axes")
+    return PoolWindow(kind, tuple(one[1] for one in axes), tuple(one[2] for one in axes),
                   tuple(one[3] for one in axes))  # fmt: skip
 
 
@@ -335,24 +335,24 @@ def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
     outer = [term for term in axis if term[0] not in within]
     inner = [term for term in axis if term[0] in within]
     if len(outer) != 1 or len(inner) > 1:
-        raise RefusedError("reads a window along no axis of its result")
+        raise NestRefusedError("reads a window along no axis of its result")
     dim, stride = outer[0]
     return (dim, within[inner[0][0]], stride, inner[0][1]) if inner else (dim, 1, stride, 1)
 
 
 def _sum(op: Structured) -> Sum:
     if len(op.inputs) != 1 or not op.is_identity_of_loops(0):
-        raise RefusedError("is no op that is run here")
+        raise NestRefusedError("is no op that is run here")
     _check_f32(op.inputs[0])
     if _OF_BODY.get(_combined(op, 1)) != "sum":
-        raise RefusedError("reduces by something else than a sum")
+        raise NestRefusedError("reduces by something else than a sum")
     _check_start(op, "sum")
     read, written = op.maps
     assert read is not None
     dims = [axis[0][0] for axis in read]
     kept = [axis[0][0] for axis in written or () if axis]
     if written is None or len(kept) != len(written) or kept != sorted(kept, key=dims.index):
-        raise RefusedError("writes its result in another order of axes")
+        raise NestRefusedError("writes its result in another order of axes")
     return Sum(tuple(i for i, dim in enumerate(dims) if dim not in kept))
 
 
@@ -366,9 +366,9 @@ def _combined(op: Structured, out: int) -> str:
 def _check_start(op: Structured, kind: WindowKind) -> None:
     start = splat(op.init)
     if start is None or (start != 0 if kind == "sum" else start > -HUGE_FLOAT):
-        raise RefusedError(f"starts the {kind} of a window from {start}")
+        raise NestRefusedError(f"starts the {kind} of a window from {start}")
 
 
 def _check_f32(value: Any) -> None:
     if element(value) != "f32":
-        raise RefusedError(f"works on {element(value)}; f32 is run here")
+        raise NestRefusedError(f"works on {element(value)}; f32 is run here")

@@ -216,7 +216,7 @@ def _factor(value: Expr) -> int | None:
 
 
 @dataclass(frozen=True)
-class Step:
+class ResultStep:
     """Something done to a result."""
 
     name: str
@@ -224,7 +224,7 @@ class Step:
     number: Number = 0
 
 
-def steps_on(body: Expr, this: int) -> tuple[Step, ...] | None:
+def steps_on(body: Expr, this: int) -> tuple[ResultStep, ...] | None:
     """Return the steps from argument `this` to the yielded value; None for unknown steps.
 
     A ceiling comes after relu, whatever the body's order.
@@ -236,7 +236,7 @@ def steps_on(body: Expr, this: int) -> tuple[Step, ...] | None:
     return steps
 
 
-def _steps_in_order(body: Expr, this: int) -> tuple[Step, ...] | None:
+def _steps_in_order(body: Expr, this: int) -> tuple[ResultStep, ...] | None:
     if body == Expr("arg", (), this):
         return ()
     inner, step = _last_step(body, this)
@@ -246,22 +246,22 @@ def _steps_in_order(body: Expr, this: int) -> tuple[Step, ...] | None:
     return None if before is None else before if step is None else (*before, step)
 
 
-def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
+def _last_step(body: Expr, this: int) -> tuple[Expr | None, ResultStep | None]:
     if body.name in _MINIMUM:
         for value, limit in (body.of, body.of[::-1]):
             most = HUGE_INTEGER if body.name.endswith("i") else HUGE_FLOAT
             if limit.name == "const" and limit.value >= most:
                 return value, None
     if (cut := _limited(body, 0, _MAXIMUM, keeps_greater=True)) is not None:
-        return cut, Step("relu")
+        return cut, ResultStep("relu")
     if (cut := _limited(body, _CEILING, _MINIMUM[:2], keeps_greater=False)) is not None:
-        return cut, Step("ceiling")
+        return cut, ResultStep("ceiling")
     if body.name in _ADD:
         for value, added in (body.of, body.of[::-1]):
             if added.name == "const":
-                return value, Step("add", number=added.value)
+                return value, ResultStep("add", number=added.value)
             if added.name == "arg" and added.value != this:
-                return value, Step("add", int(added.value))
+                return value, ResultStep("add", int(added.value))
     return None, None
 
 

@@ -22,7 +22,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     static_shape,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES
 
 Array = NDArray[Any]
@@ -47,7 +47,7 @@ class Constants:
         """Return the elements of a constant, or raise RefusedError if they cannot be computed."""
         op, shape, dtype = owner(value), static_shape(value), _stored(element(value))
         if op is None or not steps:
-            raise RefusedError("reads a weight that is no constant of the module")
+            raise NestRefusedError("reads a weight that is no constant of the module")
         number = splat(value)
         if number is not None:
             return np.broadcast_to(_of_number(number, element(value)), shape)
@@ -62,7 +62,7 @@ class Constants:
             return _copied(seen, self.value(op.operands[0], steps - 1), shape)
         if seen is not None and _narrows(seen):
             return to_bf16(self.value(op.operands[0], steps - 1))
-        raise RefusedError(f"reads a weight that {op.name} computes")
+        raise NestRefusedError(f"reads a weight that {op.name} computes")
 
     def _attribute(self, attribute: Any, shape: tuple[int, ...], dtype: type[Any]) -> Array:
         if isinstance(attribute, ir.DenseElementsAttr):
@@ -72,7 +72,7 @@ class Constants:
         if span is None and self._is_cut:
             return np.zeros(shape, dtype)
         if span is None:
-            raise RefusedError("reads a weight whose bytes are not in the module")
+            raise NestRefusedError("reads a weight whose bytes are not in the module")
         raw = bytes.fromhex(self._text[slice(*span)].decode())[_ALIGNMENT_BYTES:]
         return _of_bytes(raw, shape, dtype)
 
@@ -86,7 +86,7 @@ def to_bf16(values: Array) -> Array:
 
 def _stored(name: str) -> type[Any]:
     if name not in WEIGHT_TYPES:
-        raise RefusedError(f"reads weights of {name}; {', '.join(WEIGHT_TYPES)} are run here")
+        raise NestRefusedError(f"reads weights of {name}; {', '.join(WEIGHT_TYPES)} are run here")
     return WEIGHT_TYPES[name]
 
 
@@ -120,7 +120,7 @@ def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
     if len(raw) == np.dtype(dtype).itemsize and size > len(raw):  # a splat
         return np.broadcast_to(np.frombuffer(raw, dtype)[0], shape)
     if len(raw) != size:
-        raise RefusedError(f"reads a weight of {len(raw)} bytes that should have {size}")
+        raise NestRefusedError(f"reads a weight of {len(raw)} bytes that should have {size}")
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
@@ -139,14 +139,14 @@ def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
     """Transpose or broadcast an array."""
     read, written = op.maps
     if read is None or written is None or any(len(axis) != 1 for axis in written):
-        raise RefusedError("reads a weight that is copied in a way that is not followed")
+        raise NestRefusedError("reads a weight that is copied in a way that is not followed")
     if any(len(axis) > 1 or any(step != 1 for _, step in axis) for axis in read):
-        raise RefusedError("reads a weight that is copied in a way that is not followed")
+        raise NestRefusedError("reads a weight that is copied in a way that is not followed")
     values = values[tuple(slice(None) if axis else 0 for axis in read)]
     dims = [axis[0][0] for axis in read if axis]
     order = [axis[0][0] for axis in written]
     if len(set(dims)) != len(dims) or not set(dims) <= set(order):
-        raise RefusedError("reads a weight that is copied in a way that is not followed")
+        raise NestRefusedError("reads a weight that is copied in a way that is not followed")
     values = values.transpose(sorted(range(len(dims)), key=lambda i: order.index(dims[i])))
     return np.broadcast_to(
         values[tuple(slice(None) if dim in dims else None for dim in order)], shape

@@ -34,7 +34,7 @@ from tilewise.kernels.mlir.frontend.graph import (
     Occurrence,
     Size,
     Tensor,
-    Use,
+    TensorUse,
 )
 
 VIEWS = (*RESHAPES, "tensor.cast")
@@ -65,15 +65,15 @@ class Tensors:
         """Return whether a value is a tensor between nodes."""
         return bool(rank(value)) and not self.is_known(value)
 
-    def read(self, value: Any, role: str) -> Use:
+    def read(self, value: Any, role: str) -> TensorUse:
         """Return a use of a value, which becomes a tensor."""
-        return Use(self._number(root_of(value)), shape_of(value), role)
+        return TensorUse(self._number(root_of(value)), shape_of(value), role)
 
-    def make(self, value: Any, shape: tuple[Size, ...], role: str) -> Use:
+    def make(self, value: Any, shape: tuple[Size, ...], role: str) -> TensorUse:
         """Return the use that makes a value, in its maker's shape."""
         number = self._number(value)
         self._made_here.add(number)
-        return Use(number, shape, role)
+        return TensorUse(number, shape, role)
 
     def leave(self, value: Any) -> None:
         """Record that a function returns a value."""

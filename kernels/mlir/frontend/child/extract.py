@@ -16,7 +16,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.graph import LoneOp, Occurrence
-from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import parse_problem
 
 MOST_NAMED = 8  # places that an error lists
@@ -31,7 +31,7 @@ def extract(module: Any, place: str) -> LoneOp:
     op, within = _at(list(_problems(module)), place)
     body = body_of(op, knows_tensors=False)
     if body.name == FUSED:
-        raise RefusedError(f"adds products by {FUSED}, which no script takes; "
+        raise NestRefusedError(f"adds products by {FUSED}, which no script takes; "
                            "give arith.mulf and arith.addf")  # fmt: skip
     starts_from_fill = splat(op.init) == 0 or _has_groups(within)
     payload = _alone(op, starts_from_fill)
@@ -56,22 +56,24 @@ def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
 
 def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structured, Occurrence]:
     if not found:
-        raise RefusedError("no op of the module is a problem")
+        raise NestRefusedError("no op of the module is a problem")
     if not place and len(found) == 1:
         return found[0]
     if not place:
-        raise RefusedError(f"{len(found)} ops are problems, at {_places(found)}; give one of them")
+        raise NestRefusedError(
+            f"{len(found)} ops are problems, at {_places(found)}; give one of them"
+        )
     if place.isdecimal():
         if not 1 <= int(place) <= len(found):
-            raise RefusedError(f"no op has the number {place}; the module has {len(found)}")
+            raise NestRefusedError(f"no op has the number {place}; the module has {len(found)}")
         return found[int(place) - 1]
     named = [one for one in found if place in (one[1].where, one[1].where.rpartition(" ")[0])]
     if len(named) == 1:
         return named[0]
     if named:
         numbers = ", ".join(str(i) for i, one in enumerate(found, 1) if one in named)
-        raise RefusedError(f"{len(named)} ops are at {place}; give a number: {numbers}")
-    raise RefusedError(f"no op that is a problem is there; there are {_places(found)}")
+        raise NestRefusedError(f"{len(named)} ops are at {place}; give a number: {numbers}")
+    raise NestRefusedError(f"no op that is a problem is there; there are {_places(found)}")
 
 
 def _places(found: list[tuple[Structured, Occurrence]]) -> str:
@@ -127,7 +129,9 @@ def _take_in_constants(copy: Any) -> None:
             if maker is None or maker.parent.operation == copy:
                 continue
             if maker.name != "arith.constant":
-                raise RefusedError("reads a value from outside of its body, and cannot stand alone")
+                raise NestRefusedError(
+                    "reads a value from outside of its body, and cannot stand alone"
+                )
             inner.operands[number] = maker.clone(ip=ir.InsertionPoint(copy)).results[0]
 
 
@@ -143,4 +147,4 @@ def _contraction(module: Any) -> Structured:
         seen = structured(op)
         if seen is not None and op.name != "linalg.fill":
             return seen
-    raise RefusedError("cannot stand alone")
+    raise NestRefusedError("cannot stand alone")

@@ -11,7 +11,12 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.frontend.child.bodies import Step, body_of, body_of_tensors, steps_on
+from tilewise.kernels.mlir.frontend.child.bodies import (
+    ResultStep,
+    body_of,
+    body_of_tensors,
+    steps_on,
+)
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
@@ -32,7 +37,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     static_shape,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ def _before_reshape(op: Any, trail: _Trail) -> _Trail | None:
     source = op.operands[0]
     try:
         shapes = static_shape(source), static_shape(op.results[0])
-    except RefusedError:
+    except NestRefusedError:
         return None
     groups, at = reassociation(op), list[int | None]()
     for axis in trail.at:
@@ -342,7 +347,7 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
     return replace(ending, value=user.results[0])
 
 
-def _whole(op: Any, step: Step, value: Any) -> Any | None:
+def _whole(op: Any, step: ResultStep, value: Any) -> Any | None:
     """Return a tensor like `value` that an op adds elementwise, else None."""
     if step.argument is None:
         return None
@@ -354,7 +359,7 @@ def _whole(op: Any, step: Step, value: Any) -> Any | None:
     return added if added.type == value.type else None
 
 
-def _is_left(op: Any, step: Step, value: Any) -> bool:
+def _is_left(op: Any, step: ResultStep, value: Any) -> bool:
     """Return whether a value is read before what is added to it."""
     assert step.argument is not None
     seen = structured(op)
@@ -389,7 +394,7 @@ def _transposition(op: Any) -> tuple[int, ...] | None:
     return None if order is None or list(order) == sorted(order) else order
 
 
-def _steps(op: Any, value: Any) -> tuple[Step, ...] | None:
+def _steps(op: Any, value: Any) -> tuple[ResultStep, ...] | None:
     """Return what an op does to each element of a value; None if it does more."""
     if op.name.startswith("arith.") and len(op.results) == 1 and rank(op.results[0]):
         return steps_on(
@@ -406,7 +411,7 @@ def _steps(op: Any, value: Any) -> tuple[Step, ...] | None:
     return steps_on(body_of(seen), this[0])
 
 
-def _bias(op: Any, step: Step, state: _State) -> tuple[Any, tuple[Any, ...]] | None:
+def _bias(op: Any, step: ResultStep, state: _State) -> tuple[Any, tuple[Any, ...]] | None:
     """Return what an op adds as a bias, and the values that broadcast it; None if not a bias."""
     assert step.argument is not None
     seen = structured(op)
@@ -449,7 +454,7 @@ def _reshaped(op: Any, columns: Axes) -> Axes | None:
     """Return the columns' axes in another shape; None if one is merged with other axes."""
     try:
         before, after = static_shape(op.operands[0]), static_shape(op.results[0])
-    except RefusedError:
+    except NestRefusedError:
         return None
     groups = reassociation(op)
     if op.name == "tensor.expand_shape":

@@ -24,7 +24,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     static_shape,
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement
-from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.mlir.frontend.program import (
     WEIGHT_TYPES,
     Action,
@@ -46,7 +46,9 @@ def outline(module: Any, text: bytes | None = None, folder: Path | None = None) 
     """
     seen = traced(module)
     if len(seen.functions) != 1:
-        raise RefusedError(f"has {len(seen.functions)} functions; a module with one is run here")
+        raise NestRefusedError(
+            f"has {len(seen.functions)} functions; a module with one is run here"
+        )
     constants = Constants(text)
     reads = [_read(source, seen, constants) for source in seen.sources]
     actions = tuple(map(_acted, seen.sources, reads))
@@ -62,7 +64,7 @@ def _read(source: Any, seen: Traced, constants: Constants) -> Read | str:
         return ""
     try:
         return loops_of(source, seen.tensors, constants)
-    except RefusedError as refusal:
+    except NestRefusedError as refusal:
         return str(refusal)
 
 
@@ -90,7 +92,7 @@ def _of_loops(reads: list[Read | str], folder: Path | None) -> Iterator[Constant
 def _arguments(seen: Traced) -> Iterator[int]:
     for argument in seen.functions[0].regions[0].blocks[0].arguments:
         if not rank(argument):
-            raise RefusedError(f"takes a {argument.type}; tensors with axes are run here")
+            raise NestRefusedError(f"takes a {argument.type}; tensors with axes are run here")
         static_shape(argument)
         number = seen.tensors.number_of(argument)
         assert number is not None
@@ -102,7 +104,7 @@ def _results(seen: Traced) -> Iterator[Leaving]:
         number = seen.tensors.number_of(value)
         if number is None:
             what = "a constant" if rank(value) else f"a {value.type}, which has no axes,"
-            raise RefusedError(f"returns {what} as result {place}; leave it out")
+            raise NestRefusedError(f"returns {what} as result {place}; leave it out")
         yield Leaving(number, static_shape(value))
 
 
@@ -115,8 +117,8 @@ def _constants(seen: Traced, constants: Constants, folder: Path) -> Iterator[Con
                 name = f"{number}.{role}"
                 pieces = _write(array, folder / name)
                 yield Constant(number, role, dtype, array.shape, name, pieces)
-        except RefusedError as refusal:
-            raise RefusedError(f"{source.found.where}: {refusal}") from refusal
+        except NestRefusedError as refusal:
+            raise NestRefusedError(f"{source.found.where}: {refusal}") from refusal
 
 
 def _operands(
@@ -147,10 +149,12 @@ def _operand(source: Surroundings, role: str, values: Array) -> Array:
 
 def _arranged(values: Array, arrangement: Arrangement) -> Array:
     if len(arrangement.axes) != values.ndim:
-        raise RefusedError(f"reads a weight with {values.ndim} axes in a way that is not followed")
+        raise NestRefusedError(
+            f"reads a weight with {values.ndim} axes in a way that is not followed"
+        )
     moved = values.transpose(arrangement.axes)
     if moved.size != np.prod(arrangement.shape):
-        raise RefusedError("reads a weight that is repeated")
+        raise NestRefusedError("reads a weight that is repeated")
     return moved.reshape(arrangement.shape)
 
 

@@ -81,11 +81,11 @@ def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request asks of a module on linalg, or why that is refused."""
-    from tilewise.kernels.mlir.frontend.nest import RefusedError
+    from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 
     try:
         return asdict(_found(module, request))
-    except RefusedError as refusal:
+    except NestRefusedError as refusal:
         return {"refused": str(refusal)}
 
 

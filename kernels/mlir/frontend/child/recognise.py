@@ -43,9 +43,9 @@ from tilewise.kernels.mlir.frontend.child.values import (
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
-    Layout,
-    Nest,
-    RefusedError,
+    ContractionNest,
+    NestRefusedError,
+    OperandLayout,
     convolution_layout,
     dims_of,
     is_contraction,
@@ -71,8 +71,8 @@ ELSEWHERE = {
 class _Seen:
     """A way to see an op: what is included before and after it, and the resulting layout."""
 
-    nest: Nest
-    layout: Layout
+    nest: ContractionNest
+    layout: OperandLayout
     taken: tuple[bool, bool, bool]
     ending: Ending
     has_bias: bool
@@ -81,7 +81,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateOp:
     """An op that is a problem, or that multiplies, convolves or pools and is not.
 
     Attributes:
@@ -102,22 +102,22 @@ class Candidate:
         return where(self.op, *self.at)
 
 
-def candidates(module: Any) -> Iterator[Candidate]:
+def candidates(module: Any) -> Iterator[CandidateOp]:
     """Yield every op of a module on linalg that is a problem, or should have been one."""
     for op, function, number in operations(module.operation):
         at = function, number
         seen = structured(op)
         if seen is None:
             if reason := why_left(op):
-                yield Candidate(op, at, reason=reason)
+                yield CandidateOp(op, at, reason=reason)
             continue
         try:
             found = recognised(seen, where(op, *at))
-        except RefusedError as refusal:
-            yield Candidate(op, at, reason=str(refusal))
+        except NestRefusedError as refusal:
+            yield CandidateOp(op, at, reason=str(refusal))
             continue
         if found is not None:
-            yield Candidate(op, at, seen, found)
+            yield CandidateOp(op, at, seen, found)
 
 
 def recognise(op: Structured, where: str) -> Occurrence | None:
@@ -134,25 +134,25 @@ def recognised(
 ) -> tuple[Occurrence, Ending] | None:
     """Return a problem as `recognise`, with the included ending; leave out `PARTS` in `without`."""
     if (reason := _refusal(op)) is not None:
-        raise RefusedError(reason)
+        raise NestRefusedError(reason)
     is_product = op.name != "linalg.generic" or (reduces(op.op) and multiplies(op.op))
     if len(op.inputs) < INPUTS:
         if is_product and op.name == "linalg.generic":
-            raise RefusedError("multiplies elements that its body reads by tensor.extract")
+            raise NestRefusedError("multiplies elements that its body reads by tensor.extract")
         return None
     if not _may_be(op) and not (is_product and op.name == "linalg.generic"):
         if _is_summed_later(op):
-            raise RefusedError("makes products that another op sums; give both as one op")
+            raise NestRefusedError("makes products that another op sums; give both as one op")
         return None
     nest = op.nest()
     if not nest.c.shape:
-        raise RefusedError("makes a single number")
+        raise NestRefusedError("makes a single number")
     if not nest.has_windows and not is_contraction(nest) and not is_product:
         return None
     dtype = _dtype(op) if is_product and len(op.inputs) == INPUTS else ""
     body = body_of(op, knows_tensors=False)
     if not is_multiply_add(body, len(op.inputs)):
-        raise RefusedError(_other_body(op, body))
+        raise NestRefusedError(_other_body(op, body))
     dtype = dtype or _dtype(op)
     seen = min(_ways(op, nest, without), key=_rank)
     return _occurrence(op, seen, dtype, where, may_pad="pad" not in without), seen.ending
@@ -220,15 +220,15 @@ def _other_body(op: Structured, body: Expr) -> str:
 def _dtype(op: Structured) -> str:
     a, b, c = element(op.inputs[0]), element(op.inputs[1]), element(op.init)
     if a != b:
-        raise RefusedError(f"multiplies {a} by {b}; both have to be of one type")
+        raise NestRefusedError(f"multiplies {a} by {b}; both have to be of one type")
     if a not in DTYPES:
-        raise RefusedError(f"multiplies {a}; known are {', '.join(DTYPES)}")
+        raise NestRefusedError(f"multiplies {a}; known are {', '.join(DTYPES)}")
     if DTYPES[a].accumulator != c:
-        raise RefusedError(f"adds products of {a} up in {c}; known is {DTYPES[a].accumulator}")
+        raise NestRefusedError(f"adds products of {a} up in {c}; known is {DTYPES[a].accumulator}")
     return a
 
 
-def _ways(op: Structured, nest: Nest, without: Collection[str]) -> Iterator[_Seen]:
+def _ways(op: Structured, nest: ContractionNest, without: Collection[str]) -> Iterator[_Seen]:
     """Yield every way to see an op; raise the first refusal if there is none."""
     before, after = [[Before()]] * INPUTS, None
     if "copies" not in without:
@@ -237,7 +237,7 @@ def _ways(op: Structured, nest: Nest, without: Collection[str]) -> Iterator[_See
     refusal, found = None, False
     for first, second, last in product(before[0], before[1], (False, True) if after else (False,)):
         try:
-            seen = Nest(
+            seen = ContractionNest(
                 nest.extents,
                 nest.a if first.axes is None else nest.a.transposed(first.axes),
                 nest.b if second.axes is None else nest.b.transposed(second.axes),
@@ -245,7 +245,7 @@ def _ways(op: Structured, nest: Nest, without: Collection[str]) -> Iterator[_See
             )
             taken = first.is_transposed, second.is_transposed, last
             way = _way(op, seen, taken, after, without)
-        except RefusedError as error:
+        except NestRefusedError as error:
             refusal = refusal or error
             continue
         if way is not None:
@@ -257,7 +257,7 @@ def _ways(op: Structured, nest: Nest, without: Collection[str]) -> Iterator[_See
 
 def _way(
     op: Structured,
-    nest: Nest,
+    nest: ContractionNest,
     taken: tuple[bool, bool, bool],
     after: tuple[int, ...] | None,
     without: Collection[str],
@@ -271,7 +271,7 @@ def _way(
     may_add = partial(_may_add, op) if layout.is_convolution and begun is not None else _never
     if dict(layout.sizes).get("groups", 1) != 1:
         if begun is None:
-            raise RefusedError("starts from a tensor that is no bias, in several groups")
+            raise NestRefusedError("starts from a tensor that is no bias, in several groups")
         may_add = _never
     ending = ending_of(
         begun or Ending(op.result),
@@ -309,7 +309,7 @@ def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | No
         return Ending(op.result, has_bias=bool(number), number=number)
     maker = owner(init)
     if maker is not None and maker.name == "tensor.empty":
-        raise RefusedError("adds to a tensor that nothing has filled")
+        raise NestRefusedError("adds to a tensor that nothing has filled")
     is_broadcast = set(columns) < {i for i, size in enumerate(init.type.shape) if size > 1}
     found = repeated_bias(init, long_axes(init), columns)
     if not may_have_bias or found is None or not (is_broadcast or is_constant(init)):
@@ -401,4 +401,4 @@ def _problem(
     try:
         return (Conv2d if seen.layout.is_convolution else Matmul)(**keys)
     except ProblemError as error:
-        raise RefusedError(str(error)) from error
+        raise NestRefusedError(str(error)) from error

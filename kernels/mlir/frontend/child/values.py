@@ -11,7 +11,13 @@ from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
 from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
-from tilewise.kernels.mlir.frontend.nest import Axis, Nest, Operand, RefusedError, dims_of
+from tilewise.kernels.mlir.frontend.nest import (
+    Axis,
+    ContractionNest,
+    NestOperand,
+    NestRefusedError,
+    dims_of,
+)
 
 _MAP = re.compile(r"\(([^)]*)\) -> \((.*)\)")
 _TERM = re.compile(r"d(\d+)(?: \* (\d+))?")
@@ -44,7 +50,7 @@ class Structured:
         """The block that computes each element."""
         return self.op.regions[0].blocks[0]
 
-    def operand(self, number: int) -> Operand:
+    def operand(self, number: int) -> NestOperand:
         """Return how an operand is accessed; the result is the last one.
 
         Raise RefusedError unless its indices are sums of dims and its shape is static.
@@ -52,13 +58,13 @@ class Structured:
         axes = self.maps[number]
         value = self.inputs[number] if number < len(self.inputs) else self.init
         if axes is None:
-            raise RefusedError(self._other_index(number))
-        return Operand(axes, static_shape(value))
+            raise NestRefusedError(self._other_index(number))
+        return NestOperand(axes, static_shape(value))
 
-    def nest(self) -> Nest:
+    def nest(self) -> ContractionNest:
         """Return the nest of the first two inputs and the result; raise RefusedError as above."""
         operands = self.operand(0), self.operand(1), self.operand(len(self.inputs))
-        return Nest(extents(operands), *operands)
+        return ContractionNest(extents(operands), *operands)
 
     def _other_index(self, number: int) -> str:
         """Return why an operand's index is not supported: it has a constant or a division."""
@@ -111,14 +117,16 @@ def static_shape(value: Any) -> tuple[int, ...]:
     kind = value.type
     if isinstance(kind, ir.RankedTensorType):
         if not kind.has_static_shape:
-            raise RefusedError("has dynamic shapes; give the model static ones")
+            raise NestRefusedError("has dynamic shapes; give the model static ones")
         if 0 in kind.shape:
-            raise RefusedError("has an axis without elements")
+            raise NestRefusedError("has an axis without elements")
         if kind.encoding is not None:
-            raise RefusedError("has a tensor with an encoding; give the model with plain tensors")
+            raise NestRefusedError(
+                "has a tensor with an encoding; give the model with plain tensors"
+            )
         return tuple(kind.shape)
     if isinstance(kind, ir.ShapedType):
-        raise RefusedError("works on buffers; give the model before bufferization, on tensors")
+        raise NestRefusedError("works on buffers; give the model before bufferization, on tensors")
     return ()
 
 
@@ -134,7 +142,7 @@ def element(value: Any) -> str:
     return str(kind.element_type if isinstance(kind, ir.ShapedType) else kind)
 
 
-def extents(operands: Sequence[Operand]) -> tuple[int, ...]:
+def extents(operands: Sequence[NestOperand]) -> tuple[int, ...]:
     """Return the lengths of loops from axes that are indexed by one dim alone."""
     found: dict[int, int] = {}
     most = -1
@@ -144,7 +152,7 @@ def extents(operands: Sequence[Operand]) -> tuple[int, ...]:
             if len(axis) == 1 and axis[0][1] == 1:
                 found.setdefault(axis[0][0], size)
     if any(dim not in found for dim in range(most + 1)):
-        raise RefusedError("has a loop whose length no operand tells")
+        raise NestRefusedError("has a loop whose length no operand tells")
     return tuple(found[dim] for dim in range(most + 1))
 
 

@@ -20,7 +20,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     splat,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import RefusedError, dims_of, is_contraction
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError, dims_of, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind, read_by
 from tilewise.kernels.mlir.network.packing import OpShape
 from tilewise.kernels.mlir.network.plan import Layer, LayerShape, Left
@@ -62,7 +62,7 @@ def read(module: Any, origins: Origins) -> Seen:
             continue
         try:
             shape = _shape(op, seen.counts[name] - 1, place, origins)
-        except RefusedError as refusal:
+        except NestRefusedError as refusal:
             seen.left.append(Left(name, place, str(refusal)))
             continue
         if shape is not None:
@@ -86,10 +86,10 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
     if not is_pool and not _multiplies(seen):
         return None
     if len(seen.inputs) > INPUTS:
-        raise RefusedError("has inputs besides the two that are multiplied")
+        raise NestRefusedError("has inputs besides the two that are multiplied")
     operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
     if not is_pool and not operands[0].has_windows and operands[1].has_windows:
-        raise RefusedError("reads its image as the second input")
+        raise NestRefusedError("reads its image as the second input")
     return OpShape(
         op.name,
         number,
@@ -163,7 +163,7 @@ def _layer_shape(op: Any) -> LayerShape | None:
     try:
         operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
         sizes = extents(operands)
-    except RefusedError:
+    except NestRefusedError:
         return None
     kinds = tuple(element(value) for value in op.operands)
     if kinds not in TYPES:

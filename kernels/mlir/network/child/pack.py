@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.read import looked_at
-from tilewise.kernels.mlir.frontend.nest import RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks, OpShape, PackedOp, packed
-from tilewise.kernels.mlir.network.plan import Left, Packed, PackPlan, Remaining, counts, told
+from tilewise.kernels.mlir.network.plan import Left, PackedLayout, PackPlan, Remaining, counts, told
 from tilewise.kernels.mlir.network.script import emit_packs
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -36,7 +36,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     try:
         return looked_at(Path(request["path"]), look, keeps_functions=True)
-    except RefusedError as refusal:
+    except NestRefusedError as refusal:
         return {"refused": str(refusal)}
     except StageError as error:
         return {"failed": str(error)}
@@ -76,7 +76,7 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
         _headed(script, remaining, left),
         payload,
         tuple(seen.depths.get(number, 0) for number in range(takes)),
-        tuple(Packed(number, op.op.name, op.op.where, op.sizes) for number, op in ops),
+        tuple(PackedLayout(number, op.op.name, op.op.where, op.sizes) for number, op in ops),
         left,
         remaining,
         apply_s,
@@ -88,7 +88,7 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
 def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, PackedOp]], list[Left]]:
     """Return the ops to pack with their numbers, and those that stay plain."""
     if strange := sorted(set(blocks.of_ops) - set(range(1, len(seen) + 1))):
-        raise RefusedError(f"no op has the number {strange[0]}; {len(seen)} may be packed")
+        raise NestRefusedError(f"no op has the number {strange[0]}; {len(seen)} may be packed")
     ops, left = list[tuple[int, PackedOp]](), list[Left]()
     for number, op in enumerate(seen, 1):
         wished = blocks.of_ops.get(number)
@@ -97,9 +97,9 @@ def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, Packed
             continue
         try:
             ops.append((number, packed(op, blocks, wished)))
-        except RefusedError as refusal:
+        except NestRefusedError as refusal:
             if wished is not None:
-                raise RefusedError(f"op {number}, {op.where}, {refusal}") from refusal
+                raise NestRefusedError(f"op {number}, {op.where}, {refusal}") from refusal
             left.append(Left(op.name, op.where, str(refusal), number))
     return ops, left
 

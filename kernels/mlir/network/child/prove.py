@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.lowering.functions import Shaped, is_float
 from tilewise.kernels.mlir.proof.child.any_payload import Functions, compare_runs, payload_alone
 from tilewise.kernels.mlir.proof.child.inputs import in_type, uniform
 from tilewise.kernels.mlir.proof.child.stages import Finding, establish, serve
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.system.limited_child import stage
 
@@ -51,7 +51,7 @@ LITTLE_WORK = 1 << 28
 """Steps of loops that run faster without vectors than LLVM needs to vectorise them."""
 
 
-def prove_here(request: dict[str, Any]) -> Found:
+def prove_here(request: dict[str, Any]) -> ProofReply:
     """Run a network with and without its script in this process."""
 
     def steps(finding: Finding, diagnostics: Any) -> None:

@@ -12,7 +12,7 @@ from iree.compiler import ir
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError, apply_script, apply_to
 from tilewise.kernels.mlir.lowering.functions import (
     Function,
-    Result,
+    OutputArray,
     compile_function,
     signature_of,
 )
@@ -20,8 +20,8 @@ from tilewise.kernels.mlir.lowering.linalg_ops import put_parallel_innermost
 from tilewise.kernels.mlir.lowering.structure import is_vectorised, outline
 from tilewise.kernels.mlir.proof.child.comparison import (
     ORDER_IS_FREE,
-    Difference,
-    Rules,
+    ComparisonRules,
+    LargestDifference,
     difference,
     moves_further,
 )
@@ -42,12 +42,12 @@ PERTURBED_RUNS = 4
 
 
 @dataclass(frozen=True)
-class Compared:
+class WorstDifference:
     """The worst difference over all results (`name` is its result) of some kinds of inputs."""
 
     inputs: str
     name: str
-    difference: Difference
+    difference: LargestDifference
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of an outcome that it establishes."""
@@ -147,7 +147,7 @@ def run_payload(
         watching = compiled(payload_alone(text), watch_conversions)
         kinds = [kinds[0], *(kind for kind in kinds[1:] if is_defined(watching, inputs[kind]))]
 
-    def compared(functions: Functions, may_spread: bool = False) -> Compared:
+    def compared(functions: Functions, may_spread: bool = False) -> WorstDifference:
         found = [
             compare_runs(kind, inputs[kind], functions, traits.rules(kind, may_spread))
             for kind in kinds
@@ -188,13 +188,13 @@ def payload_alone(text: str) -> Any:
 
 
 def compare_runs(
-    kind: str, inputs: list[Array], functions: Functions, rules: Rules = ORDER_IS_FREE
-) -> Compared:
+    kind: str, inputs: list[Array], functions: Functions, rules: ComparisonRules = ORDER_IS_FREE
+) -> WorstDifference:
     """Run all functions on inputs of a kind; return the worst difference under `rules`."""
     compared = []
     for found, expected, moved, own in _run_all(functions, inputs):
         arrays = found.array, expected.array, moved, expected.element, rules, own
-        compared.append(Compared(kind, expected.name, difference(*arrays)))
+        compared.append(WorstDifference(kind, expected.name, difference(*arrays)))
     return max(compared, key=lambda one: one.difference.share)
 
 
@@ -212,7 +212,7 @@ def is_mixed(functions: Functions, inputs: list[Array]) -> bool:
 
 def _run_all(
     functions: Functions, inputs: list[Array]
-) -> list[tuple[Result, Result, list[Array], list[Array]]]:
+) -> list[tuple[OutputArray, OutputArray, list[Array], list[Array]]]:
     """Return each result of the script, of the payload, and of the perturbed runs."""
     expected, found = _run(functions.reference, inputs), _run(functions.scripted, inputs)
     moved = [_run(functions.perturbed, inputs, seed) for seed in seeds(PERTURBED_RUNS)]
@@ -223,7 +223,7 @@ def _run_all(
     ]
 
 
-def _run(function: Function, inputs: list[Array], *more: Array) -> list[Result]:
+def _run(function: Function, inputs: list[Array], *more: Array) -> list[OutputArray]:
     bound = function.bind(inputs, *more)
     bound.call()
     return bound.results()

@@ -2,7 +2,8 @@
 
 NaNs and infinities must be where the payload has them. Since the order of sums and products is
 free, a number may be off by a multiple of how far it moves when the payload's operations are
-perturbed (`perturb`). Integers that are not made of floats do not move. `Rules` adjusts this.
+perturbed (`perturb`). Integers that are not made of floats do not move. `ComparisonRules` adjusts
+this.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ MUCH_FURTHER = 32.0  # than the payload's roundings move an element
 
 
 @dataclass(frozen=True)
-class Rules:
+class ComparisonRules:
     """What a right script of a payload preserves.
 
     Attributes:
@@ -40,13 +41,13 @@ class Rules:
     may_overflow: bool = False
 
 
-ORDER_IS_FREE = Rules()
+ORDER_IS_FREE = ComparisonRules()
 Moves = Sequence[tuple[Array, Array]]
 """Results of perturbed runs, each with that of the run without."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class LargestDifference:
     """The element of a result with the largest error relative to the allowed one.
 
     Attributes:
@@ -84,9 +85,9 @@ def difference(
     expected: Array,
     moved: Sequence[Array],
     element: str,
-    rules: Rules = ORDER_IS_FREE,
+    rules: ComparisonRules = ORDER_IS_FREE,
     own: Sequence[Array] = (),
-) -> Difference:
+) -> LargestDifference:
     """Return the element of `found` that is furthest off from the payload's `expected`.
 
     Args:
@@ -97,7 +98,7 @@ def difference(
         rules: what is preserved.
         own: results of the perturbed script, if its own roundings are allowed.
     """
-    worst = Difference()
+    worst = LargestDifference()
     flat = [array.reshape(-1) for array in (found, expected, *moved, *own)]
     for start in range(0, expected.size, NEIGHBOURS):
         parts = [array[start : start + NEIGHBOURS] for array in flat]
@@ -124,7 +125,9 @@ def moves_further(
     base, right = _wide(found, element), _wide(expected, element)
     with np.errstate(all="ignore"):
         allowed, own_allowed = (
-            _allowed(right, [(_wide(run, element), one) for run in runs], element, Rules(False))
+            _allowed(
+                right, [(_wide(run, element), one) for run in runs], element, ComparisonRules(False)
+            )
             for runs, one in ((moved, right), (own, base))
         )
     return bool((own_allowed > MUCH_FURTHER * allowed).any())
@@ -145,7 +148,7 @@ def _wide(array: Array, element: str) -> Array:
     return widened(array, "bf16") if element == "bf16" else array.astype(np.float64)
 
 
-def _exact(found: Array, expected: Array, moves: Moves) -> Difference:
+def _exact(found: Array, expected: Array, moves: Moves) -> LargestDifference:
     """Compare integers, which may be off where perturbations move them, or most of them."""
     error = _apart(found, expected)
     furthest = np.zeros(expected.shape)
@@ -162,22 +165,26 @@ def _apart(one: Array, other: Array) -> Array:
     return apart
 
 
-def _at_worst(error: Array, allowed: Array, found: Array, expected: Array) -> Difference:
+def _at_worst(error: Array, allowed: Array, found: Array, expected: Array) -> LargestDifference:
     """Return the difference whose error is the largest share of what is allowed."""
     with np.errstate(all="ignore"):
         at = int(np.argmax(np.where(error > 0, error / allowed, 0.0)))
     values = found[at].item(), expected[at].item()
-    return Difference(float(error[at]), float(allowed[at]), (at,), *values, bool(allowed.any()))
+    return LargestDifference(
+        float(error[at]), float(allowed[at]), (at,), *values, bool(allowed.any())
+    )
 
 
-def _close(found: Array, expected: Array, moves: Moves, element: str, rules: Rules) -> Difference:
+def _close(
+    found: Array, expected: Array, moves: Moves, element: str, rules: ComparisonRules
+) -> LargestDifference:
     with np.errstate(all="ignore"):
         error = _distance(found, expected, rules)
         allowed = _allowed(expected, moves, element, rules)
     return _at_worst(error, allowed, found, expected)
 
 
-def _distance(found: Array, expected: Array, rules: Rules) -> Array:
+def _distance(found: Array, expected: Array, rules: ComparisonRules) -> Array:
     """Return how far apart elements are: infinitely if only one of them is finite."""
     distance = np.abs(found - expected)
     distance = np.where(np.isnan(distance), np.inf, distance)
@@ -193,7 +200,7 @@ def _distance(found: Array, expected: Array, rules: Rules) -> Array:
     return np.asarray(distance)
 
 
-def _allowed(expected: Array, moves: Moves, element: str, rules: Rules) -> Array:
+def _allowed(expected: Array, moves: Moves, element: str, rules: ComparisonRules) -> Array:
     """Return how far off each element may be; 0 if no perturbation moved any of them."""
     furthest = np.zeros(expected.shape)
     for moved, unmoved in moves:

@@ -7,7 +7,7 @@ stage imports MLIR, within the limits of the request.
 from typing import Any
 
 from tilewise.kernels.mlir.proof.child.stages import Finding, establish, run_and_time, serve
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.limited_child import stage
 
@@ -15,12 +15,12 @@ MOST_FLOPS = 1 << 25
 """Of problems that run on all kinds of inputs, 50 times in plain loops."""
 
 
-def answer(request: dict[str, Any]) -> Found:
+def answer(request: dict[str, Any]) -> ProofReply:
     """Prove the script of a schedule (`module`), or any script on any payload (`script`)."""
     return verify_here(request) if "script" in request else prove_here(request)
 
 
-def prove_here(request: dict[str, Any]) -> Found:
+def prove_here(request: dict[str, Any]) -> ProofReply:
     """Prove a script on the payload of a problem, whose vectors it has to multiply."""
     problem = parse_problem(request["problem"])
 
@@ -44,7 +44,7 @@ def prove_here(request: dict[str, Any]) -> Found:
     return establish(steps)
 
 
-def verify_here(request: dict[str, Any]) -> Found:
+def verify_here(request: dict[str, Any]) -> ProofReply:
     """Prove a script on the payload of a problem, or on one that is its own reference."""
 
     def steps(finding: Finding, diagnostics: Any) -> None:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.mlir.payload.function import ENTRY, argument_names
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.oracle.reference import Expected
 
 
-def serve(answer: Callable[[dict[str, Any]], Found]) -> None:
+def serve(answer: Callable[[dict[str, Any]], ProofReply]) -> None:
     """Read one request, and write the reply of `answer` within the request's limits."""
     reply_to_request(lambda request: dict(to_json(answer(request))))
 
@@ -30,7 +30,7 @@ class Finding:
     """What a child establishes step by step, kept in `found` when it fails."""
 
     def __init__(self) -> None:
-        self.found = Found()
+        self.found = ProofReply()
         self._processor = 0.0
 
     def note(self, **parts: Any) -> None:
@@ -61,7 +61,7 @@ class Finding:
         return compiled, scratch
 
 
-def establish(steps: Callable[[Finding, Any], None]) -> Found:
+def establish(steps: Callable[[Finding, Any], None]) -> ProofReply:
     """Run `steps` in an MLIR context; return what they found, and why they stopped if they did."""
     stage("import")
     from iree.compiler import ir
@@ -136,7 +136,7 @@ def check_call(
     Return the call, to be repeated, and the fields of an outcome that it established.
     """
     from tilewise.kernels.mlir.lowering.functions import poisoned
-    from tilewise.kernels.mlir.lowering.jit import Call
+    from tilewise.kernels.mlir.lowering.jit import RepeatedCall
     from tilewise.kernels.oracle.operands import make_operands
     from tilewise.kernels.oracle.reference import reference
 
@@ -147,7 +147,7 @@ def check_call(
     arguments = {name: passing.argument(name, operands[name]) for name in passing.names(problem)}
     before = {name: array.copy() for name, array in arguments.items() if name != "C"}
     stage("run")
-    call = Call(compiled, [*arguments.values(), *buffers], arguments["C"])
+    call = RepeatedCall(compiled, [*arguments.values(), *buffers], arguments["C"])
     call()
     out = compared(problem, passing.result(call.returned()), expected)
     changed = [name for name, array in before.items() if (arguments[name] != array).any()]

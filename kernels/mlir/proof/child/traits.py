@@ -7,7 +7,7 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.lowering.apply import run_passes
 from tilewise.kernels.mlir.lowering.structure import LOOPS, function_of, walk
-from tilewise.kernels.mlir.proof.child.comparison import Rules
+from tilewise.kernels.mlir.proof.child.comparison import ComparisonRules
 from tilewise.kernels.mlir.proof.child.instrument import (
     AT_LEAST_OR_NAN,
     LESS_OR_NAN,
@@ -52,12 +52,12 @@ class Traits:
     has_any_zero: bool
     widest: str
 
-    def rules(self, kind: str, is_mixed: bool = False) -> Rules:
+    def rules(self, kind: str, is_mixed: bool = False) -> ComparisonRules:
         """Return what a right script preserves on a kind of inputs.
 
         `is_mixed` means that the script adds inputs before it multiplies them.
         """
-        return Rules(
+        return ComparisonRules(
             has_sums=self.has_sums,
             has_signed_zeros=not (self.has_sums or self.has_any_zero or self.assumes_finite),
             may_spread=self.has_sums and (kind == "extreme" or (is_mixed and kind in NON_FINITE)),

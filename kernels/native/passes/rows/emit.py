@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder, typed
-from tilewise.kernels.native.ir.control import Loop
+from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I16, I32, I64, VOID, Value, Vectors, const
 from tilewise.kernels.native.passes.rows.functions import FUNCTIONS, NEUTRAL, Floats
 from tilewise.kernels.native.passes.rows.program import (
@@ -142,7 +142,7 @@ def emit(
     first, end = (emitter.accesses.word(number) for number in (2, 3))
     rows = builder.sub(end, first)
     with builder.if_then(builder.icmp_signed(">", rows, const(0))):
-        loop = Loop(builder, [], "row")
+        loop = CountedLoop(builder, [], "row")
         emitter.row(builder.add(first, loop.index))
         loop.close([], rows, 1)
     builder.ret_void()
@@ -247,7 +247,7 @@ class _Emitter:
         together, lanes = self._together, self._lanes
         turns = self._whole // together
         if turns:
-            loop = Loop(self._builder, sums, "columns")
+            loop = CountedLoop(self._builder, sums, "columns")
             sums = loop.carried
             for place in range(together):
                 column = self._builder.add(loop.index, const(place * lanes))

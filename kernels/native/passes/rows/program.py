@@ -45,7 +45,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Target:
+class WrittenTensor:
     """A tensor that is written row by row, as f32 or bf16.
 
     `is_wide` if each column has an element; a value per row is then repeated.
@@ -67,7 +67,7 @@ class RowProgram:
     columns: int
     sources: tuple[Source, ...]
     operations: tuple[Operation, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[WrittenTensor, ...]
 
 
 @dataclass(frozen=True)

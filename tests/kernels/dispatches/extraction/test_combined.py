@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import Cut, cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.frontend.read import read_module
@@ -140,7 +140,7 @@ def run_with_kernel(module: str, host: Target, inputs: list[Array]) -> tuple[Cut
         Register(1, host.lanes("f32")),
     ]
     schedule = Schedule(tuple(steps))
-    kernel = compiled(Entry(parse_problem(cut.problem), schedule), host)
+    kernel = compiled(LibraryEntry(parse_problem(cut.problem), schedule), host)
     made = compiled_with(module, text_of([kernel], host, (), patterns_of([cut])))
     assert made.kernels == (kernel.name,)
     given = [(one, "FLOAT_32") for one in inputs]

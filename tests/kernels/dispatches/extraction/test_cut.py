@@ -8,7 +8,7 @@ import pytest
 from tests.kernels.dispatches.matching import TARGET, found_in, module_of, name_of, stand_in
 from tests.kernels.dispatches.patterns.test_spellings import BOTH, LINALG, SPELLED
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.errors import CompilerError
@@ -101,7 +101,7 @@ def test_an_op_in_a_form_that_nobody_has_foreseen_is_replaced_and_right(host: Ta
     (cut,) = cut_module(HIGHER.encode())
     assert cut.problem == DENSE
     problem = parse_problem(DENSE)
-    kernel = compiled(Entry(problem, Schedule((Register(2, host.lanes("f32")),))), host)
+    kernel = compiled(LibraryEntry(problem, Schedule((Register(2, host.lanes("f32")),))), host)
     assert compiled_with(HIGHER, text_of([kernel], host)).kernels == ()
     made = compiled_with(HIGHER, text_of([kernel], host, (), patterns_of([cut])))
     assert made.kernels == (kernel.name,)
@@ -169,7 +169,7 @@ def test_what_lies_in_another_order_is_turned_for_the_kernel(
     assert any(cut.pattern.turns)
     each = [Tile("batch", 1)] if "batch=" in cut.problem else []
     schedule = Schedule((*each, Register(1, host.lanes("f32"))))
-    kernel = compiled(Entry(parse_problem(cut.problem), schedule), host)
+    kernel = compiled(LibraryEntry(parse_problem(cut.problem), schedule), host)
     made = compiled_with(module, text_of([kernel], host, (), patterns_of([cut])))
     assert made.kernels == (kernel.name,)
     rng = np.random.default_rng(3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.dispatches.compilation import compiled_with
-from tilewise.kernels.dispatches.executable import Entry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
@@ -140,7 +140,7 @@ def test_a_bias_that_is_a_number_is_fused_however_it_is_spelled(host: Target) ->
             Register(1, host.lanes("f32")),
         )
     )
-    kernels = [compiled(Entry(parse_problem(one), schedule), host) for one in problems]
+    kernels = [compiled(LibraryEntry(parse_problem(one), schedule), host) for one in problems]
     made = compiled_with(module, text_of(kernels, host, (), patterns_of(cuts)))
     assert len(made.kernels) == len(CASES)
     loaded, random = LoadedModule(made.code, open_device(1)), np.random.default_rng(2)

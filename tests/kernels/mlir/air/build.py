@@ -1,7 +1,7 @@
 """Schedules from their sizes in order, and the IR that their scripts make."""
 
 from tilewise.kernels.mlir.air import KStreaming, air_module, emit_air, require_streamed
-from tilewise.kernels.mlir.air.inspection import Place, places
+from tilewise.kernels.mlir.air.inspection import OperationPlace, places
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
 from tilewise.kernels.problem import Matmul, parse_problem
 
@@ -23,7 +23,7 @@ def matmul(text: str) -> Matmul:
     return require_streamed(parse_problem(f"matmul:{text}"))
 
 
-def made(problem: Matmul, schedule: KStreaming) -> tuple[Place, ...]:
+def made(problem: Matmul, schedule: KStreaming) -> tuple[OperationPlace, ...]:
     """What the script moves and computes, by walking the IR that it makes."""
     from iree.compiler import ir
 

@@ -17,7 +17,7 @@ from tilewise.kernels.mlir.air import (
 )
 from tilewise.kernels.mlir.air.prove import CHILD, runnable
 from tilewise.kernels.mlir.air.script import streamed_payload
-from tilewise.kernels.mlir.proof.proof import Proof, run_child
+from tilewise.kernels.mlir.proof.proof import ScriptProof, run_child
 from tilewise.kernels.mlir.transform.module import with_function
 from tilewise.kernels.problem import Matmul
 
@@ -26,7 +26,7 @@ PLAN = streaming(SMALL)
 RESULT = "affine_map<(m, n, k, i, j, l) -> (n, m, i, j)>"
 
 
-def proven(problem: Matmul, schedule: KStreaming) -> Proof:
+def proven(problem: Matmul, schedule: KStreaming) -> ScriptProof:
     return prove_air(problem, schedule, emit_air(problem, schedule))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, made, matmul, streaming
 from tilewise.kernels.mlir.air import traffic
-from tilewise.kernels.mlir.air.inspection import Place, check_wishes
+from tilewise.kernels.mlir.air.inspection import OperationPlace, check_wishes
 
 L3, L2, L1 = 0, 1, 2
 CASES = [
@@ -23,7 +23,7 @@ CASES = [
 ]
 
 
-def those(found: tuple[Place, ...], name: str, *spaces: int) -> list[Place]:
+def those(found: tuple[OperationPlace, ...], name: str, *spaces: int) -> list[OperationPlace]:
     return [p for p in found if p.name.endswith(name) and p.spaces == spaces]
 
 
@@ -107,7 +107,7 @@ def test_bytes_are_those_that_the_model_counts(text: str, sizes: tuple[int, ...]
     problem, schedule = matmul(text), streaming(sizes, "l2")
     found, t = made(problem, schedule), traffic(problem, schedule)
 
-    def moved(moves: list[Place], size: int) -> tuple[int, int]:
+    def moved(moves: list[OperationPlace], size: int) -> tuple[int, int]:
         times = [prod(prod(loop.trips) for loop in p.loops) for p in moves]
         shapes = [prod(p.buffers[-1].shape) for p in moves]
         return sum(times), sum(n * s * size for n, s in zip(times, shapes, strict=True))

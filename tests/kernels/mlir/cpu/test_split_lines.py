@@ -9,7 +9,7 @@ from iree.compiler import ir
 from tests.kernels.mlir.build import schedule
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
-from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.lowering.to_llvm import lower
 from tilewise.kernels.mlir.payload.function import ENTRY, argument_names, payload
 from tilewise.kernels.mlir.proof.prove import prove
@@ -68,7 +68,7 @@ def test_pixels_find_their_taps_and_no_others(drawn: tuple[Conv2d, Schedule]) ->
     for buffer in buffers:
         poison(buffer)
     poison(operands["C"])
-    Call(compile_ir(lowered, ENTRY), [*arrays, *buffers], operands["C"])(1)
+    RepeatedCall(compile_ir(lowered, ENTRY), [*arrays, *buffers], operands["C"])(1)
     expected = reference(problem, operands)
     spread, found = np.isnan(expected.value), np.isnan(operands["C"])
     assert np.array_equal(spread, found)

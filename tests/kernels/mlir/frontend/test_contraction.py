@@ -3,9 +3,9 @@
 import pytest
 
 from tilewise.kernels.mlir.frontend.nest import (
-    Nest,
-    Operand,
-    RefusedError,
+    ContractionNest,
+    NestOperand,
+    NestRefusedError,
     is_contraction,
     matmul_layout,
 )
@@ -13,15 +13,17 @@ from tilewise.kernels.mlir.frontend.nest import (
 EXTENTS = {"b": 2, "c": 3, "m": 4, "n": 5, "o": 6, "k": 7, "l": 8, "u": 1}
 
 
-def nest(a: str, b: str, c: str) -> Nest:
+def nest(a: str, b: str, c: str) -> ContractionNest:
     """`C[c] += A[a] * B[b]`, an index a letter."""
     letters = sorted({*a, *b, *c})
 
-    def operand(read: str) -> Operand:
+    def operand(read: str) -> NestOperand:
         axes = tuple(((letters.index(letter), 1),) for letter in read)
-        return Operand(axes, tuple(EXTENTS[letter] for letter in read))
+        return NestOperand(axes, tuple(EXTENTS[letter] for letter in read))
 
-    return Nest(tuple(EXTENTS[letter] for letter in letters), operand(a), operand(b), operand(c))
+    return ContractionNest(
+        tuple(EXTENTS[letter] for letter in letters), operand(a), operand(b), operand(c)
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_the_cheapest_operand_is_moved() -> None:
     ],
 )
 def test_what_is_none_is_refused(a: str, b: str, c: str, reason: str) -> None:
-    with pytest.raises(RefusedError, match=reason):
+    with pytest.raises(NestRefusedError, match=reason):
         matmul_layout(nest(a, b, c))
 
 

@@ -4,23 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from tilewise.kernels.mlir.frontend.nest import Nest, Operand, RefusedError, convolution_layout
+from tilewise.kernels.mlir.frontend.nest import (
+    ContractionNest,
+    NestOperand,
+    NestRefusedError,
+    convolution_layout,
+)
 
 # Dims: n, oh, ow, f, kh, kw, c.
 EXTENTS = (2, 4, 5, 6, 3, 2, 7)
 
 
-def plain(stride: tuple[int, int] = (1, 1), dilation: tuple[int, int] = (1, 1)) -> Nest:
+def plain(stride: tuple[int, int] = (1, 1), dilation: tuple[int, int] = (1, 1)) -> ContractionNest:
     """nhwc by hwcf, with steps along h and w."""
     rows = (stride[0] * 3 + dilation[0] * 2 + 1, stride[1] * 4 + dilation[1] + 1)
-    image = Operand(
+    image = NestOperand(
         (((0, 1),), ((1, stride[0]), (4, dilation[0])), ((2, stride[1]), (5, dilation[1])),
          ((6, 1),)),
         (2, *rows, 7),
     )  # fmt: skip
-    filters = Operand((((4, 1),), ((5, 1),), ((6, 1),), ((3, 1),)), (3, 2, 7, 6))
-    result = Operand((((0, 1),), ((1, 1),), ((2, 1),), ((3, 1),)), (2, 4, 5, 6))
-    return Nest(EXTENTS, image, filters, result)
+    filters = NestOperand((((4, 1),), ((5, 1),), ((6, 1),), ((3, 1),)), (3, 2, 7, 6))
+    result = NestOperand((((0, 1),), ((1, 1),), ((2, 1),), ((3, 1),)), (2, 4, 5, 6))
+    return ContractionNest(EXTENTS, image, filters, result)
 
 
 def test_a_convolution_stays_where_it_is() -> None:
@@ -49,7 +54,7 @@ def test_the_layout_is_the_one_that_moves_least() -> None:
 
 def test_the_image_may_be_the_second_input() -> None:
     nest = plain()
-    found = convolution_layout(Nest(EXTENTS, nest.b, nest.a, nest.c))
+    found = convolution_layout(ContractionNest(EXTENTS, nest.b, nest.a, nest.c))
     assert found.is_swapped and found.moved == 0
 
 
@@ -59,10 +64,10 @@ def test_the_image_may_be_the_second_input() -> None:
         (plain((1, 2)), "stride 1 along h and 2 along w"),
         (plain((1, 1), (2, 1)), "dilation 2 along h and 1 along w"),
         (replace(plain(), a=replace(plain().a, shape=(2, 9, 6, 7))), "leaves others out"),
-        (replace(plain(), b=Operand((((5, 1),), ((6, 1),), ((3, 1),)), (2, 7, 6))),
+        (replace(plain(), b=NestOperand((((5, 1),), ((6, 1),), ((3, 1),)), (2, 7, 6))),
          "without a filter"),
     ],
 )  # fmt: skip
-def test_what_is_none_is_refused(nest: Nest, reason: str) -> None:
-    with pytest.raises(RefusedError, match=reason):
+def test_what_is_none_is_refused(nest: ContractionNest, reason: str) -> None:
+    with pytest.raises(NestRefusedError, match=reason):
         convolution_layout(nest)

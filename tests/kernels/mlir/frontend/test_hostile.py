@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tilewise.kernels.errors import LimitError, ModuleError
-from tilewise.kernels.mlir.frontend.read import Limits, read_module, read_op
+from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module, read_op
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
 
@@ -19,7 +19,7 @@ func.func @f(%a: tensor<4x5xf32>, %b: tensor<5x6xf32>, %c: tensor<4x6xf32>) -> t
 """
 DEEP = 100_000
 LARGE = 10 << 20
-LIMITS = Limits(seconds=30.0, memory_bytes=2 << 30)
+LIMITS = ReadLimits(seconds=30.0, memory_bytes=2 << 30)
 
 
 def bytecode() -> bytes:
@@ -133,8 +133,8 @@ func.func @f(%a: memref<4x5xf32>, %b: memref<5x6xf32>, %c: memref<4x6xf32>) {
 
 def test_the_limits_hold() -> None:
     with pytest.raises(ModuleError, match="time limit"):
-        read_module(GOOD, Limits(seconds=0.05))
+        read_module(GOOD, ReadLimits(seconds=0.05))
     with pytest.raises(ModuleError, match="memory"):
-        read_module(GOOD, Limits(memory_bytes=1 << 20))
+        read_module(GOOD, ReadLimits(memory_bytes=1 << 20))
     with pytest.raises(LimitError):
-        read_module(GOOD, Limits(seconds=0.0))
+        read_module(GOOD, ReadLimits(seconds=0.0))

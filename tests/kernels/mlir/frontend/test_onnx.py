@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.frontend.read import Limits, as_module, read_module
+from tilewise.kernels.mlir.frontend.read import ReadLimits, as_module, read_module
 from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -125,7 +125,7 @@ def test_a_broken_model_is_refused(onnx: Any, broken: str) -> None:
     data = proto.SerializeToString()
     given = {"cut": data[: len(data) // 2], "garbage": b"\x08" + RANDOM.bytes(10 << 20)}
     with pytest.raises(ModuleError) as refused:
-        read_module(given.get(broken, data), Limits(seconds=30.0, memory_bytes=2 << 30))
+        read_module(given.get(broken, data), ReadLimits(seconds=30.0, memory_bytes=2 << 30))
     told = str(refused.value)
     assert told.startswith("the module was not read: the ONNX model cannot be imported: ")
     assert told.isprintable() and len(told) < 400

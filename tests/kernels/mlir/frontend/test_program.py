@@ -7,7 +7,7 @@ from examples.models import MODELS
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.frontend.program import Pad, Program, Sum, Window
+from tilewise.kernels.mlir.frontend.program import ModuleProgram, Pad, PoolWindow, Sum
 from tilewise.kernels.mlir.frontend.read import read_program
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -68,7 +68,7 @@ def spelling(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def program_of(graph: Graph, spelling: str) -> Program:
+def program_of(graph: Graph, spelling: str) -> ModuleProgram:
     return read_program(spelled(graph, spelling).encode())
 
 
@@ -95,7 +95,7 @@ def test_what_other_ops_do() -> None:
     told = [action for action in outline.actions if any(vars(action).values())]
     pad, window, sums, mean = told
     assert pad.pad == Pad((0, 0, 1, 1), (0, 0, 1, 1), float("-inf"))
-    assert window.window == Window("max", (1, 1, 3, 3), (1, 1, 2, 2), (1, 1, 1, 1))
+    assert window.window == PoolWindow("max", (1, 1, 3, 3), (1, 1, 2, 2), (1, 1, 1, 1))
     assert sums.sum == Sum((2, 3))
     assert mean.loops is not None
     assert [one.name for one in mean.loops.body] == ["read", "number", "divide"]

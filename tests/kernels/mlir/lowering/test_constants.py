@@ -5,7 +5,7 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import llvm
 
-from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.lowering.llvm_text import readable_constants
 
 # Infinities, quiet and signalling NaNs with and without payloads, the least subnormal, what six
@@ -34,7 +34,7 @@ def stored(element: str, words: list[int], store: str) -> list[int]:
         module = ir.Module.parse(f"{source}  llvm.return\n}}")
         text = llvm.translate_module_to_llvmir(module.operation)
     memory = np.zeros(2 * len(words), INTEGERS[element])
-    Call(compile_ir(text, "f"), [memory])()
+    RepeatedCall(compile_ir(text, "f"), [memory])()
     return [int(word) for word in memory]
 
 

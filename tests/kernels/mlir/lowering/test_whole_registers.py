@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.lowering.llvm_text import in_whole_registers
 
 LANES = 14
@@ -22,7 +22,7 @@ define void @kernel({READ}, {WRITTEN}) {{
 def test_lanes_beyond_a_vector_are_neither_read_nor_written() -> None:
     read = np.random.default_rng(0).random(LANES, dtype=np.float32)
     written = np.full(LANES + 2, np.nan, np.float32)
-    Call(compile_ir(DOUBLED, "kernel"), [read, written])(1)
+    RepeatedCall(compile_ir(DOUBLED, "kernel"), [read, written])(1)
     np.testing.assert_array_equal(written[:LANES], 2 * read)
     assert np.isnan(written[LANES:]).all()
 

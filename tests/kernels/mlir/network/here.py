@@ -7,7 +7,7 @@ from pathlib import Path
 from tilewise.kernels.mlir.network.pack import run_request, wishes
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import PackPlan
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.system.typed_json import from_json
 
 
@@ -21,7 +21,7 @@ def pack(module: bytes, blocks: Blocks | None = None) -> PackPlan:
     return from_json(PackPlan, json.loads(json.dumps(reply["plan"])))
 
 
-def prove(plan: PackPlan) -> Found:
+def prove(plan: PackPlan) -> ProofReply:
     """What the child of `prove_packs` finds."""
     from tilewise.kernels.mlir.network.child.prove import prove_here
 

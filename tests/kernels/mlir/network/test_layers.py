@@ -17,7 +17,7 @@ from tilewise.kernels.mlir.network.compute import (
 from tilewise.kernels.mlir.network.pack import prove_layers
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import Layer, LayerShape
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 from tilewise.kernels.target import Target, detect
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -25,7 +25,7 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 TARGET = Target("x", vector_bytes=64, vector_registers=32, l1_bytes=32 << 10)
 
 
-def proven(layer: Layer, tile: LayerTile | None = None) -> Found:
+def proven(layer: Layer, tile: LayerTile | None = None) -> ProofReply:
     """What the child of `verify` finds of a layer's script."""
     from tilewise.kernels.mlir.proof.child.prove import verify_here
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.kernels.mlir.frontend.nest import Operand, RefusedError
+from tilewise.kernels.mlir.frontend.nest import NestOperand, NestRefusedError
 from tilewise.kernels.mlir.network.packing import (
     LEAST,
+    AxisOrder,
     Blocks,
     OpBlocks,
     OpShape,
-    Order,
     block_of,
     packed,
 )
@@ -22,11 +22,11 @@ def test_a_block_is_the_largest_divisor_that_is_a_vector(extent: int, most: int)
     assert block_of(extent, most) == (divisors[-1] if divisors else 0)
 
 
-def operand(text: str, sizes: dict[int, int]) -> Operand:
+def operand(text: str, sizes: dict[int, int]) -> NestOperand:
     """`0 1+4` with the loops' lengths."""
     axes = [tuple((int(dim), 1) for dim in axis.split("+")) for axis in text.split()]
     shape = [sum(sizes[dim] - 1 for dim, _ in axis) + 1 for axis in axes]
-    return Operand(tuple(axes), tuple(shape))
+    return NestOperand(tuple(axes), tuple(shape))
 
 
 def op(
@@ -49,18 +49,19 @@ PRODUCT = op("0 2", "2 1", "0 1", 12, 32, 20)
     ("what", "sizes", "orders"),
     [
         (NHWC, (0, 0, 0, 16, 0, 0, 12),
-         (Order((0, 3, 1, 2)), Order((3, 2, 0, 1), (1, 0)), Order((0, 3, 1, 2)))),
-        (NCHW, (0, 16, 0, 0, 12, 0, 0), (Order(), Order((), (1, 0)), Order())),
+         (AxisOrder((0, 3, 1, 2)), AxisOrder((3, 2, 0, 1), (1, 0)), AxisOrder((0, 3, 1, 2)))),
+        (NCHW, (0, 16, 0, 0, 12, 0, 0), (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())),
         (DEPTHWISE, (0, 0, 0, 16, 0, 0),
-         (Order((0, 3, 1, 2)), Order((2, 0, 1)), Order((0, 3, 1, 2)))),
-        (POOL, (0, 0, 0, 16, 0, 0), (Order((0, 3, 1, 2)), Order(), Order((0, 3, 1, 2)))),
-        (GROUPS, (0, 0, 16, 0, 0, 16, 0, 0), (Order(), Order((), (1, 0)), Order())),
-        (PRODUCT, (0, 16, 4), (Order(), Order((1, 0), (1, 0)), Order())),
+         (AxisOrder((0, 3, 1, 2)), AxisOrder((2, 0, 1)), AxisOrder((0, 3, 1, 2)))),
+        (POOL, (0, 0, 0, 16, 0, 0),
+         (AxisOrder((0, 3, 1, 2)), AxisOrder(), AxisOrder((0, 3, 1, 2)))),
+        (GROUPS, (0, 0, 16, 0, 0, 16, 0, 0), (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())),
+        (PRODUCT, (0, 16, 4), (AxisOrder(), AxisOrder((1, 0), (1, 0)), AxisOrder())),
     ],
     ids=["nhwc", "nchw", "depthwise", "pool", "groups", "product"],
 )  # fmt: skip
 def test_orders_of_images_and_weights(
-    what: OpShape, sizes: tuple[int, ...], orders: tuple[Order, Order, Order]
+    what: OpShape, sizes: tuple[int, ...], orders: tuple[AxisOrder, AxisOrder, AxisOrder]
 ) -> None:
     found = packed(what, Blocks(16))
     assert (found.sizes, found.orders) == (sizes, orders)
@@ -80,7 +81,7 @@ def test_rows_have_blocks_where_they_are_wished_for() -> None:
     ],
 )
 def test_what_cannot_be_packed_is_told(what: OpShape, wished: OpBlocks, message: str) -> None:
-    with pytest.raises(RefusedError, match=message):
+    with pytest.raises(NestRefusedError, match=message):
         packed(what, Blocks(), wished)
 
 
@@ -88,4 +89,4 @@ def test_two_activations_are_packed_as_they_lie_where_that_is_wished_for() -> No
     both = op("0 1 3", "0 3 2", "0 1 2", 2, 8, 16, 8, has_weights=False)
     found = packed(both, Blocks(), OpBlocks(0, 8, 4))
     assert found.sizes == (0, 0, 8, 4)
-    assert found.orders == (Order(), Order((), (1, 0)), Order())
+    assert found.orders == (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())

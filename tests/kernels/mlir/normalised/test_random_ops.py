@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.mlir.frontend.generics import Generic
 from tests.kernels.mlir.normalised.ops import contraction, convolution, drawn, read
 from tilewise.kernels.mlir.normalised.prove import prove_lone
-from tilewise.kernels.mlir.proof.proof import Proof
+from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 
@@ -22,7 +22,7 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 def test_scripts_of_random_ops_prove(
     host: Target, draw: Callable[[random.Random], Generic], count: int
 ) -> None:
-    def proven(seed: int) -> tuple[Generic, Schedule, Proof]:
+    def proven(seed: int) -> tuple[Generic, Schedule, ScriptProof]:
         rng = random.Random(seed)
         case = draw(rng)
         lone = read(case)

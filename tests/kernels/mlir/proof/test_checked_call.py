@@ -10,7 +10,7 @@ from iree.compiler import ir
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
 from tilewise.kernels.mlir.lowering.functions import poisoned
 from tilewise.kernels.mlir.lowering.jit import compile_ir
-from tilewise.kernels.mlir.lowering.to_llvm import Scratch, lower
+from tilewise.kernels.mlir.lowering.to_llvm import ScratchBuffer, lower
 from tilewise.kernels.mlir.proof.child.stages import check_call
 from tilewise.kernels.oracle.operands import POISON_BYTE
 from tilewise.kernels.problem import parse_problem
@@ -100,11 +100,11 @@ def test_a_result_that_is_no_number_is_wrong_by_no_finite_error(bits: str) -> No
 
 @pytest.mark.parametrize("element", ["f32", "bf16", "i1", "i16", "i64", "index"])
 def test_every_byte_of_scratch_is_poisoned(element: str) -> None:
-    (buffer,) = poisoned((Scratch((3, 5), element),))
+    (buffer,) = poisoned((ScratchBuffer((3, 5), element),))
     assert buffer.shape == (3, 5)
     assert (buffer.view(np.uint8) == POISON_BYTE).all()
 
 
 def test_scratch_of_a_type_that_is_not_known_is_refused() -> None:
     with pytest.raises(StageError, match="a buffer of f8E4M3FN cannot be provided"):
-        poisoned((Scratch((3,), "f8E4M3FN"),))
+        poisoned((ScratchBuffer((3,), "f8E4M3FN"),))

@@ -14,7 +14,7 @@ from tests.kernels.mlir.build import IN_PLACE, schedule
 from tests.kernels.mlir.proof.test_failures import FUNCTION, HANGS, SQUARE
 from tests.kernels.system.test_children import wait_until_gone
 from tilewise.kernels.errors import LimitError
-from tilewise.kernels.mlir.proof.proof import Found, run_child
+from tilewise.kernels.mlir.proof.proof import ProofReply, run_child
 from tilewise.kernels.mlir.proof.prove import prove, prove_script, transform, verify
 from tilewise.kernels.system.children import child_environment
 from tilewise.kernels.system.limited_child import LIBRARIES, MOST_PRINTED
@@ -23,7 +23,7 @@ CHILDREN = "tests.kernels.mlir.children"
 LONG = 600.0
 
 
-def asked(do: str, seconds: float = LONG, **more: Any) -> Found:
+def asked(do: str, seconds: float = LONG, **more: Any) -> ProofReply:
     """What becomes of a child that does this."""
     limits = {"seconds": seconds, "memory_bytes": 4 << 30}
     return run_child({"do": do, **limits, **more}, CHILDREN)

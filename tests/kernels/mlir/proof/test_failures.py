@@ -12,7 +12,7 @@ import pytest
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.proof import Found, run_child
+from tilewise.kernels.mlir.proof.proof import ProofReply, run_child
 from tilewise.kernels.mlir.proof.prove import prove_script, transform
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import Problem, parse_problem
@@ -167,7 +167,7 @@ HANGS = (
 )
 
 
-def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> Found:
+def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> ProofReply:
     request = {
         "problem": SQUARE.canonical,
         "module": FUNCTION.format(body=body),

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kernels.mlir.proof.test_verify import IN_PLACE, PAYLOAD, passed_through, script
 from tilewise.kernels.mlir.proof.child.prove import verify_here
-from tilewise.kernels.mlir.proof.proof import Found
+from tilewise.kernels.mlir.proof.proof import ProofReply
 
 CONV = """
 func.func @f(%x: tensor<1x6x7x3xf32>, %w: tensor<3x2x3x5xf32>, %c: tensor<1x4x6x5xf32>)
@@ -35,7 +35,7 @@ def forall(*tiles: str, op: str = "%op") -> str:
     return script(*lines)
 
 
-def found(text: str, payload: str) -> Found:
+def found(text: str, payload: str) -> ProofReply:
     request = {"payload": payload, "script": text, "problem": None, "seed": 0, "repeat_s": 0.001}
     return verify_here(request)
 

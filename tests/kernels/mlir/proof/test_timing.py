@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.mlir.lowering.apply import StageError
-from tilewise.kernels.mlir.lowering.jit import Call, compile_ir
+from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.proof.child.timing import summarise, time_beside, time_call
 
 
@@ -55,7 +55,7 @@ def test_many_calls_are_one_entry() -> None:
         }
     """
     cell = np.zeros(1, np.int64)
-    call = Call(compile_ir(text, "count"), [cell])
+    call = RepeatedCall(compile_ir(text, "count"), [cell])
     call()
     call(41)
     assert cell[0] == 42

@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.mlir.tuning_spec.schedules import plain
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.runtime import open_device
-from tilewise.kernels.mlir.proof.proof import Found, Proof
+from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof
 from tilewise.kernels.mlir.tuning_spec import child
 from tilewise.kernels.mlir.tuning_spec import prove as proving
 from tilewise.kernels.mlir.tuning_spec.config import TileSize
@@ -22,7 +22,7 @@ pytest.importorskip("iree.runtime", reason="IREE's runtime, which runs the code,
 PROBLEM = parse_problem("matmul:m=45,n=130,k=67,dtype=f32,bias,epilogue=relu")
 
 
-def proof_of() -> Proof:
+def proof_of() -> ScriptProof:
     return prove(PROBLEM, plain(PROBLEM))
 
 
@@ -50,7 +50,7 @@ def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPat
         opened.append(threads)
         return open_device(threads)
 
-    def here(request: dict[str, Any], _module: str) -> Found:
+    def here(request: dict[str, Any], _module: str) -> ProofReply:
         assert len(request["modules"]) == 3
         with monkeypatch.context() as patch:
             patch.setattr("tilewise.kernels.mlir.iree.runtime.open_device", opening)

@@ -13,7 +13,7 @@ from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 from tilewise.kernels.mlir.tuning_spec.config import Configuration, TileSize
 from tilewise.kernels.mlir.tuning_spec.form import check_covered, form_of
 from tilewise.kernels.mlir.tuning_spec.text import (
-    Entry,
+    SpecEntry,
     marks_in,
     matcher_key,
     outgrows_stack,
@@ -44,9 +44,9 @@ COVERED = [
 ]
 
 
-def entry(text: str, *more: TileSize) -> Entry:
+def entry(text: str, *more: TileSize) -> SpecEntry:
     problem = parse_problem(text)
-    return Entry(problem, plain(problem, *more))
+    return SpecEntry(problem, plain(problem, *more))
 
 
 @pytest.mark.full
@@ -99,7 +99,7 @@ def test_the_order_of_a_levels_tiles_is_its_interchange() -> None:
         TileSize("vector_reduction", "k", 2),
     )
     config = Configuration(tiles, "DoubleTilingExpert", "masked")
-    text = spec_text([Entry(problem, config)])
+    text = spec_text([SpecEntry(problem, config)])
     assert "distribution = {sizes = [48, 32, 0], interchange = [1, 0, 2]}" in text
     assert "vector_common_parallel = [8, 32, 0], vector_reduction = [0, 0, 2]" in text
     assert "peeling" not in text
@@ -118,7 +118,7 @@ def test_the_order_of_a_levels_tiles_is_its_interchange() -> None:
 def test_tiles_of_other_loops_are_refused(tile: TileSize, said: str) -> None:
     problem = parse_problem("matmul:m=48,n=64,k=32,dtype=f32")
     with pytest.raises(ScheduleError, match=said):
-        spec_text([Entry(problem, plain(problem, tile))])
+        spec_text([SpecEntry(problem, plain(problem, tile))])
 
 
 FUSED = """
@@ -157,7 +157,7 @@ def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(
     config = replace(made, tiles=tuple(tiles))
     assert outgrows_stack(form_of(problem), config) == is_large
     path = tmp_path / "spec.mlir"
-    path.write_text(spec_text([Entry(problem, config)]))
+    path.write_text(spec_text([SpecEntry(problem, config)]))
     flags = (f"--iree-codegen-tuning-spec-path={path}",)
     alone = compiled_text(module_text(problem), "executable-targets", flags)
     fused = compiled_text(FUSED, "executable-configurations", flags)

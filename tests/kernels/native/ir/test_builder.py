@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Loop, branch, turns
+from tilewise.kernels.native.ir.control import CountedLoop, branch, turns
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
@@ -127,7 +127,7 @@ def test_what_is_written_does_what_llvmlites_builder_does(name: str) -> None:
 
 def test_a_loop_carries_values_and_a_branch_merges_them() -> None:
     def emit(b: Builder, _memory: Any, x: Any, y: Any) -> Any:
-        loop = Loop(b, [const(0)], "turn")
+        loop = CountedLoop(b, [const(0)], "turn")
         is_odd = b.icmp_signed("==", b.and_(loop.index, const(1)), const(1))
         (done,) = branch(b, is_odd, lambda s: [b.add(s[0], y)], loop.carried)
         return loop.close([done], x, 1)[0]

@@ -37,7 +37,7 @@ from tilewise.kernels.native.packing.transforms import (
     IMAGE_ARGUMENTS,
     RESULT_ARGUMENTS,
 )
-from tilewise.kernels.native.plan import Plan, plan
+from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Winograd
 from tilewise.kernels.target import Target
@@ -57,7 +57,7 @@ GIVEN = {
 """What each function that a driver calls is given."""
 
 
-def without_a_value(planned: Plan) -> set[str]:
+def without_a_value(planned: KernelPlan) -> set[str]:
     """Names that nothing gives a value: neither the text, its parameters, nor the language."""
     module = symtable.symtable(planned.source.text, "driver", "exec")
     read = {name for function in module.get_children() for name in function.get_globals()}

@@ -8,10 +8,10 @@ import pytest
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.objects.object_files import Elf
-from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
 from tilewise.kernels.native.programs import compile as compiling
 from tilewise.kernels.native.programs.compile import OF_C, compiled_program, shared_library
-from tilewise.kernels.native.programs.steps import At, Pass, Program, Row, Step, Table
+from tilewise.kernels.native.programs.steps import At, NetworkProgram, Pass, ProgramStep, Row, Table
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.target import detect
 
@@ -25,11 +25,11 @@ RELU = RowProgram(
     LENGTH,
     (Source("f32", is_wide=True, row=LENGTH),),
     (Operation("read"), Operation("number", (), 0.0), Operation("max", (0, 1))),
-    (Target("f32", 2, is_wide=True),),
+    (WrittenTensor("f32", 2, is_wide=True),),
 )
 
 
-def steps() -> tuple[Step, ...]:
+def steps() -> tuple[ProgramStep, ...]:
     """Rows of the weights in reverse, then half of them cut off at 0 by each of two threads."""
     froms = Table(tuple(LENGTH * row for row in reversed(range(ROWS))))
     tos = Table(tuple(LENGTH * row for row in range(ROWS)))
@@ -37,11 +37,11 @@ def steps() -> tuple[Step, ...]:
     ends = At("activations", 0), At("activations", 4 * COUNT)
     source, target = ends
     cuts = tuple((0, 0, *part, source, 0, target) for part in ((0, 2), (2, ROWS)))
-    return Step(Pass("rows 4"), (copy,)), Step(RELU, cuts)
+    return ProgramStep(Pass("rows 4"), (copy,)), ProgramStep(RELU, cuts)
 
 
 def test_a_program_runs_from_a_library(tmp_path: Path) -> None:
-    program = Program(NAME, detect().with_threads(2), steps(), 8 * COUNT)
+    program = NetworkProgram(NAME, detect().with_threads(2), steps(), 8 * COUNT)
     code = compiled_program(program)
     undefined = {name for data in code.objects.values() for name in Elf.read(data).undefined}
     assert {name for name in undefined if not name.startswith(NAME)} <= OF_C
@@ -65,7 +65,7 @@ def test_a_program_runs_from_a_library(tmp_path: Path) -> None:
 
 def test_what_others_would_have_to_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     row = At("weights", 0), At("activations", 0), 0, 4, 8, 16
-    program = Program(NAME, detect(), (Step(Pass("sum"), (row,)),), 1024)
+    program = NetworkProgram(NAME, detect(), (ProgramStep(Pass("sum"), (row,)),), 1024)
     assert compiled_program(program).objects
     monkeypatch.setattr(compiling, "OF_C", frozenset())
     with pytest.raises(LoweringError, match="of the program would call mem"):

@@ -6,17 +6,17 @@ import numpy as np
 
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
-from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, detect
 from tilewise.search.networks.costs import Timed, algorithm_of
-from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.plan import NetworkPlan
 from tilewise.search.networks.planning import Named, Passes, planned
 from tilewise.search.networks.running.network import Network
-from tilewise.search.networks.variants import Layout
+from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.space.space import Space
 
 
@@ -41,7 +41,9 @@ class Drawn:
             self._known[problem] = (timed(schedule, self._random.uniform(1, 9)),)
         return self._known[problem]
 
-    def conversion_us(self, shape: tuple[int, ...], dtype: str, made: Layout, to: Layout) -> float:
+    def conversion_us(
+        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, to: TensorLayout
+    ) -> float:
         assert made != to
         assert max((*made.order, *to.order), default=0) < len(shape)
         return self._copy_us
@@ -53,15 +55,15 @@ def timed(schedule: Schedule, time_us: float) -> Timed:
     return Timed(algorithm_of(schedule), schedule.hash, steps, time_us)
 
 
-def program_of(graph: Graph, spelling: str) -> Program:
+def program_of(graph: Graph, spelling: str) -> ModuleProgram:
     """A model as something to run."""
     return read_program(spelled(graph, spelling).encode())
 
 
 def plan_of(
-    program: Program, seed: int, threads: int = 1, copy_us: float = 0.5,
+    program: ModuleProgram, seed: int, threads: int = 1, copy_us: float = 0.5,
     passes: Passes | None = None, accuracy: Accuracy = "standard",
-) -> Plan:  # fmt: skip
+) -> NetworkPlan:  # fmt: skip
     """A plan by times at random."""
     target = detect().with_threads(threads)
     costs = Drawn(target, Random(seed), copy_us)

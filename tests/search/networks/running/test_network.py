@@ -9,11 +9,11 @@ import pytest
 from examples.models import MODELS
 from examples.models.graph import Graph, Value
 from tests.search.networks.running.drawn import apart, computed, plan_of, program_of
-from tilewise.kernels.mlir.frontend.program import Program
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.plan import NetworkPlan
 from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -27,19 +27,19 @@ HAVE_HALOS = ("resnet50", "mobilenet_v2")
 
 
 @pytest.fixture(scope="module", params=MODELS_IN, ids=lambda one: one[0])
-def case(request: pytest.FixtureRequest) -> tuple[Graph, str, float, Program]:
+def case(request: pytest.FixtureRequest) -> tuple[Graph, str, float, ModuleProgram]:
     name, spelling, tolerance = request.param
     graph = MODELS[name](True)
     return graph, spelling, tolerance, program_of(graph, spelling)
 
 
-def test_a_network_computes_its_model(case: tuple[Graph, str, float, Program]) -> None:
+def test_a_network_computes_its_model(case: tuple[Graph, str, float, ModuleProgram]) -> None:
     pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
     from examples.models.pytorch import reference
 
     graph, spelling, tolerance, program = case
     plan = plan_of(program, 0, copy_us=0.1)
-    network = Network(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
+    network = Network(NetworkPlan.from_json(json.loads(json.dumps(plan.to_json()))), program)
     for random in (1, 2):
         argument = graph.argument(random)
         found = computed(network, graph, spelling, argument)
@@ -50,7 +50,7 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, Program]) -
 
 
 @pytest.mark.full
-def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, Program]) -> None:
+def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, ModuleProgram]) -> None:
     *_, program = case
     held = Network(plan_of(program, 0, copy_us=0.1), program).placed
     pairs = list(zip(held.lifetimes, held.offsets, strict=True))
@@ -64,7 +64,7 @@ def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, Program]) -> 
 
 
 @pytest.fixture(scope="module")
-def residual() -> tuple[Graph, Program]:
+def residual() -> tuple[Graph, ModuleProgram]:
     """A residual that is read again after a layer has taken it in, and sums that no layer takes."""
     graph = Graph("residual", Value("given", (1, 9, 9, 8)))
     x = graph.conv(graph.given, 8, 3)
@@ -74,7 +74,7 @@ def residual() -> tuple[Graph, Program]:
     return graph, program_of(graph, "linalg")
 
 
-def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, Program]) -> None:
+def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, ModuleProgram]) -> None:
     pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
     from examples.models.pytorch import reference
 
@@ -91,7 +91,7 @@ def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, Program]) -> 
 
 
 @pytest.mark.full
-def test_two_threads_compute_the_same(residual: tuple[Graph, Program]) -> None:
+def test_two_threads_compute_the_same(residual: tuple[Graph, ModuleProgram]) -> None:
     if detect().cores < 2:
         pytest.skip("one processor is usable here; two threads need two")
     graph, program = residual
@@ -103,7 +103,7 @@ def test_two_threads_compute_the_same(residual: tuple[Graph, Program]) -> None:
         assert apart(computed(two, graph, "linalg", argument), first) < 1e-5
 
 
-def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, Program]) -> None:
+def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, ModuleProgram]) -> None:
     graph, program = residual
     weights = {key: value.copy() for key, value in program.weights.items()}
     network = Network(plan_of(program, 5), replace(program, weights=weights))
@@ -114,7 +114,7 @@ def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, Program]) 
     assert len(network.memory.weights.bytes) > sum(v.nbytes for v in weights.values()) // 2
 
 
-def test_times_are_of_each_part(residual: tuple[Graph, Program]) -> None:
+def test_times_are_of_each_part(residual: tuple[Graph, ModuleProgram]) -> None:
     _, program = residual
     network = Network(plan_of(program, 5), program)
     times = network.times(3)
@@ -122,7 +122,7 @@ def test_times_are_of_each_part(residual: tuple[Graph, Program]) -> None:
     assert all(one.time_us > 0 for one in times)
 
 
-def test_what_does_not_run_here_is_named(residual: tuple[Graph, Program]) -> None:
+def test_what_does_not_run_here_is_named(residual: tuple[Graph, ModuleProgram]) -> None:
     _, program = residual
     plan = plan_of(program, 5)
     with pytest.raises(NetworkError, match="0 arguments; the network takes 1"):
@@ -155,7 +155,7 @@ def test_an_op_that_nobody_runs_is_refused_at_load() -> None:
         Network(plan_of(program, 1), program)
 
 
-def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, Program]) -> None:
+def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, ModuleProgram]) -> None:
     _, program = residual
     graph = Graph("other", Value("given", (1, 9, 9, 8)))
     graph.linear(graph.mean_pool(graph.conv(graph.given, 8, 3)), 12)
@@ -169,7 +169,7 @@ def test_a_strict_plan_is_of_the_same_module_and_says_so() -> None:
     program = program_of(graph, "linalg")
     outline = program.outline.with_accuracy("strict")
     plan = plan_of(replace(program, outline=outline), 0, accuracy="strict")
-    plan = Plan.from_json(json.loads(json.dumps(plan.to_json())))
+    plan = NetworkPlan.from_json(json.loads(json.dumps(plan.to_json())))
     assert plan.accuracy == "strict"
     assert all("accuracy=strict" in node.problem for node in plan.nodes if node.problem)
     argument = graph.argument(1)

@@ -18,7 +18,7 @@ from tilewise.service.db import Sessions, tokens, writing
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, plans
-from tilewise.service.jobs.plans import Made, Packed
+from tilewise.service.jobs.plans import Made, PackOutcome
 
 ADDRESS = "/v1/plans"
 
@@ -238,7 +238,7 @@ def test_texts_and_events_of_plans_that_have_ended(
     with writing(sessions) as session:
         held = claims.claim(session, me(), machine.targets, TOOLCHAIN)
         assert held is not None
-        assert plans.done(session, held, Made(PLAN, Packed(error="nothing packs")))
+        assert plans.done(session, held, Made(PLAN, PackOutcome(error="nothing packs")))
     refused = client.get(f"{ADDRESS}/{ready}/script")
     assert refused.status_code == 404
     assert refused.json()["detail"] == f"plan {ready} has no script: nothing packs"

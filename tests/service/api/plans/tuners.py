@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.service import fakes
 from tilewise.search.model.prior import direct_schedules
-from tilewise.search.records import Best, TuneResult
+from tilewise.search.records import TuneResult, Winner
 
 
 def tune(problem, target, request, store, *, on_trial=None, before_finals=None, **_hooks):
@@ -16,5 +16,5 @@ def tune(problem, target, request, store, *, on_trial=None, before_finals=None, 
     if before_finals is not None:
         before_finals(list(records), None)
     first = records[0]
-    best = Best(first.schedule, first.measurement, 100.0, (), {}, 21, 6, 2)
+    best = Winner(first.schedule, first.measurement, 100.0, (), {}, 21, 6, 2)
     return TuneResult(best, records, 0.1, True)

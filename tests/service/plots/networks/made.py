@@ -6,23 +6,23 @@ from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import (
     SCHEMA,
-    Plan,
+    NetworkPlan,
     PlannedConversion,
     PlannedNode,
     PlannedTensor,
     PlannedUse,
     Totals,
 )
-from tilewise.search.networks.variants import Layout, plain
+from tilewise.search.networks.variants import TensorLayout, plain
 
 SHAPE = (1, 8, 10, 10)
-PLAIN, LAST = plain(SHAPE), Layout((2, 3, 1))
-HALO = Layout((2, 3, 1), 1, (2, 3))
+PLAIN, LAST = plain(SHAPE), TensorLayout((2, 3, 1))
+HALO = TensorLayout((2, 3, 1), 1, (2, 3))
 CONV = "conv2d:n=1,h=10,w=10,ci=8,co=8,kh=3,kw=3,pad=1,dtype=f32,bias,weights=constant"
 WAY = Arrangement((0, 1, 2, 3), SHAPE, False)
 
 
-def use(tensor: int, layout: Layout = PLAIN, role: str = "A") -> PlannedUse:
+def use(tensor: int, layout: TensorLayout = PLAIN, role: str = "A") -> PlannedUse:
     """A tensor of `SHAPE` as a node has it."""
     return PlannedUse(tensor, SHAPE, role, layout)
 
@@ -48,12 +48,14 @@ def other(reads: tuple[PlannedUse, ...], made: PlannedUse, reason: str = "") -> 
     )
 
 
-def tensor(layout: Layout = PLAIN, *, given: bool = False, result: bool = False) -> PlannedTensor:
+def tensor(
+    layout: TensorLayout = PLAIN, *, given: bool = False, result: bool = False
+) -> PlannedTensor:
     """A tensor of `SHAPE`."""
     return PlannedTensor(SHAPE, "f32", given, result, layout)
 
 
-def block(model: str = "block.mlir") -> Plan:
+def block(model: str = "block.mlir") -> NetworkPlan:
     """An op that nobody times, a copy that two layers read, a halo, a residual, a last copy."""
     nodes = (
         other((use(0, role="whole"),), use(1, role="whole"), "is no product"),
@@ -69,15 +71,17 @@ def block(model: str = "block.mlir") -> Plan:
         PlannedConversion(4, PLAIN, 4.0),
     )  # fmt: skip
     totals = Totals(100.0, 120.0, 105.0)
-    return Plan(SCHEMA, model, "cpu:znver5,threads=1", "hot", True, nodes, tensors, copies, totals)
+    return NetworkPlan(
+        SCHEMA, model, "cpu:znver5,threads=1", "hot", True, nodes, tensors, copies, totals
+    )
 
 
-def attention() -> Plan:
+def attention() -> NetworkPlan:
     """Three layers that read one tensor, and an op that reads all three: a wide graph."""
     layers = tuple(layer((use(0),), use(i), 10.0 * i) for i in (1, 2, 3))
     nodes = (*layers, other((use(1), use(2), use(3), use(0)), use(4)))
     tensors = (tensor(given=True), tensor(), tensor(), tensor(), tensor(result=True))
     totals = Totals(60.0, 60.0, 60.0)
-    return Plan(
+    return NetworkPlan(
         SCHEMA, "wide.mlir", "cpu:znver5,threads=1", "hot", True, nodes, tensors, (), totals
     )

@@ -6,10 +6,10 @@ from tests.service.plots.networks.made import LAST, block, other, use
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.networks.plan import PlannedPass
 from tilewise.service.plots.networks import picture
-from tilewise.service.plots.networks.picture import Picture, bars, kind_of, picture_of
+from tilewise.service.plots.networks.picture import PlanPicture, bars, kind_of, picture_of
 
 
-def ways(picture: Picture) -> set[tuple[str, str, str]]:
+def ways(picture: PlanPicture) -> set[tuple[str, str, str]]:
     def named(number: int) -> str:
         box = picture.boxes[number]
         return box.title if box.node is None else str(box.node)

@@ -116,7 +116,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
         require(child_needs, "model", "service")
     source = Path(options.file)
     from tilewise.kernels.mlir.frontend.read import as_module
-    from tilewise.model.examine import Model, examine
+    from tilewise.model.examine import ExaminedModel, examine
     from tilewise.model.reference import check_entry
     from tilewise.model.report import report_text
 
@@ -137,7 +137,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
     write_text(str(folder / PROBLEMS), lines)
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
-    asked = Model(source, imported, tuple(cuts), folder, options.target, options.cache,
+    asked = ExaminedModel(source, imported, tuple(cuts), folder, options.target, options.cache,
                   options.entry, not options.no_ops, options.accuracy)  # fmt: skip
     with backend_of(options) as backend:
         tune_lacking(backend, problems, options.target, options)

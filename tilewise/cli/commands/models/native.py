@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from tilewise.kernels.mlir.frontend.graph import Graph
     from tilewise.kernels.mlir.frontend.program import Outline
     from tilewise.model.network import Ran
-    from tilewise.search.networks.costs import Costs
+    from tilewise.search.networks.costs import LayerTimes
     from tilewise.search.networks.pass_times import PassTimes
-    from tilewise.search.networks.plan import Plan
+    from tilewise.search.networks.plan import NetworkPlan
 
 PLAN = "plan.json"
 
@@ -138,9 +138,9 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
         sys.stdout.write(text)
         return
     from tilewise.model.plan_table import plan_text
-    from tilewise.search.networks.plan import Plan
+    from tilewise.search.networks.plan import NetworkPlan
 
-    sys.stdout.write(plan_text(Plan.from_json(made.plan)))
+    sys.stdout.write(plan_text(NetworkPlan.from_json(made.plan)))
 
 
 def _folder_alone(path: str) -> Path:
@@ -151,7 +151,9 @@ def _folder_alone(path: str) -> Path:
     return folder
 
 
-def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
+def _costs(
+    options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph"
+) -> "LayerTimes":
     """Return stored times of layers, or times measured here with cold weights."""
     from tilewise.backends.costs import StoredCosts
     from tilewise.search.networks.cold_weights import Retimed, weights_bytes
@@ -170,7 +172,7 @@ def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
     return None if outline is None else PassTimes(outline, resolve(target))
 
 
-def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
+def _ran(made: "NetworkPlan", own: "NetworkPlan", options: argparse.Namespace) -> "Ran":
     """Run a plan beside IREE, and beside the model's own layouts if they differ.
 
     Raises TilewiseError if a result is wrong or the run fails.
@@ -188,7 +190,7 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
 
 
 def _write_module(
-    made: "Plan", module: bytes, folder: Path, options: argparse.Namespace,
+    made: "NetworkPlan", module: bytes, folder: Path, options: argparse.Namespace,
     told: dict[str, object], texts: list[str],
 ) -> None:  # fmt: skip
     """Write the network as a folder once it is proven."""
@@ -207,7 +209,7 @@ def _write_module(
     texts.append(folder_text(options.module, files, found))
 
 
-def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -> None:
+def _tell(run: "Ran", made: "NetworkPlan", told: dict[str, object], texts: list[str]) -> None:
     """Add the outcome of a run."""
     from tilewise.model.network import allowed, run_text
 

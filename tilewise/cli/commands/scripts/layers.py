@@ -10,7 +10,7 @@ from tilewise.kernels.quoting import duration
 from tilewise.kernels.target import detect
 
 if TYPE_CHECKING:  # they load MLIR's child processes
-    from tilewise.kernels.mlir.frontend.read import Limits
+    from tilewise.kernels.mlir.frontend.read import ReadLimits
     from tilewise.kernels.mlir.network.pack import ProvenLayer
     from tilewise.kernels.mlir.network.plan import Layer
 
@@ -18,7 +18,7 @@ MANIFEST = "layers.json"
 Json = dict[str, Any]
 
 
-def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> list[Json]:
+def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "ReadLimits") -> list[Json]:
     """Prove and write each layer's script; return what `--json` prints of them.
 
     A layer whose proof fails has no file.

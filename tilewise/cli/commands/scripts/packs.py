@@ -15,10 +15,10 @@ from tilewise.kernels.target import detect
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # they load MLIR's child processes
-    from tilewise.kernels.mlir.frontend.read import Limits
+    from tilewise.kernels.mlir.frontend.read import ReadLimits
     from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks
     from tilewise.kernels.mlir.network.plan import PackPlan
-    from tilewise.kernels.mlir.proof.proof import Proof
+    from tilewise.kernels.mlir.proof.proof import ScriptProof
 
 Group = argparse._ArgumentGroup
 OPTIONS = ("channels", "rows", "blocks", "layers", "seconds")
@@ -69,11 +69,11 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
         raise BadInputError("packs are made here and not stored; leave out --db and --server")
     module = read_module_bytes(path)
     require("iree.compiler", "a script of a module here", "kernels")
-    from tilewise.kernels.mlir.frontend.read import Limits
+    from tilewise.kernels.mlir.frontend.read import ReadLimits
     from tilewise.kernels.mlir.transform.module import with_function
 
     folder = None if options.layers is None else make_folder(options.layers)
-    limits = Limits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
+    limits = ReadLimits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
     plan, proof = _proven(options, path, module, limits)
     layers = [] if folder is None else write_layers(plan.layers, folder, limits)
     text = with_function(plan.payload, proof.script) if options.with_payload else proof.script
@@ -85,8 +85,8 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
 
 
 def _proven(
-    options: argparse.Namespace, path: str, module: bytes, limits: "Limits"
-) -> "tuple[PackPlan, Proof]":
+    options: argparse.Namespace, path: str, module: bytes, limits: "ReadLimits"
+) -> "tuple[PackPlan, ScriptProof]":
     """Return the plan of the module and the proof of its script."""
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
 
@@ -136,11 +136,11 @@ def _why(plan: "PackPlan") -> str:
     return f"; {plan.left[0].where} {plan.left[0].reason}" if plan.left else ""
 
 
-def _errors(proof: "Proof") -> dict[str, object]:
+def _errors(proof: "ScriptProof") -> dict[str, object]:
     return {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
 
 
-def _summary(plan: "PackPlan", proof: "Proof") -> str:
+def _summary(plan: "PackPlan", proof: "ScriptProof") -> str:
     """Describe the packs and the proof."""
     from tilewise.kernels.mlir.network.plan import told
 

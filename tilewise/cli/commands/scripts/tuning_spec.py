@@ -14,7 +14,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:
-    from tilewise.kernels.mlir.tuning_spec.text import Entry, LeftOut
+    from tilewise.kernels.mlir.tuning_spec.text import LeftOut, SpecEntry
 
 FLAVOR = "iree-spec"
 KIND = "iree:"
@@ -92,7 +92,7 @@ def _joined(scripts: dict[Problem, str]) -> "tuple[str, list[LeftOut]]":
 
     if len(scripts) == 1:
         return next(iter(scripts.values())), []
-    entries: list[Entry] = [entry_of(text) for text in scripts.values()]
+    entries: list[SpecEntry] = [entry_of(text) for text in scripts.values()]
     ends = {line for text in scripts.values() for line in text.splitlines() if _names_maker(line)}
     return joined(entries, [line.removeprefix("// ") for line in sorted(ends, reverse=True)])
 

@@ -12,7 +12,7 @@ from examples.models.graph import as_stored
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.passes.passes import Chain
 from tilewise.kernels.native.passes.rows.compiled import row_pass
-from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
+from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
 from tilewise.kernels.oracle.operands import poison, to_bf16
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def test_a_layer_norm_with_a_residual(columns: int) -> None:
     whole, one_row = wide(columns), Source("f32", True, 0)
     program = RowProgram(
         columns, (whole, whole, one_row, one_row), operations,
-        (Target("f32", 17, True), Target("f32", 7, False)),
+        (WrittenTensor("f32", 17, True), WrittenTensor("f32", 7, False)),
     )  # fmt: skip
     x, y, scale, shift = values(9, columns), values(9, columns), values(columns), values(columns)
     made, means = guarded(9, columns), guarded(9)
@@ -76,7 +76,7 @@ def test_a_layer_norm_with_a_residual(columns: int) -> None:
 def test_a_zero_keeps_its_sign() -> None:
     def program(zero: float) -> RowProgram:
         operations = (READ, Operation("number", (), zero), Operation("divide", (0, 1)))
-        return RowProgram(5, (wide(5),), operations, (Target("f32", 2, True),))
+        return RowProgram(5, (wide(5),), operations, (WrittenTensor("f32", 2, True),))
 
     above, below = guarded(1, 5), guarded(1, 5)
     assert program(0.0) != program(-0.0)
@@ -91,7 +91,7 @@ def test_a_softmax_keeps_what_is_no_number(columns: int) -> None:
     names = [("number", (), 0.125), ("multiply", (0, 1)), ("row max", (2,)), ("subtract", (2, 3)),
              ("exp", (4,)), ("row sum", (5,)), ("divide", (5, 6))]  # fmt: skip
     operations = (READ, *(Operation(*one) for one in names))
-    program = RowProgram(columns, (wide(columns),), operations, (Target("f32", 7, True),))
+    program = RowProgram(columns, (wide(columns),), operations, (WrittenTensor("f32", 7, True),))
     x, made = 100 * values(6, columns), guarded(6, columns)
     x[1, columns // 2], x[2], x[3, 0] = np.nan, -np.inf, np.inf
     if columns > 1:
@@ -115,7 +115,7 @@ def test_functions_are_within_units_in_the_last_place(name: str, function: Any, 
     x = np.clip(x, -86, 86).astype(np.float32)
     made = guarded(x.size)
     program = RowProgram(
-        x.size, (wide(0),), (READ, Operation(name, (0,))), (Target("f32", 1, True),)
+        x.size, (wide(0),), (READ, Operation(name, (0,))), (WrittenTensor("f32", 1, True),)
     )
     run(program, (0, 1), [x], [made])
     expected = np.array([function(float(one)) for one in x])
@@ -123,7 +123,7 @@ def test_functions_are_within_units_in_the_last_place(name: str, function: Any, 
     assert off.max() < units
     ends = np.array([np.inf, -np.inf, np.nan, 1e4, -1e4, 0, -0.0, -100], np.float32)
     found, few = guarded(8), RowProgram(8, (wide(0),), (READ, Operation(name, (0,))),
-                                        (Target("f32", 1, True),))  # fmt: skip
+                                        (WrittenTensor("f32", 1, True),))  # fmt: skip
     run(few, (0, 1), [ends], [found])
     least, zero = (0.0, 1.0) if name == "exp" else (-1.0, 0.0)
     most = np.inf if name == "exp" else 1.0
@@ -154,7 +154,7 @@ def test_operations_of_elements() -> None:
     ]  # fmt: skip
     for more, expected in cases:
         operations = (*both, *more)
-        target = Target("f32", len(operations) - 1, True)
+        target = WrittenTensor("f32", len(operations) - 1, True)
         made = guarded(4, 37)
         run(RowProgram(37, (wide(37), wide(37)), operations, (target,)), (0, 4), [x, y], [made])
         np.testing.assert_allclose(made, expected, rtol=1e-7, err_msg=str(more))
@@ -166,7 +166,8 @@ def test_reductions(name: str) -> None:
     x[2, 9] = np.nan
     operations = (READ, Operation(f"row {name}", (0,)), Operation("subtract", (0, 1)))
     program = RowProgram(77, (wide(77),), operations, (
-        Target("f32", 1, False), Target("f32", 1, True), Target("f32", 2, True)))  # fmt: skip
+        WrittenTensor("f32", 1, False), WrittenTensor("f32", 1, True),
+        WrittenTensor("f32", 2, True)))  # fmt: skip
     ones, same, rest = guarded(5), guarded(5, 77), guarded(5, 77)
     run(program, (0, 5), [x], [ones, same, rest])
     plain = {"sum": np.sum, "max": np.max, "maxnum": np.fmax.reduce, "min": np.min,
@@ -187,7 +188,7 @@ def test_rows_by_a_table_and_casts_of_bf16() -> None:
         Operation("narrow", (2,)),
     )
     sources = Source("bf16", True, None), Source("f32", False, None)
-    program = RowProgram(21, sources, operations, (Target("bf16", 3, True),))
+    program = RowProgram(21, sources, operations, (WrittenTensor("bf16", 3, True),))
     made = guarded(5, 21, kind=np.uint16)
     run(program, (0, 4), [(to_bf16(x), 40 * order + 2), (bias, order)], [made])
     expected = as_stored(x[order, 2:23] + bias[order, None], "bf16")
@@ -198,7 +199,7 @@ def test_rows_by_a_table_and_casts_of_bf16() -> None:
 def test_ties_round_to_even() -> None:
     bits = np.array([[0x3F808000, 0x3F818000, 0xBF808000, 0x3F808001]], np.uint32)
     operations = (READ, Operation("narrow", (0,)))
-    program = RowProgram(4, (wide(4),), operations, (Target("bf16", 1, True),))
+    program = RowProgram(4, (wide(4),), operations, (WrittenTensor("bf16", 1, True),))
     made = guarded(1, 4, kind=np.uint16)
     run(program, (0, 1), [bits.view(np.float32)], [made])
     assert made.tolist() == [[0x3F80, 0x3F82, 0xBF80, 0x3F81]]
@@ -229,7 +230,7 @@ def check_random(random: Random, columns: int) -> None:
             operations.append(Operation(name, (a, b)))
             expected.append(getattr(np, name)(expected[a], expected[b]))
     are_wide = [one.shape[1] == columns for one in expected]
-    targets = tuple(Target("f32", i, is_wide) for i, is_wide in enumerate(are_wide))
+    targets = tuple(WrittenTensor("f32", i, is_wide) for i, is_wide in enumerate(are_wide))
     made = [guarded(*one.shape) for one in expected]
     run(RowProgram(columns, (wide(columns),), tuple(operations), targets), (0, 3), [x], made)
     for number, (found, right) in enumerate(zip(made, expected, strict=True)):
@@ -240,4 +241,4 @@ def check_random(random: Random, columns: int) -> None:
 def test_a_choice_by_no_comparison_is_refused() -> None:
     operations = (READ, Operation("select", (0, 0, 0)))
     with pytest.raises(LoweringError, match="something else than a comparison"):
-        row_pass(RowProgram(8, (wide(8),), operations, (Target("f32", 1, True),)))
+        row_pass(RowProgram(8, (wide(8),), operations, (WrittenTensor("f32", 1, True),)))
