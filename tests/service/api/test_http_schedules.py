@@ -87,7 +87,7 @@ def test_a_faster_result_replaces_the_stored_one_and_a_slower_does_not(client, s
 
     def unlucky(*args, **kwargs):
         found = fakes.tune(*args, **kwargs)
-        slow = fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0)
+        slow = fakes.Winner(fakes.schedule(), fakes.measurement(1.0), 100.0)
         return fakes.replace(found, best=slow)
 
     job_id = submit(trials=8)

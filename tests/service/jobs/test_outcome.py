@@ -18,7 +18,7 @@ from tilewise.service.results.stored import ResultKey
 
 def slower(*given, **options):
     found = fakes.tune(*given, **options)
-    return replace(found, best=fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0))
+    return replace(found, best=fakes.Winner(fakes.schedule(), fakes.measurement(1.0), 100.0))
 
 
 def small_space(problem, target, request, store, **hooks):

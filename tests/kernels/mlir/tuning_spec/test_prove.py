@@ -83,7 +83,7 @@ def test_a_result_that_is_wrong_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> 
     compiled = proving.compile_with
     monkeypatch.setattr(
         proving, "compile_with", lambda text, problem, seconds: compiled(
-            proving.spec_text([proving.Entry(other, plain(other))]), other, seconds
+            proving.spec_text([proving.SpecEntry(other, plain(other))]), other, seconds
         )
     )  # fmt: skip
     proof = proof_of()
@@ -107,7 +107,7 @@ def test_a_spec_that_nothing_was_timed_beside_is_no_proof(monkeypatch: pytest.Mo
 def test_one_file_has_each_op_once() -> None:
     texts = ("bias", "bias,epilogue=relu", "weights=constant", "transpose_b")
     problems = [parse_problem(f"matmul:m=16,n=32,k=8,dtype=f32,{more}") for more in texts]
-    entries = [proving.Entry(problem, plain(problem)) for problem in problems]
+    entries = [proving.SpecEntry(problem, plain(problem)) for problem in problems]
     text, left_out = joined(entries)
     assert [one.problem for one in left_out] == [problems[1].canonical]
     assert left_out[0].reason == f"its op is matched by the entry of {problems[0]}"
