@@ -41,6 +41,7 @@ LINES_UNROLL = 2
 
 MATRIX_LEAST_ROWS = 8
 MATRIX_FEW_ROWS = 128  # of a result whose panels of B are read once
+MATRIX_COLS = 256  # of a block of B that has the whole reduction
 MATRIX_STRIP = 1024  # bytes of a row of A in a k-block
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
 COLS = 128  # of a block of a B that is fetched ahead: two panels or three; of few rows, one
@@ -156,6 +157,12 @@ def matrix_points(space: Space) -> Iterator[Point]:
     fetches = {"prefetch": True} if few and True in space.values("prefetch") else {}
     if workload.rows <= TILE:  # C is small, and A stays in the second cache as a whole
         yield base | {"tile": tile, "outer": "cols"} | fetches
+    elif workload.depth * size <= 4 * MATRIX_STRIP:  # C is visited once
+        yield base | {
+            "tile": tile,
+            "outer": "rows",
+            "cols": space.nearest_size("cols", MATRIX_COLS),
+        }
     for strip in (MATRIX_STRIP, MATRIX_STRIP // 2):
         depth = strip // size if few else 2 * strip // size
         depth = workload.depth if workload.depth <= 1.5 * depth else depth
