@@ -15,7 +15,12 @@ from tilewise.kernels.native.language.intrinsics import (
     read_shared,
     write_shared,
 )
-from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_SPINS, PHASE
+from tilewise.kernels.native.language.primitives import (
+    ARRIVED,
+    BARRIER_SPINS,
+    PHASE,
+    ROWS_AT_ONCE,
+)
 
 
 @njit(nogil=True)
@@ -31,6 +36,17 @@ def pack_b(
     """
     words = (depth + word_depth - 1) // word_depth
     panel_bytes = taps * words * panel_cols * word_size
+    if col == 1 and sums_size == 0:  # rows of all panels, some at a time, as memory has them
+        for tap in range(taps):
+            for start in range(0, depth, ROWS_AT_ONCE):
+                words_before = tap * words + start // word_depth
+                for first in range(0, cols, panel_cols):
+                    at = source + (tap * tap_stride + start * row + first) * size
+                    panel = to + first // panel_cols * panel_bytes
+                    call_address(pack_panel, panel + words_before * panel_cols * word_size,
+                                 panel_cols, at, row, min(ROWS_AT_ONCE, depth - start),
+                                 min(panel_cols, cols - first), 0)  # fmt: skip
+        return
     for first in range(0, cols, panel_cols):
         sums = to + panel_bytes
         fill(sums, sums_size, 0)

@@ -22,7 +22,9 @@ from tilewise.kernels.native.macrokernel.parameters import (
     names_of,
 )
 from tilewise.kernels.native.microkernels.abi import (
+    CONFIGURE,
     FUNCTIONS,
+    RELEASE,
     Arguments,
     DepthwiseArguments,
     SkinnyGemmArguments,
@@ -43,6 +45,8 @@ from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Winogr
 from tilewise.kernels.target import Target
 
 GIVEN = {
+    CONFIGURE: (),
+    RELEASE: (),
     "full": names_of(Arguments),
     "edge": names_of(Arguments),
     "filling": names_of(Arguments),
