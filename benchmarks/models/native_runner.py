@@ -27,7 +27,7 @@ from tilewise.kernels.native.microbench import STREAMS, peak_gflops, reader
 from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
 from tilewise.search.timing.measure import interleave
 
@@ -78,12 +78,12 @@ def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
         return made
 
 
-def planned(arguments: list[str]) -> NetworkPlan:
+def planned(arguments: list[str]) -> Plan:
     """What `tilewise` plans, by its arguments."""
     if tilewise(arguments) != 0:
         sys.exit(f"tilewise {' '.join(arguments)} failed")
     folder = arguments[arguments.index("-o") + 1]
-    return NetworkPlan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
+    return Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
 
 
 def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
@@ -131,7 +131,7 @@ def reading(network: Network) -> Run:
     return run
 
 
-def products(plan: NetworkPlan) -> dict[str, tuple[float, float]]:
+def products(plan: Plan) -> dict[str, tuple[float, float]]:
     """Of each type the operations of all layers by direct methods, and the peak in GFLOP/s."""
     problems = [parse_problem(node.problem) for node in plan.nodes if node.problem is not None]
     flops = Counter[str]()

@@ -24,7 +24,7 @@ from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
 from tilewise.kernels.mlir.lowering.functions import compile_function, signature_of
-from tilewise.kernels.mlir.network.compute import SPARE_REGISTERS, Tile, emit_layer, tile_of
+from tilewise.kernels.mlir.network.compute import SPARE_REGISTERS, LayerTile, emit_layer, tile_of
 from tilewise.kernels.mlir.network.pack import pack_module
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import Layer
@@ -47,7 +47,7 @@ class Row:
 
     what: str
     layer: Layer
-    tile: Tile
+    tile: LayerTile
     script: float
     other: float | None
 
@@ -113,18 +113,18 @@ def beside_rows(layer: Layer, problem: Problem | None, target: Target) -> Row:
     if problem is None:
         return alone(layer, tile, script)
     held = (target.vector_registers - SPARE_REGISTERS) * target.lanes("f32") // layer.shape.columns
-    rows = Tile(largest_divisor((layer.shape.length("row"),), max(held, 1)))
+    rows = LayerTile(largest_divisor((layer.shape.length("row"),), max(held, 1)))
     times = time_beside([script, script_of(layer, rows)], SECONDS)
     return Row(str(problem), layer, tile, *times)
 
 
-def alone(layer: Layer, tile: Tile, script: Callable[[int], object]) -> Row:
+def alone(layer: Layer, tile: LayerTile, script: Callable[[int], object]) -> Row:
     """A layer beside nothing."""
     (time,) = time_beside([script], SECONDS)
     return Row(layer.where[0].rpartition(" ")[2], layer, tile, time, None)
 
 
-def script_of(layer: Layer, tile: Tile) -> Callable[[int], object]:
+def script_of(layer: Layer, tile: LayerTile) -> Callable[[int], object]:
     """Runs a layer as its script makes it, on random inputs, as often as is asked for."""
     with ir.Context() as context, ir.Location.unknown():
         diagnostics = Diagnostics(context)

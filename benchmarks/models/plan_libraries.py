@@ -20,7 +20,7 @@ from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_file
 from tilewise.kernels.target import resolve
 from tilewise.model.libraries import chosen
 from tilewise.model.measuring import ChildLimits, measure
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 
 COMPILE_S = 900.0
 
@@ -39,7 +39,7 @@ def main() -> None:
         compile_file(options.model, codes["IREE"], (), COMPILE_S)
         compile_file(options.model, codes["IREE, data tiling"], (DATA_TILING,), COMPILE_S)
         for number, path in enumerate(options.plans):
-            plan = NetworkPlan.from_json(json.loads(path.read_text()))
+            plan = Plan.from_json(json.loads(path.read_text()))
             target = resolve(plan.target)
             kernels = [compiled(one.entry, target) for one in chosen(plan).wanted]
             library = text_of(kernels, target, cuts=patterns_of(cuts))

@@ -21,7 +21,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
@@ -45,7 +45,7 @@ def copy(conversion: Conversion, kind: type[np.unsignedinteger]) -> Run:
     return runs
 
 
-def parts(plan: NetworkPlan) -> Counter[tuple]:
+def parts(plan: Plan) -> Counter[tuple]:
     """What a plan runs, each with its count."""
     found: Counter[tuple] = Counter()
     for node in plan.nodes:
@@ -60,9 +60,7 @@ def parts(plan: NetworkPlan) -> Counter[tuple]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models.plans")
     parser.add_argument("plans", nargs="+", type=Path, metavar="PLAN.json")
-    plans = [
-        NetworkPlan.from_json(json.loads(one.read_text())) for one in parser.parse_args().plans
-    ]
+    plans = [Plan.from_json(json.loads(one.read_text())) for one in parser.parse_args().plans]
     target = resolve(plans[0].target)
     counted = [parts(plan) for plan in plans]
     every = list(dict.fromkeys(part for some in counted for part in some))

@@ -15,7 +15,7 @@ from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan, PlannedPass
+from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.running.memory import Arena, Buffers, Lifetime, PlacedBuffers, room
 from tilewise.search.networks.running.network import Chains
 from tilewise.search.networks.running.rows import PassWorks
@@ -41,7 +41,7 @@ class PassTimes:
         """The action of each node."""
         return self.outline.actions
 
-    def of(self, plan: NetworkPlan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
         """Return the passes of a plan that can run, in order.
 
         The plan's conversions decide which tensors passes write; its times do not matter.
@@ -68,7 +68,7 @@ class PassTimes:
 
 
 def _works(
-    plan: NetworkPlan, program: ModuleProgram, buffers: Buffers
+    plan: Plan, program: ModuleProgram, buffers: Buffers
 ) -> Iterator[tuple[tuple[int, ...], NetworkWork]]:
     """Yield each pass with its nodes."""
     passes = PassWorks(plan, program, buffers)

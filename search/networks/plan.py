@@ -97,7 +97,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class NetworkPlan:
+class Plan:
     """A planned network.
 
     Attributes:
@@ -124,7 +124,7 @@ class NetworkPlan:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, source: object) -> "NetworkPlan":
+    def from_json(cls, source: object) -> "Plan":
         """Parse a plan; raise ValueError for another form or schema."""
         given = source.get("schema") if isinstance(source, dict) else None
         if given != SCHEMA:

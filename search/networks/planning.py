@@ -13,7 +13,7 @@ from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose,
 from tilewise.search.networks.costs import LayerTimes, Timed
 from tilewise.search.networks.plan import (
     SCHEMA,
-    NetworkPlan,
+    Plan,
     PlannedConversion,
     PlannedNode,
     PlannedPass,
@@ -132,7 +132,7 @@ class Passes(Protocol):
         """The action of each node."""
         ...
 
-    def of(self, plan: NetworkPlan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
         """Return the passes of a plan that can run."""
         ...
 
@@ -146,7 +146,7 @@ class _Choice:
     ways: list[list[Way]]
     passes: Passes | None
 
-    def plan(self, picks: Sequence[int], conversion: Conversion) -> NetworkPlan:
+    def plan(self, picks: Sequence[int], conversion: Conversion) -> Plan:
         """Return the plan of a way for each node, without totals."""
         taken = [some[pick] for some, pick in zip(self.ways, picks, strict=True)]
         made, flow = _made(self.graph, taken), _flow(self.graph, self.ways, conversion)
@@ -154,7 +154,7 @@ class _Choice:
             PlannedConversion(tensor, _layout(wanted), conversion(tensor, at, wanted))
             for tensor, at, wanted in conversions(flow, picks)
         )
-        plan = NetworkPlan(
+        plan = Plan(
             SCHEMA, self.named.model, self.named.target, self.named.cache, True,
             tuple(map(_node, self.graph.nodes, repeat(self.graph), taken)),
             tuple(_tensor(one, made[i]) for i, one in enumerate(self.graph.tensors)),
@@ -163,7 +163,7 @@ class _Choice:
         return plan if self.passes is None else _with_passes(plan, self.passes.of(plan))
 
 
-def _with_passes(plan: NetworkPlan, passes: tuple[PlannedPass, ...]) -> NetworkPlan:
+def _with_passes(plan: Plan, passes: tuple[PlannedPass, ...]) -> Plan:
     """Return a plan with its passes; a pool that is one is not planned around."""
     done = {number for one in passes for number in one.nodes}
     nodes = tuple(
@@ -176,7 +176,7 @@ def _with_passes(plan: NetworkPlan, passes: tuple[PlannedPass, ...]) -> NetworkP
 def planned(
     graph: Graph, costs: LayerTimes, named: Named, layouts: Layouts = "all",
     passes: Passes | None = None,
-) -> NetworkPlan:  # fmt: skip
+) -> Plan:  # fmt: skip
     """Return the fastest plan, or the model's layouts if it gains less than `LEAST_GAIN`.
 
     Nodes that are neither tuned nor passes keep the model's layouts and count in no total. Without
@@ -304,7 +304,7 @@ def _alone(flow: Flow, ways: list[list[Way]]) -> list[int]:
             for some, fast, pick in zip(ways, fastest, picks, strict=True)]  # fmt: skip
 
 
-def _total_us(plan: NetworkPlan) -> float:
+def _total_us(plan: Plan) -> float:
     layers = sum(node.schedule.time_us for node in plan.nodes if node.schedule is not None)
     copies = sum(one.time_us for one in plan.conversions)
     return layers + copies + sum(one.time_us for one in plan.passes)

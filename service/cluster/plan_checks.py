@@ -11,7 +11,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, check_legal
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode
+from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.variants import problems_of
 from tilewise.service.jobs.plans import Made, PackOutcome, PlanOrder
 
@@ -29,14 +29,14 @@ def check_made(order: PlanOrder, made: Made) -> None:
     """
     if order.plan is not None and made.plan != order.plan:
         raise ValueError("the plan is another one than was chosen before")
-    plan = NetworkPlan.from_json(made.plan)
+    plan = Plan.from_json(made.plan)
     if json.loads(json.dumps(plan.to_json())) != made.plan:
         raise ValueError("the plan has fields that no plan has, or lacks some")
     for fault in (*_plan_faults(order, plan), *_packed_faults(made.packed)):
         raise ValueError(f"the plan is not of its order: {fault}")
 
 
-def _plan_faults(order: PlanOrder, plan: NetworkPlan) -> Iterator[str]:
+def _plan_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
     named = (plan.model, plan.target, plan.cache, plan.accuracy)
     if named != (order.name, order.target, order.cache, order.accuracy):
         yield "model, target, cache or accuracy"
@@ -74,7 +74,7 @@ def _uses(node: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield [(use.tensor, use.shape, use.role) for use in uses]
 
 
-def _schedule_faults(order: PlanOrder, plan: NetworkPlan) -> Iterator[str]:
+def _schedule_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
     """Yield the faults of the problems and schedules of the nodes.
 
     A schedule must be stored or legal, since those with prefetches are not stored.

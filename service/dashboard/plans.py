@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
 from tilewise.schema.modules import ModelPart, ModelPlan, PlanVariant
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.model_documents import plan_json
@@ -75,15 +75,15 @@ def sound(found: Json) -> ModelPlan:
         raise DamagedError(f"the row of plan {found['id']} is damaged: {where}") from error
 
 
-def plan_of(source: object) -> NetworkPlan:
+def plan_of(source: object) -> Plan:
     """Return a stored plan, or raise DamagedError."""
     try:
-        return NetworkPlan.from_json(source)
+        return Plan.from_json(source)
     except ValueError as error:
         raise DamagedError(f"the stored plan is damaged: {error}") from error
 
 
-def shown(plan: NetworkPlan, hrefs: dict[str, str]) -> PlanPage:
+def shown(plan: Plan, hrefs: dict[str, str]) -> PlanPage:
     """Return a plan as its page shows it; `hrefs` are pages of schedules by problem.
 
     Raises DamagedError if it names a tensor that it does not have.
@@ -110,7 +110,7 @@ def shown(plan: NetworkPlan, hrefs: dict[str, str]) -> PlanPage:
     )
 
 
-def schedule_pages(session: Session, plan: NetworkPlan) -> dict[str, str]:
+def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
     """Of each problem that is stored its page, with the schedule that the plan has taken."""
     chosen = {
         parse_problem(node.problem).key: (node.problem, node.schedule.hash)
@@ -130,7 +130,7 @@ def schedule_pages(session: Session, plan: NetworkPlan) -> dict[str, str]:
     return {chosen[key][0]: page for key, page in pages.items()}
 
 
-def _links(plan: NetworkPlan, hrefs: dict[str, str]) -> Callable[[int], str | None]:
+def _links(plan: Plan, hrefs: dict[str, str]) -> Callable[[int], str | None]:
     return lambda node: hrefs.get(plan.nodes[node].problem or "")
 
 

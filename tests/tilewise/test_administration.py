@@ -9,7 +9,7 @@ from tests.tilewise.conftest import Cli
 def test_a_token_is_made_shown_once_and_revoked(cli: Cli, database: str) -> None:
     made = cli("token", "create", "ci", "--scope", "read", "--days", "7")
     assert made.code == 0 and re.fullmatch(r"tw_[A-Za-z0-9_-]{43}\n", made.out)
-    assert "shown once" in made.err
+    assert "shown only once" in made.err
     listed = cli("token", "list")
     assert made.out.strip() not in listed.out
     assert listed.out.splitlines()[1].split()[:2] == ["ci", "read"]

@@ -21,14 +21,14 @@ from tilewise.search.records import TuneRequest
 
 HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
 PROGRAM = """
-from tilewise.search.progress import Phase
+from tilewise.search.progress import SearchPhase
 from tilewise.backends.base import TrialSeen
 from tilewise.search.records import TuneRequest
 from tilewise.cli.progress import progress
 with progress(TuneRequest(8), lambda: 200.0) as watcher:
     watcher.trial(TrialSeen(0, "timed", None, 123.4, (120.0, 125.0)))
     watcher.trial(TrialSeen(1, "failed", "crash"))
-    watcher.phase(Phase("proof", 1, 3))
+    watcher.phase(SearchPhase("proof", 1, 3))
 print("result")
 """
 

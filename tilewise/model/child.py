@@ -30,7 +30,7 @@ from tilewise.model.signature import (
     types_of,
 )
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
@@ -128,7 +128,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     stage("load")
     source = Path(request["module"]).read_bytes()
     written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
-    networks = [Network.load(NetworkPlan.from_json(one), source) for one in written]
+    networks = [Network.load(Plan.from_json(one), source) for one in written]
     threads = parse_target(networks[0].plan.target).threads
     device = open_device(threads)
     module = LoadedModule(Path(request["code"]).read_bytes(), device)
@@ -165,7 +165,7 @@ def _beside(request: dict[str, Any]) -> Beside:
     """Run a written folder beside its plan's network and compare bits."""
     stage("load")
     folder = Path(request["folder"])
-    plan = NetworkPlan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
+    plan = Plan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
     network = Network.load(plan, Path(request["module"]).read_bytes())
     alone = _imported(folder).load()
     stage("compare")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.dispatches.extraction.extract import Cut
     from tilewise.search.libraries.library import KernelRow, ProvenLibrary
-    from tilewise.search.networks.plan import NetworkPlan
+    from tilewise.search.networks.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class PlanKernels:
     notes: tuple[str, ...]
 
 
-def read_plan(path: str, text: str) -> "NetworkPlan":
+def read_plan(path: str, text: str) -> "Plan":
     """Parse a plan that `tilewise plan -o` wrote; raise BadInputError otherwise."""
-    from tilewise.search.networks.plan import NetworkPlan
+    from tilewise.search.networks.plan import Plan
 
     try:
-        return NetworkPlan.from_json(json.loads(text))
+        return Plan.from_json(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{quoted(path)} is no plan: {error}") from error
 
 
-def chosen(plan: "NetworkPlan") -> PlanKernels:
+def chosen(plan: "Plan") -> PlanKernels:
     """Return the kernels of a plan by the problems of the ops that they replace.
 
     A library has one kernel per problem: the one that the plan uses most often. A layer with

@@ -20,7 +20,7 @@ from tilewise.model.reference import COMPILE_S, FILE, check_entry, compile_refer
 from tilewise.model.report import overwritten, tolerance
 from tilewise.model.signature import declarations_in
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import LayerTime, check, check_ops
 
 LIMITS = {"rounds": 15, "budget_s": 30.0, "seconds": 900.0, "memory_bytes": 32 << 30}
@@ -78,7 +78,7 @@ def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
         check_entry(name, module, None)
 
 
-def ran(plans: Sequence[NetworkPlan], source: Path) -> Ran:
+def ran(plans: Sequence[Plan], source: Path) -> Ran:
     """Load the plans of a module, run them on random arguments, compare and time.
 
     Raises BadInputError for an unsupported op, TilewiseError if IREE or the run fails.
@@ -107,7 +107,7 @@ def ran(plans: Sequence[NetworkPlan], source: Path) -> Ran:
             return from_json(Ran, reply_of(request, "the network does not run"))
 
 
-def allowed(plan: NetworkPlan) -> float:
+def allowed(plan: Plan) -> float:
     """Return the relative deviation that two correct results may have, given the layers' depths."""
     problems: Iterable[str | None] = (node.problem for node in plan.nodes)
     return tolerance((parse_problem(one), 1) for one in problems if one is not None)
@@ -135,7 +135,7 @@ class Beside:
         return median(self.own_times) / median(self.times)
 
 
-def folder_files(plan: NetworkPlan, module: bytes, name: str) -> dict[str, bytes]:
+def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
     """Return the files of a plan's network; raise BadInputError for an unsupported op."""
     from tilewise.search.networks.standalone.files import runner_files
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from tilewise.formats.columns import columns
 from tilewise.kernels.quoting import duration
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode, PlannedPass, PlannedUse
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
 
 
-def plan_text(plan: NetworkPlan) -> str:
+def plan_text(plan: Plan) -> str:
     """Describe each layer, pass and copy, the totals, and what is planned around."""
     parts = sorted([*_layers(plan), *_passes(plan)], key=lambda row: int(row[0]))
     lines = [*columns([_HEAD, *parts, *_copies(plan)], right=(0, 5, 6)), "", *_totals(plan), ""]
@@ -22,14 +22,14 @@ def plan_text(plan: NetworkPlan) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _layers(plan: NetworkPlan) -> Iterator[tuple[str, ...]]:
+def _layers(plan: Plan) -> Iterator[tuple[str, ...]]:
     for number, node in enumerate(plan.nodes):
         if node.schedule is not None and node.problem is not None:
             yield (str(number), node.problem, node.schedule.algorithm, _layouts(node.reads),
                    _layouts(node.makes), *_time(node.schedule.time_us, plan))  # fmt: skip
 
 
-def _passes(plan: NetworkPlan) -> Iterator[tuple[str, ...]]:
+def _passes(plan: Plan) -> Iterator[tuple[str, ...]]:
     for one in plan.passes:
         node = plan.nodes[one.nodes[-1]]
         others = len(one.nodes) - 1
@@ -39,14 +39,14 @@ def _passes(plan: NetworkPlan) -> Iterator[tuple[str, ...]]:
         yield str(one.nodes[-1]), told, "pass", reads, makes, *_time(one.time_us, plan)
 
 
-def _read(plan: NetworkPlan, one: PlannedPass) -> list[PlannedUse]:
+def _read(plan: Plan, one: PlannedPass) -> list[PlannedUse]:
     """Return the tensors that a pass reads from memory."""
     made = {use.tensor for number in one.nodes for use in plan.nodes[number].makes}
     uses = [use for number in one.nodes for use in plan.nodes[number].reads]
     return [use for use in uses if use.tensor not in made]
 
 
-def _copies(plan: NetworkPlan) -> Iterator[tuple[str, ...]]:
+def _copies(plan: Plan) -> Iterator[tuple[str, ...]]:
     for one in plan.conversions:
         tensor = plan.tensors[one.tensor]
         shape = "x".join("?" if size is None else str(size) for size in tensor.shape)
@@ -54,7 +54,7 @@ def _copies(plan: NetworkPlan) -> Iterator[tuple[str, ...]]:
         yield ("", told, "", tensor.layout.name, one.layout.name, *_time(one.time_us, plan))
 
 
-def _readers(plan: NetworkPlan, tensor: int) -> str:
+def _readers(plan: Plan, tensor: int) -> str:
     """Name the nodes that read a tensor in another layout than it is made in."""
     made = plan.tensors[tensor].layout
     found = [
@@ -70,11 +70,11 @@ def _layouts(uses: Sequence[PlannedUse]) -> str:
     return ", ".join(use.layout.name for use in uses if use.role in ("A", "B", "C"))
 
 
-def _time(time_us: float, plan: NetworkPlan) -> tuple[str, str]:
+def _time(time_us: float, plan: Plan) -> tuple[str, str]:
     return duration(time_us), f"{100 * time_us / plan.totals.chosen_us:.1f}%"
 
 
-def _totals(plan: NetworkPlan) -> Iterator[str]:
+def _totals(plan: Plan) -> Iterator[str]:
     totals = plan.totals
     if not any(node.schedule for node in plan.nodes):
         yield "no layer has a stored schedule; give more --trials"
@@ -89,14 +89,14 @@ def _totals(plan: NetworkPlan) -> Iterator[str]:
         yield "too many layouts depend on each other: the model's own were taken"
 
 
-def _around(plan: NetworkPlan) -> Iterator[str]:
+def _around(plan: Plan) -> Iterator[str]:
     for number, node in enumerate(plan.nodes):
         if node.reason:
             what = node.problem or (node.found.problem if node.found else node.op)
             yield f"planned around: {number}, {what} at {_place(node)}: {node.reason}"
 
 
-def _untimed(plan: NetworkPlan) -> Iterator[str]:
+def _untimed(plan: Plan) -> Iterator[str]:
     timed = {number for one in plan.passes for number in one.nodes}
     others = Counter(node.op for number, node in enumerate(plan.nodes)
                      if node.found is None and number not in timed)  # fmt: skip

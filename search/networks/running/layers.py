@@ -18,7 +18,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode, PlannedUse
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
 from tilewise.search.networks.running.memory import Buffers, room
 from tilewise.search.networks.running.works import (
@@ -42,7 +42,7 @@ _TURNED = {
 class Layers:
     """Makes the works of contractions; `weights` are constants by node and role."""
 
-    plan: NetworkPlan
+    plan: Plan
     target: Target
     weights: Mapping[tuple[int, str], Array]
     buffers: Buffers

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.oracle.operands import NUMPY_TYPES
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.variants import TensorLayout
 
 LINE = 64  # bytes
@@ -117,7 +117,7 @@ def room(*sizes: int) -> int:
 class Buffers:
     """Numbers of buffers by their content; `halos` have zeros that nothing overwrites."""
 
-    plan: NetworkPlan
+    plan: Plan
     sizes: list[int] = field(default_factory=list)
     halos: set[int] = field(default_factory=set)
     _of: dict[tuple[int, TensorLayout], int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class Buffers:
         return size * prod(n + more for n, more in zip(shape, halo, strict=True))
 
 
-def static(plan: NetworkPlan, tensor: int) -> tuple[int, ...]:
+def static(plan: Plan, tensor: int) -> tuple[int, ...]:
     """Return the shape of a tensor; raise NetworkError if it is dynamic."""
     shape = plan.tensors[tensor].shape
     known = tuple(size for size in shape if size is not None)
@@ -163,7 +163,7 @@ def static(plan: NetworkPlan, tensor: int) -> tuple[int, ...]:
     return known
 
 
-def type_of(plan: NetworkPlan, tensor: int) -> type:
+def type_of(plan: Plan, tensor: int) -> type:
     """Return NumPy's type of a tensor, bf16 as bits; raise NetworkError if there is none."""
     dtype = plan.tensors[tensor].dtype
     if dtype not in NUMPY_TYPES:

@@ -22,7 +22,7 @@ from tilewise.kernels.oracle.operands import poison
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan, PlannedUse
+from tilewise.search.networks.plan import Plan, PlannedUse
 from tilewise.search.networks.running.layers import Layers
 from tilewise.search.networks.running.memory import (
     Arena,
@@ -38,7 +38,7 @@ from tilewise.search.networks.running.works import Memory, NetworkWork, ThreadCa
 from tilewise.search.networks.variants import plain
 
 
-def check(plan: NetworkPlan, program: ModuleProgram) -> None:
+def check(plan: Plan, program: ModuleProgram) -> None:
     """Raise NetworkError for a plan of another module, or an unsupported op."""
     _check_same(plan, program)
     check_ops(program)
@@ -53,7 +53,7 @@ def check_ops(program: ModuleProgram) -> None:
             raise refused(node, action.refused if is_pool else node.reason or action.refused)
 
 
-def _check_same(plan: NetworkPlan, program: ModuleProgram) -> None:
+def _check_same(plan: Plan, program: ModuleProgram) -> None:
     graph = program.outline.graph
     counts = len(plan.nodes), len(plan.tensors)
     if counts != (len(graph.nodes), len(graph.tensors)):
@@ -100,9 +100,7 @@ class Network:
     does. Raises NetworkError for a plan of another module or machine, or an unsupported op.
     """
 
-    def __init__(
-        self, plan: NetworkPlan, program: ModuleProgram, *, has_huge_pages: bool = True
-    ) -> None:
+    def __init__(self, plan: Plan, program: ModuleProgram, *, has_huge_pages: bool = True) -> None:
         check(plan, program)
         try:
             target = resolve(plan.target)
@@ -124,7 +122,7 @@ class Network:
         self._chains = Chains(works, self.memory)
 
     @classmethod
-    def load(cls, plan: NetworkPlan, module: bytes) -> "Network":
+    def load(cls, plan: Plan, module: bytes) -> "Network":
         """Load the network of a plan and its module, as text or bytecode.
 
         Raises ModuleError for an unreadable module or missing weights, NetworkError as the class
@@ -201,7 +199,7 @@ class Network:
 
 
 def _works(
-    plan: NetworkPlan, program: ModuleProgram, buffers: Buffers, layers: Layers
+    plan: Plan, program: ModuleProgram, buffers: Buffers, layers: Layers
 ) -> Iterator[NetworkWork]:
     """Yield all works in order; each copy follows the tensor that it copies."""
     passes = PassWorks(plan, program, buffers)

@@ -11,7 +11,7 @@ from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.kernels.native.programs.steps import Pass, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode, PlannedUse
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.running.memory import Buffers, static, type_of
 from tilewise.search.networks.running.works import (
     Memory,
@@ -46,7 +46,7 @@ Shape = tuple[int, ...]
 class Others:
     """Makes the works of non-GEMM ops."""
 
-    plan: NetworkPlan
+    plan: Plan
     program: ModuleProgram
     buffers: Buffers
 

@@ -28,7 +28,7 @@ from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
 from tilewise.kernels.native.programs.steps import Word
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode
+from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.running.memory import Buffers, room
 from tilewise.search.networks.running.others import Others, conversion_of_loops
 from tilewise.search.networks.running.works import (
@@ -61,7 +61,7 @@ class Group:
     members: tuple[GroupNode, ...]
 
 
-def groups_of(plan: NetworkPlan, program: ModuleProgram) -> Iterator[Group]:
+def groups_of(plan: Plan, program: ModuleProgram) -> Iterator[Group]:
     """Yield the groups of a network, except single nodes that another pass can do."""
     grown: _Growing | None = None
     for number, action in enumerate(program.outline.actions):
@@ -115,7 +115,7 @@ def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(extents[i + 1 :]) if n > 1 else 0 for i, n in enumerate(extents))
 
 
-def _begun(plan: NetworkPlan, number: int, loops: Loops) -> "_Growing":
+def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
     """Return a group of one node, by all the splits that it allows."""
     ways: dict[MemoryView2d, tuple[GroupNode, ...]] = {}
     is_turned = conversion_of_loops(loops) is not None
@@ -132,7 +132,7 @@ def _begun(plan: NetworkPlan, number: int, loops: Loops) -> "_Growing":
 class _Growing:
     """A group so far, for each remaining split."""
 
-    plan: NetworkPlan
+    plan: Plan
     ways: dict[MemoryView2d, tuple[GroupNode, ...]]
 
     def joined(self, number: int, loops: Loops) -> "_Growing | None":
@@ -188,7 +188,7 @@ Origin = int | tuple[int, str]
 class RowWorks:
     """Makes the works of groups."""
 
-    plan: NetworkPlan
+    plan: Plan
     program: ModuleProgram
     buffers: Buffers
 
@@ -245,7 +245,7 @@ class _MadeRows:
 class _Writer:
     """Joins the bodies of nodes into one program."""
 
-    plan: NetworkPlan
+    plan: Plan
     program: ModuleProgram
     buffers: Buffers
     group: Group
@@ -318,7 +318,7 @@ class _Writer:
 class PassWorks:
     """Makes the works of all non-GEMM ops: groups as rows, others one by one."""
 
-    def __init__(self, plan: NetworkPlan, program: ModuleProgram, buffers: Buffers) -> None:
+    def __init__(self, plan: Plan, program: ModuleProgram, buffers: Buffers) -> None:
         self.others = Others(plan, program, buffers)
         self._rows = RowWorks(plan, program, buffers)
         self._last = {group.members[-1].number: group for group in groups_of(plan, program)}

@@ -21,7 +21,7 @@ from tilewise.kernels.native.programs.steps import NetworkProgram
 from tilewise.kernels.native.threads import pinning
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
 from tilewise.search.networks.standalone import crew, runner
 
@@ -33,7 +33,7 @@ _MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
 """Modules of ours that become some of the folder's, and their names there."""
 
 
-def runner_files(plan: NetworkPlan, module: bytes) -> dict[str, bytes]:
+def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
     """Return the files of a Python package that needs NumPy alone: `load().run(*arrays)`.
 
     Raises ModuleError for an unreadable module or missing weights, NetworkError for another module
@@ -72,7 +72,7 @@ def program_of(network: Network, module: bytes) -> NetworkProgram:
     )
 
 
-def _name(plan: NetworkPlan, module: bytes) -> str:
+def _name(plan: Plan, module: bytes) -> str:
     """Return the prefix of the symbols.
 
     It differs by target and accuracy, so that several may be linked into one program.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tilewise.kernels.mlir.frontend.graph import Size
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from tilewise.kernels.quoting import duration
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode, Totals
+from tilewise.search.networks.plan import Plan, PlannedNode, Totals
 from tilewise.search.networks.variants import TensorLayout, plain
 
 FUSED = {
@@ -158,7 +158,7 @@ def layout_kind(layout: TensorLayout) -> LayoutKind:
     return "plain" if layout.is_plain else "order"
 
 
-def picture_of(plan: NetworkPlan) -> PlanPicture:
+def picture_of(plan: Plan) -> PlanPicture:
     """Return the boxes and edges of a plan.
 
     Raises ValueError for an unknown tensor, ProblemError for an invalid problem.
@@ -214,7 +214,7 @@ class _Sources:
         return self.copies.get((tensor, layout), self.makers.get(tensor))
 
 
-def _join_nodes(plan: NetworkPlan, parts: _Parts, sources: _Sources) -> None:
+def _join_nodes(plan: Plan, parts: _Parts, sources: _Sources) -> None:
     for node in plan.nodes:
         if not node.makes:
             continue
@@ -225,7 +225,7 @@ def _join_nodes(plan: NetworkPlan, parts: _Parts, sources: _Sources) -> None:
                 parts.join(source, target, use.layout)
 
 
-def _join_results(plan: NetworkPlan, parts: _Parts, sources: _Sources) -> None:
+def _join_results(plan: Plan, parts: _Parts, sources: _Sources) -> None:
     for number, tensor in enumerate(plan.tensors):
         wanted = plain(tensor.shape)
         source = sources.of(number, wanted)
@@ -235,7 +235,7 @@ def _join_results(plan: NetworkPlan, parts: _Parts, sources: _Sources) -> None:
             parts.join(source, box, wanted)
 
 
-def _box(number: int, node: PlannedNode, plan: NetworkPlan) -> Box:
+def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
     kind: BoxKind = "around" if node.reason else "op"
     known: dict[str, Any] = {
         "reason": node.reason, "op": node.op, "where": node.where.removesuffix(node.op).strip(),
@@ -253,7 +253,7 @@ def _box(number: int, node: PlannedNode, plan: NetworkPlan) -> Box:
     return Box(kind, number, title(problem), extents(problem), **known)
 
 
-def _passed(number: int, plan: NetworkPlan) -> dict[str, Any]:
+def _passed(number: int, plan: Plan) -> dict[str, Any]:
     """What is known of an op by the pass that does it."""
     found = next((one for one in plan.passes if number in one.nodes), None)
     if found is None:
@@ -265,7 +265,7 @@ def _passed(number: int, plan: NetworkPlan) -> dict[str, Any]:
     return known
 
 
-def _check(plan: NetworkPlan) -> None:
+def _check(plan: Plan) -> None:
     named = {use.tensor for node in plan.nodes for use in (*node.reads, *node.makes)}
     named |= {one.tensor for one in plan.conversions}
     if wrong := sorted(named - set(range(len(plan.tensors)))):

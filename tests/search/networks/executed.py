@@ -10,7 +10,7 @@ from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode
+from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.variants import TensorLayout
 
 
@@ -22,7 +22,7 @@ class Execution:
         graph: the model.
     """
 
-    def __init__(self, plan: NetworkPlan, graph: Graph) -> None:
+    def __init__(self, plan: Plan, graph: Graph) -> None:
         self._plan = plan
         self._weights = self._of_layers(graph)
         self._memory: dict[tuple[int, TensorLayout], Array] = {}

@@ -10,7 +10,7 @@ from tests.search.networks.running.drawn import plan_of, program_of
 from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.model.libraries import chosen
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan, PlannedNode
+from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.running.network import Network
 
 
@@ -32,7 +32,7 @@ def test_a_plan_of_before_there_were_blocks_is_read(program: ModuleProgram) -> N
             return part
         return {name: without(one) for name, one in part.items() if name != "block"}
 
-    assert NetworkPlan.from_json(json.loads(json.dumps(without(plan.to_json())))) == plan
+    assert Plan.from_json(json.loads(json.dumps(without(plan.to_json())))) == plan
 
 
 def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: ModuleProgram) -> None:
@@ -44,7 +44,7 @@ def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: ModuleProgr
 
     plan = plan_of(program, 0)
     earlier = replace(plan, nodes=tuple(map(cut, plan.nodes)))
-    assert NetworkPlan.from_json(json.loads(json.dumps(earlier.to_json()))) == earlier
+    assert Plan.from_json(json.loads(json.dumps(earlier.to_json()))) == earlier
     names = [use.layout.name for node in earlier.nodes for use in node.makes]
     assert any("blocks of 32" in name for name in names)
     with pytest.raises(NetworkError, match=r"channels are in blocks.*make the plan again"):

@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.frontend.read import read_outline
 from tilewise.kernels.target import detect
 from tilewise.search.networks import pass_times
 from tilewise.search.networks.pass_times import PassTimes
-from tilewise.search.networks.plan import NetworkPlan, PlannedPass
+from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.planning import Named, planned
 from tilewise.search.networks.running.network import Network
 
@@ -37,10 +37,10 @@ class MadeUp:
         self._times = times
         self.actions = program.outline.actions
 
-    def of(self, plan: NetworkPlan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
         return tuple(replace(one, time_us=self._time(plan, one)) for one in self._own.of(plan))
 
-    def _time(self, plan: NetworkPlan, one: PlannedPass) -> float:
+    def _time(self, plan: Plan, one: PlannedPass) -> float:
         node = plan.nodes[one.nodes[-1]]
         return self._times.get((node.kind, node.reads[0].layout.is_plain), 1.0)
 
@@ -78,7 +78,7 @@ def test_passes_are_those_of_the_runner(name: str, spelling: str) -> None:
 
 
 def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: ModuleProgram) -> None:
-    def plan(times: Times) -> NetworkPlan:
+    def plan(times: Times) -> Plan:
         costs = Drawn(detect(), Random(2), copy_us=0.5)
         named = Named("drawn", detect().canonical, "hot")
         return planned(resnet.outline.graph, costs, named, passes=MadeUp(resnet, times))
@@ -115,7 +115,7 @@ def test_a_network_with_its_passes_in_another_order_runs_right(
 def test_an_older_plan_has_no_passes(resnet: ModuleProgram) -> None:
     told = json.loads(json.dumps(plan_of(resnet, 1).to_json()))
     del told["passes"]
-    assert NetworkPlan.from_json(told).passes == ()
+    assert Plan.from_json(told).passes == ()
 
 
 def test_what_does_not_run_here_is_not_timed() -> None:

@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.frontend.read import read_graph
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.networks import planning
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.planning import UNKNOWN, Named, planned
 from tilewise.search.networks.variants import TensorLayout, problems_of
 
@@ -58,7 +58,7 @@ def network() -> Graph:
     return read_graph(spelled(MODELS["resnet50"](True), "torch").encode())
 
 
-def convolutions(plan: NetworkPlan) -> list[str]:
+def convolutions(plan: Plan) -> list[str]:
     return [node.problem for node in plan.nodes if node.problem and "conv2d" in node.problem]
 
 
@@ -96,7 +96,7 @@ def test_dear_copies_leave_it_where_it_is(network: Graph) -> None:
 
 
 def test_a_gain_that_times_cannot_show_moves_nothing(network: Graph) -> None:
-    def plan(gain: float) -> NetworkPlan:
+    def plan(gain: float) -> Plan:
         return planned(network, Costs(lambda p: 100 - gain * (p["layout"] == LAST), 0.01), NAMED)
 
     assert (plan(1.05).conversions, plan(1.05).is_exact) == ((), True)
@@ -178,11 +178,11 @@ def test_elementwise_ops_follow_an_order() -> None:
 def test_a_plan_is_what_its_json_says(network: Graph) -> None:
     plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
     text = json.dumps(plan.to_json())
-    assert NetworkPlan.from_json(json.loads(text)) == plan
+    assert Plan.from_json(json.loads(text)) == plan
     with pytest.raises(ValueError, match=r"schema='tilewise/plan/0' is not tilewise/plan/1"):
-        NetworkPlan.from_json(plan.to_json() | {"schema": "tilewise/plan/0"})
+        Plan.from_json(plan.to_json() | {"schema": "tilewise/plan/0"})
     with pytest.raises(ValueError, match="schema=None"):
-        NetworkPlan.from_json([])
+        Plan.from_json([])
 
 
 def test_a_choice_that_is_too_wide_leaves_the_models_layouts(

@@ -15,7 +15,7 @@ from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import detect
 from tilewise.search.networks.plan import (
     SCHEMA,
-    NetworkPlan,
+    Plan,
     PlannedNode,
     PlannedTensor,
     PlannedUse,
@@ -48,7 +48,7 @@ def planned():
         for one in GRAPH.tensors
     )
     target, totals = detect().canonical, Totals(1.0, 2.0, 3.0)
-    made = NetworkPlan(SCHEMA, "one.mlir", target, "hot", True, nodes, tensors, (), totals)
+    made = Plan(SCHEMA, "one.mlir", target, "hot", True, nodes, tensors, (), totals)
     return json.loads(json.dumps(made.to_json()))
 
 

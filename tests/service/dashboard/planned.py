@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plots.networks.made import attention, block
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import Sessions, models, writing
 from tilewise.service.db.rows import toolchain_row
@@ -18,7 +18,7 @@ PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.
 
 
 def store_plan(
-    sessions: Sessions, plan: NetworkPlan | None, toolchain: str = TOOLCHAIN, **columns: Any
+    sessions: Sessions, plan: Plan | None, toolchain: str = TOOLCHAIN, **columns: Any
 ) -> int:
     """Store a plan that is done, unless columns say otherwise; its number."""
     problems = [] if plan is None else [

@@ -10,7 +10,7 @@ from tests.service.conftest import PROBLEM
 from tests.service.dashboard.planned import store_plan
 from tests.service.plots.networks.made import CONV, block
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.service.dashboard.rendering import POLICY
 from tilewise.service.db import Sessions, models, writing
 
@@ -175,7 +175,7 @@ def test_a_plan_that_is_not_there_is_a_page(client: TestClient, path: str) -> No
     assert answer.status_code in (404, 422) and "<h1>" in answer.text
 
 
-def hostile() -> NetworkPlan:
+def hostile() -> Plan:
     plan = block(HOSTILE)
     first, second = plan.nodes[:2]
     assert second.found is not None and second.schedule is not None

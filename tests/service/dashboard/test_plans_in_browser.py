@@ -16,7 +16,7 @@ from tests.service.dashboard.pictures import Pictures
 from tests.service.dashboard.planned import store_plan
 from tests.service.processes import ServiceProcess, wait_until
 from tilewise.kernels.system.toolchain import identity
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.service.db import Sessions
 
 STORED = Path(__file__).parent / "plans" / "inverted_residuals.json"
@@ -69,7 +69,7 @@ def test_a_long_node_is_found_in_the_graph(
     page = context.new_page()
     page.set_viewport_size(SIZE)
     seen.watch(page)
-    plan = NetworkPlan.from_json(json.loads(STORED.read_text()))
+    plan = Plan.from_json(json.loads(STORED.read_text()))
     store_plan(sessions, plan, identity(), trials=6, proof=PROOF)
     page.goto("/plans/1")
     Pictures(page, is_kept=request.config.getoption("--update-golden")).take("plan")

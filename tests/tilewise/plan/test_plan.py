@@ -19,7 +19,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, 
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.model.network import Ran, run_text
 from tilewise.search.networks import copy_times, pass_times
-from tilewise.search.networks.plan import SCHEMA, NetworkPlan
+from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
 from tilewise.service.workers.job_run import run_job
 
@@ -62,7 +62,7 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     assert done.code == 0, done.err
     assert (folder / "plan.json").read_text() == done.out
     assert done.err.splitlines()[-1].endswith(f"tilewise model {source} --as native")
-    plan = NetworkPlan.from_json(json.loads(done.out))
+    plan = Plan.from_json(json.loads(done.out))
     assert plan.schema == SCHEMA
     assert plan.is_exact
     assert [node.found.problem for node in plan.nodes if node.found] == [CONV, LAST]
@@ -90,9 +90,7 @@ def test_a_strict_plan_has_direct_methods_alone(
     monkeypatch.setattr(local_search, "run_job", found_by_winograd)
     given = ("--trials", "2", "--times", "stored", "--layouts", "model", "--json")
     plans = [
-        NetworkPlan.from_json(
-            json.loads(cli("model", source, "--as", "native", *given, *asked).out)
-        )
+        Plan.from_json(json.loads(cli("model", source, "--as", "native", *given, *asked).out))
         for asked in ((), ("--accuracy", "strict"), ("--accuracy", "standard"))
     ]
     algorithms = [[node.schedule.algorithm for node in plan.nodes if node.schedule]
@@ -132,7 +130,7 @@ def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
     stored = ("--layouts", "model", "--times", "stored")
     done = cli("plan", source, "--trials", "2", *stored, "--json", "--server", served)
     assert done.code == 0, done.err
-    plan = NetworkPlan.from_json(json.loads(done.out))
+    plan = Plan.from_json(json.loads(done.out))
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
 
 
@@ -170,7 +168,7 @@ def test_a_planned_network_runs_beside_iree(
     assert both["module"].pop("is_equal")
     assert both["module"]["times"]
     assert both["module"]["own_times"]
-    assert NetworkPlan.from_json(both["plan"]).schema == SCHEMA
+    assert Plan.from_json(both["plan"]).schema == SCHEMA
     allowed = both["run"].pop("allowed")
     run = from_json(Ran, both["run"])
     assert [part.node for part in run.parts] == [0, 2, 3, 4, 5]  # the pool does the pad

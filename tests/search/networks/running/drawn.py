@@ -13,7 +13,7 @@ from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, detect
 from tilewise.search.networks.costs import Timed, algorithm_of
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.planning import Named, Passes, planned
 from tilewise.search.networks.running.network import Network
 from tilewise.search.networks.variants import TensorLayout
@@ -63,7 +63,7 @@ def program_of(graph: Graph, spelling: str) -> ModuleProgram:
 def plan_of(
     program: ModuleProgram, seed: int, threads: int = 1, copy_us: float = 0.5,
     passes: Passes | None = None, accuracy: Accuracy = "standard",
-) -> NetworkPlan:  # fmt: skip
+) -> Plan:  # fmt: skip
     """A plan by times at random."""
     target = detect().with_threads(threads)
     costs = Drawn(target, Random(seed), copy_us)

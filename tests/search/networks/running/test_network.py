@@ -13,7 +13,7 @@ from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -39,7 +39,7 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, ModuleProgr
 
     graph, spelling, tolerance, program = case
     plan = plan_of(program, 0, copy_us=0.1)
-    network = Network(NetworkPlan.from_json(json.loads(json.dumps(plan.to_json()))), program)
+    network = Network(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
     for random in (1, 2):
         argument = graph.argument(random)
         found = computed(network, graph, spelling, argument)
@@ -169,7 +169,7 @@ def test_a_strict_plan_is_of_the_same_module_and_says_so() -> None:
     program = program_of(graph, "linalg")
     outline = program.outline.with_accuracy("strict")
     plan = plan_of(replace(program, outline=outline), 0, accuracy="strict")
-    plan = NetworkPlan.from_json(json.loads(json.dumps(plan.to_json())))
+    plan = Plan.from_json(json.loads(json.dumps(plan.to_json())))
     assert plan.accuracy == "strict"
     assert all("accuracy=strict" in node.problem for node in plan.nodes if node.problem)
     argument = graph.argument(1)

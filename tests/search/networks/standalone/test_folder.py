@@ -16,7 +16,7 @@ from examples.models.graph import Graph
 from tests.search.networks.running.drawn import apart, computed, plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.running.memory import Arena
 from tilewise.search.networks.running.network import Network
 from tilewise.search.networks.standalone import files, runner
@@ -31,7 +31,7 @@ def test_a_folder_computes_the_same_bits_alone(drawn: Drawn) -> None:
     about = json.loads((drawn.folder / "network.json").read_text())
     assert about["schema"] == runner.SCHEMA
     assert about["threads"] == 1
-    held = NetworkPlan.from_json(json.loads((drawn.folder / "plan.json").read_text()))
+    held = Plan.from_json(json.loads((drawn.folder / "plan.json").read_text()))
     assert held == drawn.network.plan
 
 

@@ -13,7 +13,7 @@ from tests.service.api.plans.modules import MODULE, PROBLEMS, TEXT, filter_of, m
 from tests.service.conftest import settings_for
 from tests.service.processes import wait_until
 from tilewise.kernels.system.toolchain import identity
-from tilewise.search.networks.plan import NetworkPlan
+from tilewise.search.networks.plan import Plan
 from tilewise.service.app import create_app
 from tilewise.service.host.machine import MachineInfo
 
@@ -66,7 +66,7 @@ def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> N
     told = ended(serving)
     assert (told["state"], told["phase"], told["error"]) == ("done", None, None)
     assert [one["state"] for one in told["problems"]] == ["done"]
-    plan = NetworkPlan.from_json(told["plan"])
+    plan = Plan.from_json(told["plan"])
     assert told["totals"] == told["plan"]["totals"] and told["totals"]["chosen_us"] > 0
     assert [node.problem for node in plan.nodes if node.problem] == PROBLEMS * 2
     assert plan.model == "it's small.mlir"

@@ -6,7 +6,7 @@ from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import (
     SCHEMA,
-    NetworkPlan,
+    Plan,
     PlannedConversion,
     PlannedNode,
     PlannedTensor,
@@ -55,7 +55,7 @@ def tensor(
     return PlannedTensor(SHAPE, "f32", given, result, layout)
 
 
-def block(model: str = "block.mlir") -> NetworkPlan:
+def block(model: str = "block.mlir") -> Plan:
     """An op that nobody times, a copy that two layers read, a halo, a residual, a last copy."""
     nodes = (
         other((use(0, role="whole"),), use(1, role="whole"), "is no product"),
@@ -71,17 +71,15 @@ def block(model: str = "block.mlir") -> NetworkPlan:
         PlannedConversion(4, PLAIN, 4.0),
     )  # fmt: skip
     totals = Totals(100.0, 120.0, 105.0)
-    return NetworkPlan(
-        SCHEMA, model, "cpu:znver5,threads=1", "hot", True, nodes, tensors, copies, totals
-    )
+    return Plan(SCHEMA, model, "cpu:znver5,threads=1", "hot", True, nodes, tensors, copies, totals)
 
 
-def attention() -> NetworkPlan:
+def attention() -> Plan:
     """Three layers that read one tensor, and an op that reads all three: a wide graph."""
     layers = tuple(layer((use(0),), use(i), 10.0 * i) for i in (1, 2, 3))
     nodes = (*layers, other((use(1), use(2), use(3), use(0)), use(4)))
     tensors = (tensor(given=True), tensor(), tensor(), tensor(), tensor(result=True))
     totals = Totals(60.0, 60.0, 60.0)
-    return NetworkPlan(
+    return Plan(
         SCHEMA, "wide.mlir", "cpu:znver5,threads=1", "hot", True, nodes, tensors, (), totals
     )

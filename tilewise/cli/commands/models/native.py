@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tilewise.model.network import Ran
     from tilewise.search.networks.costs import LayerTimes
     from tilewise.search.networks.pass_times import PassTimes
-    from tilewise.search.networks.plan import NetworkPlan
+    from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
 
@@ -138,9 +138,9 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
         sys.stdout.write(text)
         return
     from tilewise.model.plan_table import plan_text
-    from tilewise.search.networks.plan import NetworkPlan
+    from tilewise.search.networks.plan import Plan
 
-    sys.stdout.write(plan_text(NetworkPlan.from_json(made.plan)))
+    sys.stdout.write(plan_text(Plan.from_json(made.plan)))
 
 
 def _folder_alone(path: str) -> Path:
@@ -172,7 +172,7 @@ def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
     return None if outline is None else PassTimes(outline, resolve(target))
 
 
-def _ran(made: "NetworkPlan", own: "NetworkPlan", options: argparse.Namespace) -> "Ran":
+def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
     """Run a plan beside IREE, and beside the model's own layouts if they differ.
 
     Raises TilewiseError if a result is wrong or the run fails.
@@ -190,7 +190,7 @@ def _ran(made: "NetworkPlan", own: "NetworkPlan", options: argparse.Namespace) -
 
 
 def _write_module(
-    made: "NetworkPlan", module: bytes, folder: Path, options: argparse.Namespace,
+    made: "Plan", module: bytes, folder: Path, options: argparse.Namespace,
     told: dict[str, object], texts: list[str],
 ) -> None:  # fmt: skip
     """Write the network as a folder once it is proven."""
@@ -209,7 +209,7 @@ def _write_module(
     texts.append(folder_text(options.module, files, found))
 
 
-def _tell(run: "Ran", made: "NetworkPlan", told: dict[str, object], texts: list[str]) -> None:
+def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -> None:
     """Add the outcome of a run."""
     from tilewise.model.network import allowed, run_text
 
