@@ -24,7 +24,7 @@ from tilewise.kernels.errors import (
 from tilewise.kernels.problem.parse import LONGEST_FIELD
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import BudgetError
-from tilewise.service.api.schemas import InvalidField, ProblemDetails, UnfinishedView
+from tilewise.service.api.schemas import FieldError, ProblemDetails, UnfinishedView
 from tilewise.service.errors import (
     BusyError,
     ConflictError,
@@ -177,7 +177,7 @@ def problem_response(
     path: str,
     status: HTTPStatus,
     detail: str,
-    errors: Sequence[InvalidField] | None = None,
+    errors: Sequence[FieldError] | None = None,
     headers: dict[str, str] | None = None,
     kind: str | None = None,
 ) -> ProblemResponse:
@@ -214,14 +214,14 @@ async def _unfinished(request: Request, error: Exception) -> JSONResponse:
 
 async def _bad_value(request: Request, error: Exception) -> JSONResponse:
     """A value that the domain refused; its error names the field."""
-    return _unprocessable(request, [InvalidField(field=field_of(error), message=str(error))])
+    return _unprocessable(request, [FieldError(field=field_of(error), message=str(error))])
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     """A message of a worker that does not fit its job."""
     assert isinstance(error, RefusedError)
     faults = error.faults[:MOST_FAULTS]
-    return _unprocessable(request, [InvalidField(field=at, message=why) for at, why in faults])
+    return _unprocessable(request, [FieldError(field=at, message=why) for at, why in faults])
 
 
 async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
@@ -231,7 +231,7 @@ async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
         given = request.headers.get("content-type")
         sent = f"the body was sent as {quoted(given)}" if given else "the body has no content type"
         message = f"{sent}; send JSON with the header Content-Type: application/json"
-        return _unprocessable(request, [InvalidField(field="Content-Type", message=message)])
+        return _unprocessable(request, [FieldError(field="Content-Type", message=message)])
     return _unprocessable(request, [_field_error(found) for found in error.errors()])
 
 
@@ -246,7 +246,7 @@ async def _http_error(as_page: AsPage, request: Request, error: Exception) -> Re
 def _problem_of(request: Request, error: HTTPException) -> ProblemResponse:
     if error.status_code == HTTPStatus.BAD_REQUEST:
         # The framework's answer to a body that is not text or is nested too deeply.
-        return _unprocessable(request, [InvalidField(field="body", message=error.detail)])
+        return _unprocessable(request, [FieldError(field="body", message=error.detail)])
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers) if error.headers else {}
     path, detail = request.url.path, error.detail
@@ -279,28 +279,28 @@ def fault_response(path: str) -> ProblemResponse:
     return problem_response(path, HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
-def _unprocessable(request: Request, errors: Sequence[InvalidField]) -> ProblemResponse:
+def _unprocessable(request: Request, errors: Sequence[FieldError]) -> ProblemResponse:
     detail = "; ".join(map(_told, errors))
     return problem_response(request.url.path, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
 
 
-def _told(error: InvalidField) -> str:
+def _told(error: FieldError) -> str:
     """Return the message of an error with its field, unless the message itself names the field."""
     field = re.escape(error.field)
     is_named = re.search(rf"(^|: ){field} |(?<!\w){field}=", error.message)
     return error.message if is_named else f"{error.field}: {error.message}"
 
 
-def _field_error(found: dict[str, Any]) -> InvalidField:
+def _field_error(found: dict[str, Any]) -> FieldError:
     if found["type"] == "json_invalid":
         position = found["loc"][-1]
         message = f"not JSON: {found['ctx']['error']} at character {position}"
-        return InvalidField(field="body", message=message)
+        return FieldError(field="body", message=message)
     place = [_shown(str(part)) for part in found["loc"][1:]] or ["body"]
     message = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(
         found["type"], found["msg"].removeprefix("Value error, ")
     )
-    return InvalidField(field=".".join(place), message=message)
+    return FieldError(field=".".join(place), message=message)
 
 
 def _shown(part: str) -> str:

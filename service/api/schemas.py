@@ -81,7 +81,7 @@ class FiniteView(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class InvalidField(BaseModel):
+class FieldError(BaseModel):
     """One field of the request, and what is wrong with it."""
 
     field: str
@@ -96,7 +96,7 @@ class ProblemDetails(BaseModel):
     status: int
     detail: str
     instance: str
-    errors: list[InvalidField] | None = None
+    errors: list[FieldError] | None = None
 
 
 class UnfinishedView(BaseModel):
