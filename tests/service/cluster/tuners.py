@@ -2,9 +2,11 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tests.service import fakes
+from tilewise.kernels.problem import Matmul
 from tilewise.search.records import TuneResult
 
 STEADY, HANGING, REAL, SPREAD = range(4)
@@ -20,6 +22,16 @@ def tune(problem, target, request, store, **hooks) -> TuneResult:
     return search(problem, target, request, store, **hooks)
 
 
+def trial_of(problem, target, number):
+    """A trial that the service believes: its schedule is legal for the problem."""
+    if isinstance(problem, Matmul):
+        return fakes.trial_of(problem, number, gflops=10.0 + number)
+    from tilewise.search.model.prior import direct_schedules
+
+    made = fakes.trial(number, gflops=10.0 + number, flops=problem.flops)
+    return replace(made, schedule=direct_schedules(problem, target, number + 1)[-1])
+
+
 def steady(problem, target, request, store, *, should_stop=None, before_finals=None, **_hooks):
     """Trials in order that take some time, each noted once it is acknowledged."""
     done = {trial.number for trial in store.trials()}
@@ -27,14 +39,14 @@ def steady(problem, target, request, store, *, should_stop=None, before_finals=N
         if should_stop is not None and should_stop():
             break
         time.sleep(float(os.environ.get(TRIAL_S, "0.05")))
-        store.add(fakes.trial_of(problem, number, gflops=10.0 + number))
+        store.add(trial_of(problem, target, number))
         note(f"{problem.canonical} {number}")
     return fakes.tune(problem, target, request, store, before_finals=before_finals)
 
 
 def hanging(problem, target, request, store, **_hooks):
     """One trial, and then one that does not end, in a process of its own."""
-    store.add(fakes.trial_of(problem, 0, gflops=10.0))
+    store.add(trial_of(problem, target, 0))
     note(f"{problem.canonical} hangs in {os.getpid()}")
     while True:
         pass
