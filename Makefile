@@ -11,7 +11,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run model test test-all test-rest test-long browser check release-check format docs serve fuzz soak power-cut chaos bench results clean
+.PHONY: run model test test-all test-rest test-long browser check release-check format docs serve fuzz soak power-cut chaos bench results results-all clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -88,9 +88,10 @@ chaos: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.peers.main_job
 
-# Every table that README and docs quote; hours, and it goes on where it was broken off.
-results: .venv/installed-dev
-	$(BIN)/python -m benchmarks.results
+# README's table on this machine, in about an hour; `results-all` adds every other table, for hours.
+# Both resume where they were interrupted.
+results results-all: .venv/installed-peers
+	$(BIN)/python -m benchmarks.results $(if $(filter results-all,$@),--all)
 	$(BIN)/python -m benchmarks.tables --write
 
 clean:

@@ -1,12 +1,11 @@
-"""Every suite beside OpenBLAS, oneDNN and IREE; the results that the README shows.
+"""Every suite beside OpenBLAS, oneDNN and IREE.
 
     python -m benchmarks.peers.suites [NAME ...] [--trials 64] [--weights constant] [--cache cold]
         [--db URL]
 
-Tunes what the database does not hold, writes `benchmarks/data/results/NAME.json` and the table
-`NAME.txt` (`NAME_constant` with `--weights constant`, `_cold` with `--cache cold`), and draws all
-problems in one roofline, `docs/roofline.svg`. An hour or two for all of them;
-`python -m benchmarks.peers.bars` sums them up.
+Tunes what the database does not hold, writes `NAME.json` and the table `NAME.txt`
+(`NAME_constant` with `--weights constant`, `_cold` with `--cache cold`) to this machine's folder of
+`benchmarks/data/results`, and draws all its problems in one roofline, `docs/roofline.svg`.
 """
 
 import argparse
@@ -17,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.places import DOCS, RESULTS, SUITES
+from benchmarks.places import DOCS, SUITES, results_of
+from tilewise.kernels.target import detect
 from tilewise.plots import roofline_of_report
 
 PICTURE = DOCS / "roofline.svg"
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--db", help="default: TILEWISE_DB")
     options = parser.parse_args()
+    results_of(detect()).mkdir(parents=True, exist_ok=True)
     for name in options.names or names:
         measure(name, options)
     roofline_of_report(together(names)).save(PICTURE)
@@ -50,10 +51,10 @@ def measure(name: str, options: argparse.Namespace) -> None:
         path.write_text(json.dumps(suite))
         command = [sys.executable, "-m", "tilewise", "bench", str(path)]
         command += ["--trials", str(options.trials), "--target", options.target]
-        command += ["--cache", options.cache, "--out", str(RESULTS / f"{name}.json")]
+        command += ["--cache", options.cache, "--out", str(results_of(detect()) / f"{name}.json")]
         command += ["--db", options.db] if options.db else []
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    (RESULTS / f"{name}.txt").write_text(done.stdout)
+    (results_of(detect()) / f"{name}.txt").write_text(done.stdout)
     print(f"# {name}\n{done.stdout}", flush=True)
 
 
@@ -64,8 +65,8 @@ def with_constant_weights(suite: dict[str, Any]) -> dict[str, Any]:
 
 
 def together(names: list[str]) -> dict[str, Any]:
-    """All stored results as one report, with the highest peaks and bandwidth seen."""
-    paths = [RESULTS / f"{name}.json" for name in names]
+    """Return this machine's results as one report, with the highest peaks and bandwidth seen."""
+    paths = [results_of(detect()) / f"{name}.json" for name in names]
     reports = [json.loads(path.read_text()) for path in paths if path.exists()]
     machine = dict(reports[-1]["machine"])
     machine["bandwidth_gbs"] = max(one["machine"]["bandwidth_gbs"] for one in reports)

@@ -1,7 +1,7 @@
 """Committed results, the tables made of them, and the commands that make them."""
 
 import ast
-import re
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,34 +12,42 @@ import pytest
 import benchmarks
 from benchmarks import results, tables
 from benchmarks.declared import BY_HAND, TABLES, Table
-from benchmarks.places import RESULTS
 
 ROOT = Path(benchmarks.__file__).parent
 
 
-def test_readme_has_the_table_of_the_committed_results() -> None:
+def test_readme_and_pages_have_the_tables_of_the_stored_results() -> None:
     text = tables.README.read_text()
     assert tables.written(text) == text, "python -m benchmarks.tables --write"
     assert text.count(tables.BEGIN) == text.count(tables.END) == 1
-    assert 2 <= tables.block().count("\n") <= 18
+    assert len(tables.ROWS) <= 8
+    for folder in tables.machines():
+        assert (folder / tables.PAGE).read_text() == tables.page(folder)
 
 
-def test_results_of_another_generator_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "generator_hash", lambda: "0a1b2c3d")
-    assert tables.version("numba 1, generator 0a1b2c3d") == "this one"
-    assert tables.version("numba 1, generator ffffffff") == "earlier (ffffffff)"
-
-
-def test_every_row_has_problems() -> None:
-    for row in tables.ROWS:
-        assert re.match(r"\| [^|]+ \| [1-9]\d* \| \d", tables.line(row))
+def test_a_row_has_a_figure_for_each_group(tmp_path: Path) -> None:
+    problems = [
+        {
+            "problem": f"matmul:m={m},n=8,k=8,dtype=i8",
+            "count": count,
+            "ours": {"time_us": 10.0},
+            "peers": {"iree": {"time_us": 10.0 * ratio}},
+            "oracle": {"peer": "iree"},
+            "ratio": ratio,
+        }
+        for m, ratio, count in ((1, 2.0, 1), (16, 4.0, 1), (128, 1.0, 3), (128, 4.0, 1))
+    ]
+    (tmp_path / "s.json").write_text(json.dumps({"problems": problems}))
+    row = tables.Row("LLaMA", "s", tables.ROWS[-1].groups)
+    cells = "4 | iree | 2.00 / 4.00 / 2.00 | 2.00 / 4.00 / 1.75 | 2.00 / 4.00 / 1.00"
+    assert tables.line(row, tmp_path) == f"| LLaMA | {cells} |"
 
 
 def test_every_result_belongs_to_a_table() -> None:
-    known = {name for table in TABLES for name in table.files} | {results.STAMPS.name}
-    found = {path.name for path in RESULTS.iterdir() if path.is_file()}
-    assert found <= known
-    assert {path.name for path in RESULTS.iterdir() if path.is_dir()} <= set(BY_HAND)
+    known = {name for table in TABLES for name in table.files} | {results.STAMPS, tables.PAGE}
+    for folder in tables.machines():
+        assert {path.name for path in folder.iterdir() if path.is_file()} <= known
+        assert {path.name for path in folder.iterdir() if path.is_dir()} <= set(BY_HAND)
     assert len({table.name for table in TABLES}) == len(TABLES)
 
 
@@ -74,15 +82,15 @@ PRINTS = "import sys; print('a table'); sys.exit({code})"
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of results, and one table whose program prints and ends with a code."""
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(results, "STAMPS", tmp_path / "stamps.json")
+    """A folder of results of this machine."""
+    monkeypatch.setattr(results, "results_of", lambda _target: tmp_path)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
     return tmp_path
 
 
 def program(folder: Path, name: str, code: int) -> Table:
     (folder / f"{name}.py").write_text(PRINTS.format(code=code))
-    return Table(name, (name,), (f"{name}.txt",), 1)
+    return Table(name, (name,), (f"{name}.txt",), 1, in_readme=True)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, tables_: list[Table], *given: str) -> int:
@@ -99,13 +107,25 @@ def test_what_is_of_the_present_version_is_not_measured_again(
     assert run(monkeypatch, elsewhere, [table]) == 0
     kept = elsewhere / "one.txt"
     assert kept.read_text() == "$ python -m one\na table\n"
-    assert results.state(table, results.stamps()) == "present"
+    assert results.state(table, elsewhere) == "present"
     kept.write_text("untouched")
     assert run(monkeypatch, elsewhere, [table]) == 0 and kept.read_text() == "untouched"
     assert "0 of 1 tables" in capsys.readouterr().out
     assert run(monkeypatch, elsewhere, [table], "--again") == 0 and "a table" in kept.read_text()
     monkeypatch.setattr(results, "generator_hash", lambda: "another")
-    assert results.state(table, results.stamps()) == "stale"
+    assert results.state(table, elsewhere) == "stale"
+
+
+def test_only_the_tables_of_readme_are_measured_unless_all_are_wanted(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [
+        program(elsewhere, "shown", 0),
+        replace(program(elsewhere, "other", 0), in_readme=False),
+    ]
+    assert run(monkeypatch, elsewhere, made) == 0 and set(results.stamps(elsewhere)) == {"shown"}
+    assert run(monkeypatch, elsewhere, made, "--all") == 0
+    assert set(results.stamps(elsewhere)) == {"shown", "other"}
 
 
 def test_a_table_that_fails_keeps_its_old_result_and_the_others_go_on(
@@ -116,9 +136,9 @@ def test_a_table_that_fails_keeps_its_old_result_and_the_others_go_on(
     (elsewhere / "bad.txt").write_text("old")
     assert run(monkeypatch, elsewhere, [*made, lacking]) == 1
     assert (elsewhere / "bad.txt").read_text() == "old"
-    assert set(results.stamps()) == {"good"}
-    told = capsys.readouterr().out
-    assert "bad: exit status 3" in told and "needs no_such_package" in told
+    assert set(results.stamps(elsewhere)) == {"good"}
+    printed = capsys.readouterr().out
+    assert "bad: exit status 3" in printed and "needs no_such_package" in printed
 
 
 def test_make_results_lists_what_there_is() -> None:
@@ -129,4 +149,6 @@ def test_make_results_lists_what_there_is() -> None:
         text=True,
         check=True,
     )
-    assert len(done.stdout.splitlines()) == len(TABLES)
+    listed = done.stdout.splitlines()
+    assert len(listed) == sum(table.in_readme for table in TABLES)
+    assert {row.suite for row in tables.ROWS} == {text.split()[0] for text in listed}

@@ -1,5 +1,6 @@
 import ast
 import importlib
+import textwrap
 
 import pytest
 
@@ -17,12 +18,19 @@ EXAMPLES = [(page, text) for page in pages() for text in blocks(page)]
 
 @pytest.mark.parametrize(("page", "text"), EXAMPLES, ids=[page for page, _ in EXAMPLES])
 def test_an_example_compiles_and_imports_what_exists(page: str, text: str) -> None:
-    tree = ast.parse(text, page)
+    tree = ast.parse(textwrap.dedent(text), page)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewise"):
             module = importlib.import_module(node.module)
             for name in node.names:
                 assert hasattr(module, name.name), f"{page}: {node.module} has no {name.name}"
+
+
+@pytest.mark.parametrize("page", ["docs/new-step.md", "docs/new-instruction.md"])
+def test_a_page_on_an_extension_quotes_files_that_tests_run(page: str) -> None:
+    sources = [path.read_text() for path in (ROOT / "tests/extension").glob("*.py")]
+    for text in blocks(page):
+        assert any(text in source for source in sources), f"{page}:\n{text}"
 
 
 def test_examples_are_found() -> None:

@@ -11,7 +11,7 @@ from tilewise.service.plots import convergence, drawing, nest, parameters, roofl
 from tilewise.service.plots.drawing import improvements, thinned, trial_row
 
 PROBLEM = "matmul:m=100,n=70,k=33,dtype=f32"
-RESULTS = Path(__file__).parents[3] / "benchmarks" / "data" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "data" / "results" / "znver5"
 STEPS = [
     {"step": "tile", "dim": "n", "size": 32},
     {"step": "pack", "operand": "B"},
