@@ -35,6 +35,9 @@ from tilewise.service.runs.wire.trials import CandidateWire, MeasurementWire, St
 Fault = tuple[str, str]
 """A field of a message, and what is wrong with its value."""
 
+UNNAMED = ""
+"""A processor that is not in the table of cores, with the widest units there."""
+
 MARGIN = 1.2
 PACES = 4.0
 """How far a speed that was scaled by the machine's pace may lie above the ceiling."""
@@ -100,8 +103,9 @@ class JobWork:
     def most_peak_gflops(self) -> float:
         """The multiply-add rate that no measured peak exceeds, without the margin."""
         target = self.target
-        dtype = self.problem.element.name
-        return ceiling_gflops(target.cpu, target.features, dtype, target.threads)
+        # Virtual machines hide the name of a processor: all that have AMX have two wide units.
+        cpu = UNNAMED if "amx-tile" in target.features else target.cpu
+        return ceiling_gflops(cpu, target.features, self.problem.element.name, target.threads)
 
     @property
     def most_peer_gflops(self) -> float:

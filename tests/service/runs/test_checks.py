@@ -303,6 +303,13 @@ def test_what_processors_reach_is_possible(cpu, dtype, threads, reached):
     assert reached < work.most_gflops(fakes.schedule()) < 8 * reached
 
 
+def test_a_processor_with_amx_has_two_wide_units_whatever_its_name_says():
+    """A virtual machine called a server with AMX `rocketlake`, which has one."""
+    problem = parse_problem("matmul:m=64,n=48,k=32,dtype=f32")
+    target = TargetName("rocketlake", differences=("+amx-bf16", "+amx-int8", "+amx-tile"))
+    assert 240.0 < JobWork(problem, target, 1, False, TOOLCHAIN).most_peak_gflops
+
+
 def test_schedules_that_save_multiplications_may_be_faster():
     problem = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
     work = JobWork(problem, TargetName("znver5"), 1, False, TOOLCHAIN)
