@@ -307,7 +307,7 @@ def test_a_processor_with_amx_has_two_wide_units_whatever_its_name_says():
     """A virtual machine called a server with AMX `rocketlake`, which has one."""
     problem = parse_problem("matmul:m=64,n=48,k=32,dtype=f32")
     target = TargetName("rocketlake", differences=("+amx-bf16", "+amx-int8", "+amx-tile"))
-    assert 240.0 < JobWork(problem, target, 1, False, TOOLCHAIN).most_peak_gflops
+    assert JobWork(problem, target, 1, False, TOOLCHAIN).most_peak_gflops > 240.0
 
 
 def test_schedules_that_save_multiplications_may_be_faster():
