@@ -64,7 +64,7 @@ class TuneRequest:
         "NAME",
     )
     peers: bool = option(False, "time OpenBLAS in the same rounds")
-    cache: CacheMode = option(  # noqa: RUF009  # declares a field
+    cache: CacheMode = option(  # noqa: RUF009  # `option` returns a field
         "hot", "cold: evict operands before every sample"
     )
     spread: int = option(

@@ -73,7 +73,7 @@ class _Subject(BaseModel):
 _Search: Any = create_model("_Search", __base__=_Subject, **declared(TuneRequest))
 
 
-class JobRequest(_Search):  # type: ignore[misc]  # its fields are those of `TuneRequest`
+class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
     """What to tune, where, and how hard.
 
     `again` times the finalists of a stored result again, with its own number of trials.

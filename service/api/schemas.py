@@ -195,7 +195,7 @@ SuiteReportPage = _with_list(
 class TokensView(BaseModel):
     """All tokens, by name."""
 
-    tokens: list[TokenView]  # type: ignore[valid-type]  # made above
+    tokens: list[TokenView]  # type: ignore[valid-type]  # a class made at run time
 
 
 class LookupView(BaseModel):
@@ -203,4 +203,4 @@ class LookupView(BaseModel):
 
     target: str
     toolchain: str
-    schedules: list[FoundView]  # type: ignore[valid-type]  # made above
+    schedules: list[FoundView]  # type: ignore[valid-type]  # a class made at run time

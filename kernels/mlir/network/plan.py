@@ -221,7 +221,7 @@ def counts(remaining: Iterable[Remaining]) -> dict[str, int]:
     }
 
 
-def told(found: dict[str, int], left: Iterable[Left]) -> list[str]:
+def header_lines(found: dict[str, int], left: Iterable[Left]) -> list[str]:
     """Return the lines of a script's header on what remains."""
     moves = found["packs"] + found["unpacks"] - found["reshapes"]
     lines = [

@@ -46,7 +46,7 @@ _FIELDS: dict[str, Any] = {name: (hint, ...) for name, (hint, _) in declared(Tun
 _Search: Any = create_model("_Search", __base__=_SubjectWire, **_FIELDS)
 
 
-class OrderWire(_Search):  # type: ignore[misc]  # its fields are those of `TuneRequest`
+class OrderWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
     """What a run is to do, and the number of the run."""
 
     elapsed_s: float

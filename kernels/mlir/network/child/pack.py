@@ -8,7 +8,14 @@ from typing import Any
 from tilewise.kernels.mlir.frontend.child.read import looked_at
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks, OpShape, PackedOp, packed
-from tilewise.kernels.mlir.network.plan import Left, PackedLayout, PackPlan, Remaining, counts, told
+from tilewise.kernels.mlir.network.plan import (
+    Left,
+    PackedLayout,
+    PackPlan,
+    Remaining,
+    counts,
+    header_lines,
+)
 from tilewise.kernels.mlir.network.script import emit_packs
 from tilewise.kernels.mlir.transform.module import HEADER_END
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -123,7 +130,7 @@ def _only_function(module: Any) -> Any | None:
 
 
 def _headed(script: str, remaining: tuple[Remaining, ...], left: tuple[Left, ...]) -> str:
-    lines = "".join(f"// {line}\n" for line in told(counts(remaining), left))
+    lines = "".join(f"// {line}\n" for line in header_lines(counts(remaining), left))
     return script.replace(HEADER_END, lines + HEADER_END, 1)
 
 

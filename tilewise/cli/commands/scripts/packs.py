@@ -142,11 +142,11 @@ def _errors(proof: "ScriptProof") -> dict[str, object]:
 
 def _summary(plan: "PackPlan", proof: "ScriptProof") -> str:
     """Describe the packs and the proof."""
-    from tilewise.kernels.mlir.network.plan import told
+    from tilewise.kernels.mlir.network.plan import header_lines
 
     lines = [
         f"packed:   {len(plan.packed)} ops, applied in {plan.apply_s:.2f} s",
-        *told(plan.counts, plan.left),
+        *header_lines(plan.counts, plan.left),
         f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
     ]
     return "".join(f"{line}\n" for line in lines)
