@@ -114,7 +114,8 @@ def test_a_command_that_is_not_run_exists(command: Command) -> None:
     if words[0] == "tilewise":
         make_parser().parse_args(words[1:])
     elif words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in " ".join(targets).split()
     elif words[:3] == ["python", "-m", "pytest"]:
         assert all((ROOT / path).is_dir() for path in words[3:])
     elif words[:2] == ["python", "-m"]:

@@ -15,47 +15,34 @@ from tilewise.kernels.native.language.intrinsics import (
     read_shared,
     write_shared,
 )
-from tilewise.kernels.native.language.primitives import (
-    ARRIVED,
-    BARRIER_SPINS,
-    PHASE,
-    ROWS_AT_ONCE,
-)
+from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_SPINS, PHASE
 
 
 @njit(nogil=True)
 def pack_b(
     pack_panel: int, to: int, source: int, cols: int, panel_cols: int, taps: int, tap_stride: int,
-    depth: int, row: int, col: int, size: int, word_depth: int, word_size: int, sums_size: int,
+    depth: int, rows: int, row: int, col: int, size: int, word_depth: int, word_size: int,
+    sums_size: int,
 ) -> None:  # fmt: skip
     """Pack to[panel][tap][words][NR] = source[tap][depth][cols], column sums after each panel.
 
-    `row` and `col` are what one row and one column move the source by, in elements of
-    `size` bytes (for a transposed B `row` is the step between its stored rows);
-    `sums_size` is the bytes of a panel's column sums, 0 where there are none.
+    `rows` of the source go to all panels before the next ones. `row` and `col` are what one row
+    and one column move the source by, in elements of `size` bytes (for a transposed B `row` is the
+    step between its stored rows); `sums_size` is the bytes of a panel's column sums, 0 for none.
     """
-    words = (depth + word_depth - 1) // word_depth
-    panel_bytes = taps * words * panel_cols * word_size
-    if col == 1 and sums_size == 0:  # rows of all panels, some at a time, as memory has them
-        for tap in range(taps):
-            for start in range(0, depth, ROWS_AT_ONCE):
-                words_before = tap * words + start // word_depth
-                for first in range(0, cols, panel_cols):
-                    at = source + (tap * tap_stride + start * row + first) * size
-                    panel = to + first // panel_cols * panel_bytes
-                    call_address(pack_panel, panel + words_before * panel_cols * word_size,
-                                 panel_cols, at, row, min(ROWS_AT_ONCE, depth - start),
-                                 min(panel_cols, cols - first), 0)  # fmt: skip
-        return
+    tap_bytes = (depth + word_depth - 1) // word_depth * panel_cols * word_size
+    panel_bytes = taps * tap_bytes + sums_size
     for first in range(0, cols, panel_cols):
-        sums = to + panel_bytes
-        fill(sums, sums_size, 0)
-        for tap in range(taps):
-            at = source + (tap * tap_stride + first * col) * size
-            call_address(pack_panel, to, panel_cols, at, row, depth,
-                         min(panel_cols, cols - first), sums)  # fmt: skip
-            to += words * panel_cols * word_size
-        to = sums + sums_size
+        fill(to + (first // panel_cols + 1) * panel_bytes - sums_size, sums_size, 0)
+    for tap in range(taps):
+        for start in range(0, depth, rows):
+            before = tap * tap_bytes + start // word_depth * panel_cols * word_size
+            for first in range(0, cols, panel_cols):
+                at = source + (tap * tap_stride + start * row + first * col) * size
+                panel = to + first // panel_cols * panel_bytes
+                call_address(pack_panel, panel + before, panel_cols, at, row,
+                             min(rows, depth - start), min(panel_cols, cols - first),
+                             panel + panel_bytes - sums_size)  # fmt: skip
 
 
 @njit(nogil=True)

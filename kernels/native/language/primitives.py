@@ -19,8 +19,6 @@ LINE_WORDS = 8
 ARRIVED, PHASE = 0, LINE_WORDS
 BARRIER_WORDS = 2 * LINE_WORDS
 BARRIER_SPINS = 1 << 12  # then the core is offered to whoever keeps a thread from arriving
-ROWS_AT_ONCE = 32
-"""Rows of B that are packed to all panels before the next rows: memory gives long rows best."""
 
 
 def emit_call_address(builder: ir.IRBuilder, address: Value, *values: Value) -> None:
@@ -98,10 +96,5 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "pause": emit_pause,
     "offer_core": emit_offer_core,
 }
-CONSTANTS = {
-    "ARRIVED": ARRIVED,
-    "PHASE": PHASE,
-    "BARRIER_SPINS": BARRIER_SPINS,
-    "ROWS_AT_ONCE": ROWS_AT_ONCE,
-}
+CONSTANTS = {"ARRIVED": ARRIVED, "PHASE": PHASE, "BARRIER_SPINS": BARRIER_SPINS}
 """The names that functions of the language read."""

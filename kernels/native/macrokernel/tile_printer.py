@@ -7,10 +7,12 @@ from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
 from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, Arguments
 from tilewise.kernels.native.strides import is_transposed
-from tilewise.kernels.nest import Nest, Role, Stage
+from tilewise.kernels.nest import Layout, Nest, Role, Stage
 
 _PANEL_BYTES = "(taps * words * register_cols * word_size + sums_size)"
 _WORDS = "size, word_depth, word_size, sums_size"
+_ROWS_AT_ONCE = 32
+"""Rows of B packed to all panels before the next ones: memory delivers long rows fastest."""
 
 
 class TilePrinter(NestPrinter):
@@ -61,7 +63,7 @@ class TilePrinter(NestPrinter):
         lead = next(iter(nest.named(Role.LEAD)), "")  # the only one of a constant B
         chunk = step(nest.k, 0) if nest.k_block else depth
         batches, between = (extent(lead), stride("b", lead)) if lead else ("1", "0")
-        row = along if is_transposed(nest, "B") else "b_stream"
+        row, rows = self._rows_of_b("depth")
         return (
             f"    for i in range({batches}):\n"
             f"        for start in range(0, {depth}, {chunk}):\n"
@@ -69,7 +71,7 @@ class TilePrinter(NestPrinter):
             f"            to = b_panels + i * batch_bytes + start // {chunk} * chunk_bytes\n"
             f"            source = b + (i * {between} + start * b_stream) * size\n"
             f"            pack_b(pack_b_panel, to, source, {cols}, register_cols, taps,\n"
-            f"                   b_tap_source, depth, {row}, {along}, {_WORDS})\n"
+            f"                   b_tap_source, depth, {rows}, {row}, {along}, {_WORDS})\n"
         )
 
     def _pack_b_block(self, depth: str) -> None:
@@ -83,11 +85,22 @@ class TilePrinter(NestPrinter):
     def _pack_b(self, to: str, depth: str) -> None:
         """Print a pack of B's present block to panels from `to` on."""
         along = stride("b", self.nest.col)
-        row = along if is_transposed(self.nest, "B") else "b_stream"
+        row, rows = self._rows_of_b(depth)
         self.put(
             f"pack_b(pack_b_panel, {to}, {self.b_in_place()}, {self.length(self.nest.col)},"
-            f" register_cols, taps, b_tap_source, {depth}, {row}, {along}, {_WORDS})"
+            f" register_cols, taps, b_tap_source, {depth}, {rows}, {row}, {along}, {_WORDS})"
         )
+
+    def _rows_of_b(self, depth: str) -> tuple[str, str]:
+        """Return the step between stored rows of B, and how many rows all panels take at once.
+
+        A transposed B is stored along k, and so are panels along k: each takes all of its rows.
+        """
+        if is_transposed(self.nest, "B"):
+            return stride("b", self.nest.col), depth
+        stage = self.nest.stage("B")
+        is_along_k = stage is not None and stage.layout is Layout.PANELS_ALONG_K
+        return "b_stream", depth if is_along_k else str(_ROWS_AT_ONCE)
 
     def _pack_patches(self, depth: str) -> None:
         """Print a pack of patches of one image to panels of B."""

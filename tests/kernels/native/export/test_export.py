@@ -121,7 +121,6 @@ def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path)
     assert error <= tolerance
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])  # all types: the native kernels' tests
 def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path: Path) -> None:
     problem = parse_problem(f"matmul:m=61,n=3,k=127,dtype={dtype},bias,epilogue=relu")
