@@ -25,6 +25,7 @@ from tilewise.kernels.native.macrokernel.parameters import (
     bounds,
     names_of,
 )
+from tilewise.kernels.native.microkernels.microkernel import pieces_of
 from tilewise.kernels.native.plan import Scratch, plan
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.oracle.operands import (
@@ -81,7 +82,7 @@ class Executable:
         problem, schedule: what it computes, and how.
         nest: its loops.
         kernels, drivers: its micro-kernels and its macro-kernel.
-        scratch: memory for panels.
+        scratch: memory for panels of A and B, and for sums of C.
     """
 
     problem: Problem
@@ -95,7 +96,7 @@ class Executable:
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
-        """Return the bytes of scratch that each packed operand needs, for all threads."""
+        """Return the bytes of scratch for each packed operand and for sums, for all threads."""
         return {name: scratch.total for name, scratch in self.scratch.items()}
 
     def packs_ahead(self, operand: str) -> bool:
@@ -142,6 +143,7 @@ class Executable:
             bias=operands["bias"].ctypes.data if "bias" in operands else 0,
             a_panels=scratch["A"].ctypes.data,
             b_panels=scratch["B"].ctypes.data,
+            c_sums=scratch["C"].ctypes.data,
         )
 
     def _parameters(self, addresses: Addresses[int]) -> Array:
@@ -158,6 +160,7 @@ class Executable:
             addresses,
             a_panels=addresses.a_panels + index * self.scratch["A"].step,
             b_panels=addresses.b_panels + index * self.scratch["B"].step,
+            c_sums=addresses.c_sums + index * self.scratch["C"].step,
         )
         part: dict[str, int] = dict(vars(own))
         for dim, ends in self.nest.parts[index].items():
@@ -206,7 +209,7 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     """Compile what `lower` will load, here or in another process; raise what that raises."""
     planned = plan(problem, schedule, target)
     try:
-        for name, piece in planned.kernel.pieces(planned.use).items():
+        for name, piece in pieces_of(planned.kernel, planned.use).items():
             if name in planned.functions:
                 code_of(piece)
         driver_code(planned.source.text)

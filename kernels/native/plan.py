@@ -18,7 +18,7 @@ from tilewise.kernels.target.model import Target
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory for an operand's panels.
+    """Memory for an operand's panels, or for sums.
 
     Attributes:
         total: bytes for all threads.
@@ -45,7 +45,8 @@ class KernelPlan:
         use: how the nest uses it.
         source: the macro-kernel.
         sizes: every parameter of the macro-kernel that is not an address.
-        panels: bytes of packed A and packed B for one thread, or of all that is packed ahead.
+        panels: bytes of packed A and packed B for one thread, or of all that is packed ahead; and
+            of sums that are rounded to C.
     """
 
     nest: Nest
@@ -73,12 +74,13 @@ class KernelPlan:
 
     @property
     def scratch(self) -> dict[str, Scratch]:
-        """Return the memory that each packed operand needs."""
+        """Return the memory for panels of A and B, and for sums of C."""
         threads = len(self.nest.parts)
-        b = self.panels.b
+        b, c = self.panels.b, self.panels.c
         return {
             "A": Scratch.of_each(self.panels.a, threads),
             "B": Scratch(b, 0) if self.is_ahead else Scratch.of_each(b, threads),
+            "C": Scratch(c, 0) if self.panels.shares_c else Scratch.of_each(c, threads),
         }
 
 

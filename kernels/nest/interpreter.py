@@ -17,6 +17,7 @@ import numpy as np
 from tilewise.kernels.nest.access import Axis, Role
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Loop, LoopKind, Node, Stage, Store
+from tilewise.kernels.problem import SIGNIFICAND_BITS
 
 Array = np.ndarray[Any, Any]
 Indices = Mapping[str, Array]
@@ -187,7 +188,7 @@ class Interpreter:
         if state.begins and store.has_bias:
             sums = sums + self._read("bias", state, self.result)
         sums = _wrapped(sums)
-        out[where] = store.epilogue.apply(sums) if state.ends else sums
+        out[where] = _rounded(store.epilogue.apply(sums), store) if state.ends else sums
 
     def _transform(self, store: Store, state: State) -> None:
         """Put the products of all points and tiles together, and transform them to C."""
@@ -201,7 +202,7 @@ class Interpreter:
         for where, cols, sums in algorithm.combine(products, state.at):
             extra = self.operands["C"][where] if store.adds_to_c else 0
             bias = self.operands["bias"][cols] if store.has_bias else 0
-            self.operands["C"][where] = store.epilogue.apply(sums + extra + bias)
+            self.operands["C"][where] = _rounded(store.epilogue.apply(sums + extra + bias), store)
 
 
 def _positions(axis: Axis, at: Indices, dims: tuple[str, ...]) -> Array:
@@ -224,6 +225,15 @@ def _blocks(loop: Loop, positions: Array) -> Iterator[Array]:
         positions = positions[whole:]
     for first in range(0, len(positions), step):
         yield positions[first : first + step]
+
+
+def _rounded(values: Array, store: Store) -> Array:
+    """Values rounded to nearest even as the store says, and still in float64."""
+    if not store.rounds_to:
+        return values
+    bits = SIGNIFICAND_BITS[store.rounds_to]
+    fraction, exponent = np.frexp(values)
+    return np.ldexp(np.round(np.ldexp(fraction, bits)), exponent - bits)
 
 
 def _wrapped(sums: Array) -> Array:

@@ -166,6 +166,8 @@ class Store:
         epilogue: what is applied to the sums.
         is_nontemporal: whether it bypasses the caches.
         transforms: whether the nest's algorithm makes C of the products of all points.
+        rounds_to: the type that results are rounded to after the epilogue, where it is not that of
+            the sums. Sums between k-blocks then have memory of their own.
     """
 
     adds_to_c: bool = False
@@ -173,10 +175,12 @@ class Store:
     epilogue: Epilogue = EPILOGUES["none"]
     is_nontemporal: bool = False
     transforms: bool = False
+    rounds_to: str = ""
 
     def __str__(self) -> str:
         ends = ["bias"] * self.has_bias + ["relu"] * self.epilogue.is_relu
         ends += [f"at most {self.epilogue.ceiling}"] * (self.epilogue.ceiling is not None)
+        ends += [f"rounded to {self.rounds_to}"] * bool(self.rounds_to)
         ends += ["past the caches"] * self.is_nontemporal
         verb = "transform products to C" if self.transforms else "store C"
         return verb + " + C" * self.adds_to_c + (f" ({', '.join(ends)})" if ends else "")

@@ -70,9 +70,10 @@ def operand_limit(problem: Problem) -> float:
 
 
 def operand_type(problem: Problem, name: str) -> str:
-    """Return the dtype of an operand: A and B have the problem's, C and bias the accumulator's."""
-    element = problem.element
-    return element.name if name in ("A", "B") else element.accumulator
+    """Return the dtype of an operand; a bias has the accumulator's."""
+    if name in ("A", "B"):
+        return problem.element.name
+    return problem.result.name if name == "C" else problem.element.accumulator
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit: float) -> Array:

@@ -21,10 +21,12 @@ from tilewise.kernels.oracle.operands import (
     operand_type,
     widened,
 )
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import SIGNIFICAND_BITS, Conv2d, Matmul, Problem
 
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
 TINY = 1e-30
+_LEAST = {"f16": 2.0**-25}
+"""The most that rounding changes numbers near zero, where a type has few digits for them."""
 _CHUNK = 1 << 15  # elements that are compared at a time, so that they stay in cache
 _HALF = 16  # bits
 _MASK = (1 << _HALF) - 1
@@ -49,6 +51,8 @@ def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float,
     """
     if expected.tolerance is None:
         return float(np.count_nonzero(result != expected.value)), 0.0
+    if problem.result.name == "bf16":
+        result = widened(result, "bf16")
     found, value, tolerance = (
         array.reshape(-1) for array in (result, expected.value, expected.tolerance)
     )
@@ -94,7 +98,20 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
         value, size = value + extra, size + np.abs(extra)
     value = problem.function.apply(value)
     unit = error_bound(problem.depth + 2, problem.element.accumulator)
-    return Expected(value, unit * size + TINY)
+    return Expected(value, _rounded(problem.out, value, unit * size + TINY))
+
+
+def _rounded(out: str, value: Array, tolerance: Array) -> Array:
+    """Return the tolerance of results that are rounded to `out` in the end, to nearest."""
+    if not out:
+        return tolerance
+    unit, least = rounding_of(out)
+    return np.asarray(tolerance + unit * (np.abs(value) + tolerance) + least)
+
+
+def rounding_of(out: str) -> tuple[float, float]:
+    """Return the most that rounding to a type changes a number, relative to it, and near zero."""
+    return 2.0 ** -SIGNIFICAND_BITS[out], _LEAST.get(out, 0.0)
 
 
 def _initial(problem: Problem, operands: Operands) -> list[Array]:

@@ -1,7 +1,7 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
 from tilewise.kernels.problem.base import ACCURACIES, Accuracy, Problem
-from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, DType, Epilogue
+from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, SIGNIFICAND_BITS, DType, Epilogue
 from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.problem.parse import parse_problem, stem, with_accuracy
 
@@ -9,6 +9,7 @@ __all__ = [
     "ACCURACIES",
     "DTYPES",
     "EPILOGUES",
+    "SIGNIFICAND_BITS",
     "Accuracy",
     "Conv2d",
     "DType",

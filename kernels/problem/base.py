@@ -33,6 +33,7 @@ class Problem(ABC):
         accuracy: str
 
     # What an operation without the key has.
+    out = ""
     transpose_a = False
     transpose_b = False
     stride = 1
@@ -43,6 +44,7 @@ class Problem(ABC):
     op: ClassVar[str]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
+        "out": ("f32", "bf16", "f16"),
         "init": ("zero", "accumulate"),
         "epilogue": tuple(EPILOGUES),
         "weights": ("variable", "constant"),
@@ -53,13 +55,33 @@ class Problem(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             why = self._why_not(field.name, value, is_flag=field.type is bool)
-            if why is not None:
+            if why is not None and value != field.default:
                 raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
+        self._check_result()
         if self.function.needs_float and not self.element.is_float:
             raise ProblemError(
                 f"{self.op}: epilogue={self.epilogue} needs a dtype of floats, and "
                 f"{self.element.name} is none; give epilogue=relu",
                 "epilogue",
+            )
+
+    def _check_result(self) -> None:
+        """Leave out the result type that the dtype implies; raise for one that no kernel stores."""
+        if self.out == self.element.accumulator:
+            object.__setattr__(self, "out", "")
+        if not self.out:
+            return
+        if self.element.bytes >= self.element.accumulator_bytes or not self.element.is_float:
+            raise ProblemError(
+                f"{self.op}: out={self.out} is for dtype=bf16 and f16, and dtype={self.dtype}; "
+                f"leave it out, for results of {self.element.accumulator}",
+                "out",
+            )
+        if self.accumulates:
+            raise ProblemError(
+                f"{self.op}: init=accumulate adds to results of {self.element.accumulator}, "
+                f"not of out={self.out}; leave out one of both",
+                "init",
             )
 
     def _why_not(self, name: str, value: object, *, is_flag: bool) -> str | None:
@@ -78,6 +100,11 @@ class Problem(ABC):
     def element(self) -> DType:
         """Return the input's element type."""
         return DTYPES[self.dtype]
+
+    @property
+    def result(self) -> DType:
+        """Return the result's element type: the accumulator's, unless `out` says another one."""
+        return DTYPES[self.out or self.element.accumulator]
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form: `op` and every key that is not at its default."""
@@ -191,8 +218,9 @@ class Problem(ABC):
         That is the least that a run reads and writes. An image's padding is not stored;
         `tilewise.kernels.footprint.working_bytes` counts it, and all other memory.
         """
-        element, total = self.element, 0
-        for name, shape in self.operand_shapes.items():
-            size = element.bytes if name in ("A", "B") else element.accumulator_bytes
-            total += size * prod(shape)
-        return total
+        element = self.element
+        sizes = {"A": element.bytes, "B": element.bytes, "C": self.result.bytes}
+        return sum(
+            sizes.get(name, element.accumulator_bytes) * prod(shape)
+            for name, shape in self.operand_shapes.items()
+        )

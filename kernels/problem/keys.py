@@ -37,6 +37,10 @@ DTYPES: dict[str, DType] = {
 }
 
 
+SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}
+"""Of the types that results are rounded to, the leading one included."""
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """One value of a problem's `epilogue` key: a function of each sum, bias included.

@@ -12,7 +12,8 @@ class Matmul(Problem):
     """C[m,n] = A[m,k] B[k,n], for each of `batch`; bias[n] is added, then the epilogue applied.
 
     With `transpose_a` A is stored as [k,m], with `transpose_b` B as [n,k];
-    `init=accumulate` adds to what C holds. `accuracy` is as for `Conv2d`.
+    `init=accumulate` adds to what C holds. `out` is the type of C, to which results are rounded
+    once, after the epilogue. `accuracy` is as for `Conv2d`.
     """
 
     op: ClassVar[str] = "matmul"
@@ -22,6 +23,7 @@ class Matmul(Problem):
     n: int
     k: int
     dtype: str
+    out: str = ""
     transpose_a: bool = False
     transpose_b: bool = False
     init: str = "zero"
@@ -81,6 +83,7 @@ class Conv2d(Problem):
     groups: int = 1
     layout: str = "nhwc_hwcf"
     dtype: str
+    out: str = ""
     init: str = "zero"
     bias: bool = False
     epilogue: str = "none"

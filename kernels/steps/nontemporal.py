@@ -37,6 +37,9 @@ class Nontemporal(Step):
 
     def check(self, nest: Nest) -> None:
         """Raise unless each element is stored once, in whole lines of the cache."""
+        if nest.store.rounds_to:
+            why = f"out={nest.store.rounds_to} is stored by a function of its own; drop the step"
+            raise self.refused(nest, why)
         if nest.group:
             return
         if not nest.algorithm:

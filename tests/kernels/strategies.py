@@ -1,5 +1,7 @@
 """Random small problems and random legal schedules for them."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from tilewise.kernels.arithmetic import (
@@ -46,6 +48,13 @@ def epilogues(dtype: str) -> st.SearchStrategy[str]:
     return st.sampled_from(["none", "relu", *(["relu6"] if DTYPES[dtype].is_float else [])])
 
 
+def with_results(problem: Problem) -> st.SearchStrategy[Problem]:
+    """A problem, or the same with results of another type where there are any."""
+    if problem.element.bytes != 2 or problem.accumulates:
+        return st.just(problem)
+    return st.sampled_from([problem, *(replace(problem, out=out) for out in ("bf16", "f16"))])
+
+
 matmuls = dtypes.flatmap(
     lambda dtype: st.builds(
         Matmul,
@@ -61,7 +70,7 @@ matmuls = dtypes.flatmap(
         epilogue=epilogues(dtype),
         weights=st.sampled_from(["variable", "constant"]),
     )
-)
+).flatmap(with_results)
 
 
 plain_matmuls = st.builds(Matmul, dtype=dtypes, m=odd_sizes, n=odd_sizes, k=odd_sizes)
@@ -101,7 +110,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     )
 
 
-problems = matmuls | convolutions()
+problems = matmuls | convolutions().flatmap(with_results)
 
 
 def can_split(problem: Problem) -> bool:
@@ -238,7 +247,7 @@ def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedu
         tail.append(Jam("oh", draw(st.integers(2, min(3, problem.oh)))))
     row = problem.operand_shapes["C"][-1]
     is_whole = unit == target.lanes(problem.element.name) and row % unit == 0
-    if is_whole and draw(st.booleans()):
+    if is_whole and not problem.out and draw(st.booleans()):
         tail.append(Nontemporal())
     steps: list[Step] = [Tile("n", 1)] if problem.n > 1 else []
     for dim in draw(st.permutations(["oh", "co"])):

@@ -39,7 +39,7 @@ def operand_names(problem: Problem) -> dict[str, str]:
 
 
 def driver_addresses(
-    planned: KernelPlan, given: Mapping[str, str], *, a_panels: str, b_panels: str
+    planned: KernelPlan, given: Mapping[str, str], *, a_panels: str, b_panels: str, c_sums: str
 ) -> Addresses[str]:
     """Return the arguments of a macro-kernel, from expressions for addresses.
 
@@ -53,6 +53,7 @@ def driver_addresses(
         bias=given.get("bias", "0"),
         a_panels=a_panels,
         b_panels=given["B"] if planned.is_ahead else b_panels,
+        c_sums=c_sums,
     )
 
 
@@ -67,6 +68,8 @@ def formula(problem: Problem) -> str:
         terms = f"max(0, {terms})"
     if problem.ceiling is not None:
         terms = f"min({problem.ceiling}, {terms})"
+    if problem.out:
+        where = ", ".join(filter(None, [where, f"rounded to {problem.out}, to nearest even"]))
     if not problem.element.is_float:
         where = ", ".join(filter(None, [where, "modulo 2**32"]))
     return f"{result} = {terms}" + (f"\n{where}" if where else "")

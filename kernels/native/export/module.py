@@ -28,7 +28,7 @@ from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
-from tilewise.kernels.oracle.reference import error_bound
+from tilewise.kernels.oracle.reference import error_bound, rounding_of
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
@@ -200,15 +200,17 @@ def _facts(problem: Problem, planned: KernelPlan) -> str:
         f"{name.upper()}_SHAPE, {name.upper()}_TYPE = {shape}, np.dtype({dtypes[name]!r})"
         for name, shape in problem.operand_shapes.items()
     ]
-    sizes, names = (scratch["A"].total, scratch["B"].total), "packed A, packed B"
+    sizes, names = [scratch["A"].total, scratch["B"].total], "packed A, packed B"
     if planned.is_ahead:
         lines.append(f"PACKED_BYTES = {scratch['B'].total}  # the weights in panels")
-        sizes, names = (scratch["A"].total, 0), "packed A"
+        sizes, names = [scratch["A"].total, 0], "packed A"
+    if problem.out:
+        sizes, names = [*sizes, scratch["C"].total], f"{names}, sums"
     if len(planned.nest.parts) > 1:
         dims = ", ".join(planned.nest.parts[0])
         lines.append(f"BOUNDS = {edges_of_parts(planned)}  # first and end of {dims}")
-        lines.append(f"SCRATCH_STEPS = {(scratch['A'].step, scratch['B'].step)}")
-    lines.append(f"SCRATCH_BYTES = {sizes}  # {names}")
+        lines.append(f"SCRATCH_STEPS = {tuple(scratch[role].step for role in 'ABC')}")
+    lines.append(f"SCRATCH_BYTES = {tuple(sizes)}  # {names}")
     return "\n".join(lines)
 
 
@@ -237,6 +239,7 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         {operand: f"{name}.ctypes.data" for operand, name in given.items()},
         a_panels="scratch[0][0]",
         b_panels="scratch[1][0]",
+        c_sums="scratch[2][0]" if problem.out else "0",
     )
     if len(planned.nest.parts) == 1:
         lines = "".join(f"        {address},\n" for address in vars(addresses).values())
@@ -280,7 +283,14 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         bound *= MOST_TIMES if spreads else 1.0
         spread = _SPREAD if spreads else ""
         product = _FLOAT_PRODUCT
-        error = _template("error_of_floats", bound=repr(bound), spread=spread, **of_error)
+        allowed = f"{bound!r} * size + 1e-30"
+        if problem.out:
+            unit, least = rounding_of(problem.out)
+            allowed = f"(1 + {unit}) * ({allowed}) + {unit} * np.abs(expected) + {least}"
+        result = _WIDE["bf16"].replace("x.", "result.") if problem.out == "bf16" else "result"
+        error = _template(
+            "error_of_floats", allowed=allowed, result=result, spread=spread, **of_error
+        )
     else:
         product = _template("product_of_integers")
         error = _template("error_of_integers", **of_error)

@@ -220,7 +220,7 @@ class Builder:
     # Conversions ----------------------------------------------------------------------------
 
     trunc, zext, sext, fpext = _cast("trunc"), _cast("zext"), _cast("sext"), _cast("fpext")
-    bitcast, inttoptr = _cast("bitcast"), _cast("inttoptr")
+    fptrunc, bitcast, inttoptr = _cast("fptrunc"), _cast("bitcast"), _cast("inttoptr")
 
     def ptrtoint(self, pointer: Any) -> Written:
         """Convert a pointer to an address."""

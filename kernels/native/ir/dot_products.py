@@ -64,6 +64,13 @@ def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
     return builder.sext(value, wide)
 
 
+def narrow(builder: Builder, value: Value, to: str) -> Value:
+    """Round a vector of floats to a narrower type, to nearest even; a NaN stays a NaN."""
+    lanes = value.type.count
+    rounded = builder.fptrunc(value, ir.VectorType(_FACTORS[to], lanes))
+    return builder.bitcast(rounded, ir.VectorType(ELEMENTS[to].type, lanes))
+
+
 def widened_from_word(builder: Builder, words: Value, how: Arithmetic, place: int) -> Value:
     """Return a vector of f32 from words that are f16, or from either half of pairs of bf16."""
     if how.depth == 1:

@@ -26,7 +26,13 @@ from tilewise.kernels.native.language.compiler import (
     symbol,
 )
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
-from tilewise.kernels.native.microkernels.microkernel import ANY_USE, MicroKernel, Piece, Use
+from tilewise.kernels.native.microkernels.microkernel import (
+    ANY_USE,
+    MicroKernel,
+    Piece,
+    Use,
+    pieces_of,
+)
 
 OBJECTS_OF_AN_ENGINE = 16
 MOST_FUNCTIONS, MOST_DRIVERS = 128, 64  # that a process keeps loaded besides those in use
@@ -99,7 +105,7 @@ def compile_kernels(
         LoweringError: code generation failed.
     """
     try:
-        loaded = {name: load(p) for name, p in kernel.pieces(use).items() if name in needed}
+        loaded = {name: load(p) for name, p in pieces_of(kernel, use).items() if name in needed}
     except Exception as error:
         raise LoweringError(f"compiling {kernel.spec} failed: {error}") from error
     addresses = {name: owner.addresses[0] for name, owner in loaded.items()}
@@ -120,7 +126,7 @@ def code_of(piece: Piece) -> ObjectCode:
 
 def emit_all(module: ir.Module, kernel: MicroKernel, use: Use = ANY_USE) -> list[ir.Function]:
     """Add every function of a micro-kernel to `module`, in the order of `pieces`."""
-    return [piece.emit(module) for piece in kernel.pieces(use).values()]
+    return [piece.emit(module) for piece in pieces_of(kernel, use).values()]
 
 
 @dataclass(frozen=True)

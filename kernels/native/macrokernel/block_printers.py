@@ -45,7 +45,12 @@ class BlockPrinter(NestPrinter):
         """Print the call."""
         which, arguments = self.call()
         self.put(f"call_address({which}, {', '.join(vars(arguments).values())})")
+        self.after(arguments.c)
         self.count(" * ".join(self.tiles))
+
+    @abstractmethod
+    def after(self, sums: str) -> None:
+        """Print that the call's sums, at this address, are rounded to C if they have to be."""
 
     @abstractmethod
     def call(self) -> tuple[str, DepthwiseArguments[str] | SkinnyGemmArguments[str]]:
@@ -65,13 +70,25 @@ class DepthwisePrinter(BlockPrinter):
         return kernel, DepthwiseArguments(
             image=f"{image} + ({self.offset(image, ('n',))}) * size",
             weights="b" if image == "a" else "a",
-            c=f"c + ({self.offset('c', ('n',))}) * out_size",
+            c=self.sums(("n",)),
             bias="bias",
             line=self.start["oh"],
             line_end=self.end["oh"],
             channel=self.start["co"],
             channel_end=self.end["co"],
         )
+
+    def after(self, sums: str) -> None:
+        """Print the rounding: pixels by channels, or channels by pixels."""
+        line, channel = self.start["oh"], self.start["co"]
+        pixels, channels = f"({self.length('oh')}) * out_width", self.length("co")
+        rows, cols = (pixels, channels) if self.nest.image == "A" else (channels, pixels)
+        before = (
+            f"{line} * out_width * c_row + {channel}"
+            if self.nest.image == "A"
+            else f"{channel} * c_row + {line} * out_width"
+        )
+        self.round(("n",), f"{sums} + ({before}) * out_size", rows, cols, before)
 
 
 class SkinnyPrinter(BlockPrinter):
@@ -92,13 +109,12 @@ class SkinnyPrinter(BlockPrinter):
             self.put(f"row = {start} // {STREAMS} if depth == {chunk} else {start}")
             row, rows = "row", f"{chunk} // {STREAMS}"
         a = self.offset("a", (*self.lead("A"), nest.row))
-        c = self.offset("c", (*nest.named(Role.LEAD), nest.row, col))
         return "kernel", SkinnyGemmArguments(
             a=f"a + ({row} * a_stream + {a}) * size",
             b=self.b_in_place(row),
-            c=f"c + ({c}) * out_size",
+            c=self.sums(self._of_c),
             bias=f"bias + ({self.offset('bias', (col,))}) * out_size",
-            c_row="c_row",
+            c_row=self.sums_row,
             depth="depth",
             flags="flags",
             rows=self.length(nest.row),
@@ -106,6 +122,14 @@ class SkinnyPrinter(BlockPrinter):
             wrap=f"({rows} * b_stream - cols) * size",
             sums=f"a_panels + ({self._sums_before()}) * out_size",
         )
+
+    @property
+    def _of_c(self) -> tuple[str, ...]:
+        return (*self.nest.named(Role.LEAD), self.nest.row, self.nest.col)
+
+    def after(self, sums: str) -> None:
+        """Print the rounding of the block, after the last chunk."""
+        self.round(self._of_c, sums, self.length(self.nest.row), "cols")
 
     def _sums_before(self) -> str:
         """Return how many sums precede those of the present block."""

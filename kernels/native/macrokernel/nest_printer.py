@@ -7,7 +7,6 @@ depends on the form of the micro-kernel: see the subclasses.
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.macrokernel.parameters import (
@@ -16,11 +15,13 @@ from tilewise.kernels.native.macrokernel.parameters import (
     COUNT_AT,
     PARTS,
     REPEAT,
+    Moved,
     bounds,
     extent,
     step,
     stride,
 )
+from tilewise.kernels.native.microkernels.abi import ROUND_ROWS
 from tilewise.kernels.native.strides import fills
 from tilewise.kernels.nest import Fetch, Loop, LoopKind, Nest, Role, Stage, Store
 
@@ -158,7 +159,7 @@ class NestPrinter(ABC):
 
     def offset(
         self,
-        operand: Literal["a", "b", "c", "bias", "ap"],
+        operand: Moved,
         dims: tuple[str, ...],
         base: dict[str, str] | None = None,
     ) -> str:
@@ -171,6 +172,30 @@ class NestPrinter(ABC):
             distance = here if origin == "0" else f"({here} - {origin})"
             terms.append(f"{distance} * {stride(operand, dim)}")
         return " + ".join(terms) or "0"
+
+    def sums(self, dims: tuple[str, ...]) -> str:
+        """Return the address of the current block of sums: in C, or apart if they are rounded."""
+        if self.nest.store.rounds_to:
+            return f"c_sums + ({self.offset('sums', dims)}) * out_size"
+        return f"c + ({self.offset('c', dims)}) * out_size"
+
+    @property
+    def sums_row(self) -> str:
+        """Return the name of the elements between rows of sums."""
+        return "sums_row" if self.nest.store.rounds_to else "c_row"
+
+    def round(
+        self, dims: tuple[str, ...], sums: str, rows: str, cols: str, within: str = "0"
+    ) -> None:
+        """Print that whole sums are rounded to C, `within` elements behind the current block."""
+        if self.nest.store.rounds_to:
+            k = self.nest.k
+            self.put(
+                f"if {self.end[k]} == {extent(k)}: call_address({ROUND_ROWS},"
+                f" c + ({self.offset('c', dims)} + {within}) * result_size, c_row, {sums},"
+                f" sums_row,"
+                f" {rows}, {cols})"
+            )
 
     def b_in_place(self, row: str | None = None) -> str:
         """Return the address of the first row, or another one, and column of B's present block."""

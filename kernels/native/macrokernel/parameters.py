@@ -29,6 +29,7 @@ class Addresses(Generic[T]):
     Attributes:
         a, b, c, bias: the operands, by their roles; 0 for an absent one.
         a_panels, b_panels: memory for packed A and packed B.
+        c_sums: memory for sums that are rounded to C.
     """
 
     a: T
@@ -37,6 +38,7 @@ class Addresses(Generic[T]):
     bias: T
     a_panels: T
     b_panels: T
+    c_sums: T
 
 
 def names_of(record: type) -> tuple[str, ...]:
@@ -59,6 +61,10 @@ def step(dim: str, level: int) -> str:
     return f"{dim}_step{level}"
 
 
-def stride(operand: Literal["a", "b", "c", "bias", "ap"], dim: str) -> str:
-    """Return the name of what one step along a dim moves an operand by; `ap` is packed A."""
+Moved = Literal["a", "b", "c", "bias", "ap", "sums"]
+"""Operands in place, packed A, and sums that are rounded to C."""
+
+
+def stride(operand: Moved, dim: str) -> str:
+    """Return the name of what one step along a dim moves an operand by."""
     return f"{operand}_{dim}"

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
@@ -12,6 +11,7 @@ from tilewise.kernels.native.macrokernel.parameters import (
     REPEAT,
     STREAMS,
     TRANSFORMED,
+    Moved,
     extent,
     step,
     stride,
@@ -43,9 +43,10 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         COUNT: 0,
         TRANSFORMED: 0,
         REPEAT: 1,
-        # Bytes of an element of A and B as it is stored, of one of C, and of a packed one.
+        # Bytes of an element of A and B as it is stored, of a sum, of C, and of a packed one.
         "size": size_of(how.stored),
         "out_size": size_of(how.accumulator),
+        "result_size": nest.problem.result.bytes,
         "packed_size": size_of(how.packed),
         "packed_zero": how.offset,  # the byte of a packed zero
         # Elements of a word, its bytes, and the bytes of the column sums after a panel of B.
@@ -80,6 +81,8 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         "flags_last": spec.epilogue & RELU,
         STREAMS: k_block.streams if k_block else 1,
     }
+    if nest.store.rounds_to:
+        sizes |= _sizes_of_sums(nest, strides, spec)
     sizes |= _panels_ahead(nest, spec) | _rows_ahead(nest, strides, spec)
     if isinstance(nest.problem, Conv2d):
         sizes |= _sizes_of_image(nest.problem, nest, how)
@@ -108,6 +111,22 @@ def _rows_ahead(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     return {"fetch_parts": parts, "fetch_bytes": spec.prefetched * LINE_BYTES}
 
 
+def _sizes_of_sums(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
+    """Return what sums that are rounded to C move by; those of one tile or image do not move."""
+    if nest.group:
+        row = nest.extent("co") if nest.image == "A" else nest.extent("oh") * nest.problem.ow
+        return {stride("sums", "n"): 0, "c_row": row, "sums_row": row}
+    moves = not _has_sums_of_a_tile(nest)
+    return {stride("sums", dim): by * moves for dim, by in strides.c.items()} | {
+        "sums_row": strides.c.get(nest.row, 0) if moves else spec.cols
+    }
+
+
+def _has_sums_of_a_tile(nest: Nest) -> bool:
+    """Whether each tile is rounded as soon as it is computed."""
+    return not nest.is_macro and nest.depth == nest.extent(nest.k)
+
+
 def _sizes_of_image(problem: Conv2d, nest: Nest, how: Arithmetic) -> Sizes:
     packed, of_b = shape_of_stage(nest, nest.image) or (0, 0), shape_of_stage(nest, "B")
     return {
@@ -128,7 +147,7 @@ def _sizes_of_image(problem: Conv2d, nest: Nest, how: Arithmetic) -> Sizes:
 
 
 def _strides(strides: Strides) -> Sizes:
-    operands: tuple[tuple[Literal["a", "b", "c", "bias", "ap"], Sizes], ...] = (
+    operands: tuple[tuple[Moved, Sizes], ...] = (
         ("a", strides.a.dims),
         ("b", strides.b.dims),
         ("c", strides.c),
@@ -155,10 +174,17 @@ class PanelBytes:
     """Bytes of scratch for packed A and packed B; one line for one that is read in place.
 
     Sums of a skinny GEMM that are in panels have the place of A's.
+
+    Attributes:
+        a, b: of a thread's panels; of weights packed ahead for all threads.
+        c: of sums that are rounded to C.
+        shares_c: whether all threads have their sums in the same memory.
     """
 
     a: int
     b: int
+    c: int = 0
+    shares_c: bool = False
 
 
 def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
@@ -175,7 +201,14 @@ def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     if (stage := nest.stage("B")) and stage.is_ahead:
         batches = prod(nest.extent(dim) for dim in nest.named(Role.LEAD))
         b = batches * _panels_ahead(nest, spec)["batch_bytes"]
-    return PanelBytes(a, b)
+    if not nest.store.rounds_to:
+        return PanelBytes(a, b)
+    shape, size = nest.problem.operand_shapes["C"], size_of(spec.how.accumulator)
+    if nest.group:
+        return PanelBytes(a, b, prod(shape[1:]) * size)
+    if _has_sums_of_a_tile(nest):
+        return PanelBytes(a, b, nest.tile.rows * spec.cols * size)
+    return PanelBytes(a, b, prod(shape) * size, shares_c=True)
 
 
 def _bytes_of_sums(nest: Nest, spec: SkinnyGemmSpec) -> int:

@@ -173,14 +173,15 @@ class TilePrinter(NestPrinter):
         self.put(f"if {self.end[nest.k]} == {extent(nest.k)}: flags |= flags_last")
         self.put(f"a_tile = {self._a_tile()}")
         self.put(f"b_tile = {self._b_tile()}")
-        c = self.offset("c", (*nest.named(Role.LEAD), *nest.rows, nest.col))
-        self.put(f"c_tile = c + ({c}) * out_size")
+        of_c = (*nest.named(Role.LEAD), *nest.rows, nest.col)
+        self.put(f"c_tile = {self.sums(of_c)}")
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         self.put(f"b_tap, beside = {self._b_tap()}, {self._sums()}")
         if self.fills:
             self._fill_panel()
         self.prefetch.call(_PANEL_BYTES)
         self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
+        self.round(of_c, "c_tile", "rows", "cols")
         self.count("1")
 
     def _arguments(self) -> Arguments[str]:
@@ -191,7 +192,7 @@ class TilePrinter(NestPrinter):
             b="b_tile",
             c="c_tile",
             bias=f"bias + ({self.offset('bias', of_bias)}) * out_size",
-            c_row="c_row",
+            c_row=self.sums_row,
             a_tap_row="a_tap_row",
             a_tap_col="a_tap_col",
             b_tap="b_tap",

@@ -31,8 +31,11 @@ TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
 CONFIGURE, RELEASE = "configure", "release"
 """What gives a thread its tile registers, and what gives them back, without arguments."""
 
+ROUND_ROWS = "round_rows"
+"""The copy of sums to a result of a narrower type."""
+
 FUNCTIONS = (
-    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE
+    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE, ROUND_ROWS
 )  # fmt: skip
 """All that a driver may call."""
 

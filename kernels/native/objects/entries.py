@@ -114,11 +114,13 @@ def _checks(arguments: tuple[Pointer, ...], scratch_bytes: int) -> list[str]:
 def _call(interface: Interface, planned: KernelPlan) -> str:
     """The call of the driver for `part`."""
     scratch, count = planned.scratch, len(edges(planned))
+    before_b = interface.scratch_of_a + interface.scratch_of_c
     given = driver_addresses(
         planned,
         {one.operand: one.name for one in interface.arguments if one.operand},
         a_panels=f"scratch + part * {scratch['A'].step}",
-        b_panels=f"scratch + {interface.scratch_of_a} + part * {scratch['B'].step}",
+        b_panels=f"scratch + {before_b} + part * {scratch['B'].step}",
+        c_sums=f"scratch + {interface.scratch_of_a} + part * {scratch['C'].step}",
     )
     parts = [f"word({BOUNDS}, part * {count} + {i})" for i in range(count)]
     return f"call_address({DRIVER}, {', '.join([*vars(given).values(), *parts])})"

@@ -60,8 +60,9 @@ class Interface:
         weights: what `prepare` takes, where the weights are constant.
         packed_bytes: of the weights that `prepare` writes, in whole lines; 0 where there are none.
         weight_bytes: of the weights as they are.
-        scratch_bytes: of the memory for panels, of all parts.
-        scratch_of_a: those in front of the panels of B.
+        scratch_bytes: of the memory for panels and sums, of all parts.
+        scratch_of_a, scratch_of_c: those of panels of A, and of sums behind them; panels of B are
+            the last.
         parts: into which the work is cut.
     """
 
@@ -73,6 +74,7 @@ class Interface:
     weight_bytes: int
     scratch_bytes: int
     scratch_of_a: int
+    scratch_of_c: int
     parts: int
 
     @property
@@ -93,7 +95,7 @@ class Interface:
         """Return that of a planned kernel."""
         alias = problem_name(problem)
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)
-        a, b = scratch_of(planned, "A"), scratch_of(planned, "B")
+        a, b, c = (scratch_of(planned, role) for role in ("A", "B", "C"))
         return cls(
             name=f"{alias}_{processor}_{schedule.hash}",
             alias=alias,
@@ -101,8 +103,9 @@ class Interface:
             weights=_operand(problem, "B") if problem.has_constant_weights else None,
             packed_bytes=_packed_bytes(problem, planned),
             weight_bytes=_bytes_of(problem, "B"),
-            scratch_bytes=a + (0 if planned.is_ahead else b),
+            scratch_bytes=a + c + (0 if planned.is_ahead else b),
             scratch_of_a=a,
+            scratch_of_c=c,
             parts=len(planned.nest.parts),
         )
 
@@ -115,8 +118,11 @@ def problem_name(problem: Problem) -> str:
 def scratch_of(planned: KernelPlan, role: str) -> int:
     """Return the bytes of panels of A or B for all parts, in whole lines; 0 for one read in place.
 
-    Sums of a skinny GEMM that are in panels have the place of A's.
+    Sums of a skinny GEMM that are in panels have the place of A's. For C return those of sums that
+    are rounded to it.
     """
+    if role == "C":
+        return _in_lines(planned.scratch[role].total)
     spec = planned.spec
     has_sums = role == "A" and isinstance(spec, SkinnyGemmSpec) and spec.shares_words
     is_used = has_sums or planned.nest.stage(role)

@@ -27,7 +27,7 @@ from tilewise.kernels.native.language.compiler import (
     language,
     symbol,
 )
-from tilewise.kernels.native.microkernels.microkernel import Piece
+from tilewise.kernels.native.microkernels.microkernel import Piece, pieces_of
 from tilewise.kernels.native.objects.entries import (
     BOUNDS,
     COPY,
@@ -81,7 +81,7 @@ class ObjectCompiler:
         """
         pieces = {
             name: self._piece(name, piece)
-            for name, piece in self.planned.kernel.pieces(self.planned.use).items()
+            for name, piece in pieces_of(self.planned.kernel, self.planned.use).items()
             if name in self.planned.functions
         }
         whole = self._driver(pieces)

@@ -41,10 +41,16 @@ def wide_operands(problem: Problem) -> dict[str, Array]:
 
 def check(nest: Nest) -> None:
     """The interpreter computes the reference's result, with the calls that are counted."""
-    expected = reference(nest.problem, make_operands(nest.problem, 1)).value
+    right = reference(nest.problem, make_operands(nest.problem, 1))
+    expected = right.value
     interpreter = Interpreter(nest, wide_operands(nest.problem))
     found = interpreter.run()
-    if nest.problem.element.is_float:
+    if nest.problem.out:
+        assert right.tolerance is not None and (abs(found - expected) <= right.tolerance).all()
+        bits = found.astype(np.float16 if nest.problem.out == "f16" else np.float32)
+        assert np.array_equal(bits, found)
+        assert nest.problem.out == "f16" or not (bits.view(np.uint32) & 0xFFFF).any()
+    elif nest.problem.element.is_float:
         scale = max(1.0, float(np.abs(expected).max()))
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * scale)
     else:
