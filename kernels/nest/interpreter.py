@@ -233,7 +233,7 @@ def _rounded(values: Array, store: Store) -> Array:
         return values
     bits = SIGNIFICAND_BITS[store.rounds_to]
     fraction, exponent = np.frexp(values)
-    return np.ldexp(np.round(np.ldexp(fraction, bits)), exponent - bits)
+    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, bits)), exponent - bits))
 
 
 def _wrapped(sums: Array) -> Array:

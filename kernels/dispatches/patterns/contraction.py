@@ -208,7 +208,25 @@ def finished(
     bias: Value | None,
     addition: Addition | None = None,
 ) -> Value:
-    """Return the result of the problem: the sums with bias, addition and relu."""
+    """Return the result of the problem: the sums with bias, addition and relu, rounded."""
+    value = _ended(graph, spelling, problem, sums, bias, addition)
+    if not problem.out:
+        return value
+    lines = [
+        f"%n = arith.truncf %in0 : {value.element} to {problem.out}",
+        f"linalg.yield %n : {problem.out}",
+    ]
+    return _pass(graph, [identity_map(len(value.shape or ()))], [value], lines, problem.out)
+
+
+def _ended(
+    graph: DispatchGraph,
+    spelling: Spelling,
+    problem: Problem,
+    sums: Value,
+    bias: Value | None,
+    addition: Addition | None,
+) -> Value:
     assert sums.shape is not None
     whole = identity_map(len(sums.shape))
     lines: list[str] = []
@@ -273,10 +291,12 @@ def _chosen(graph: DispatchGraph, pair: tuple[Value, Value], compare: str) -> Va
     return graph.generic(maps, pair, graph.empty(large.shape, large.element), lines)
 
 
-def _pass(graph: DispatchGraph, maps: list[str], inputs: list[Value], lines: list[str]) -> Value:
+def _pass(
+    graph: DispatchGraph, maps: list[str], inputs: list[Value], lines: list[str], element: str = ""
+) -> Value:
     sums = inputs[0]
     assert sums.shape is not None
-    out = graph.empty(sums.shape, sums.element)
+    out = graph.empty(sums.shape, element or sums.element)
     return graph.generic([*maps, maps[0]], inputs, out, lines)
 
 

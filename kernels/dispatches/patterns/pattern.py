@@ -17,7 +17,6 @@ from tilewise.kernels.dispatches.patterns.contraction import (
 )
 from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Inner, Value
 from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
-from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Problem
 
 Side = Literal["left", "right"]
@@ -96,7 +95,7 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
         assert bias is not None
         init, bias = bias_as_init(graph, problem, bias), None
     if init is None:
-        init = graph.zeros(_result_shape(problem, spelling), operand_type(problem, "C"))
+        init = graph.zeros(_result_shape(problem, spelling), problem.element.accumulator)
     sums = contraction(problem, graph, spelling, init)
     if turns_layout(spelling, problem):
         sums = copied(graph, sums, TO_NCHW, problem.operand_shapes["C"])

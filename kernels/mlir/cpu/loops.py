@@ -313,7 +313,9 @@ class PackEmitter:
         if self._epilogue_lanes:
             sizes = _at(col, form.result_dims, self._epilogue_lanes)
             along = {"bias": 0} if col in form.bias_dims else {}
-            operands = along | {"c": int(bool(form.bias_dims))}
+            first = int(bool(form.bias_dims))
+            operands = along | ({"sums": first} if form.writes_apart else {})
+            operands |= {"c": first + int(form.writes_apart)}
             found.append(pack_epilogue(self._epilogue_lanes, sizes, operands))
         return found
 

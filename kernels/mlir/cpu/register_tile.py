@@ -79,7 +79,8 @@ class KernelEmitter:
 
     def matchers(self) -> list[str]:
         """Return the sequences that match contractions, and register tiles of the epilogue."""
-        body, inputs = self.form.body, int(bool(self.form.bias_dims))
+        body, form = self.form.body, self.form
+        inputs = int(bool(form.bias_dims)) + int(form.writes_apart)
         return [
             *(contraction_matcher(f"contraction_{kind}", kind, body) for kind in self._matched),
             contraction_matcher("contraction", None, body),

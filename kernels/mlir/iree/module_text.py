@@ -53,7 +53,7 @@ def module_text(problem: Problem) -> str:
 
 def _initial(problem: Problem) -> list[str]:
     """Return the zeros, and %init, which the contraction adds to."""
-    element, result = problem.element.accumulator, operand_type(problem, "C")
+    element, result = problem.element.accumulator, _sums_type(problem)
     zeros = [
         f"%zero = arith.constant {zero_of(DTYPES[element])}",
         f"%pad = arith.constant {zero_of(problem.element)}",
@@ -65,6 +65,11 @@ def _initial(problem: Problem) -> list[str]:
         f"%empty = tensor.empty() : {result}",
         f"%init = linalg.fill ins(%zero : {element}) outs(%empty : {result}) -> {result}",
     ]
+
+
+def _sums_type(problem: Problem) -> str:
+    """Return the type of the result before it is rounded."""
+    return tensor(problem.operand_shapes["C"], problem.element.accumulator)
 
 
 def _start(problem: Problem) -> str:
@@ -81,7 +86,7 @@ def _apply(
     problem: Problem, op: str, attributes: str, a: tuple[str, str], b: tuple[str, str]
 ) -> str:
     """Return a named op on two operands, each with its type."""
-    result = operand_type(problem, "C")
+    result = _sums_type(problem)
     return (
         f"%product = {op} {attributes} ins({a[0]}, {b[0]} : {a[1]}, {b[1]}) "
         f"outs({_start(problem)} : {result}) -> {result}"
@@ -144,7 +149,7 @@ def _grouped(problem: Conv2d, image: str) -> list[str]:
         shapes = (n, h, w, g, c), (kh, kw, c, g, f), (n, oh, ow, g, f)
         maps = f"n, {row}, {col}, g, c", "i, j, c, g, f", "n, y, x, g, f"
         splits = ("[[0], [1], [2], [3, 4]]",) * 3
-    element, result = problem.element, operand_type(problem, "C")
+    element, result = problem.element, _sums_type(problem)
     stored = (
         (image, tensor(problem.padded_shape, element.name)),
         ("%B", operand_type(problem, "B")),
@@ -196,7 +201,7 @@ def _finish(problem: Problem) -> list[str]:
         stored = problem.operand_shapes["bias"]
         inputs.append(TensorOperand("%bias", stored, element, channel, "%b"))
     constants, body = finished(problem)
-    output = TensorOperand("%target", shape, element, whole, "%o")
+    output = TensorOperand("%target", shape, problem.result.name, whole, "%o")
     return [
         f"%target = tensor.empty() : {result}",
         *generic("%finished", dims, inputs, output, [*constants, *body]),

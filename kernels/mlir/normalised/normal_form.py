@@ -236,6 +236,7 @@ def _form(
         result_dims=c,
         bias_dims=(),
         has_epilogue=False,
+        writes_apart=False,
         tap_extents=taps,
         panels_first=_panels_first(b, loops, tuple(taps)),
         copied_dims=max(len(a) - 1, 0),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tilewise.kernels.mlir.payload.contraction import contraction, gathers_patches
-from tilewise.kernels.mlir.payload.function import bias_dims, has_epilogue
+from tilewise.kernels.mlir.payload.function import bias_dims, has_epilogue, writes_apart
 from tilewise.kernels.mlir.payload.images import (
     TAPS,
     pads_split_lines,
@@ -27,6 +27,7 @@ class LinalgForm:
         dims: its iteration dims in MLIR's order; after B is packed, `lane` follows them.
         result_dims, bias_dims: those of its result and epilogue, and of a bias.
         has_epilogue: whether an elementwise op follows.
+        writes_apart: whether that op has the sums among its inputs, and writes to C.
         tap_extents: extents of the reduction dims that are not streamed (kh, kw).
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
@@ -52,6 +53,7 @@ class LinalgForm:
     result_dims: tuple[str, ...]
     bias_dims: tuple[str, ...]
     has_epilogue: bool
+    writes_apart: bool
     tap_extents: dict[str, int]
     panels_first: tuple[int, ...]
     copied_dims: int
@@ -134,6 +136,7 @@ def form(nest: Nest) -> LinalgForm:
         result_dims=op.result_dims,
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
+        writes_apart=writes_apart(problem),
         tap_extents={dim: op.extents[dim] for dim in op.dims if dim in ("kh", "kw", *TAPS)},
         panels_first=_panels_first(nest, op.maps[1]),
         copied_dims=len(op.shapes[0]) - 1,

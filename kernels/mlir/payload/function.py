@@ -2,12 +2,12 @@
 
 It takes the operands A, B, bias (if any) and C, and returns C. Read-only arguments are marked, and
 C is the result's buffer, so that bufferisation copies neither. The contraction itself widens narrow
-operands to the type of C.
+operands to the type of the sums.
 
 One elementwise op adds the bias and applies relu, in place on the contraction's view of C, so that
-a script can tile it and fuse the contraction. Where columns span the groups of a convolution, the
-contraction has a tensor of its own, and the last op, a copy if there is nothing to add, writes to
-C: a script tiles that op, and each tile reads its part of the sums.
+a script can tile it and fuse the contraction. Where columns span the groups of a convolution, or
+results are rounded, the contraction has a tensor of its own, and the last op, a copy if there is
+nothing else to do, writes to C: a script tiles that op, and each tile reads its part of the sums.
 """
 
 from functools import singledispatch
@@ -40,6 +40,7 @@ from tilewise.kernels.mlir.payload.tensors import (
     zero_of,
 )
 from tilewise.kernels.nest import nest_of
+from tilewise.kernels.oracle.operands import operand_type as element_type
 from tilewise.kernels.problem import DTYPES, Conv2d, DType, Problem
 
 ENTRY = "kernel"
@@ -53,12 +54,12 @@ def argument_names(problem: Problem) -> tuple[str, ...]:
 def payload(problem: Problem) -> str:
     """Return the text of `func.func @kernel` for `problem`."""
     op, stored = contraction(problem), problem.operand_shapes["C"]
-    seen, element = op.shapes[2], problem.element.accumulator
+    seen = op.shapes[2]
     start, initial = _initial(problem, seen)
     values, inputs = _inputs(problem, op)
     computed = _contract(problem, op, (*values, start), "%product")
     name, ending = _epilogue(problem, op)
-    back = reshape(name, "%stored", seen, stored, element)
+    back = reshape(name, "%stored", seen, stored, problem.result.name)
     result = f"return {'%stored' if back else name} : {operand_type(problem, 'C')}"
     return function_of(problem, [*initial, *inputs, *computed, *ending, *back, result])
 
@@ -73,9 +74,7 @@ def function_of(problem: Problem, body: list[str]) -> str:
 
 def operand_type(problem: Problem, name: str) -> str:
     """Return the tensor type of an operand."""
-    element = problem.element
-    narrow = name in ("A", "B")
-    return tensor(problem.operand_shapes[name], element.name if narrow else element.accumulator)
+    return tensor(problem.operand_shapes[name], element_type(problem, name))
 
 
 def _argument(problem: Problem, name: str) -> str:
@@ -212,8 +211,8 @@ def multiply_add(element: DType) -> list[str]:
 
 
 def has_epilogue(problem: Problem) -> bool:
-    """Return whether there is a bias, or relu."""
-    return problem.has_bias or problem.has_relu
+    """Return whether sums are changed before they are stored: by a bias, relu or rounding."""
+    return problem.has_bias or problem.has_relu or bool(problem.out)
 
 
 def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
@@ -224,15 +223,15 @@ def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
 
 def writes_apart(problem: Problem) -> bool:
     """Return whether the sums are a tensor of their own, and the last op writes them to C."""
-    return nest_of(problem).group > 0
+    return nest_of(problem).group > 0 or bool(problem.out)
 
 
 def _epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
     """Return the value that %product becomes, and its lines."""
     apart, element = writes_apart(problem), problem.element.accumulator
-    lines, target = list[str](), "%product"
+    lines, target, result = list[str](), "%product", problem.result.name
     if apart:
-        lines = reshape("%C", "%result", problem.operand_shapes["C"], op.shapes[2], element)
+        lines = reshape("%C", "%result", problem.operand_shapes["C"], op.shapes[2], result)
         target = "%result" if lines else "%C"
     if has_epilogue(problem):
         return "%finished", [*lines, *_elementwise(problem, op, target)]
@@ -255,7 +254,7 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
         bias = "%addend" if lines else "%bias"
         inputs = [TensorOperand(bias, shape, element, ", ".join(channels), "%b"), *inputs]
     constants, body = finished(problem)
-    output = TensorOperand(target, seen, element, dims, "%o" if apart else "%p")
+    output = TensorOperand(target, seen, problem.result.name, dims, "%o" if apart else "%p")
     return [*lines, *constants, *generic("%finished", op.result_dims, inputs, output, body)]
 
 
@@ -274,4 +273,7 @@ def finished(problem: Problem) -> tuple[list[str], list[str]]:
             constants = [f"%ceiling = arith.constant {problem.ceiling}.0 : {element}"]
             body = [*body, f"%limited = arith.minimumf %relu, %ceiling : {element}"]
             value = "%limited"
-    return constants, [*body, f"linalg.yield {value} : {element}"]
+    if problem.out:
+        body = [*body, f"%rounded = arith.truncf {value} : {element} to {problem.out}"]
+        value = "%rounded"
+    return constants, [*body, f"linalg.yield {value} : {problem.result.name}"]

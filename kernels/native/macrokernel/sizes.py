@@ -114,7 +114,7 @@ def _rows_ahead(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
 def _sizes_of_sums(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     """Return what sums that are rounded to C move by; those of one tile or image do not move."""
     if nest.group:
-        row = nest.extent("co") if nest.image == "A" else nest.extent("oh") * nest.problem.ow
+        row = nest.extent("co") if nest.image == "A" else nest.extent("oh") * nest.extent("ow")
         return {stride("sums", "n"): 0, "c_row": row, "sums_row": row}
     moves = not _has_sums_of_a_tile(nest)
     return {stride("sums", dim): by * moves for dim, by in strides.c.items()} | {

@@ -224,6 +224,10 @@ class ResultStep:
     number: Number = 0
 
 
+ROUNDING = ResultStep("round")
+"""To a narrower type of floats."""
+
+
 def steps_on(body: Expr, this: int) -> tuple[ResultStep, ...] | None:
     """Return the steps from argument `this` to the yielded value; None for unknown steps.
 
@@ -256,6 +260,8 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, ResultStep | None]:
         return cut, ResultStep("relu")
     if (cut := _limited(body, _CEILING, _MINIMUM[:2], keeps_greater=False)) is not None:
         return cut, ResultStep("ceiling")
+    if body.name == "arith.truncf":
+        return body.of[0], ROUNDING
     if body.name in _ADD:
         for value, added in (body.of, body.of[::-1]):
             if added.name == "const":

@@ -1,6 +1,7 @@
 """What surrounds an op and may be included in its problem.
 
-Before: transposes, broadcasts, zeros around an image. After: transpose, bias, addition, relu. Only
+Before: transposes, broadcasts, zeros around an image. After: transpose, bias, addition, relu, and a
+rounding of the sums to the type of the factors or a like one. Only
 values with no other use are included, and copies of constants. Views are followed together with the
 axes along which a bias may vary.
 """
@@ -12,6 +13,7 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import (
+    ROUNDING,
     ResultStep,
     body_of,
     body_of_tensors,
@@ -23,6 +25,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     Number,
     Structured,
+    element,
     integers,
     is_constant,
     is_copy,
@@ -38,6 +41,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
+from tilewise.kernels.problem import SIGNIFICAND_BITS
 
 
 @dataclass(frozen=True)
@@ -222,6 +226,7 @@ class Ending:
 
     Attributes:
         has_bias, has_relu, has_ceiling: applied in this order; the last is relu6's.
+        rounds_to: the type that results are rounded to in the end; empty for that of the sums.
         axes: the final order of the result's axes; None if unchanged.
         value: the final result.
         added: a tensor of the result's shape that is added before relu, such as a residual.
@@ -233,6 +238,7 @@ class Ending:
     has_bias: bool = False
     has_relu: bool = False
     has_ceiling: bool = False
+    rounds_to: str = ""
     axes: tuple[int, ...] | None = None
     added: Any = None
     bias: Any = None
@@ -281,7 +287,7 @@ def ending_of(
         columns: axes longer than one along which a bias may vary, in the problem's order.
         may_add: which tensors of the result's shape may be added; none with a transposition.
         transposes: whether a transposition is included.
-        without: steps to leave out, of `relu`, `addition` and `bias`.
+        without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
     """
     state = _State(begun, columns, may_add, without=without)
     for _ in range(MOST_STEPS):
@@ -314,10 +320,22 @@ def _after(state: _State, user: Any, transposes: bool) -> _State | None:
 
 def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
     """Return the ending with an elementwise op; None if a problem cannot express the op."""
-    value, ending = state.ending.value, state.ending
-    steps = _steps(user, value)
-    if steps is None:
+    steps = _steps(user, state.ending.value)
+    if steps is None or state.ending.rounds_to:
         return None
+    rounds = steps[-1:] == (ROUNDING,)
+    ending = _with_steps(state, user, transposes, steps[: len(steps) - rounds])
+    if ending is None or not rounds:
+        return ending
+    rounded = element(user.results[0])
+    is_known = rounded in SIGNIFICAND_BITS and "rounding" not in state.without
+    return replace(ending, rounds_to=rounded) if is_known and ending.added is None else None
+
+
+def _with_steps(
+    state: _State, user: Any, transposes: bool, steps: tuple[ResultStep, ...]
+) -> Ending | None:
+    value, ending = state.ending.value, state.ending
     may_have_bias = "bias" not in state.without
     for step in steps:
         if step.name in ("relu", "ceiling") and "relu" in state.without:
@@ -406,7 +424,7 @@ def _steps(op: Any, value: Any) -> tuple[ResultStep, ...] | None:
     this = [i for i, one in enumerate((*seen.inputs, seen.init)) if one == value]
     if len(this) != 1 or not seen.is_identity(this[0]):
         return None
-    if op.results[0].type != value.type or not seen.is_parallel:
+    if static_shape(op.results[0]) != static_shape(value) or not seen.is_parallel:
         return None
     return steps_on(body_of(seen), this[0])
 

@@ -52,11 +52,11 @@ from tilewise.kernels.mlir.frontend.nest import (
     matmul_layout,
     moves,
 )
-from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
+from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, Problem
 
 INPUTS = 2
 LONGEST_FORMULA = 120  # characters of one in a message
-PARTS = ("pad", "relu", "addition", "bias", "copies")
+PARTS = ("pad", "relu", "addition", "bias", "copies", "rounding")
 """What a problem may include besides its op; `recognised` leaves out what its caller names."""
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
@@ -273,12 +273,13 @@ def _way(
         if begun is None:
             raise NestRefusedError("starts from a tensor that is no bias, in several groups")
         may_add = _never
+    rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
     ending = ending_of(
         begun or Ending(op.result),
         columns,
         may_add=may_add,
         transposes=taken[2],
-        without=without,
+        without=without if rounds else {*without, "rounding"},
     )
     if taken[2] and (ending.axes is None or begun is None):  # what sums start from is not moved
         return None
@@ -381,6 +382,7 @@ def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
         "bias": seen.has_bias,
         "addition": seen.ending.added is not None,
         "relu6" if seen.ending.has_ceiling else "relu": seen.ending.has_relu,
+        "rounding": bool(seen.ending.rounds_to),
     }
     return tuple(name for name, is_so in told.items() if is_so)
 
@@ -392,6 +394,7 @@ def _problem(
     keys: dict[str, Any] = {
         **sizes,
         "dtype": dtype,
+        "out": ending.rounds_to,
         "bias": seen.has_bias,
         "epilogue": "relu6" if ending.has_ceiling else "relu" if ending.has_relu else "none",
         "weights": "constant" if has_constant_weights else "variable",
