@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.oracle.operands import Array, Operands
+from tilewise.kernels.oracle.operands import Array, Operands, operand_type
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.search.peers.variant import PeerAbsentError, Variant
 
@@ -47,8 +47,9 @@ def tensor(array: Array, problem: Problem, name: str) -> Tensor:
     """Return a tensor over the array's memory; NumPy holds bf16, and may hold f16, as uint16."""
     import torch
 
-    if name in ("A", "B") and array.dtype == np.uint16:
-        dtype = torch.bfloat16 if problem.element.name == "bf16" else torch.float16
+    if array.dtype == np.uint16:
+        is_bf16 = operand_type(problem, name) == "bf16"
+        dtype = torch.bfloat16 if is_bf16 else torch.float16
         return torch.from_numpy(array.view(np.int16)).view(dtype)
     return torch.from_numpy(array)
 
@@ -98,7 +99,7 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
         yield "mm", _narrow_product(problem, a, b, c, bias)
     else:
         yield "mm (MKL)", _mkl_product(problem, a, b, c, bias)
-    if dtype == "f16":
+    if dtype == "f16" and not problem.out:
         yield "mm in f32", _mkl_product(problem, a, b, c, bias)
     if dtype in ONEDNN_TYPES and problem.batch == 1:
         yield "linear", _linear(problem, a, b.t(), c, bias)
@@ -226,7 +227,7 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     convolve = _fused if problem.dtype in ONEDNN_TYPES else _plain
     for name, weights in _layouts(problem, filters):
         yield f"conv2d, {name}", convolve(problem, image, weights, bias, held)
-    if problem.dtype == "f16":
+    if problem.dtype == "f16" and not problem.out:
         yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, widen=True)
     if problem.weights == "constant" and problem.dtype in ONEDNN_TYPES:
         packed = _packed_filters(problem, filters, image)
