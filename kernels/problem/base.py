@@ -55,7 +55,7 @@ class Problem(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             why = self._why_not(field.name, value, is_flag=field.type is bool)
-            if why is not None and value != field.default:
+            if why is not None:
                 raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
         self._check_result()
         if self.function.needs_float and not self.element.is_float:
@@ -87,7 +87,8 @@ class Problem(ABC):
     def _why_not(self, name: str, value: object, *, is_flag: bool) -> str | None:
         if name in self.choices:
             allowed = self.choices[name]
-            return None if value in allowed else f"is not one of {', '.join(allowed)}"
+            is_implied = name == "out" and value == ""
+            return None if is_implied or value in allowed else f"is not one of {', '.join(allowed)}"
         if is_flag:
             return None if isinstance(value, bool) else "is not true or false"
         if isinstance(value, bool) or not isinstance(value, int):

@@ -210,13 +210,14 @@ def finished(
 ) -> Value:
     """Return the result of the problem: the sums with bias, addition and relu, rounded."""
     value = _ended(graph, spelling, problem, sums, bias, addition)
-    if not problem.out:
+    if problem.out in ("", value.element):
         return value
-    lines = [
-        f"%n = arith.truncf %in0 : {value.element} to {problem.out}",
-        f"linalg.yield %n : {problem.out}",
-    ]
+    lines = [_rounded("%in0", problem), f"linalg.yield %n : {problem.out}"]
     return _pass(graph, [identity_map(len(value.shape or ()))], [value], lines, problem.out)
+
+
+def _rounded(value: str, problem: Problem) -> str:
+    return f"%n = arith.truncf {value} : {problem.element.accumulator} to {problem.out}"
 
 
 def _ended(
@@ -241,16 +242,22 @@ def _ended(
         lines = [f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}"]
         added = addition.value
         inputs, maps = [added, sums] if addition.is_first else [sums, added], [whole, whole]
-    if lines and not (spelling.bias == "joined" and problem.has_relu):
+    is_joined = spelling.bias == "joined"
+    if lines and not (is_joined and (problem.has_relu or problem.out)):
         sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield %s : {sums.element}"])
         lines, inputs, maps = [], [sums], [whole]
-    if not problem.has_relu:
+    rounds = is_joined and bool(problem.out)
+    if not problem.has_relu and not rounds:
         return sums
     if problem.ceiling is not None and spelling.relu6 != "body":
         return _relu6_in_passes(graph, spelling, sums)
-    for limit in _limits(spelling, problem):
+    for limit in _limits(spelling, problem) if problem.has_relu else ():
         lines += limit.lines_for(_made_by(lines) or "%in0", sums.element)
-    return _pass(graph, maps, inputs, [*lines, f"linalg.yield {_made_by(lines)} : {sums.element}"])
+    if rounds:
+        lines.append(_rounded(_made_by(lines) or "%in0", problem))
+    element = problem.out if rounds else sums.element
+    lines.append(f"linalg.yield {_made_by(lines)} : {element}")
+    return _pass(graph, maps, inputs, lines, element)
 
 
 def _made_by(lines: list[str]) -> str:

@@ -20,7 +20,8 @@ func.func @main(%a: tensor<5x7x{dtype}>, %b: tensor<7x9x{dtype}>, %c: tensor<5x9
   return %r : tensor<5x9x{last}>
 }}
 """
-ROUNDED = """%r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>,
+ROUNDED = """%r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>,
+    affine_map<(i, j) -> (j)>,
     affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}}
     ins(%p, %bias : tensor<5x9xf32>, tensor<9xf32>) outs(%n : tensor<5x9x{out}>) {{
   ^bb0(%x: f32, %y: f32, %o: {out}):
