@@ -223,16 +223,16 @@ def _alias(key: str) -> str:
 def _dispatches(kernel: CompiledEntry) -> tuple[Dispatch, ...]:
     problem, interface = kernel.problem, kernel.made.interface
     weights = _READY if problem.has_constant_weights else "B"
-    bias = ("bias",) if problem.has_bias else ()
+    more = tuple(name for name in ("bias", "add") if name in problem.operand_shapes)
     scratch = (_SCRATCH,) if interface.scratch_bytes else ()
     started = ("C",) if problem.accumulates else ()
     parted = "_part" if interface.parts > 1 else ""
     main = Dispatch(
         name=f"run_{kernel.name}",
         calls=f"{kernel.name}{parted}",
-        reads=("A", weights, *bias, *started),
+        reads=("A", weights, *more, *started),
         writes=("C", *scratch),
-        passes=("A", weights, *bias, "C", _SCRATCH if scratch else "C"),
+        passes=("A", weights, *more, "C", _SCRATCH if scratch else "C"),
         parts=interface.parts,
         uses_tiles="amx-tile" in kernel.made.features,
     )

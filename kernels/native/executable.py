@@ -141,6 +141,7 @@ class Executable:
             b=roles["B"].ctypes.data,
             c=operands["C"].ctypes.data,
             bias=operands["bias"].ctypes.data if "bias" in operands else 0,
+            add=operands["add"].ctypes.data if "add" in operands else 0,
             a_panels=scratch["A"].ctypes.data,
             b_panels=scratch["B"].ctypes.data,
             c_sums=scratch["C"].ctypes.data,

@@ -46,7 +46,7 @@ class KernelPlan:
         source: the macro-kernel.
         sizes: every parameter of the macro-kernel that is not an address.
         panels: bytes of packed A and packed B for one thread, or of all that is packed ahead; and
-            of sums that are rounded to C.
+            of sums that C is made of in the end.
     """
 
     nest: Nest

@@ -187,6 +187,8 @@ class Interpreter:
             sums = sums + out[where]
         if state.begins and store.has_bias:
             sums = sums + self._read("bias", state, self.result)
+        if state.ends and store.has_addition:
+            sums = sums + self.operands["add"].reshape(c.shape)[where]
         sums = _wrapped(sums)
         out[where] = _rounded(store.epilogue.apply(sums), store) if state.ends else sums
 
@@ -202,7 +204,7 @@ class Interpreter:
         for where, cols, sums in algorithm.combine(products, state.at):
             extra = self.operands["C"][where] if store.adds_to_c else 0
             bias = self.operands["bias"][cols] if store.has_bias else 0
-            self.operands["C"][where] = _rounded(store.epilogue.apply(sums + extra + bias), store)
+            self.operands["C"][where] = store.epilogue.apply(sums + extra + bias)
 
 
 def _positions(axis: Axis, at: Indices, dims: tuple[str, ...]) -> Array:

@@ -163,11 +163,12 @@ class Store:
     Attributes:
         adds_to_c: whether the sums begin from what C holds (init=accumulate).
         has_bias: whether a bias is added for each column (or row, for nchw).
+        has_addition: whether a tensor of C's shape is added before the epilogue.
         epilogue: what is applied to the sums.
         is_nontemporal: whether it bypasses the caches.
         transforms: whether the nest's algorithm makes C of the products of all points.
         rounds_to: the type that results are rounded to after the epilogue, where it is not that of
-            the sums. Sums between k-blocks then have memory of their own.
+            the sums.
     """
 
     adds_to_c: bool = False
@@ -176,9 +177,16 @@ class Store:
     is_nontemporal: bool = False
     transforms: bool = False
     rounds_to: str = ""
+    has_addition: bool = False
+
+    @property
+    def finishes_apart(self) -> bool:
+        """Return whether sums have memory of their own until C is made of them in the end."""
+        return bool(self.rounds_to) or self.has_addition or self.epilogue.is_smooth
 
     def __str__(self) -> str:
-        ends = ["bias"] * self.has_bias + ["relu"] * self.epilogue.is_relu
+        ends = ["bias"] * self.has_bias + ["addition"] * self.has_addition
+        ends += ["relu"] * self.epilogue.is_relu + [self.epilogue.name] * self.epilogue.is_smooth
         ends += [f"at most {self.epilogue.ceiling}"] * (self.epilogue.ceiling is not None)
         ends += [f"rounded to {self.rounds_to}"] * bool(self.rounds_to)
         ends += ["past the caches"] * self.is_nontemporal

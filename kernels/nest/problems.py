@@ -37,7 +37,13 @@ def before_steps(problem: Problem) -> Nest:
 
 def whole(problem: Problem) -> tuple[Compute, Store]:
     """Return the nodes of a product that nothing has cut."""
-    store = Store(problem.accumulates, problem.has_bias, problem.function, rounds_to=problem.out)
+    store = Store(
+        problem.accumulates,
+        problem.has_bias,
+        problem.function,
+        rounds_to=problem.out,
+        has_addition=problem.add,
+    )
     return Compute(), store
 
 

@@ -70,10 +70,10 @@ def operand_limit(problem: Problem) -> float:
 
 
 def operand_type(problem: Problem, name: str) -> str:
-    """Return the dtype of an operand; a bias has the accumulator's."""
+    """Return the dtype of an operand: a bias has the accumulator's, what is added the result's."""
     if name in ("A", "B"):
         return problem.element.name
-    return problem.result.name if name == "C" else problem.element.accumulator
+    return problem.element.accumulator if name == "bias" else problem.result.name
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit: float) -> Array:

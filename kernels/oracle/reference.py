@@ -25,6 +25,9 @@ from tilewise.kernels.problem import SIGNIFICAND_BITS, Conv2d, Matmul, Problem
 
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
 TINY = 1e-30
+SMOOTH_UNIT = 1e-6
+"""The error of a smooth epilogue, relative to its argument: erf, tanh and exp are within a few
+units in the last place, and 1 + erf of a large negative number cancels."""
 _LEAST = {"f16": 2.0**-25}
 """The most that rounding changes numbers near zero, where a type has few digits for them."""
 _CHUNK = 1 << 15  # elements that are compared at a time, so that they stay in cache
@@ -96,9 +99,12 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     size = _contract(problem, np.abs(wide["A"]), np.abs(wide["B"]), np.matmul)
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
-    value = problem.function.apply(value)
     unit = error_bound(problem.depth + 2, problem.element.accumulator)
-    return Expected(value, _rounded(problem.out, value, unit * size + TINY))
+    tolerance = unit * size + TINY
+    if problem.function.is_smooth:
+        tolerance = problem.function.slope * tolerance + SMOOTH_UNIT * (np.abs(value) + tolerance)
+    value = problem.function.apply(value)
+    return Expected(value, _rounded(problem.out, value, tolerance))
 
 
 def _rounded(out: str, value: Array, tolerance: Array) -> Array:
@@ -120,6 +126,8 @@ def _initial(problem: Problem, operands: Operands) -> list[Array]:
     if "bias" in operands:
         per_row = problem.has_channels_first
         extra.append(operands["bias"][:, None, None] if per_row else operands["bias"])
+    if problem.add:
+        extra.append(operands["add"])
     if problem.accumulates:
         extra.append(operands["C"])
     return extra

@@ -34,6 +34,7 @@ class Problem(ABC):
 
     # What an operation without the key has.
     out = ""
+    add = False
     transpose_a = False
     transpose_b = False
     stride = 1
@@ -58,6 +59,18 @@ class Problem(ABC):
             if why is not None:
                 raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
         self._check_result()
+        if self.add and self.accumulates:
+            raise ProblemError(
+                f"{self.op}: add and init=accumulate both add a tensor of the result's shape; "
+                "give one of them",
+                "add",
+            )
+        if self.function.is_smooth and self.element.accumulator != "f32":
+            raise ProblemError(
+                f"{self.op}: epilogue={self.epilogue} is computed of sums in f32, and those of "
+                f"dtype={self.dtype} are {self.element.accumulator}; give dtype=f32, bf16 or f16",
+                "epilogue",
+            )
         if self.function.needs_float and not self.element.is_float:
             raise ProblemError(
                 f"{self.op}: epilogue={self.epilogue} needs a dtype of floats, and "
@@ -76,12 +89,6 @@ class Problem(ABC):
                 f"{self.op}: out={self.out} is for dtype=bf16 and f16, and dtype={self.dtype}; "
                 f"leave it out, for results of {self.element.accumulator}",
                 "out",
-            )
-        if self.accumulates:
-            raise ProblemError(
-                f"{self.op}: init=accumulate adds to results of {self.element.accumulator}, "
-                f"not of out={self.out}; leave out one of both",
-                "init",
             )
 
     def _why_not(self, name: str, value: object, *, is_flag: bool) -> str | None:
@@ -142,7 +149,7 @@ class Problem(ABC):
     @property
     @abstractmethod
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes, as stored, of A (the image), B (the filter), C, and bias if any."""
+        """Return the shapes, as stored, of A (the image), B (the filter), C; bias, add if any."""
 
     @property
     def accumulates(self) -> bool:
@@ -220,8 +227,8 @@ class Problem(ABC):
         `tilewise.kernels.footprint.working_bytes` counts it, and all other memory.
         """
         element = self.element
-        sizes = {"A": element.bytes, "B": element.bytes, "C": self.result.bytes}
+        sizes = {"A": element.bytes, "B": element.bytes, "bias": element.accumulator_bytes}
         return sum(
-            sizes.get(name, element.accumulator_bytes) * prod(shape)
+            sizes.get(name, self.result.bytes) * prod(shape)
             for name, shape in self.operand_shapes.items()
         )

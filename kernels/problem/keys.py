@@ -1,5 +1,6 @@
 """Declarations of the values of a problem's keys: element types and epilogues."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,14 @@ SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}
 
 @dataclass(frozen=True)
 class Epilogue:
-    """One value of a problem's `epilogue` key: a function of each sum, bias included.
+    """One value of a problem's `epilogue` key: a function of each sum, bias and addition included.
 
     Attributes:
         apply: the function of an array, in NumPy, at the array's precision.
         ceiling: the upper limit, applied after relu; None for no limit.
         needs_float: whether integers are not supported.
+        is_smooth: whether it is computed in f32 by polynomials, of sums in f32 alone.
+        slope: the largest magnitude of its derivative, by which errors of sums grow.
     """
 
     name: str
@@ -56,6 +59,28 @@ class Epilogue:
     is_relu: bool = False
     ceiling: int | None = None
     needs_float: bool = False
+    is_smooth: bool = False
+    slope: float = 1.0
+
+
+def _gelu(sums: "Array") -> "Array":
+    import numpy as np
+
+    erf = np.asarray(np.frompyfunc(math.erf, 1, 1)(sums / math.sqrt(2)), sums.dtype)
+    return np.asarray(sums * (0.5 + 0.5 * erf))
+
+
+def _gelu_tanh(sums: "Array") -> "Array":
+    import numpy as np
+
+    inner = math.sqrt(2 / math.pi) * (sums + 0.044715 * sums**3)
+    return np.asarray(0.5 * sums * (1 + np.tanh(inner)))
+
+
+def _silu(sums: "Array") -> "Array":
+    import numpy as np
+
+    return np.asarray(0.5 * sums * (1 + np.tanh(sums / 2)))  # x / (1 + exp(-x)), without overflow
 
 
 EPILOGUES: dict[str, Epilogue] = {
@@ -64,5 +89,8 @@ EPILOGUES: dict[str, Epilogue] = {
         Epilogue("none", lambda sums: sums),
         Epilogue("relu", lambda sums: sums.clip(0), is_relu=True),
         Epilogue("relu6", lambda sums: sums.clip(0, 6), True, ceiling=6, needs_float=True),
+        Epilogue("gelu", _gelu, needs_float=True, is_smooth=True, slope=1.13),
+        Epilogue("gelu_tanh", _gelu_tanh, needs_float=True, is_smooth=True, slope=1.13),
+        Epilogue("silu", _silu, needs_float=True, is_smooth=True, slope=1.1),
     )
 }

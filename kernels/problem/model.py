@@ -12,7 +12,8 @@ class Matmul(Problem):
     """C[m,n] = A[m,k] B[k,n], for each of `batch`; bias[n] is added, then the epilogue applied.
 
     With `transpose_a` A is stored as [k,m], with `transpose_b` B as [n,k];
-    `init=accumulate` adds to what C holds. `out` is the type of C, to which results are rounded
+    `init=accumulate` adds to what C holds; `add` adds another tensor of the shape and type of C,
+    such as a residual, before the epilogue. `out` is the type of C, to which results are rounded
     once, after the epilogue. `accuracy` is as for `Conv2d`.
     """
 
@@ -28,6 +29,7 @@ class Matmul(Problem):
     transpose_b: bool = False
     init: str = "zero"
     bias: bool = False
+    add: bool = False
     epilogue: str = "none"
     weights: str = "variable"
     accuracy: str = "standard"
@@ -48,7 +50,7 @@ class Matmul(Problem):
         }
         if self.bias:
             shapes["bias"] = (self.n,)
-        return shapes
+        return shapes | ({"add": shapes["C"]} if self.add else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ class Conv2d(Problem):
     out: str = ""
     init: str = "zero"
     bias: bool = False
+    add: bool = False
     epilogue: str = "none"
     weights: str = "variable"
     accuracy: str = "standard"
@@ -175,4 +178,4 @@ class Conv2d(Problem):
             }
         if self.bias:
             shapes["bias"] = (self.co,)
-        return shapes
+        return shapes | ({"add": shapes["C"]} if self.add else {})

@@ -22,6 +22,8 @@ from tilewise.kernels.nest import (
     Stage,
     Term,
 )
+from tilewise.kernels.nest.problems import whole
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.steps.base import Place, Step
 
 POINT, TILES = "point", "t"
@@ -44,6 +46,17 @@ class AlgorithmStep(Step):
     @abstractmethod
     def label(self) -> str:
         """Return what users read in tables."""
+
+
+def why_no_algorithm(problem: Problem) -> str | None:
+    """Return why no algorithm of fewer products computes a problem; None where one may."""
+    if problem.is_strict:
+        return "accuracy=strict asks for the direct method"
+    if problem.element.name not in ELEMENTS:
+        return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
+    if whole(problem)[1].finishes_apart:
+        return "add, gelu and silu take the sums of the direct method"
+    return None
 
 
 def transformed_nest(nest: Nest, algorithm: Algorithm, extents: dict[str, int], c: Operand) -> Nest:

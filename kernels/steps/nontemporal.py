@@ -37,8 +37,8 @@ class Nontemporal(Step):
 
     def check(self, nest: Nest) -> None:
         """Raise unless each element is stored once, in whole lines of the cache."""
-        if nest.store.rounds_to:
-            why = f"out={nest.store.rounds_to} is stored by a function of its own; drop the step"
+        if nest.store.finishes_apart:
+            why = "out, add, gelu and silu store C by a function of its own; drop the step"
             raise self.refused(nest, why)
         if nest.group:
             return

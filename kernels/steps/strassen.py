@@ -9,11 +9,11 @@ from tilewise.kernels.fast_algorithms import LEVELS, STRASSEN, BilinearAlgorithm
 from tilewise.kernels.nest import Axis, Nest, Operand, Term, nest_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.steps.algorithm import (
-    ELEMENTS,
     POINT,
     TILES,
     AlgorithmStep,
     transformed_nest,
+    why_no_algorithm,
 )
 from tilewise.kernels.steps.base import Part, Step, register_step
 
@@ -108,11 +108,7 @@ def why_not_strassen(problem: Problem, levels: int) -> str | None:
     """Return why a problem is no product that can be cut so often; None where it is one."""
     if levels not in LEVELS:
         return f"levels is one of {', '.join(map(str, LEVELS))}"
-    if problem.is_strict:
-        return "accuracy=strict asks for the direct method"
-    if problem.element.name not in ELEMENTS:
-        return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
-    why = _why_no_matrix(problem)
+    why = why_no_algorithm(problem) or _why_no_matrix(problem)
     if why is not None:
         return why
     rows, cols, depth = matrix_of(problem)

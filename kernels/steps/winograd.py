@@ -14,11 +14,11 @@ from tilewise.kernels.fast_algorithms import (
 from tilewise.kernels.nest import Axis, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.steps.algorithm import (
-    ELEMENTS,
     POINT,
     TILES,
     AlgorithmStep,
     transformed_nest,
+    why_no_algorithm,
 )
 from tilewise.kernels.steps.base import Part, Step, register_step
 
@@ -129,8 +129,8 @@ def why_not_winograd(problem: Problem) -> str | None:
     """Return why no tile of a problem can be computed by Winograd transforms; None where it can."""
     if not problem.spatial_axes:
         return "it is no convolution"
-    if problem.is_strict:
-        return "accuracy=strict asks for the direct method"
+    if (why := why_no_algorithm(problem)) is not None:
+        return why
     taps = "{}x{}".format(*problem.window)
     if not outputs_for(problem.window):
         sides = ", ".join(map(str, SIDES))
@@ -145,8 +145,6 @@ def why_not_winograd(problem: Problem) -> str | None:
         return f"stride={problem.stride} is not one of {', '.join(map(str, STRIDES))}"
     if not outputs_of(problem):
         return f"a {taps} filter with stride={problem.stride} has no tiles; a 3x3 filter has"
-    if problem.element.name not in ELEMENTS:
-        return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
     return None
 
 

@@ -75,8 +75,8 @@ def _writes_whole_vectors(workload: Workload) -> bool:
     """Whether a result that begins at a cache line lies in whole vectors throughout."""
     problem = workload.problem
     row = problem.operand_shapes["C"][-1]
-    is_plain = workload.lanes == workload.target.lanes(problem.element.name) and not problem.out
-    return is_plain and row % workload.lanes == 0
+    is_plain = workload.lanes == workload.target.lanes(problem.element.name)
+    return is_plain and not workload.nest.store.finishes_apart and row % workload.lanes == 0
 
 
 UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop

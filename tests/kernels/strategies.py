@@ -13,7 +13,7 @@ from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.instructions import WITH_CHOICE, Form
 from tilewise.kernels.instructions import instructions as usable
 from tilewise.kernels.nest import Role, nest_of
-from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, Problem
+from tilewise.kernels.problem import DTYPES, EPILOGUES, Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import (
     InstructionChoice,
     Interleave,
@@ -45,14 +45,21 @@ inits = st.sampled_from(["zero", "accumulate"])
 
 def epilogues(dtype: str) -> st.SearchStrategy[str]:
     """What ends a problem of a dtype."""
-    return st.sampled_from(["none", "relu", *(["relu6"] if DTYPES[dtype].is_float else [])])
+    names = [name for name, one in EPILOGUES.items() if not (one.needs_float or one.is_smooth)]
+    if DTYPES[dtype].is_float:
+        names += ["relu6", "none", "relu"]
+    if DTYPES[dtype].accumulator == "f32":
+        names += [name for name, one in EPILOGUES.items() if one.is_smooth]
+    return st.sampled_from(names)
 
 
-def with_results(problem: Problem) -> st.SearchStrategy[Problem]:
-    """A problem, or the same with results of another type where there are any."""
-    if problem.element.bytes != 2 or problem.accumulates:
-        return st.just(problem)
-    return st.sampled_from([problem, *(replace(problem, out=out) for out in ("bf16", "f16"))])
+@st.composite
+def with_results(draw: st.DrawFn, problem: Problem) -> Problem:
+    """A problem, or the same with results of another type, an addition, or both."""
+    if problem.element.bytes == 2:
+        problem = replace(problem, out=draw(st.sampled_from(["", "bf16", "f16"])))
+    adds = not problem.accumulates and draw(st.sampled_from([False, False, True]))
+    return replace(problem, add=adds)
 
 
 matmuls = dtypes.flatmap(
@@ -247,7 +254,7 @@ def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedu
         tail.append(Jam("oh", draw(st.integers(2, min(3, problem.oh)))))
     row = problem.operand_shapes["C"][-1]
     is_whole = unit == target.lanes(problem.element.name) and row % unit == 0
-    if is_whole and not problem.out and draw(st.booleans()):
+    if is_whole and not nest.store.finishes_apart and draw(st.booleans()):
         tail.append(Nontemporal())
     steps: list[Step] = [Tile("n", 1)] if problem.n > 1 else []
     for dim in draw(st.permutations(["oh", "co"])):

@@ -314,8 +314,8 @@ class PackEmitter:
             sizes = _at(col, form.result_dims, self._epilogue_lanes)
             along = {"bias": 0} if col in form.bias_dims else {}
             first = int(bool(form.bias_dims))
-            operands = along | ({"sums": first} if form.writes_apart else {})
-            operands |= {"c": first + int(form.writes_apart)}
+            whole = ["sums"] * form.writes_apart + ["added"] * form.has_addition + ["c"]
+            operands = along | {name: first + at for at, name in enumerate(whole)}
             found.append(pack_epilogue(self._epilogue_lanes, sizes, operands))
         return found
 

@@ -13,6 +13,7 @@ from tilewise.kernels.mlir.payload.function import (
     has_epilogue,
     multiply_add,
     operand_type,
+    writes_apart,
 )
 from tilewise.kernels.mlir.payload.tensors import (
     TensorOperand,
@@ -29,8 +30,7 @@ SCOPE = "model"
 def argument_names(problem: Problem) -> list[str]:
     """Return the operands that the function reads, in order; the result's follows them."""
     names = ["A"] if problem.has_constant_weights else ["A", "B"]
-    if problem.has_bias:
-        names.append("bias")
+    names += [name for name in ("bias", "add") if name in problem.operand_shapes]
     return [*names, "C"] if problem.accumulates else names
 
 
@@ -58,7 +58,7 @@ def _initial(problem: Problem) -> list[str]:
         f"%zero = arith.constant {zero_of(DTYPES[element])}",
         f"%pad = arith.constant {zero_of(problem.element)}",
     ]
-    if problem.accumulates:
+    if _start(problem) == "%C":
         return zeros
     return [
         *zeros,
@@ -72,8 +72,13 @@ def _sums_type(problem: Problem) -> str:
     return tensor(problem.operand_shapes["C"], problem.element.accumulator)
 
 
+def _adds_last(problem: Problem) -> bool:
+    """Return whether what C holds is added to whole sums, not what the sums start from."""
+    return problem.accumulates and writes_apart(problem)
+
+
 def _start(problem: Problem) -> str:
-    return "%C" if problem.accumulates else "%init"
+    return "%C" if problem.accumulates and not _adds_last(problem) else "%init"
 
 
 @singledispatch
@@ -200,8 +205,11 @@ def _finish(problem: Problem) -> list[str]:
         channel = dims[1] if problem.has_channels_first else dims[-1]
         stored = problem.operand_shapes["bias"]
         inputs.append(TensorOperand("%bias", stored, element, channel, "%b"))
+    if problem.add:
+        inputs.append(TensorOperand("%add", shape, problem.result.name, whole, "%d"))
     constants, body = finished(problem)
-    output = TensorOperand("%target", shape, problem.result.name, whole, "%o")
+    target = "%C" if _adds_last(problem) else "%target"
+    output = TensorOperand(target, shape, problem.result.name, whole, "%o")
     return [
         f"%target = tensor.empty() : {result}",
         *generic("%finished", dims, inputs, output, [*constants, *body]),

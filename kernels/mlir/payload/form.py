@@ -28,6 +28,7 @@ class LinalgForm:
         result_dims, bias_dims: those of its result and epilogue, and of a bias.
         has_epilogue: whether an elementwise op follows.
         writes_apart: whether that op has the sums among its inputs, and writes to C.
+        has_addition: whether it has a tensor that is added among its inputs, behind the sums.
         tap_extents: extents of the reduction dims that are not streamed (kh, kw).
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
@@ -54,6 +55,7 @@ class LinalgForm:
     bias_dims: tuple[str, ...]
     has_epilogue: bool
     writes_apart: bool
+    has_addition: bool
     tap_extents: dict[str, int]
     panels_first: tuple[int, ...]
     copied_dims: int
@@ -137,6 +139,7 @@ def form(nest: Nest) -> LinalgForm:
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
         writes_apart=writes_apart(problem),
+        has_addition=problem.add,
         tap_extents={dim: op.extents[dim] for dim in op.dims if dim in ("kh", "kw", *TAPS)},
         panels_first=_panels_first(nest, op.maps[1]),
         copied_dims=len(op.shapes[0]) - 1,
@@ -151,7 +154,7 @@ def form(nest: Nest) -> LinalgForm:
         pads_taps=splits and pads_taps(problem),
         image_operand=int(nest.image == "B"),
         group_extents={"f": nest.group or 1},
-        starts_from_fill=not problem.accumulates,
+        starts_from_fill=not problem.accumulates or writes_apart(problem),
         spreads_channels=spreads,
     )
 

@@ -10,6 +10,7 @@ results are rounded, the contraction has a tensor of its own, and the last op, a
 nothing else to do, writes to C: a script tiles that op, and each tile reads its part of the sums.
 """
 
+import math
 from functools import singledispatch
 
 from tilewise.kernels.mlir.payload.contraction import (
@@ -48,7 +49,8 @@ ENTRY = "kernel"
 
 def argument_names(problem: Problem) -> tuple[str, ...]:
     """Return the operands in the order in which the payload takes them."""
-    return ("A", "B", "bias", "C") if problem.has_bias else ("A", "B", "C")
+    more = (name for name in ("bias", "add") if name in problem.operand_shapes)
+    return ("A", "B", *more, "C")
 
 
 def payload(problem: Problem) -> str:
@@ -210,9 +212,30 @@ def multiply_add(element: DType) -> list[str]:
     ]
 
 
+def smooth_lines(epilogue: str, value: str) -> tuple[list[str], list[str]]:
+    """Return constants, and lines that make %smooth of a value in f32, as frameworks write them."""
+    numbers = {
+        "gelu": {"half": 0.5, "one": 1.0, "root": math.sqrt(0.5)},
+        "gelu_tanh": {"half": 0.5, "one": 1.0, "root": math.sqrt(2 / math.pi), "cube": 0.044715},
+        "silu": {"one": 1.0},
+    }[epilogue]
+    lines = {
+        "gelu": ["%u = arith.mulf X, %root", "%v = math.erf %u", "%w = arith.addf %v, %one",
+                 "%h = arith.mulf X, %half", "%smooth = arith.mulf %h, %w"],
+        "gelu_tanh": ["%x2 = arith.mulf X, X", "%x3 = arith.mulf %x2, X",
+                      "%c = arith.mulf %x3, %cube", "%t = arith.addf X, %c",
+                      "%u = arith.mulf %t, %root", "%v = math.tanh %u", "%w = arith.addf %v, %one",
+                      "%h = arith.mulf X, %half", "%smooth = arith.mulf %h, %w"],
+        "silu": ["%u = arith.negf X", "%v = math.exp %u", "%w = arith.addf %v, %one",
+                 "%smooth = arith.divf X, %w"],
+    }[epilogue]  # fmt: skip
+    constants = [f"%{name} = arith.constant {number!r} : f32" for name, number in numbers.items()]
+    return constants, [f"{line.replace('X', value)} : f32" for line in lines]
+
+
 def has_epilogue(problem: Problem) -> bool:
-    """Return whether sums are changed before they are stored: by a bias, relu or rounding."""
-    return problem.has_bias or problem.has_relu or bool(problem.out)
+    """Return whether sums are changed before they are stored, as by a bias or relu."""
+    return problem.has_bias or problem.has_relu or nest_of(problem).store.finishes_apart
 
 
 def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
@@ -223,7 +246,8 @@ def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
 
 def writes_apart(problem: Problem) -> bool:
     """Return whether the sums are a tensor of their own, and the last op writes them to C."""
-    return nest_of(problem).group > 0 or bool(problem.out)
+    nest = nest_of(problem)
+    return nest.group > 0 or nest.store.finishes_apart
 
 
 def _epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
@@ -253,18 +277,35 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
         lines = reshape("%bias", "%addend", problem.operand_shapes["bias"], shape, element)
         bias = "%addend" if lines else "%bias"
         inputs = [TensorOperand(bias, shape, element, ", ".join(channels), "%b"), *inputs]
+    if problem.add:
+        stored = problem.operand_shapes["C"]
+        shaped = reshape("%add", "%residual", stored, seen, problem.result.name)
+        lines += shaped
+        added = "%residual" if shaped else "%add"
+        inputs.append(TensorOperand(added, seen, problem.result.name, dims, "%d"))
     constants, body = finished(problem)
     output = TensorOperand(target, seen, problem.result.name, dims, "%o" if apart else "%p")
     return [*lines, *constants, *generic("%finished", op.result_dims, inputs, output, body)]
 
 
 def finished(problem: Problem) -> tuple[list[str], list[str]]:
-    """Return constants, and the body that makes a result of the sum %p and the bias %b."""
+    """Return constants, and the body that makes a result of sum %p, bias %b and addition %d.
+
+    Where the sums are apart from C, which they are added to, C's element is %o.
+    """
     element, is_float = problem.element.accumulator, problem.element.is_float
     constants, body, value = list[str](), list[str](), "%p"
+    plus = f"arith.add{'f' if is_float else 'i'}"
     if problem.has_bias:
-        body = [f"%biased = arith.add{'f' if is_float else 'i'} %p, %b : {element}"]
+        body = [f"%biased = {plus} %p, %b : {element}"]
         value = "%biased"
+    if problem.add or (problem.accumulates and writes_apart(problem)):
+        other = "%d" if problem.add else "%o"
+        if problem.out:
+            body.append(f"%wide = arith.extf {other} : {problem.out} to {element}")
+            other = "%wide"
+        body.append(f"%added = {plus} {value}, {other} : {element}")
+        value = "%added"
     if problem.has_relu:
         maximum = "arith.maximumf" if is_float else "arith.maxsi"
         body = [*body, f"%relu = {maximum} {value}, %zero : {element}"]
@@ -273,6 +314,9 @@ def finished(problem: Problem) -> tuple[list[str], list[str]]:
             constants = [f"%ceiling = arith.constant {problem.ceiling}.0 : {element}"]
             body = [*body, f"%limited = arith.minimumf %relu, %ceiling : {element}"]
             value = "%limited"
+    if problem.function.is_smooth:
+        constants, smooth = smooth_lines(problem.epilogue, value)
+        body, value = [*body, *smooth], "%smooth"
     if problem.out:
         body = [*body, f"%rounded = arith.truncf {value} : {element} to {problem.out}"]
         value = "%rounded"

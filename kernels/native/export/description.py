@@ -35,7 +35,7 @@ class Tuned:
 def operand_names(problem: Problem) -> dict[str, str]:
     """Return what functions call the operands of a problem."""
     a, b = ("image", "weights") if problem.spatial_axes else ("a", "b")
-    return {"A": a, "B": b, "C": "out", "bias": "bias"}
+    return {"A": a, "B": b, "C": "out", "bias": "bias", "add": "add"}
 
 
 def driver_addresses(
@@ -51,6 +51,7 @@ def driver_addresses(
         b="0" if planned.is_ahead else b,
         c=given["C"],
         bias=given.get("bias", "0"),
+        add=given.get("add", "0"),
         a_panels=a_panels,
         b_panels=given["B"] if planned.is_ahead else b_panels,
         c_sums=c_sums,
@@ -64,10 +65,14 @@ def formula(problem: Problem) -> str:
         terms += f" + {bias}"
     if problem.accumulates:
         terms = f"{result} + {terms}"
+    if problem.add:
+        terms += f" + {result.replace('out', 'add')}"
     if problem.has_relu:
         terms = f"max(0, {terms})"
     if problem.ceiling is not None:
         terms = f"min({problem.ceiling}, {terms})"
+    if problem.function.is_smooth:
+        terms = f"{problem.epilogue}({terms})"
     if problem.out:
         where = ", ".join(filter(None, [where, f"rounded to {problem.out}, to nearest even"]))
     if not problem.element.is_float:

@@ -28,8 +28,8 @@ from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
-from tilewise.kernels.oracle.reference import error_bound, rounding_of
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.oracle.reference import SMOOTH_UNIT, error_bound, rounding_of
+from tilewise.kernels.problem import Conv2d, Epilogue, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target.model import Target
@@ -93,7 +93,9 @@ def export(
     needs = needed_features(kernel.text, planned.spec.how.instruction, target)
     imports, helpers = definitions(planned)
     has_tiles = "amx-tile" in needs
-    standard = ("import ctypes", "import sys", "") if has_tiles else ()
+    standard = ["import ctypes", "import sys"] if has_tiles else []
+    standard += ["import math"] if problem.epilogue == "gelu" else []
+    standard += [""] if standard else []
     others = (imports | _IMPORTS) - _IMPLIED
     driver = [
         _LOCATE if planned.is_ahead else "",
@@ -204,7 +206,7 @@ def _facts(problem: Problem, planned: KernelPlan) -> str:
     if planned.is_ahead:
         lines.append(f"PACKED_BYTES = {scratch['B'].total}  # the weights in panels")
         sizes, names = [scratch["A"].total, 0], "packed A"
-    if problem.out:
+    if planned.panels.c:
         sizes, names = [*sizes, scratch["C"].total], f"{names}, sums"
     if len(planned.nest.parts) > 1:
         dims = ", ".join(planned.nest.parts[0])
@@ -230,16 +232,19 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     check_bias = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
     if problem.has_bias:
         check_bias = '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'
+    if problem.add:
+        check_bias += '\n    _check("add", add, ADD_SHAPE, ADD_TYPE)'
     default_out = "out = np.empty(C_SHAPE, C_TYPE)"
     if problem.accumulates:
         default_out = 'raise ValueError("give out: this kernel adds to what it holds")'
-    given = {"A": first, "B": second, "C": "out"} | ({"bias": "bias"} if problem.has_bias else {})
+    given = {"A": first, "B": second, "C": "out"}
+    given |= {name: name for name in ("bias", "add") if name in problem.operand_shapes}
     addresses = driver_addresses(
         planned,
         {operand: f"{name}.ctypes.data" for operand, name in given.items()},
         a_panels="scratch[0][0]",
         b_panels="scratch[1][0]",
-        c_sums="scratch[2][0]" if problem.out else "0",
+        c_sums="scratch[2][0]" if planned.panels.c else "0",
     )
     if len(planned.nest.parts) == 1:
         lines = "".join(f"        {address},\n" for address in vars(addresses).values())
@@ -252,8 +257,9 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         "second": second,
         "check_second": check_second,
         "check_bias": check_bias,
+        "more": ", add=None" if problem.add else "",
         "default_out": default_out,
-        "reads": f"{first}, {second}" + (", bias" if problem.has_bias else ""),
+        "reads": ", ".join(name for name in given.values() if name != "out"),
         "run": run,
     }
 
@@ -267,12 +273,18 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     element = problem.element
     outer = "float" if element.is_float else "int"
     kind = "bf16" if element.name == "bf16" else outer
-    random_like = _RANDOM[outer].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
+    of_result = "bf16" if problem.result.name == "bf16" else outer
+    random_bias, random_result = (
+        _RANDOM[name].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
+        for name in (outer, of_result)
+    )
     random, limit = _RANDOM[kind], operand_limit(problem)
     if limit != 1:
         random = random.replace("* 2 - 1)", f"* 2 - 1) * {limit}")
     has_planes = problem.has_bias and problem.has_channels_first
-    of_error = {"bias": "bias[:, None, None]" if has_planes else "bias", "relu": ""}
+    of_error = {"bias": "bias[:, None, None]" if has_planes else "bias", "relu": "", "c": "c"}
+    if of_result == "bf16" and (problem.add or problem.accumulates):
+        of_error["c"] = _WIDE["bf16"].replace("x.", "c.")
     if problem.ceiling is not None:
         of_error["relu"] = f"    expected = np.clip(expected, 0, {problem.ceiling})\n"
     elif problem.has_relu:
@@ -282,32 +294,50 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         bound = error_bound(problem.depth + 2, element.accumulator)
         bound *= MOST_TIMES if spreads else 1.0
         spread = _SPREAD if spreads else ""
+        if problem.function.is_smooth:
+            of_error["relu"] = _smooth(problem.function, bound)
         product = _FLOAT_PRODUCT
         allowed = f"{bound!r} * size + 1e-30"
         if problem.out:
             unit, least = rounding_of(problem.out)
             allowed = f"(1 + {unit}) * ({allowed}) + {unit} * np.abs(expected) + {least}"
-        result = _WIDE["bf16"].replace("x.", "result.") if problem.out == "bf16" else "result"
+        result = _WIDE["bf16"].replace("x.", "result.") if of_result == "bf16" else "result"
         error = _template(
             "error_of_floats", allowed=allowed, result=result, spread=spread, **of_error
         )
     else:
         product = _template("product_of_integers")
         error = _template("error_of_integers", **of_error)
-    out = random_like.format("C") if problem.accumulates else "np.empty(C_SHAPE, C_TYPE)"
+    out = random_result.format("C") if problem.accumulates else "np.empty(C_SHAPE, C_TYPE)"
+    initial = random_result.format("ADD") if problem.add else "None"
     return {
         "random": random,
         "wide": _WIDE[kind],
         "flops": str(problem.flops),
         "random_out": out,
-        "random_bias": random_like.format("BIAS") if problem.has_bias else "None",
+        "random_bias": random_bias.format("BIAS") if problem.has_bias else "None",
         "product": product.strip(),
         "contract": _contract(problem).strip(),
         "error": error.strip(),
-        "initial": "out.copy()" if problem.accumulates else "None",
+        "initial": "out.copy()" if problem.accumulates else initial,
+        "given_more": ", initial" if problem.add else "",
         "prepare": "    packed = pack(b)\n" if planned.is_ahead else "",
         "weights": "packed" if planned.is_ahead else "b",
     }
+
+
+def _smooth(epilogue: Epilogue, bound: float) -> str:
+    """Return lines that apply a smooth epilogue; `bound` is what sizes are multiplied by."""
+    formulas = {
+        "gelu": "expected * (0.5 + 0.5 * np.vectorize(math.erf)(expected / 2**0.5))",
+        "gelu_tanh": "0.5 * expected * (1 + np.tanh((2 / np.pi) ** 0.5\n"
+        "        * (expected + 0.044715 * expected**3)))",
+        "silu": "0.5 * expected * (1 + np.tanh(expected / 2))",
+    }
+    return (
+        f"    size = {epilogue.slope} * size + {SMOOTH_UNIT / bound!r} * np.abs(expected)\n"
+        f"    expected = {formulas[epilogue.name]}\n"
+    )
 
 
 @singledispatch

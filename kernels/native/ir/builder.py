@@ -197,7 +197,7 @@ class Builder:
     _add, _mul, sub = _binary("add"), _binary("mul"), _binary("sub")
     sdiv, srem = _binary("sdiv"), _binary("srem")  # the quotient is rounded to zero
     and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
-    shl, ashr = _binary("shl"), _binary("ashr")
+    shl, ashr, lshr = _binary("shl"), _binary("ashr"), _binary("lshr")
     fadd, fsub, fmul = _binary("fadd"), _binary("fsub"), _binary("fmul")
 
     def icmp_signed(self, sign: str, x: Any, y: Any) -> Written:

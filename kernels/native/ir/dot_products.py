@@ -65,10 +65,26 @@ def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
 
 
 def narrow(builder: Builder, value: Value, to: str) -> Value:
-    """Round a vector of floats to a narrower type, to nearest even; a NaN stays a NaN."""
+    """Round a vector of f32 to f16 or bf16, to nearest even; a NaN stays a NaN.
+
+    By integers for bf16: without an instruction for it LLVM would call the C library.
+    """
     lanes = value.type.count
-    rounded = builder.fptrunc(value, ir.VectorType(_FACTORS[to], lanes))
-    return builder.bitcast(rounded, ir.VectorType(ELEMENTS[to].type, lanes))
+    if to != "bf16":
+        return builder.fptrunc(value, ir.VectorType(ELEMENTS[to].type, lanes))
+    kind = ir.VectorType(I32, lanes)
+
+    def number(one: int) -> Value:
+        return ir.Constant(kind, [one] * lanes)
+
+    bits = builder.bitcast(value, kind)
+    odd = builder.and_(builder.lshr(bits, number(_BF16_SHIFT)), number(1))
+    rounded = builder.add(bits, builder.add(odd, number(0x7FFF)))
+    magnitude = builder.and_(bits, number(0x7FFFFFFF))
+    is_nan = builder.icmp_signed(">", magnitude, number(0x7F800000))
+    found = builder.select(is_nan, builder.or_(bits, number(0x400000)), rounded)
+    upper = builder.lshr(found, number(_BF16_SHIFT))
+    return builder.trunc(upper, ir.VectorType(ELEMENTS[to].type, lanes))
 
 
 def widened_from_word(builder: Builder, words: Value, how: Arithmetic, place: int) -> Value:

@@ -50,7 +50,7 @@ class BlockPrinter(NestPrinter):
 
     @abstractmethod
     def after(self, sums: str) -> None:
-        """Print that the call's sums, at this address, are rounded to C if they have to be."""
+        """Print that C is made of the call's sums, at this address, where they lie apart."""
 
     @abstractmethod
     def call(self) -> tuple[str, DepthwiseArguments[str] | SkinnyGemmArguments[str]]:
@@ -79,7 +79,7 @@ class DepthwisePrinter(BlockPrinter):
         )
 
     def after(self, sums: str) -> None:
-        """Print the rounding: pixels by channels, or channels by pixels."""
+        """Print what makes C: of pixels by channels, or of channels by pixels."""
         line, channel = self.start["oh"], self.start["co"]
         pixels, channels = f"({self.length('oh')}) * out_width", self.length("co")
         rows, cols = (pixels, channels) if self.nest.image == "A" else (channels, pixels)
@@ -88,7 +88,7 @@ class DepthwisePrinter(BlockPrinter):
             if self.nest.image == "A"
             else f"{channel} * c_row + {line} * out_width"
         )
-        self.round(("n",), f"{sums} + ({before}) * out_size", rows, cols, before)
+        self.finish_block(("n",), f"{sums} + ({before}) * out_size", rows, cols, before)
 
 
 class SkinnyPrinter(BlockPrinter):
@@ -128,8 +128,8 @@ class SkinnyPrinter(BlockPrinter):
         return (*self.nest.named(Role.LEAD), self.nest.row, self.nest.col)
 
     def after(self, sums: str) -> None:
-        """Print the rounding of the block, after the last chunk."""
-        self.round(self._of_c, sums, self.length(self.nest.row), "cols")
+        """Print what makes C of the block, after the last chunk."""
+        self.finish_block(self._of_c, sums, self.length(self.nest.row), "cols")
 
     def _sums_before(self) -> str:
         """Return how many sums precede those of the present block."""

@@ -21,7 +21,7 @@ from tilewise.kernels.native.macrokernel.parameters import (
     step,
     stride,
 )
-from tilewise.kernels.native.microkernels.abi import ROUND_ROWS
+from tilewise.kernels.native.microkernels.abi import FINISH_ROWS
 from tilewise.kernels.native.strides import fills
 from tilewise.kernels.nest import Fetch, Loop, LoopKind, Nest, Role, Stage, Store
 
@@ -174,27 +174,27 @@ class NestPrinter(ABC):
         return " + ".join(terms) or "0"
 
     def sums(self, dims: tuple[str, ...]) -> str:
-        """Return the address of the current block of sums: in C, or apart if they are rounded."""
-        if self.nest.store.rounds_to:
+        """Return the address of the current block of sums: in C, or apart from it."""
+        if self.nest.store.finishes_apart:
             return f"c_sums + ({self.offset('sums', dims)}) * out_size"
         return f"c + ({self.offset('c', dims)}) * out_size"
 
     @property
     def sums_row(self) -> str:
         """Return the name of the elements between rows of sums."""
-        return "sums_row" if self.nest.store.rounds_to else "c_row"
+        return "sums_row" if self.nest.store.finishes_apart else "c_row"
 
-    def round(
+    def finish_block(
         self, dims: tuple[str, ...], sums: str, rows: str, cols: str, within: str = "0"
     ) -> None:
-        """Print that whole sums are rounded to C, `within` elements behind the current block."""
-        if self.nest.store.rounds_to:
-            k = self.nest.k
+        """Print that C is made of whole sums, `within` elements behind the current block."""
+        store, k = self.nest.store, self.nest.k
+        if store.finishes_apart:
+            at = f"({self.offset('c', dims)} + {within}) * c_size"
+            added = f"add + {at}" if store.has_addition else f"c + {at}"
             self.put(
-                f"if {self.end[k]} == {extent(k)}: call_address({ROUND_ROWS},"
-                f" c + ({self.offset('c', dims)} + {within}) * result_size, c_row, {sums},"
-                f" sums_row,"
-                f" {rows}, {cols})"
+                f"if {self.end[k]} == {extent(k)}: call_address({FINISH_ROWS}, c + {at}, c_row,"
+                f" {sums}, sums_row, {rows}, {cols}, {added})"
             )
 
     def b_in_place(self, row: str | None = None) -> str:

@@ -27,15 +27,16 @@ class Addresses(Generic[T]):
     """What a call is bound to: integers, or their text.
 
     Attributes:
-        a, b, c, bias: the operands, by their roles; 0 for an absent one.
+        a, b, c, bias, add: the operands, by their roles; 0 for an absent one.
         a_panels, b_panels: memory for packed A and packed B.
-        c_sums: memory for sums that are rounded to C.
+        c_sums: memory for sums that C is made of in the end.
     """
 
     a: T
     b: T
     c: T
     bias: T
+    add: T
     a_panels: T
     b_panels: T
     c_sums: T
@@ -62,7 +63,7 @@ def step(dim: str, level: int) -> str:
 
 
 Moved = Literal["a", "b", "c", "bias", "ap", "sums"]
-"""Operands in place, packed A, and sums that are rounded to C."""
+"""Operands in place, packed A, and sums that C is made of in the end."""
 
 
 def stride(operand: Moved, dim: str) -> str:

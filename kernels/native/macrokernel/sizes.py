@@ -39,6 +39,7 @@ Sizes = dict[str, int]
 def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     """Return every parameter of the macro-kernel that is no address, by name."""
     how, taps, k_block = spec.how, strides.taps, nest.k_block
+    adds_first = nest.store.adds_to_c and not nest.store.finishes_apart
     sizes = {
         COUNT: 0,
         TRANSFORMED: 0,
@@ -46,7 +47,7 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         # Bytes of an element of A and B as it is stored, of a sum, of C, and of a packed one.
         "size": size_of(how.stored),
         "out_size": size_of(how.accumulator),
-        "result_size": nest.problem.result.bytes,
+        "c_size": nest.problem.result.bytes,
         "packed_size": size_of(how.packed),
         "packed_zero": how.offset,  # the byte of a packed zero
         # Elements of a word, its bytes, and the bytes of the column sums after a panel of B.
@@ -76,12 +77,12 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         "packed_row": strides.packed_a.row,
         "c_row": strides.c.get(nest.row, 0),
         # Flags of the calls for the first chunk of the reduction, for later ones, and for the last.
-        "flags_first": LOAD_C * nest.store.adds_to_c | spec.epilogue & ADD_BIAS,
+        "flags_first": LOAD_C * adds_first | spec.epilogue & ADD_BIAS,
         "flags_later": LOAD_C,
         "flags_last": spec.epilogue & RELU,
         STREAMS: k_block.streams if k_block else 1,
     }
-    if nest.store.rounds_to:
+    if nest.store.finishes_apart:
         sizes |= _sizes_of_sums(nest, strides, spec)
     sizes |= _panels_ahead(nest, spec) | _rows_ahead(nest, strides, spec)
     if isinstance(nest.problem, Conv2d):
@@ -112,7 +113,7 @@ def _rows_ahead(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
 
 
 def _sizes_of_sums(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
-    """Return what sums that are rounded to C move by; those of one tile or image do not move."""
+    """Return what sums apart from C move by; those of one tile or image do not move."""
     if nest.group:
         row = nest.extent("co") if nest.image == "A" else nest.extent("oh") * nest.extent("ow")
         return {stride("sums", "n"): 0, "c_row": row, "sums_row": row}
@@ -123,7 +124,7 @@ def _sizes_of_sums(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
 
 
 def _has_sums_of_a_tile(nest: Nest) -> bool:
-    """Whether each tile is rounded as soon as it is computed."""
+    """Whether C is made of each tile as soon as it is computed."""
     return not nest.is_macro and nest.depth == nest.extent(nest.k)
 
 
@@ -177,7 +178,7 @@ class PanelBytes:
 
     Attributes:
         a, b: of a thread's panels; of weights packed ahead for all threads.
-        c: of sums that are rounded to C.
+        c: of sums that C is made of in the end.
         shares_c: whether all threads have their sums in the same memory.
     """
 
@@ -201,7 +202,7 @@ def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     if (stage := nest.stage("B")) and stage.is_ahead:
         batches = prod(nest.extent(dim) for dim in nest.named(Role.LEAD))
         b = batches * _panels_ahead(nest, spec)["batch_bytes"]
-    if not nest.store.rounds_to:
+    if not nest.store.finishes_apart:
         return PanelBytes(a, b)
     shape, size = nest.problem.operand_shapes["C"], size_of(spec.how.accumulator)
     if nest.group:

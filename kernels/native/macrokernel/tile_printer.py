@@ -181,7 +181,7 @@ class TilePrinter(NestPrinter):
             self._fill_panel()
         self.prefetch.call(_PANEL_BYTES)
         self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
-        self.round(of_c, "c_tile", "rows", "cols")
+        self.finish_block(of_c, "c_tile", "rows", "cols")
         self.count("1")
 
     def _arguments(self) -> Arguments[str]:

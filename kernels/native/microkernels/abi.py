@@ -31,11 +31,11 @@ TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
 CONFIGURE, RELEASE = "configure", "release"
 """What gives a thread its tile registers, and what gives them back, without arguments."""
 
-ROUND_ROWS = "round_rows"
-"""The copy of sums to a result of a narrower type."""
+FINISH_ROWS = "finish_rows"
+"""What makes rows of C of whole sums, where they have memory of their own."""
 
 FUNCTIONS = (
-    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE, ROUND_ROWS
+    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE, FINISH_ROWS
 )  # fmt: skip
 """All that a driver may call."""
 
@@ -141,10 +141,11 @@ class SkinnyGemmArguments(Generic[T]):
 
 
 def epilogue_flags(store: Store) -> int:
-    """Return which of `ADD_BIAS`, `RELU` and `CEILING` a store asks for."""
+    """Return which of `ADD_BIAS`, `RELU` and `CEILING` a store asks of micro-kernels."""
     ends = store.epilogue
-    has_ceiling = ends.ceiling is not None
-    return ADD_BIAS * store.has_bias | RELU * ends.is_relu | CEILING * has_ceiling
+    if store.finishes_apart or not ends.is_relu:
+        return ADD_BIAS * store.has_bias
+    return ADD_BIAS * store.has_bias | RELU | CEILING * (ends.ceiling is not None)
 
 
 def ceiling_of(epilogue: int) -> int | None:

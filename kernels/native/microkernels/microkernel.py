@@ -9,14 +9,11 @@ from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.instructions import Form
-from tilewise.kernels.native.microkernels.abi import ROUND_ROWS
-from tilewise.kernels.native.packing.panels import (
-    emit_copy_rows,
-    emit_pack_panel,
-    emit_round_rows,
-)
+from tilewise.kernels.native.microkernels.abi import FINISH_ROWS
+from tilewise.kernels.native.packing.finish import FinishSpec, emit_finish_rows
+from tilewise.kernels.native.packing.panels import emit_copy_rows, emit_pack_panel
 from tilewise.kernels.native.strides import Strides
-from tilewise.kernels.nest import Compute, Nest, Role, Stage
+from tilewise.kernels.nest import Compute, Nest, Role, Stage, Store
 from tilewise.kernels.nest.counts import Lengths, blocks_at, visits
 from tilewise.kernels.target.model import Target
 
@@ -35,12 +32,12 @@ class Use:
         cut: the sides on which tiles may be cut off.
         rare: names of those that are rarely called. Their loops are not unrolled: that would gain
             nothing, take twice as long to compile, and be done again for each factor.
-        rounds_to: the type of results that the sums are rounded to by a function of its own.
+        finishes: what a function of its own makes of whole sums; None where they are C.
     """
 
     cut: Cut = "rows and cols"
     rare: frozenset[str] = frozenset()
-    rounds_to: str = ""
+    finishes: Store | None = None
 
 
 ANY_USE = Use()
@@ -119,11 +116,17 @@ class MicroKernel(Hashable, Protocol):
 
 
 def pieces_of(kernel: MicroKernel, use: Use = ANY_USE) -> dict[str, Piece]:
-    """Return what a macro-kernel may call: a micro-kernel's functions, and the last rounding."""
-    pieces, how = kernel.pieces(use), kernel.spec.how
-    if use.rounds_to:
-        given = (how.accumulator, use.rounds_to, kernel.spec.lanes * size_of(how.accumulator))
-        pieces[ROUND_ROWS] = Piece("rounded rows", given, emit_round_rows)
+    """Return what a macro-kernel may call: a micro-kernel's functions, and what makes C of sums."""
+    pieces, store, sums = kernel.pieces(use), use.finishes, kernel.spec.how.accumulator
+    if store is not None:
+        spec = FinishSpec(
+            sums,
+            store.rounds_to or sums,
+            store.epilogue.name,
+            adds=store.has_addition or store.adds_to_c,
+            vector_bytes=kernel.spec.lanes * size_of(sums),
+        )
+        pieces[FINISH_ROWS] = Piece("finished rows", (spec,), emit_finish_rows)
     return pieces
 
 
@@ -154,7 +157,8 @@ def use_of(nest: Nest, lanes: int) -> Use:
     shares = {"edge": rows + cols - rows * cols, "filling": filling}
     is_alone = len(nest.parts) == 1
     rare = frozenset(name for name, share in shares.items() if is_alone and share <= RARE_SHARE)
-    return Use(_cut(rows > 0, cols > 0), rare, nest.store.rounds_to)
+    finishes = nest.store if nest.store.finishes_apart else None
+    return Use(_cut(rows > 0, cols > 0), rare, finishes)
 
 
 def _cut(rows: bool, cols: bool) -> Cut:

@@ -36,7 +36,7 @@ class Pointer:
 
     Attributes:
         name: in C.
-        operand: A, B, C or bias of the problem; empty for memory.
+        operand: A, B, C, bias or add of the problem; empty for memory.
         type: C's, of what it points to.
         alignment: of the address, in bytes.
         is_const: whether it is only read.
@@ -133,9 +133,9 @@ def _arguments(problem: Problem) -> tuple[Pointer, ...]:
     second = _operand(problem, "B")
     if problem.has_constant_weights:
         second = Pointer("packed", "B", "void", LINE_BYTES)
-    bias = (_operand(problem, "bias"),) if problem.has_bias else ()
+    more = (_operand(problem, name) for name in ("bias", "add") if name in problem.operand_shapes)
     scratch = Pointer("scratch", "", "void", LINE_BYTES, is_const=False)
-    return (_operand(problem, "A"), second, *bias, _operand(problem, "C"), scratch)
+    return (_operand(problem, "A"), second, *more, _operand(problem, "C"), scratch)
 
 
 def _operand(problem: Problem, operand: str) -> Pointer:

@@ -4,7 +4,6 @@ A plain Numba loop packs 1024x1024 f32 in 0.44 ms on Zen 5, these in under 0.1. 
 are widened, joined to words, made unsigned or transposed, as the arithmetic asks.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +16,6 @@ from tilewise.kernels.native.ir.dot_products import (
     add_offset,
     column_sums,
     join,
-    narrow,
     widen,
     widened_from_word,
 )
@@ -243,56 +241,26 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
 
 
 def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.Function:
-    """Emit to[rows][length] = source[rows][length], widened or offset, whole words zero-filled."""
+    """Emit to[rows][length] = source[rows][length], widened or offset, whole words zero-filled.
 
-    def packed(b: Builder, loaded: Value) -> Value:
-        value = widen(b, loaded, how.stored, how.packed)
-        return add_offset(b, value, how.offset) if how.offset else value
-
-    lanes = vector_bytes // size_of(how.packed)
-    types = (how.stored, how.packed)
-    return _emit_rows(module, "copy_rows", types, lanes, packed, how.depth)
-
-
-def emit_round_rows(module: ir.Module, sums: str, result: str, vector_bytes: int) -> ir.Function:
-    """Emit to[rows][length] = source[rows][length], rounded to the result's type."""
-    lanes = vector_bytes // size_of(sums)
-    return _emit_rows(
-        module, "round_rows", (sums, result), lanes, lambda b, loaded: narrow(b, loaded, result)
-    )
-
-
-def _emit_rows(
-    module: ir.Module,
-    name: str,
-    types: tuple[str, str],
-    lanes: int,
-    converted: Callable[[Builder, Value], Value],
-    word: int = 1,
-) -> ir.Function:
-    """Emit the copy of rows of `ROWS_ARGUMENTS` that converts each vector.
-
-    Args:
-        module: where.
-        name: of the function.
-        types: of the elements that are read, and of those that are written.
-        lanes: of a vector.
-        converted: emits the conversion.
-        word: elements of which the last ones that are written are zeros where a row ends before.
+    Strides are in elements of each side.
     """
-    fn = internal_function(module, f"tilewise_{name}", len(ROWS_ARGUMENTS))
+    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
     to, to_row, source, source_row, rows, length = fn.args
     b = Builder(fn.append_basic_block("entry"))
-    read, write = (Vectors(b, ELEMENTS[element], lanes) for element in types)
+    lanes = vector_bytes // size_of(how.packed)
+    read = Vectors(b, ELEMENTS[how.stored], lanes)
+    write = Vectors(b, ELEMENTS[how.packed], lanes)
     rest = b.srem(length, const(lanes))
     whole = b.sub(length, rest)
-    filled = b.mul(b.sdiv(b.add(rest, const(word - 1)), const(word)), const(word))
+    filled = b.mul(b.sdiv(b.add(rest, const(how.depth - 1)), const(how.depth)), const(how.depth))
     read_tail, write_tail = read.first_lanes(rest, 0), write.first_lanes(filled, 0)
 
     def move(at: Value, source_at: Value, to_at: Value, tail: bool) -> None:
         loaded = read.load(read.offset(source_at, at), read_tail if tail else None)
-        mask = write_tail if tail else None
-        write.store(converted(b, loaded), write.offset(to_at, at), mask)
+        value = widen(b, loaded, how.stored, how.packed)
+        value = add_offset(b, value, how.offset) if how.offset else value
+        write.store(value, write.offset(to_at, at), write_tail if tail else None)
 
     row = CountedLoop(b, (), "row")
     source_at = read.offset(source, b.mul(row.index, source_row))

@@ -11,8 +11,8 @@ from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder, typed
 from tilewise.kernels.native.ir.control import CountedLoop
+from tilewise.kernels.native.ir.functions import FUNCTIONS, NEUTRAL, Floats
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I16, I32, I64, VOID, Value, Vectors, const
-from tilewise.kernels.native.passes.rows.functions import FUNCTIONS, NEUTRAL, Floats
 from tilewise.kernels.native.passes.rows.program import (
     COMPARE,
     NUMBER,

@@ -29,7 +29,7 @@ class Operation:
 
     Attributes:
         name: `read`, `number`, one of `REDUCTIONS`, or a function of
-            `tilewise.kernels.native.passes.rows.functions`.
+            `tilewise.kernels.native.ir.functions`.
         of: numbers of earlier operations.
         number: of the source, the constant, or MLIR's predicate of a comparison.
     """

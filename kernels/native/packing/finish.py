@@ -1,0 +1,107 @@
+"""The end of sums that have memory of their own: an addition, the epilogue, the rounding to C.
+
+A micro-kernel leaves its sums, bias included, in a tile that stays in the first cache; what is done
+to them in the end is done here, once for all forms of micro-kernels.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewise.kernels.arithmetic import size_of
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import CountedLoop
+from tilewise.kernels.native.ir.dot_products import narrow, widen
+from tilewise.kernels.native.ir.functions import Floats, erf, exp, tanh
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
+from tilewise.kernels.problem import EPILOGUES
+
+FINISH_ARGUMENTS = ("to", "to_row", "source", "source_row", "rows", "length", "added")
+"""Addresses; strides in elements of each side, of what is added as of `to`; sizes in elements."""
+
+
+@dataclass(frozen=True)
+class FinishSpec:
+    """All that the code depends on.
+
+    Attributes:
+        sums, result: types of elements that are read and written.
+        epilogue: of the problem.
+        adds: whether a tensor of the result's type is added first.
+        vector_bytes: of a vector of sums.
+    """
+
+    sums: str
+    result: str
+    epilogue: str
+    adds: bool
+    vector_bytes: int
+
+
+def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
+    """Emit to[rows][length] = epilogue(source[rows][length] + added?[rows][length]), rounded."""
+    fn = internal_function(module, "tilewise_finish_rows", len(FINISH_ARGUMENTS))
+    arg = dict(zip(FINISH_ARGUMENTS, fn.args, strict=True))
+    b = Builder(fn.append_basic_block("entry"))
+    lanes = spec.vector_bytes // size_of(spec.sums)
+    read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (spec.sums, spec.result))
+    rest = b.srem(arg["length"], const(lanes))
+    whole = b.sub(arg["length"], rest)
+    tails = read.first_lanes(rest, 0), write.first_lanes(rest, 0)
+
+    row = CountedLoop(b, (), "row")
+    source = read.offset(arg["source"], b.mul(row.index, arg["source_row"]))
+    before = b.mul(row.index, arg["to_row"])
+    to, added = write.offset(arg["to"], before), write.offset(arg["added"], before)
+
+    def finish(at: Value, mask: Value | None, out_mask: Value | None) -> None:
+        value = read.load(read.offset(source, at), mask)
+        if spec.adds:
+            other = write.load(write.offset(added, at), out_mask)
+            value = read.add(value, widen(b, other, spec.result, spec.sums))
+        value = _ended(read, spec.epilogue, value)
+        result = value if spec.result == spec.sums else narrow(b, value, spec.result)
+        write.store(result, write.offset(to, at), out_mask)
+
+    with b.if_then(b.icmp_signed(">", whole, const(0))):
+        chunk = CountedLoop(b, (), "chunk")
+        finish(chunk.index, None, None)
+        chunk.close((), whole, lanes)
+    with b.if_then(b.icmp_signed(">", rest, const(0))):
+        finish(whole, *tails)
+    row.close((), arg["rows"], 1)
+    b.ret_void()
+    return fn
+
+
+def _ended(v: Vectors, name: str, sums: Value) -> Value:
+    """Return a vector of sums after the epilogue."""
+    epilogue = EPILOGUES[name]
+    if epilogue.is_relu:
+        return v.relu(sums, epilogue.ceiling)
+    return _SMOOTH[name](Floats(v), sums) if epilogue.is_smooth else sums
+
+
+def _gelu(f: Floats, x: Value) -> Value:
+    half = f.multiply(x, f.number(0.5))
+    return f.multiply_add(half, erf(f, f.multiply(x, f.number(math.sqrt(0.5)))), half)
+
+
+def _gelu_tanh(f: Floats, x: Value) -> Value:
+    cubed = f.multiply_add(f.multiply(x, x), f.number(0.044715), f.number(1.0))
+    inner = f.multiply(f.multiply(x, f.number(math.sqrt(2 / math.pi))), cubed)
+    half = f.multiply(x, f.number(0.5))
+    return f.multiply_add(half, tanh(f, inner), half)
+
+
+def _silu(f: Floats, x: Value) -> Value:
+    return f.divide(x, f.add(f.number(1.0), exp(f, f.negate(x))))
+
+
+_SMOOTH: dict[str, Callable[[Floats, Value], Value]] = {
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "silu": _silu,
+}
