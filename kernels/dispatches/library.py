@@ -341,8 +341,8 @@ def _named(kernels: Sequence[CompiledEntry]) -> Iterator[tuple[CompiledEntry, st
 
 def fused(problem: Problem) -> int:
     """Return the number of steps that a problem has besides its contraction."""
-    ends = problem.has_relu + (problem.ceiling is not None) + bool(problem.out)
-    return problem.has_bias + ends
+    ends = (problem.epilogue != "none") + (problem.ceiling is not None) + bool(problem.out)
+    return problem.has_bias + problem.add + ends
 
 
 def _rank(problem: Problem) -> int:

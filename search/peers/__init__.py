@@ -33,7 +33,7 @@ def available_peers(problem: Problem, operands: Operands, threads: int) -> list[
     Bias, epilogue and accumulation would cost OpenBLAS passes that the problem does not need;
     `tilewise bench` compares those with every peer.
     """
-    adds = problem.has_bias or problem.has_relu or problem.accumulates
+    adds = problem.has_bias or problem.add or problem.epilogue != "none" or problem.accumulates
     if adds or problem.spatial_axes:
         return []
     try:

@@ -6,7 +6,7 @@ also come in PyTorch's own layout and, if constant, packed by oneDNN.
 """
 
 from collections.abc import Callable, Iterator
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from tilewise.search.peers.variant import PeerAbsentError, Variant
 Tensor = Any  # torch's own types are there only where torch is
 Way = tuple[str, Callable[[], Tensor]]
 """A name, and a function that computes the whole problem and returns where the result is."""
+End = Callable[[Tensor], Tensor]
+"""Makes the result of sums with their bias."""
 
 NARROW = ("bf16", "f16")
 ONEDNN_TYPES = ("f32", "bf16")
@@ -85,41 +87,61 @@ def _ways(problem: Problem, t: dict[str, Tensor]) -> Iterator[Way]:
 
 @_ways.register
 def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
+    end = partial(_finished, problem, t.get("add"))
     a = t["A"].transpose(-1, -2) if problem.transpose_a else t["A"]
     b = t["B"].transpose(-1, -2) if problem.transpose_b else t["B"]
     c, bias, dtype = t["C"], t.get("bias"), problem.element.name
     if dtype == "i32":
         raise PeerAbsentError("oneDNN has no i32 product")
     if dtype == "i8":
-        yield "int_mm", _int_product(problem, a, b, c, bias)
+        yield "int_mm", _int_product(problem, a, b, c, bias, end)
         if problem.transpose_a:  # of which it takes some views for others
-            yield "int_mm, A copied", _int_product(problem, a, b, c, bias, copy=True)
+            yield "int_mm, A copied", _int_product(problem, a, b, c, bias, end, copy=True)
         return
     if dtype in NARROW:
-        yield "mm", _narrow_product(problem, a, b, c, bias)
+        yield "mm", _narrow_product(problem, a, b, c, bias, end)
     else:
-        yield "mm (MKL)", _mkl_product(problem, a, b, c, bias)
+        yield "mm (MKL)", _mkl_product(problem, a, b, c, bias, end)
     if dtype == "f16" and not problem.out:
-        yield "mm in f32", _mkl_product(problem, a, b, c, bias)
+        yield "mm in f32", _mkl_product(problem, a, b, c, bias, end)
     if dtype in ONEDNN_TYPES and problem.batch == 1:
-        yield "linear", _linear(problem, a, b.t(), c, bias)
+        yield "linear", _linear(problem, a, b.t(), c, bias, end)
         if problem.weights == "constant":
-            yield "linear, packed weights", _linear(problem, a, _packed(b.t(), problem.m), c, bias)
+            yield (
+                "linear, packed weights",
+                _linear(problem, a, _packed(b.t(), problem.m), c, bias, end),
+            )
 
 
-def _finished(problem: Problem, out: Tensor) -> Tensor:
+def _finished(problem: Problem, added: Tensor | None, out: Tensor) -> Tensor:
+    """Return the result of sums with their bias."""
+    from torch.nn.functional import gelu, silu
+
+    out = out if added is None else out.add_(added)
+    match problem.epilogue:
+        case "gelu":
+            return gelu(out)
+        case "gelu_tanh":
+            return gelu(out, approximate="tanh")
+        case "silu":
+            return silu(out, inplace=True)
     return out.clamp_(0, problem.ceiling) if problem.has_relu else out
 
 
-def _fused_relu(problem: Problem) -> tuple[str, list[float]]:
-    """Return oneDNN's post-operation by PyTorch's name, with its numbers."""
+def _fused_end(problem: Problem) -> tuple[str, list[float], str]:
+    """Return oneDNN's post-operation by PyTorch's name, its numbers and its variant."""
+    if problem.add:
+        return "none", [], ""
     if problem.ceiling is not None:
-        return "hardtanh", [0.0, float(problem.ceiling)]
-    return ("relu" if problem.has_relu else "none"), []
+        return "hardtanh", [0.0, float(problem.ceiling)], ""
+    names = {"relu": ("relu", ""), "gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"),
+             "silu": ("swish", "")}  # fmt: skip
+    name, variant = names.get(problem.epilogue, ("none", ""))
+    return name, [], variant
 
 
 def _mkl_product(
-    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, end: End
 ) -> Callable[[], Tensor]:
     """Use `addmm` and `baddbmm` into C in C's type."""
     import torch
@@ -136,13 +158,13 @@ def _mkl_product(
             added(bias, left, right, out=c)
         else:
             product(left, right, out=c)
-        return _finished(problem, c)
+        return end(c)
 
     return compute
 
 
 def _narrow_product(
-    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, end: End
 ) -> Callable[[], Tensor]:
     """Multiply in bf16 or f16, which PyTorch also writes."""
     import torch
@@ -157,13 +179,20 @@ def _narrow_product(
         else:
             product(a, b, out=out)
         whole = c.add_(out) if problem.init == "accumulate" else out
-        return _finished(problem, whole)
+        return end(whole)
 
     return compute
 
 
 def _int_product(
-    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, *, copy: bool = False
+    problem: Matmul,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    bias: Tensor | None,
+    end: End,
+    *,
+    copy: bool = False,
 ) -> Callable[[], Tensor]:
     """Use `_int_mm` per matrix: int8 into int32."""
     import torch
@@ -184,7 +213,7 @@ def _int_product(
             c.add_(out)
         if bias is not None:
             c.add_(bias)
-        return _finished(problem, c)
+        return end(c)
 
     return compute
 
@@ -196,19 +225,20 @@ def _packed(weights: Tensor, rows: int) -> Tensor:
 
 
 def _linear(
-    problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None
+    problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None, end: End
 ) -> Callable[[], Tensor]:
     """Use oneDNN's inner product with fused bias and relu, which allocates its result."""
     import torch
 
     call = torch.ops.mkldnn._linear_pointwise
     accumulates = problem.init == "accumulate"
-    fused, limits = ("none", list[float]()) if accumulates else _fused_relu(problem)
+    ends = ("none", list[float](), "") if accumulates else _fused_end(problem)
     own_bias = None if bias is None else bias.to(a.dtype)
 
     def compute() -> Tensor:
-        out = call(a, weights, own_bias, fused, limits, "")
-        return _finished(problem, c.add_(out)) if accumulates else out
+        out = call(a, weights, own_bias, *ends)
+        out = c.add_(out) if accumulates else out
+        return end(out) if accumulates or problem.add else out
 
     return compute
 
@@ -217,7 +247,10 @@ def _linear(
 def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     if not problem.element.is_float:
         raise PeerAbsentError(f"PyTorch has no {problem.dtype} convolution on a processor")
-    image, filters = t["A"], t["B"]
+    image, filters, added = t["A"], t["B"], t.get("add")
+    if added is not None and problem.layout == "nhwc_hwcf":
+        added = added.permute(0, 3, 1, 2)
+    end = partial(_finished, problem, added)
     if problem.layout == "nhwc_hwcf":
         image, filters = image.permute(0, 3, 1, 2), filters.permute(3, 2, 0, 1)
     held = None
@@ -226,12 +259,12 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     bias = None if "bias" not in t else t["bias"].to(image.dtype)
     convolve = _fused if problem.dtype in ONEDNN_TYPES else _plain
     for name, weights in _layouts(problem, filters):
-        yield f"conv2d, {name}", convolve(problem, image, weights, bias, held)
+        yield f"conv2d, {name}", convolve(problem, image, weights, bias, held, end)
     if problem.dtype == "f16" and not problem.out:
-        yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, widen=True)
+        yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, end, widen=True)
     if problem.weights == "constant" and problem.dtype in ONEDNN_TYPES:
         packed = _packed_filters(problem, filters, image)
-        yield "conv2d, packed weights", convolve(problem, image, packed, bias, held)
+        yield "conv2d, packed weights", convolve(problem, image, packed, bias, held, end)
 
 
 def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -257,16 +290,22 @@ def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
 
 
 def _fused(
-    problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None, held: Tensor | None
+    problem: Conv2d,
+    image: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    held: Tensor | None,
+    end: End,
 ) -> Callable[[], Tensor]:
     """Use oneDNN's convolution with fused bias, sum and relu."""
     import torch
 
     call, geometry = torch.ops.mkldnn._convolution_pointwise, _geometry(problem)
-    fused, limits = _fused_relu(problem)
+    ends = _fused_end(problem)
     if held is None:
-        return lambda: call(image, weights, bias, *geometry, fused, limits, "")
-    if held.dtype == image.dtype and not limits:
+        fused = partial(call, image, weights, bias, *geometry, *ends)
+        return (lambda: end(fused())) if problem.add else fused
+    if held.dtype == image.dtype and ends[0] in ("none", "relu"):
         add, after = torch.ops.mkldnn._convolution_pointwise_, "relu" if problem.has_relu else None
         return lambda: add(
             held, image, weights, bias, *geometry, "add", 1.0, after, [], None
@@ -274,7 +313,7 @@ def _fused(
 
     def compute() -> Tensor:
         held.add_(call(image, weights, bias, *geometry, "none", [], ""))
-        return _finished(problem, held)
+        return end(held)
 
     return compute
 
@@ -285,6 +324,7 @@ def _plain(
     weights: Tensor,
     bias: Tensor | None,
     held: Tensor | None,
+    end: End,
     *,
     widen: bool = False,
 ) -> Callable[[], Tensor]:
@@ -297,6 +337,6 @@ def _plain(
         x, w = (image.float(), weights.float()) if widen else (image, weights)
         out = conv2d(x, w, bias, stride, padding, dilation, groups)
         out = out if held is None else held.add_(out)
-        return _finished(problem, out)
+        return end(out)
 
     return compute

@@ -144,7 +144,7 @@ BLAS_TYPES = ("f32", "f64")
 
 
 def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
-    """Return its ways; bias, accumulation and relu are further passes, as its users write them.
+    """Return its ways; bias, additions and relu are further passes, as its users write them.
 
     An unknown processor adds a way with another kernel family. Raises PeerAbsentError if BLAS has
     no such product or number of threads, or NumPy another library.
@@ -152,6 +152,8 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
     _require_openblas()
     if problem.element.name not in BLAS_TYPES:
         raise PeerAbsentError(f"BLAS has no {problem.element.name} product")
+    if problem.function.is_smooth:
+        raise PeerAbsentError(f"NumPy has no epilogue={problem.epilogue}")
     a, b, c = _matrices(problem, operands)
     product = c
     if problem.accumulates:
@@ -240,6 +242,8 @@ def _passes(
         nchw = problem.has_channels_first
         bias = operands["bias"][:, None] if nchw else operands["bias"]
         passes.append(lambda: np.add(c, bias, out=c))
+    if problem.add:
+        passes.append(lambda: np.add(c, operands["add"], out=c))
     if problem.has_relu:
         passes.append(lambda: np.clip(c, 0, problem.ceiling, out=c))
     return passes

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewise.kernels.oracle.operands import Array, Operands, poison
+from tilewise.kernels.oracle.operands import Array, Operands, operand_type, poison, widened
 from tilewise.kernels.oracle.reference import Expected, compare
 from tilewise.kernels.problem import Problem
 
@@ -80,6 +80,9 @@ def _allowed(
     if "bias" in operands:
         nchw = problem.has_channels_first
         size = size + np.abs(operands["bias"][:, None, None] if nchw else operands["bias"])
+    of_result = operand_type(problem, "C")
     if problem.accumulates:
-        size = size + np.abs(initial)
+        size = size + np.abs(widened(initial, of_result))
+    if problem.add:
+        size = size + np.abs(widened(operands["add"], of_result))
     return Expected(expected.value, expected.tolerance + ROUNDINGS * UNITS[variant.output] * size)

@@ -24,7 +24,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
 )
 from tilewise.kernels.mlir.frontend.graph import Occurrence
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import EPILOGUES, Problem, parse_problem
 
 MOST_OPS = 60
 MOVED = (
@@ -239,7 +239,7 @@ def _with_less(op: Structured, where: str, fused: Collection[str]) -> Cut | None
 def _part(name: str) -> str:
     """Return which of `PARTS` a fused step is."""
     is_copy_of_one = name.startswith(("transpose", "broadcast"))
-    return "copies" if is_copy_of_one else "relu" if name == "relu6" else name
+    return "copies" if is_copy_of_one else "relu" if name in EPILOGUES else name
 
 
 def _cut(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Cut:

@@ -17,6 +17,7 @@ from tilewise.kernels.dispatches.patterns.spelling import (
     Spelling,
 )
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.payload.function import smooth_lines
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 
@@ -208,7 +209,7 @@ def finished(
     bias: Value | None,
     addition: Addition | None = None,
 ) -> Value:
-    """Return the result of the problem: the sums with bias, addition and relu, rounded."""
+    """Return the result of the problem: the sums with bias, addition and epilogue, rounded."""
     value = _ended(graph, spelling, problem, sums, bias, addition)
     if problem.out in ("", value.element):
         return value
@@ -236,21 +237,30 @@ def _ended(
         lines = [f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}"]
         inputs.append(bias if spelling.bias != "tensor" else _broadcast(graph, problem, bias))
         maps.append(whole if spelling.bias == "tensor" else _along(problem))
-    if addition is not None:
+    is_joined, ends = spelling.bias == "joined", problem.epilogue != "none"
+    if addition is not None and problem.add and is_joined and not addition.is_first:
+        lines += _added(problem, _made_by(lines) or "%in0", f"%in{len(inputs)}")
+        inputs.append(addition.value)
+        maps.append(whole)
+    elif addition is not None:
         if lines:
             sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield %s : {sums.element}"])
-        lines = [f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}"]
+        left, right = ("%in1", "%in0") if addition.is_first else ("%in0", "%in1")
+        lines = _added(problem, left, right, is_first=addition.is_first)
         added = addition.value
         inputs, maps = [added, sums] if addition.is_first else [sums, added], [whole, whole]
-    is_joined = spelling.bias == "joined"
-    if lines and not (is_joined and (problem.has_relu or problem.out)):
-        sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield %s : {sums.element}"])
+    if lines and not (is_joined and (ends or problem.out)):
+        ending = f"linalg.yield {_made_by(lines)} : {sums.element}"
+        sums = _pass(graph, maps, inputs, [*lines, ending], sums.element)
         lines, inputs, maps = [], [sums], [whole]
     rounds = is_joined and bool(problem.out)
-    if not problem.has_relu and not rounds:
+    if not ends and not rounds:
         return sums
     if problem.ceiling is not None and spelling.relu6 != "body":
         return _relu6_in_passes(graph, spelling, sums)
+    if problem.function.is_smooth:
+        constants, smooth = smooth_lines(problem.epilogue, _made_by(lines) or "%in0")
+        lines += [*constants, *smooth]
     for limit in _limits(spelling, problem) if problem.has_relu else ():
         lines += limit.lines_for(_made_by(lines) or "%in0", sums.element)
     if rounds:
@@ -258,6 +268,15 @@ def _ended(
     element = problem.out if rounds else sums.element
     lines.append(f"linalg.yield {_made_by(lines)} : {element}")
     return _pass(graph, maps, inputs, lines, element)
+
+
+def _added(problem: Problem, sums: str, other: str, *, is_first: bool = False) -> list[str]:
+    """Return lines that add a value of the result's type to sums, on either side."""
+    lines, element = list[str](), problem.element.accumulator
+    if problem.out:
+        lines, other = [f"%w = arith.extf {other} : {problem.out} to {element}"], "%w"
+    pair = f"{other}, {sums}" if is_first else f"{sums}, {other}"
+    return [*lines, f"%a = arith.add{_kind(problem)} {pair} : {element}"]
 
 
 def _made_by(lines: list[str]) -> str:

@@ -17,6 +17,7 @@ from tilewise.kernels.dispatches.patterns.contraction import (
 )
 from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Inner, Value
 from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Problem
 
 Side = Literal["left", "right"]
@@ -72,6 +73,8 @@ def patterns(problem: Problem) -> tuple[Pattern, ...]:
     found: dict[str, Pattern] = {}
     is_residual = problem.accumulates and problem.spatial_axes
     sides: tuple[Side | None, ...] = (None, "left", "right") if is_residual else (None,)
+    if problem.add:
+        sides = ("left", "right")
     spellings = SPELLINGS if problem.ceiling is None else (*SPELLINGS, *OF_RELU6)
     for spelling, side in product(spellings, sides):
         if problem.accumulates and side is None and turns_layout(spelling, problem):
@@ -84,8 +87,15 @@ def patterns(problem: Problem) -> tuple[Pattern, ...]:
 def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> Pattern:
     """Return the pattern of a problem in one spelling.
 
-    `side` is the side of the addition on which C is; by default the sums start from it.
+    `side` is the side of the addition on which C, or `add`, is; by default the sums start from C.
+
+    Raises:
+        UnsupportedError: sums would start from results that are rounded.
     """
+    if problem.accumulates and problem.out:
+        raise UnsupportedError(
+            f"{problem} has no dispatch: it adds to results in {problem.out}; give add", "init"
+        )
     graph = DispatchGraph()
     bias = operand(problem, "bias") if problem.has_bias else None
     held = operand(problem, "C") if problem.accumulates else None
@@ -99,15 +109,16 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     sums = contraction(problem, graph, spelling, init)
     if turns_layout(spelling, problem):
         sums = copied(graph, sums, TO_NCHW, problem.operand_shapes["C"])
-    addition = None if side is None or held is None else Addition(held, side == "left")
+    added = operand(problem, "add") if problem.add else held
+    addition = None if side is None or added is None else Addition(added, side == "left")
     root = finished(graph, spelling, problem, sums, bias, addition)
-    names = ["A", "B", *(["bias"] if problem.has_bias else [])]
+    names = ["A", "B", *(name for name in ("bias", "add") if name in problem.operand_shapes)]
     names += ["C"] if problem.accumulates else []
     operands = tuple(operand(problem, name) for name in names)
     return Pattern(
         operands, root, graph.text(), len(graph.ops), _once(graph, root),
         graph.path(root.name, "%B"),
-        added=None if addition is None else graph.path(root.name, "%C"),
+        added=None if addition is None or problem.add else graph.path(root.name, "%C"),
         read=graph.path(root.name, "%A"),
         init=None if init is not held or held is None else graph.path(root.name, "%C"),
     )  # fmt: skip

@@ -1,11 +1,13 @@
 """What the body of a linalg op computes for each element, as an expression."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from iree.compiler import ir
+from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.child.values import (
     Number,
@@ -15,6 +17,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     rank,
     splat,
 )
+from tilewise.kernels.problem import EPILOGUES
 from tilewise.kernels.quoting import quoted
 
 MOST_OPS = 64
@@ -31,6 +34,25 @@ _SIGNS = {
     **dict.fromkeys(_SUBTRACT, "-"),
     "arith.divf": "/",
 }
+Array = NDArray[Any]
+_CURVED = ("math.erf", "math.tanh", "math.exp")
+_NUMERIC: dict[str, Callable[..., Array]] = {
+    "arith.addf": np.add,
+    "arith.subf": np.subtract,
+    "arith.mulf": np.multiply,
+    "arith.divf": np.divide,
+    "arith.negf": np.negative,
+    "math.erf": np.frompyfunc(math.erf, 1, 1),
+    "math.tanh": np.tanh,
+    "math.exp": np.exp,
+    "math.sqrt": np.sqrt,
+    "math.rsqrt": lambda x: 1 / np.sqrt(x),
+    "math.powf": np.power,
+    "math.fpowi": np.power,
+    "math.fma": lambda x, y, z: x * y + z,
+}
+"""What evaluates the operations of smooth epilogues."""
+SMOOTH = {name: one for name, one in EPILOGUES.items() if one.is_smooth}
 DEEPEST = 6  # levels of an expression that a message shows
 _EXTEND = ("arith.extf", "arith.extsi")
 _MAXIMUM = ("arith.maximumf", "arith.maxnumf", "arith.maxsi")
@@ -262,6 +284,8 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, ResultStep | None]:
         return cut, ResultStep("ceiling")
     if body.name == "arith.truncf":
         return body.of[0], ROUNDING
+    if (found := smooth_part(body, this)) is not None:
+        return found
     if body.name in _ADD:
         for value, added in (body.of, body.of[::-1]):
             if added.name == "const":
@@ -269,6 +293,44 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, ResultStep | None]:
             if added.name == "arg" and added.value != this:
                 return value, ResultStep("add", int(added.value))
     return None, None
+
+
+def smooth_part(body: Expr, this: int) -> tuple[Expr, ResultStep] | None:
+    """Return the part of a body that a smooth epilogue is a function of, and the epilogue.
+
+    Any spelling is found, since the body is evaluated at points of the real line.
+    """
+    if body.name not in _NUMERIC or not any(one.name in _CURVED for one in _parts(body)):
+        return None
+    points = np.linspace(-8.0, 8.0, 97)
+    for part in _parts(body):
+        if part != body and Expr("arg", (), this) in _parts(part):
+            values = _evaluated(body, part, points)
+            if values is None:
+                continue
+            for name, one in SMOOTH.items():
+                if np.allclose(values, one.apply(points), rtol=1e-5, atol=1e-5):
+                    return part, ResultStep(name)
+    return None
+
+
+def _parts(body: Expr) -> list[Expr]:
+    """Return all parts of an expression, itself first."""
+    return [body, *(part for one in body.of for part in _parts(one))]
+
+
+def _evaluated(body: Expr, part: Expr, points: Array) -> Array | None:
+    """Return a body where `part` has the values of `points`; None if it reads anything else."""
+    if body == part:
+        return points
+    if body.name == "const":
+        return np.full(points.shape, float(body.value))
+    of = [_evaluated(one, part, points) for one in body.of]
+    known = [one for one in of if one is not None]
+    if body.name not in _NUMERIC or len(known) < len(of):
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(_NUMERIC[body.name](*known), np.float64)
 
 
 def _limited(

@@ -14,6 +14,7 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import (
     ROUNDING,
+    SMOOTH,
     ResultStep,
     body_of,
     body_of_tensors,
@@ -226,6 +227,7 @@ class Ending:
 
     Attributes:
         has_bias, has_relu, has_ceiling: applied in this order; the last is relu6's.
+        smooth: the smooth epilogue, in place of relu; empty for none.
         rounds_to: the type that results are rounded to in the end; empty for that of the sums.
         axes: the final order of the result's axes; None if unchanged.
         value: the final result.
@@ -238,6 +240,7 @@ class Ending:
     has_bias: bool = False
     has_relu: bool = False
     has_ceiling: bool = False
+    smooth: str = ""
     rounds_to: str = ""
     axes: tuple[int, ...] | None = None
     added: Any = None
@@ -323,13 +326,22 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
     steps = _steps(user, state.ending.value)
     if steps is None or state.ending.rounds_to:
         return None
-    rounds = steps[-1:] == (ROUNDING,)
-    ending = _with_steps(state, user, transposes, steps[: len(steps) - rounds])
-    if ending is None or not rounds:
-        return ending
-    rounded = element(user.results[0])
+    rounded, smooth = "", ""
+    if steps[-1:] == (ROUNDING,):
+        steps, rounded = steps[:-1], element(user.results[0])
+    if steps and steps[-1].name in SMOOTH:
+        steps, smooth = steps[:-1], steps[-1].name
+    if (steps or smooth) and state.ending.smooth:
+        return None
+    if smooth and ("relu" in state.without or element(state.ending.value) != "f32"):
+        return None
+    ending = _with_steps(state, user, transposes, steps)
+    if ending is None or (smooth and ending.has_relu):
+        return None
     is_known = rounded in SIGNIFICAND_BITS and "rounding" not in state.without
-    return replace(ending, rounds_to=rounded) if is_known and ending.added is None else None
+    if rounded and (not is_known or ending.added is not None):
+        return None
+    return replace(ending, smooth=smooth or ending.smooth, rounds_to=rounded)
 
 
 def _with_steps(

@@ -371,6 +371,12 @@ def _spatial(op: Structured, seen: _Seen) -> tuple[int | None, ...]:
     )
 
 
+def _epilogue(ending: Ending) -> str:
+    if ending.has_relu:
+        return "relu6" if ending.has_ceiling else "relu"
+    return ending.smooth or "none"
+
+
 def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
     told = {
         "pad": bool(pad),
@@ -381,7 +387,7 @@ def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
         "transpose_c": seen.taken[2],
         "bias": seen.has_bias,
         "addition": seen.ending.added is not None,
-        "relu6" if seen.ending.has_ceiling else "relu": seen.ending.has_relu,
+        _epilogue(seen.ending): _epilogue(seen.ending) != "none",
         "rounding": bool(seen.ending.rounds_to),
     }
     return tuple(name for name, is_so in told.items() if is_so)
@@ -396,7 +402,7 @@ def _problem(
         "dtype": dtype,
         "out": ending.rounds_to,
         "bias": seen.has_bias,
-        "epilogue": "relu6" if ending.has_ceiling else "relu" if ending.has_relu else "none",
+        "epilogue": _epilogue(ending),
         "weights": "constant" if has_constant_weights else "variable",
     }
     if seen.accumulates:

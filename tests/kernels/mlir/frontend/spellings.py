@@ -99,6 +99,43 @@ BROADCAST = """
 """
 
 
+HALF, ONE = "%h = arith.constant 0.5 : f32\n    ", "%q8 = arith.constant 1.0 : f32\n    "
+SMOOTH = {
+    "gelu": ("gelu", f"""{HALF}{ONE}%q7 = arith.constant 1.41421354 : f32
+    %q0 = arith.divf %x, %q7 : f32
+    %q1 = math.erf %q0 : f32
+    %q2 = arith.addf %q1, %q8 : f32
+    %q3 = arith.mulf %q2, %h : f32
+    %v = arith.mulf %x, %q3 : f32"""),
+    "gelu_in_another_order": ("gelu", f"""{HALF}{ONE}%q7 = arith.constant 0.707106769 : f32
+    %q0 = arith.mulf %q7, %x : f32
+    %q1 = math.erf %q0 : f32
+    %q2 = arith.addf %q8, %q1 : f32
+    %q3 = arith.mulf %h, %x : f32
+    %v = arith.mulf %q2, %q3 : f32"""),
+    "gelu_tanh": ("gelu_tanh", f"""{HALF}{ONE}%q7 = arith.constant 0.797884583 : f32
+    %q6 = arith.constant 0.044715 : f32
+    %three = arith.constant 3.0 : f32
+    %q0 = math.powf %x, %three : f32
+    %q1 = math.fma %q0, %q6, %x : f32
+    %q2 = arith.mulf %q1, %q7 : f32
+    %q3 = math.tanh %q2 : f32
+    %q4 = arith.addf %q3, %q8 : f32
+    %q5 = arith.mulf %x, %h : f32
+    %v = arith.mulf %q4, %q5 : f32"""),
+    "silu": ("silu", f"""{ONE}%q0 = arith.negf %x : f32
+    %q1 = math.exp %q0 : f32
+    %q2 = arith.addf %q1, %q8 : f32
+    %q3 = arith.divf %q8, %q2 : f32
+    %v = arith.mulf %q3, %x : f32"""),
+    "quick_gelu": ("", f"""{ONE}%q7 = arith.constant -1.702 : f32
+    %q0 = arith.mulf %x, %q7 : f32
+    %q1 = math.exp %q0 : f32
+    %q2 = arith.addf %q1, %q8 : f32
+    %v = arith.divf %x, %q2 : f32"""),
+}  # fmt: skip
+
+
 def _endings() -> dict[str, tuple[str, str]]:
     both = elementwise("%p", ADD, "%bias", name="q")
     cases = {f"relu_{name}": (ended(f"relu_{name}", elementwise("%p", body)), f"{MM},epilogue=relu")
@@ -108,6 +145,13 @@ def _endings() -> dict[str, tuple[str, str]]:
     cases |= {
         f"relu6_{name}": (ended(f"relu6_{name}", elementwise("%p", body)), f"{MM},epilogue=relu6")
         for name, body in RELU6S.items()
+    }
+    cases |= {
+        f"smooth_{name}": (
+            ended(f"smooth_{name}", elementwise("%p", body)),
+            f"{MM},epilogue={epilogue}" if epilogue else MM,
+        )
+        for name, (epilogue, body) in SMOOTH.items()
     }
     cases |= {
         "relu6_twice": (ended("relu6_twice", elementwise("%p", RELUS["ugt"], name="q") + SCALAR),
