@@ -1,4 +1,4 @@
-"""Operations on vectors of f32 by name; exp, erf and tanh within five units.
+"""Operations on vectors of f32 by name; exp, erf and tanh within five units, and epilogues of them.
 
 Each of the three is a polynomial on a short interval that interpolates the function at Chebyshev
 nodes in f64 (Trefethen, Approximation Theory and Approximation Practice, 2019, chapters 2 to 4).
@@ -157,6 +157,7 @@ _LN2_HIGH = 0.693359375  # nine bits: its products with exponents are exact
 _LN2_LOW = math.log(2) - _LN2_HIGH
 _ROUNDING = 1.5 * 2**23  # f32 has no fractions from there on: a sum with it is rounded
 _LEAST, _MOST = -104.0, 89.0  # exp is 0 below and infinite above
+_NORMAL = -80.0  # exp is no denormal number from there on
 _BIAS, _MANTISSA = 127, 23
 _ERF_END = 3.92  # erf is within half a unit of 1 from there on
 _TANH_SMALL = 0.55  # below, 1 - exp(-2x) loses digits
@@ -180,10 +181,37 @@ def exp(f: Floats, x: Value) -> Value:
 
 def erf(f: Floats, x: Value) -> Value:
     """Return the error function of x as x P(x^2) up to where it is 1."""
-    x = _within(f, x, _ERF_END)
+    return _erf(f, x, _ERF_END, 15)
+
+
+def gelu(f: Floats, x: Value) -> Value:
+    """Return x (1 + erf(x / sqrt 2)) / 2 with an error of at most 1e-6 |x|."""
+    half = f.multiply(x, f.number(0.5))
+    return f.multiply_add(half, _erf(f, f.multiply(x, f.number(math.sqrt(0.5))), 3.5, 12), half)
+
+
+def gelu_tanh(f: Floats, x: Value) -> Value:
+    """Return x (1 + tanh y) / 2 as x / (1 + exp(-2 y)), y = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    cubed = f.multiply_add(f.multiply(x, x), f.number(0.044715), f.number(1.0))
+    return _gated(f, x, f.multiply(f.multiply(x, f.number(-2 * math.sqrt(2 / math.pi))), cubed))
+
+
+def silu(f: Floats, x: Value) -> Value:
+    """Return x / (1 + exp(-x))."""
+    return _gated(f, x, f.negate(x))
+
+
+def _gated(f: Floats, x: Value, exponent: Value) -> Value:
+    """Return x / (1 + exp(exponent)), without powers so small that processors take long."""
+    exponent = f.larger(f.number(_NORMAL), exponent)
+    return f.divide(x, f.add(f.number(1.0), exp(f, exponent)))
+
+
+def _erf(f: Floats, x: Value, end: float, degree: int) -> Value:
+    x = _within(f, x, end)
     square = f.multiply(x, x)
-    at = f.multiply_add(square, f.number(2 / _ERF_END**2), f.number(-1.0))
-    return _within(f, f.multiply(x, _polynomial(f, at, _erf_coefficients())), 1.0)
+    at = f.multiply_add(square, f.number(2 / end**2), f.number(-1.0))
+    return _within(f, f.multiply(x, _polynomial(f, at, _erf_coefficients(end, degree))), 1.0)
 
 
 def tanh(f: Floats, x: Value) -> Value:
@@ -200,6 +228,10 @@ def tanh(f: Floats, x: Value) -> Value:
 
 
 FUNCTIONS: dict[str, Callable[[Floats, Value], Value]] = {"exp": exp, "erf": erf, "tanh": tanh}
+SMOOTH: dict[str, Callable[[Floats, Value], Value]] = {
+    "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu,
+}  # fmt: skip
+"""The smooth epilogues, by name."""
 
 
 def _within(f: Floats, x: Value, most: float) -> Value:
@@ -235,8 +267,8 @@ def _exp_coefficients() -> tuple[float, ...]:
 
 
 @functools.cache
-def _erf_coefficients() -> tuple[float, ...]:
-    return _interpolated(lambda t: _over(math.erf, _root(t, _ERF_END), 2 / math.pi**0.5), 15)
+def _erf_coefficients(end: float, degree: int) -> tuple[float, ...]:
+    return _interpolated(lambda t: _over(math.erf, _root(t, end), 2 / math.pi**0.5), degree)
 
 
 @functools.cache

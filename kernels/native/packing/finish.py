@@ -4,8 +4,6 @@ A micro-kernel leaves its sums, bias included, in a tile that stays in the first
 to them in the end is done here, once for all forms of micro-kernels.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -14,7 +12,7 @@ from tilewise.kernels.arithmetic import size_of
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import narrow, widen
-from tilewise.kernels.native.ir.functions import Floats, erf, exp, tanh
+from tilewise.kernels.native.ir.functions import SMOOTH, Floats
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
 from tilewise.kernels.problem import EPILOGUES
 
@@ -81,27 +79,4 @@ def _ended(v: Vectors, name: str, sums: Value) -> Value:
     epilogue = EPILOGUES[name]
     if epilogue.is_relu:
         return v.relu(sums, epilogue.ceiling)
-    return _SMOOTH[name](Floats(v), sums) if epilogue.is_smooth else sums
-
-
-def _gelu(f: Floats, x: Value) -> Value:
-    half = f.multiply(x, f.number(0.5))
-    return f.multiply_add(half, erf(f, f.multiply(x, f.number(math.sqrt(0.5)))), half)
-
-
-def _gelu_tanh(f: Floats, x: Value) -> Value:
-    cubed = f.multiply_add(f.multiply(x, x), f.number(0.044715), f.number(1.0))
-    inner = f.multiply(f.multiply(x, f.number(math.sqrt(2 / math.pi))), cubed)
-    half = f.multiply(x, f.number(0.5))
-    return f.multiply_add(half, tanh(f, inner), half)
-
-
-def _silu(f: Floats, x: Value) -> Value:
-    return f.divide(x, f.add(f.number(1.0), exp(f, f.negate(x))))
-
-
-_SMOOTH: dict[str, Callable[[Floats, Value], Value]] = {
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-    "silu": _silu,
-}
+    return SMOOTH[name](Floats(v), sums) if epilogue.is_smooth else sums
