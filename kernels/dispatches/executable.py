@@ -223,7 +223,7 @@ def _alias(key: str) -> str:
 def _dispatches(kernel: CompiledEntry) -> tuple[Dispatch, ...]:
     problem, interface = kernel.problem, kernel.made.interface
     weights = _READY if problem.has_constant_weights else "B"
-    more = tuple(name for name in ("bias", "add") if name in problem.operand_shapes)
+    more = tuple(problem.extras)
     scratch = (_SCRATCH,) if interface.scratch_bytes else ()
     started = ("C",) if problem.accumulates else ()
     parted = "_part" if interface.parts > 1 else ""

@@ -140,8 +140,10 @@ class Executable:
             a=roles["A"].ctypes.data,
             b=roles["B"].ctypes.data,
             c=operands["C"].ctypes.data,
-            bias=operands["bias"].ctypes.data if "bias" in operands else 0,
-            add=operands["add"].ctypes.data if "add" in operands else 0,
+            **{
+                name: operands[name].ctypes.data if name in self.problem.extras else 0
+                for name in ("bias", "add", "scale_c", "zero_c")
+            },
             a_panels=scratch["A"].ctypes.data,
             b_panels=scratch["B"].ctypes.data,
             c_sums=scratch["C"].ctypes.data,

@@ -129,10 +129,15 @@ class Interpreter:
     def _dims(self, role: str) -> tuple[str, ...]:
         return tuple(d for d in self.nest.extents if d in self.nest.operand(role).dims)
 
-    def _read(self, role: str, state: State, dims: tuple[str, ...]) -> Array:
-        """The elements of a block, an axis for each of `dims`; zero outside of the operand."""
+    def _read(
+        self, role: str, state: State, dims: tuple[str, ...], values: Array | None = None
+    ) -> Array:
+        """The elements of a block, an axis for each of `dims`; zero outside of the operand.
+
+        `values` lie as the operand does, and are read in its place.
+        """
         operand = self.nest.operand(role)
-        stored = self.operands[operand.name].reshape(operand.shape)
+        stored = (self.operands[operand.name] if values is None else values).reshape(operand.shape)
         where = [_positions(axis, state.at, dims) for axis in operand.axes]
         inside = np.array(True)
         for axis, positions in zip(operand.axes, where, strict=True):
@@ -190,7 +195,20 @@ class Interpreter:
         if state.ends and store.has_addition:
             sums = sums + self.operands["add"].reshape(c.shape)[where]
         sums = _wrapped(sums)
-        out[where] = _rounded(store.epilogue.apply(sums), store) if state.ends else sums
+        if not state.ends:
+            out[where] = sums
+        elif store.requant:
+            out[where] = self._requantised(store.epilogue.apply(sums), store, state)
+        else:
+            out[where] = _rounded(store.epilogue.apply(sums), store)
+
+    def _requantised(self, sums: Array, store: Store, state: State) -> Array:
+        scale, zero = self.operands["scale_c"].astype(np.float32), self.operands["zero_c"]
+        if store.requant == "channel":  # one for each value of a bias
+            scale = self._read("bias", state, self.result, scale)
+        most = 255 if store.rounds_to == "u8" else 127
+        found = np.rint(sums.astype(np.float32) * scale) + zero
+        return np.asarray(np.clip(found, most - 255, most))
 
     def _transform(self, store: Store, state: State) -> None:
         """Put the products of all points and tiles together, and transform them to C."""

@@ -167,6 +167,8 @@ class Store:
         epilogue: what is applied to the sums.
         is_nontemporal: whether it bypasses the caches.
         transforms: whether the nest's algorithm makes C of the products of all points.
+        requant: whether sums are multiplied by one scale (`tensor`) or by that of their column
+            (`channel`), and a zero point is added; empty for neither.
         rounds_to: the type that results are rounded to after the epilogue, where it is not that of
             the sums.
     """
@@ -178,6 +180,7 @@ class Store:
     transforms: bool = False
     rounds_to: str = ""
     has_addition: bool = False
+    requant: str = ""
 
     @property
     def finishes_apart(self) -> bool:

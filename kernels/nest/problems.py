@@ -43,6 +43,7 @@ def whole(problem: Problem) -> tuple[Compute, Store]:
         problem.function,
         rounds_to=problem.out,
         has_addition=problem.add,
+        requant=problem.requant,
     )
     return Compute(), store
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.problem import DTYPES, Problem
+from tilewise.kernels.problem import STORED, Problem
 
 Array = NDArray[Any]
 Operands = dict[str, Array]
@@ -18,6 +18,7 @@ NUMPY_TYPES: dict[str, type] = {
     "bf16": np.uint16,
     "f16": np.float16,
     "i8": np.int8,
+    "u8": np.uint8,
 }
 ALIGNMENT = 64
 POISON_BYTE = 0xC5
@@ -53,7 +54,18 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
         else:
             limit = operand_limit(problem) if name in ("A", "B") else 1.0
             operands[name][...] = _random(rng, shape, dtype, limit)
+    if problem.requant:
+        _spread_results(problem, operands)
     return operands
+
+
+def _spread_results(problem: Problem, operands: Operands) -> None:
+    """Make scales and the zero point such that results take all values, and few are cut off."""
+    spread = math.sqrt(problem.depth) * 74**2  # of a sum of products of random bytes
+    operands["scale_c"][...] = (1 + operands["scale_c"] / 2) * np.float32(50 / spread)
+    operands["zero_c"][...] = operands["zero_c"] % 16 + (120 if problem.out == "u8" else -8)
+    if problem.has_bias:
+        operands["bias"] //= 1 << 12  # whose whole range would cut off all results
 
 
 def operand_limit(problem: Problem) -> float:
@@ -73,11 +85,12 @@ def operand_type(problem: Problem, name: str) -> str:
     """Return the dtype of an operand: a bias has the accumulator's, what is added the result's."""
     if name in ("A", "B"):
         return problem.element.name
-    return problem.element.accumulator if name == "bias" else problem.result.name
+    own = {"C": problem.result.name, "add": problem.result.name, "scale_c": "f32"}
+    return own.get(name, problem.element.accumulator)
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit: float) -> Array:
-    if DTYPES[dtype].is_float:
+    if STORED[dtype].is_float:
         wide = np.float64 if dtype == "f64" else np.float32
         uniform = (rng.random(shape, dtype=wide) * 2 - 1) * wide(limit)
         return to_bf16(uniform) if dtype == "bf16" else uniform
@@ -94,4 +107,4 @@ def widened(array: Array, dtype: str) -> Array:
     """Return operands in float64 or int64, exactly."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << _HALF).view(np.float32).astype(np.float64)
-    return array.astype(np.float64 if DTYPES[dtype].is_float else np.int64)
+    return array.astype(np.float64 if STORED[dtype].is_float else np.int64)

@@ -181,7 +181,20 @@ def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
     total = _contract(problem, operands["A"], operands["B"], product).astype(np.uint32)
     for extra in _initial(problem, operands):
         total = total + extra.view(np.uint32)
-    return problem.function.apply(total.view(np.int32))
+    sums = problem.function.apply(total.view(np.int32))
+    return _requantised(problem, sums, operands) if problem.requant else sums
+
+
+def _requantised(problem: Problem, sums: Array, operands: Operands) -> Array:
+    """Return round(sums * scale) + zero within the limits of the result's type.
+
+    In f32, as kernels compute it, so that they have to be equal.
+    """
+    scale, limits = operands["scale_c"], np.iinfo(NUMPY_TYPES[problem.out])
+    if problem.has_channels_first and scale.size > 1:
+        scale = scale[:, None, None]
+    rounded = np.rint(sums.astype(np.float32) * scale) + operands["zero_c"].astype(np.float32)
+    return np.asarray(np.clip(rounded, limits.min, limits.max), limits.dtype)
 
 
 def _wrapped_product(a: Array, b: Array) -> Array:

@@ -1,7 +1,14 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
 from tilewise.kernels.problem.base import ACCURACIES, Accuracy, Problem
-from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, SIGNIFICAND_BITS, DType, Epilogue
+from tilewise.kernels.problem.keys import (
+    DTYPES,
+    EPILOGUES,
+    SIGNIFICAND_BITS,
+    STORED,
+    DType,
+    Epilogue,
+)
 from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.problem.parse import parse_problem, stem, with_accuracy
 
@@ -10,6 +17,7 @@ __all__ = [
     "DTYPES",
     "EPILOGUES",
     "SIGNIFICAND_BITS",
+    "STORED",
     "Accuracy",
     "Conv2d",
     "DType",

@@ -7,9 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, DType, Epilogue
+from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, STORED, DType, Epilogue
 from tilewise.kernels.quoting import quoted
 
+_QUANTISED = ("i8", "u8")
 LARGEST_DIM = 2**31 - 1
 JsonValue = str | int | bool
 Accuracy = Literal["standard", "strict"]
@@ -35,6 +36,7 @@ class Problem(ABC):
     # What an operation without the key has.
     out = ""
     add = False
+    requant = ""
     transpose_a = False
     transpose_b = False
     stride = 1
@@ -45,7 +47,8 @@ class Problem(ABC):
     op: ClassVar[str]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
-        "out": ("f32", "bf16", "f16"),
+        "out": ("f32", "bf16", "f16", "i8", "u8"),
+        "requant": ("tensor", "channel"),
         "init": ("zero", "accumulate"),
         "epilogue": tuple(EPILOGUES),
         "weights": ("variable", "constant"),
@@ -82,19 +85,36 @@ class Problem(ABC):
         """Leave out the result type that the dtype implies; raise for one that no kernel stores."""
         if self.out == self.element.accumulator:
             object.__setattr__(self, "out", "")
-        if not self.out:
+        if self.requant or self.out in _QUANTISED:
+            self._check_requant()
             return
-        if self.element.bytes >= self.element.accumulator_bytes or not self.element.is_float:
+        is_half = self.element.is_float and self.element.bytes < self.element.accumulator_bytes
+        if self.out and not is_half:
             raise ProblemError(
                 f"{self.op}: out={self.out} is for dtype=bf16 and f16, and dtype={self.dtype}; "
                 f"leave it out, for results of {self.element.accumulator}",
                 "out",
             )
 
+    def _check_requant(self) -> None:
+        if not self.requant or self.out not in _QUANTISED or self.element.accumulator != "i32":
+            raise ProblemError(
+                f"{self.op}: requant=tensor or channel goes with out=i8 or u8 and sums of i32; "
+                f"found requant={self.requant or 'none'}, out={self.out or 'none'} and "
+                f"dtype={self.dtype}",
+                "requant" if self.requant else "out",
+            )
+        if self.add or self.accumulates:
+            raise ProblemError(
+                f"{self.op}: requant={self.requant} takes sums of products and a bias; leave out "
+                f"{'add' if self.add else 'init=accumulate'}",
+                "add" if self.add else "init",
+            )
+
     def _why_not(self, name: str, value: object, *, is_flag: bool) -> str | None:
         if name in self.choices:
             allowed = self.choices[name]
-            is_implied = name == "out" and value == ""
+            is_implied = name in ("out", "requant") and value == ""
             return None if is_implied or value in allowed else f"is not one of {', '.join(allowed)}"
         if is_flag:
             return None if isinstance(value, bool) else "is not true or false"
@@ -112,7 +132,24 @@ class Problem(ABC):
     @property
     def result(self) -> DType:
         """Return the result's element type: the accumulator's, unless `out` says another one."""
-        return DTYPES[self.out or self.element.accumulator]
+        return STORED[self.out or self.element.accumulator]
+
+    @property
+    def extras(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the operands besides A, B and C, in the order of calls."""
+        channels: tuple[int, ...] = (self.channels,)
+        shapes = {"bias": channels} if self.has_bias else {}
+        if self.add:
+            shapes["add"] = self.main_shapes["C"]
+        if self.requant:
+            shapes["scale_c"] = channels if self.requant == "channel" else (1,)
+            shapes["zero_c"] = (1,)
+        return shapes
+
+    @property
+    def channels(self) -> int:
+        """Return the columns or output channels, each of which has a bias."""
+        return self.main_shapes["C"][1 if self.has_channels_first else -1]
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form: `op` and every key that is not at its default."""
@@ -148,8 +185,13 @@ class Problem(ABC):
 
     @property
     @abstractmethod
+    def main_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes, as stored, of A (the image), B (the filter) and C."""
+
+    @property
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes, as stored, of A (the image), B (the filter), C; bias, add if any."""
+        """Return the shapes, as stored, of all operands and of C."""
+        return self.main_shapes | self.extras
 
     @property
     def accumulates(self) -> bool:
@@ -227,8 +269,9 @@ class Problem(ABC):
         `tilewise.kernels.footprint.working_bytes` counts it, and all other memory.
         """
         element = self.element
-        sizes = {"A": element.bytes, "B": element.bytes, "bias": element.accumulator_bytes}
+        sizes = {"A": element.bytes, "B": element.bytes}
+        sizes |= dict.fromkeys(("C", "add"), self.result.bytes)
         return sum(
-            sizes.get(name, self.result.bytes) * prod(shape)
+            sizes.get(name, element.accumulator_bytes) * prod(shape)
             for name, shape in self.operand_shapes.items()
         )

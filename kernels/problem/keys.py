@@ -38,6 +38,9 @@ DTYPES: dict[str, DType] = {
 }
 
 
+STORED: dict[str, DType] = DTYPES | {"u8": DType("u8", 1, "i32", 4, False)}
+"""All types of operands and results; some are of results alone."""
+
 SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}
 """Of the types that results are rounded to, the leading one included."""
 

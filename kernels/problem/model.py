@@ -14,7 +14,8 @@ class Matmul(Problem):
     With `transpose_a` A is stored as [k,m], with `transpose_b` B as [n,k];
     `init=accumulate` adds to what C holds; `add` adds another tensor of the shape and type of C,
     such as a residual, before the epilogue. `out` is the type of C, to which results are rounded
-    once, after the epilogue. `accuracy` is as for `Conv2d`.
+    once, after the epilogue; for i8 and u8, `requant` says whether C or each of its columns has a
+    scale, by which sums are multiplied before a zero point is added. `accuracy` is as for `Conv2d`.
     """
 
     op: ClassVar[str] = "matmul"
@@ -31,6 +32,7 @@ class Matmul(Problem):
     bias: bool = False
     add: bool = False
     epilogue: str = "none"
+    requant: str = ""
     weights: str = "variable"
     accuracy: str = "standard"
 
@@ -40,17 +42,14 @@ class Matmul(Problem):
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
-    def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes as stored."""
+    def main_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of A, B and C as stored."""
         lead = (self.batch,) if self.batch > 1 else ()
-        shapes = {
+        return {
             "A": lead + ((self.k, self.m) if self.transpose_a else (self.m, self.k)),
             "B": lead + ((self.n, self.k) if self.transpose_b else (self.k, self.n)),
             "C": (*lead, self.m, self.n),
         }
-        if self.bias:
-            shapes["bias"] = (self.n,)
-        return shapes | ({"add": shapes["C"]} if self.add else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +89,7 @@ class Conv2d(Problem):
     bias: bool = False
     add: bool = False
     epilogue: str = "none"
+    requant: str = ""
     weights: str = "variable"
     accuracy: str = "standard"
 
@@ -161,8 +161,8 @@ class Conv2d(Problem):
         return 2 * self.n * self.oh * self.ow * self.co * taps
 
     @property
-    def operand_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes as stored."""
+    def main_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of A, B and C as stored."""
         ci = self.ci // self.groups
         if self.layout == "nhwc_hwcf":
             shapes: dict[str, tuple[int, ...]] = {
@@ -176,6 +176,4 @@ class Conv2d(Problem):
                 "B": (self.co, ci, self.kh, self.kw),
                 "C": (self.n, self.co, self.oh, self.ow),
             }
-        if self.bias:
-            shapes["bias"] = (self.co,)
-        return shapes | ({"add": shapes["C"]} if self.add else {})
+        return shapes

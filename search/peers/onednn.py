@@ -31,6 +31,8 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
         import torch
     except ModuleNotFoundError as error:
         raise PeerAbsentError("torch is not installed; install tilewise[peers]") from error
+    if problem.requant:
+        raise PeerAbsentError("PyTorch has no product of bytes that scales its sums to bytes")
     torch.set_num_threads(threads)
     tensors = {name: tensor(array, problem, name) for name, array in operands.items()}
     return [_variant(problem, name, compute) for name, compute in _ways(problem, tensors)]

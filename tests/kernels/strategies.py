@@ -55,9 +55,12 @@ def epilogues(dtype: str) -> st.SearchStrategy[str]:
 
 @st.composite
 def with_results(draw: st.DrawFn, problem: Problem) -> Problem:
-    """A problem, or the same with results of another type, an addition, or both."""
+    """A problem, or the same with results of another type, with an addition, or with both."""
     if problem.element.bytes == 2:
         problem = replace(problem, out=draw(st.sampled_from(["", "bf16", "f16"])))
+    if problem.dtype == "i8" and not problem.accumulates and draw(st.booleans()):
+        requant = draw(st.sampled_from(["tensor", "channel"]))
+        return replace(problem, out=draw(st.sampled_from(["i8", "u8"])), requant=requant)
     adds = not problem.accumulates and draw(st.sampled_from([False, False, True]))
     return replace(problem, add=adds)
 

@@ -92,6 +92,8 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     Raises:
         UnsupportedError: sums would start from results that are rounded.
     """
+    if problem.requant:
+        raise UnsupportedError(f"{problem} has no dispatch: requant is not matched", "requant")
     if problem.accumulates and problem.out:
         raise UnsupportedError(
             f"{problem} has no dispatch: it adds to results in {problem.out}; give add", "init"
@@ -112,7 +114,7 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     added = operand(problem, "add") if problem.add else held
     addition = None if side is None or added is None else Addition(added, side == "left")
     root = finished(graph, spelling, problem, sums, bias, addition)
-    names = ["A", "B", *(name for name in ("bias", "add") if name in problem.operand_shapes)]
+    names = ["A", "B", *problem.extras]
     names += ["C"] if problem.accumulates else []
     operands = tuple(operand(problem, name) for name in names)
     return Pattern(

@@ -101,7 +101,7 @@ def require_streamed(problem: Problem) -> Matmul:
             "batch",
         )
     plain = {"transpose_a": False, "transpose_b": False, "init": "zero", "bias": False,
-             "epilogue": "none"}  # fmt: skip
+             "epilogue": "none", "out": "", "add": False, "requant": ""}  # fmt: skip
     given = {field: getattr(problem, field) for field in plain}
     if problem.has_constant_weights:
         given["weights"] = "constant"

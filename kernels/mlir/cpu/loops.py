@@ -314,8 +314,9 @@ class PackEmitter:
             sizes = _at(col, form.result_dims, self._epilogue_lanes)
             along = {"bias": 0} if col in form.bias_dims else {}
             first = int(bool(form.bias_dims))
-            whole = ["sums"] * form.writes_apart + ["added"] * form.has_addition + ["c"]
-            operands = along | {name: first + at for at, name in enumerate(whole)}
+            inputs = [("sums", True)] * form.writes_apart + [*form.more_inputs, ("c", True)]
+            moving = {name: first + at for at, (name, moves) in enumerate(inputs) if moves}
+            operands = along | moving
             found.append(pack_epilogue(self._epilogue_lanes, sizes, operands))
         return found
 

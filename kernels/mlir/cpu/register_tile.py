@@ -80,7 +80,7 @@ class KernelEmitter:
     def matchers(self) -> list[str]:
         """Return the sequences that match contractions, and register tiles of the epilogue."""
         body, form = self.form.body, self.form
-        inputs = int(bool(form.bias_dims)) + form.writes_apart + form.has_addition
+        inputs = int(bool(form.bias_dims)) + form.writes_apart + len(form.more_inputs)
         return [
             *(contraction_matcher(f"contraction_{kind}", kind, body) for kind in self._matched),
             contraction_matcher("contraction", None, body),

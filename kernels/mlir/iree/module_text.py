@@ -11,6 +11,7 @@ from tilewise.kernels.mlir.payload.function import (
     ENTRY,
     finished,
     has_epilogue,
+    mlir_type,
     multiply_add,
     operand_type,
     writes_apart,
@@ -30,7 +31,7 @@ SCOPE = "model"
 def argument_names(problem: Problem) -> list[str]:
     """Return the operands that the function reads, in order; the result's follows them."""
     names = ["A"] if problem.has_constant_weights else ["A", "B"]
-    names += [name for name in ("bias", "add") if name in problem.operand_shapes]
+    names += problem.extras
     return [*names, "C"] if problem.accumulates else names
 
 
@@ -205,11 +206,18 @@ def _finish(problem: Problem) -> list[str]:
         channel = dims[1] if problem.has_channels_first else dims[-1]
         stored = problem.operand_shapes["bias"]
         inputs.append(TensorOperand("%bias", stored, element, channel, "%b"))
+    if problem.requant:
+        per_channel = problem.requant == "channel"
+        axis = (dims[1] if problem.has_channels_first else dims[-1]) if per_channel else "0"
+        inputs += [
+            TensorOperand("%scale_c", problem.extras["scale_c"], "f32", axis, "%f"),
+            TensorOperand("%zero_c", (1,), "i32", "0", "%y"),
+        ]
     if problem.add:
         inputs.append(TensorOperand("%add", shape, problem.result.name, whole, "%d"))
     constants, body = finished(problem)
     target = "%C" if _adds_last(problem) else "%target"
-    output = TensorOperand(target, shape, problem.result.name, whole, "%o")
+    output = TensorOperand(target, shape, mlir_type(problem.result.name), whole, "%o")
     return [
         f"%target = tensor.empty() : {result}",
         *generic("%finished", dims, inputs, output, [*constants, *body]),

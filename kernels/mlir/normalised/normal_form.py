@@ -237,7 +237,7 @@ def _form(
         bias_dims=(),
         has_epilogue=False,
         writes_apart=False,
-        has_addition=False,
+        more_inputs=(),
         tap_extents=taps,
         panels_first=_panels_first(b, loops, tuple(taps)),
         copied_dims=max(len(a) - 1, 0),

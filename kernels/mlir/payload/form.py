@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from tilewise.kernels.mlir.payload.contraction import contraction, gathers_patches
-from tilewise.kernels.mlir.payload.function import bias_dims, has_epilogue, writes_apart
+from tilewise.kernels.mlir.payload.contraction import Contraction, contraction, gathers_patches
+from tilewise.kernels.mlir.payload.function import (
+    bias_dims,
+    channels_of,
+    has_epilogue,
+    writes_apart,
+)
 from tilewise.kernels.mlir.payload.images import (
     TAPS,
     pads_split_lines,
@@ -28,7 +33,8 @@ class LinalgForm:
         result_dims, bias_dims: those of its result and epilogue, and of a bias.
         has_epilogue: whether an elementwise op follows.
         writes_apart: whether that op has the sums among its inputs, and writes to C.
-        has_addition: whether it has a tensor that is added among its inputs, behind the sums.
+        more_inputs: those that follow the sums, and whether each moves along the columns: a tensor
+            that is added, scales, a zero point.
         tap_extents: extents of the reduction dims that are not streamed (kh, kw).
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
@@ -55,7 +61,7 @@ class LinalgForm:
     bias_dims: tuple[str, ...]
     has_epilogue: bool
     writes_apart: bool
-    has_addition: bool
+    more_inputs: tuple[tuple[str, bool], ...]
     tap_extents: dict[str, int]
     panels_first: tuple[int, ...]
     copied_dims: int
@@ -139,7 +145,7 @@ def form(nest: Nest) -> LinalgForm:
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
         writes_apart=writes_apart(problem),
-        has_addition=problem.add,
+        more_inputs=_more_inputs(nest, op),
         tap_extents={dim: op.extents[dim] for dim in op.dims if dim in ("kh", "kw", *TAPS)},
         panels_first=_panels_first(nest, op.maps[1]),
         copied_dims=len(op.shapes[0]) - 1,
@@ -157,6 +163,15 @@ def form(nest: Nest) -> LinalgForm:
         starts_from_fill=not problem.accumulates or writes_apart(problem),
         spreads_channels=spreads,
     )
+
+
+def _more_inputs(nest: Nest, op: Contraction) -> tuple[tuple[str, bool], ...]:
+    problem = nest.problem
+    found = [("added", True)] if problem.add else []
+    if problem.requant:
+        along = problem.requant == "channel" and nest.col in channels_of(problem, op)
+        found += [("scale", along), ("zero", False)]
+    return tuple(found)
 
 
 def _in_groups(nest: Nest) -> Nest:

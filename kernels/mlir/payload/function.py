@@ -49,8 +49,7 @@ ENTRY = "kernel"
 
 def argument_names(problem: Problem) -> tuple[str, ...]:
     """Return the operands in the order in which the payload takes them."""
-    more = (name for name in ("bias", "add") if name in problem.operand_shapes)
-    return ("A", "B", *more, "C")
+    return ("A", "B", *problem.extras, "C")
 
 
 def payload(problem: Problem) -> str:
@@ -61,7 +60,7 @@ def payload(problem: Problem) -> str:
     values, inputs = _inputs(problem, op)
     computed = _contract(problem, op, (*values, start), "%product")
     name, ending = _epilogue(problem, op)
-    back = reshape(name, "%stored", seen, stored, problem.result.name)
+    back = reshape(name, "%stored", seen, stored, mlir_type(problem.result.name))
     result = f"return {'%stored' if back else name} : {operand_type(problem, 'C')}"
     return function_of(problem, [*initial, *inputs, *computed, *ending, *back, result])
 
@@ -76,7 +75,12 @@ def function_of(problem: Problem, body: list[str]) -> str:
 
 def operand_type(problem: Problem, name: str) -> str:
     """Return the tensor type of an operand."""
-    return tensor(problem.operand_shapes[name], element_type(problem, name))
+    return tensor(problem.operand_shapes[name], mlir_type(element_type(problem, name)))
+
+
+def mlir_type(name: str) -> str:
+    """Return MLIR's name of an element type: its integers have no sign."""
+    return name.replace("u", "i")
 
 
 def _argument(problem: Problem, name: str) -> str:
@@ -240,8 +244,13 @@ def has_epilogue(problem: Problem) -> bool:
 
 def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
     """Return the dims of the contraction that the bias has; none without a bias."""
+    return channels_of(problem, op) if problem.has_bias else ()
+
+
+def channels_of(problem: Problem, op: Contraction) -> tuple[str, ...]:
+    """Return the dims of the contraction that tell columns or output channels apart."""
     channels = ("g", "co", "f") if problem.spatial_axes else ("n",)
-    return tuple(d for d in op.result_dims if d in channels) if problem.has_bias else ()
+    return tuple(d for d in op.result_dims if d in channels)
 
 
 def writes_apart(problem: Problem) -> bool:
@@ -253,7 +262,7 @@ def writes_apart(problem: Problem) -> bool:
 def _epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
     """Return the value that %product becomes, and its lines."""
     apart, element = writes_apart(problem), problem.element.accumulator
-    lines, target, result = list[str](), "%product", problem.result.name
+    lines, target, result = list[str](), "%product", mlir_type(problem.result.name)
     if apart:
         lines = reshape("%C", "%result", problem.operand_shapes["C"], op.shapes[2], result)
         target = "%result" if lines else "%C"
@@ -283,8 +292,20 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
         lines += shaped
         added = "%residual" if shaped else "%add"
         inputs.append(TensorOperand(added, seen, problem.result.name, dims, "%d"))
+    if problem.requant:
+        per = channels_of(problem, op) if problem.requant == "channel" else ()
+        shape = tuple(dict(zip(op.result_dims, seen, strict=True))[dim] for dim in per) or (1,)
+        shaped = reshape("%scale_c", "%scales", problem.operand_shapes["scale_c"], shape, "f32")
+        lines += shaped
+        scale = "%scales" if shaped else "%scale_c"
+        inputs += [
+            TensorOperand(scale, shape, "f32", ", ".join(per) or "0", "%f"),
+            TensorOperand("%zero_c", (1,), "i32", "0", "%y"),
+        ]
     constants, body = finished(problem)
-    output = TensorOperand(target, seen, problem.result.name, dims, "%o" if apart else "%p")
+    output = TensorOperand(
+        target, seen, mlir_type(problem.result.name), dims, "%o" if apart else "%p"
+    )
     return [*lines, *constants, *generic("%finished", op.result_dims, inputs, output, body)]
 
 
@@ -317,7 +338,27 @@ def finished(problem: Problem) -> tuple[list[str], list[str]]:
     if problem.function.is_smooth:
         constants, smooth = smooth_lines(problem.epilogue, value)
         body, value = [*body, *smooth], "%smooth"
-    if problem.out:
+    if problem.requant:
+        limits, quantised = _requantised(problem, value)
+        constants, body, value = [*constants, *limits], [*body, *quantised], "%byte"
+    elif problem.out:
         body = [*body, f"%rounded = arith.truncf {value} : {element} to {problem.out}"]
         value = "%rounded"
-    return constants, [*body, f"linalg.yield {value} : {problem.result.name}"]
+    return constants, [*body, f"linalg.yield {value} : {mlir_type(problem.result.name)}"]
+
+
+def _requantised(problem: Problem, value: str) -> tuple[list[str], list[str]]:
+    least, most = (0, 255) if problem.out == "u8" else (-128, 127)
+    constants = [f"%{name} = arith.constant {limit}.0 : f32"
+                 for name, limit in (("least", least), ("most", most))]  # fmt: skip
+    return constants, [
+        f"%real = arith.sitofp {value} : i32 to f32",
+        "%scaled = arith.mulf %real, %f : f32",
+        "%whole = math.roundeven %scaled : f32",
+        "%point = arith.sitofp %y : i32 to f32",
+        "%moved = arith.addf %whole, %point : f32",
+        "%above = arith.maximumf %moved, %least : f32",
+        "%inside = arith.minimumf %above, %most : f32",
+        "%integer = arith.fptosi %inside : f32 to i32",
+        "%byte = arith.trunci %integer : i32 to i8",
+    ]

@@ -35,7 +35,7 @@ class Tuned:
 def operand_names(problem: Problem) -> dict[str, str]:
     """Return what functions call the operands of a problem."""
     a, b = ("image", "weights") if problem.spatial_axes else ("a", "b")
-    return {"A": a, "B": b, "C": "out", "bias": "bias", "add": "add"}
+    return {"A": a, "B": b, "C": "out", **{name: name for name in problem.extras}}
 
 
 def driver_addresses(
@@ -52,6 +52,8 @@ def driver_addresses(
         c=given["C"],
         bias=given.get("bias", "0"),
         add=given.get("add", "0"),
+        scale_c=given.get("scale_c", "0"),
+        zero_c=given.get("zero_c", "0"),
         a_panels=a_panels,
         b_panels=given["B"] if planned.is_ahead else b_panels,
         c_sums=c_sums,
@@ -73,7 +75,10 @@ def formula(problem: Problem) -> str:
         terms = f"min({problem.ceiling}, {terms})"
     if problem.function.is_smooth:
         terms = f"{problem.epilogue}({terms})"
-    if problem.out:
+    if problem.requant:
+        terms = f"round({terms} * scale_c{'[j]' if problem.requant == 'channel' else ''}) + zero_c"
+        where = ", ".join(filter(None, [where, f"within the limits of {problem.out}"]))
+    elif problem.out:
         where = ", ".join(filter(None, [where, f"rounded to {problem.out}, to nearest even"]))
     if not problem.element.is_float:
         where = ", ".join(filter(None, [where, "modulo 2**32"]))

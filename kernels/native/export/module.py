@@ -232,13 +232,14 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     check_bias = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
     if problem.has_bias:
         check_bias = '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'
-    if problem.add:
-        check_bias += '\n    _check("add", add, ADD_SHAPE, ADD_TYPE)'
+    others = [name for name in problem.extras if name != "bias"]
+    for name in others:
+        check_bias += f'\n    _check("{name}", {name}, {name.upper()}_SHAPE, {name.upper()}_TYPE)'
     default_out = "out = np.empty(C_SHAPE, C_TYPE)"
     if problem.accumulates:
         default_out = 'raise ValueError("give out: this kernel adds to what it holds")'
     given = {"A": first, "B": second, "C": "out"}
-    given |= {name: name for name in ("bias", "add") if name in problem.operand_shapes}
+    given |= {name: name for name in problem.extras}
     addresses = driver_addresses(
         planned,
         {operand: f"{name}.ctypes.data" for operand, name in given.items()},
@@ -257,7 +258,7 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         "second": second,
         "check_second": check_second,
         "check_bias": check_bias,
-        "more": ", add=None" if problem.add else "",
+        "more": "".join(f", {name}=None" for name in others),
         "default_out": default_out,
         "reads": ", ".join(name for name in given.values() if name != "out"),
         "run": run,
@@ -307,6 +308,8 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         )
     else:
         product = _template("product_of_integers")
+        if problem.requant:
+            of_error["relu"] += _requantised(problem)
         error = _template("error_of_integers", **of_error)
     out = random_result.format("C") if problem.accumulates else "np.empty(C_SHAPE, C_TYPE)"
     initial = random_result.format("ADD") if problem.add else "None"
@@ -320,10 +323,31 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         "contract": _contract(problem).strip(),
         "error": error.strip(),
         "initial": "out.copy()" if problem.accumulates else initial,
-        "given_more": ", initial" if problem.add else "",
+        "given_more": ", initial" if problem.add else ", *SCALES" if problem.requant else "",
+        "scales": f"\n\n{_scales(problem)}" if problem.requant else "",
         "prepare": "    packed = pack(b)\n" if planned.is_ahead else "",
         "weights": "packed" if planned.is_ahead else "b",
     }
+
+
+def _scales(problem: Problem) -> str:
+    """Return the assignment of scales and a zero point for the self-check."""
+    (size,), spread = problem.extras["scale_c"], problem.depth**0.5 * 74**2
+    zero = 128 if problem.out == "u8" else 3
+    return (
+        f"SCALES = (np.linspace(0.5, 1.5, {size}, dtype=np.float32) * np.float32({50 / spread!r}),"
+        f"\n          np.array([{zero}], np.int32))"
+    )
+
+
+def _requantised(problem: Problem) -> str:
+    """Return lines that make bytes of sums."""
+    least = 0 if problem.out == "u8" else -128
+    scale = "SCALES[0][:, None, None]" if problem.has_channels_first else "SCALES[0]"
+    return (
+        f"    expected = np.rint(expected.astype(np.float32) * {scale})\n"
+        f"    expected = np.clip(expected + np.float32(SCALES[1]), {least}, {least + 255})\n"
+    )
 
 
 def _smooth(epilogue: Epilogue, bound: float) -> str:

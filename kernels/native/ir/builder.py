@@ -221,6 +221,7 @@ class Builder:
 
     trunc, zext, sext, fpext = _cast("trunc"), _cast("zext"), _cast("sext"), _cast("fpext")
     fptrunc, bitcast, inttoptr = _cast("fptrunc"), _cast("bitcast"), _cast("inttoptr")
+    sitofp, fptosi = _cast("sitofp"), _cast("fptosi")
 
     def ptrtoint(self, pointer: Any) -> Written:
         """Convert a pointer to an address."""

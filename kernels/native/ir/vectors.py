@@ -49,6 +49,7 @@ ELEMENTS: dict[str, Element] = {
     "bf16": Element(I16, "i16", 2, True),
     "f16": Element(ir.HalfType(), "f16", 2, True),
     "i8": Element(I8, "i8", 1, False),
+    "u8": Element(I8, "i8", 1, False),
     "i16": Element(I16, "i16", 2, False),
     "i64": Element(I64, "i64", 8, False),
 }

@@ -88,7 +88,7 @@ class DepthwisePrinter(BlockPrinter):
             if self.nest.image == "A"
             else f"{channel} * c_row + {line} * out_width"
         )
-        self.finish_block(("n",), f"{sums} + ({before}) * out_size", rows, cols, before)
+        self.finish_block(("n",), f"{sums} + ({before}) * out_size", rows, cols, channel, before)
 
 
 class SkinnyPrinter(BlockPrinter):
@@ -129,7 +129,8 @@ class SkinnyPrinter(BlockPrinter):
 
     def after(self, sums: str) -> None:
         """Print what makes C of the block, after the last chunk."""
-        self.finish_block(self._of_c, sums, self.length(self.nest.row), "cols")
+        channel = self.offset("bias", (self.nest.col,))
+        self.finish_block(self._of_c, sums, self.length(self.nest.row), "cols", channel)
 
     def _sums_before(self) -> str:
         """Return how many sums precede those of the present block."""

@@ -185,16 +185,26 @@ class NestPrinter(ABC):
         return "sums_row" if self.nest.store.finishes_apart else "c_row"
 
     def finish_block(
-        self, dims: tuple[str, ...], sums: str, rows: str, cols: str, within: str = "0"
+        self,
+        dims: tuple[str, ...],
+        sums: str,
+        rows: str,
+        cols: str,
+        channel: str,
+        within: str = "0",
     ) -> None:
-        """Print that C is made of whole sums, `within` elements behind the current block."""
+        """Print that C is made of whole sums, `within` elements behind the current block.
+
+        `channel` is the place of the first one's bias, and of its scale.
+        """
         store, k = self.nest.store, self.nest.k
         if store.finishes_apart:
             at = f"({self.offset('c', dims)} + {within}) * c_size"
             added = f"add + {at}" if store.has_addition else f"c + {at}"
             self.put(
                 f"if {self.end[k]} == {extent(k)}: call_address({FINISH_ROWS}, c + {at}, c_row,"
-                f" {sums}, sums_row, {rows}, {cols}, {added})"
+                f" {sums}, sums_row, {rows}, {cols}, {added},"
+                f" scale_c + ({channel if store.requant == 'channel' else '0'}) * 4, zero_c)"
             )
 
     def b_in_place(self, row: str | None = None) -> str:

@@ -27,7 +27,7 @@ class Addresses(Generic[T]):
     """What a call is bound to: integers, or their text.
 
     Attributes:
-        a, b, c, bias, add: the operands, by their roles; 0 for an absent one.
+        a, b, c, bias, add, scale_c, zero_c: the operands, by their roles; 0 for an absent one.
         a_panels, b_panels: memory for packed A and packed B.
         c_sums: memory for sums that C is made of in the end.
     """
@@ -37,6 +37,8 @@ class Addresses(Generic[T]):
     c: T
     bias: T
     add: T
+    scale_c: T
+    zero_c: T
     a_panels: T
     b_panels: T
     c_sums: T

@@ -181,17 +181,15 @@ class TilePrinter(NestPrinter):
             self._fill_panel()
         self.prefetch.call(_PANEL_BYTES)
         self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
-        self.finish_block(of_c, "c_tile", "rows", "cols")
+        self.finish_block(of_c, "c_tile", "rows", "cols", self._bias())
         self.count("1")
 
     def _arguments(self) -> Arguments[str]:
-        nest = self.nest
-        of_bias = tuple(d for d in nest.scheduled if d in nest.operand("bias").dims)
         return Arguments(
             a="a_tile",
             b="b_tile",
             c="c_tile",
-            bias=f"bias + ({self.offset('bias', of_bias)}) * out_size",
+            bias=f"bias + ({self._bias()}) * out_size",
             c_row=self.sums_row,
             a_tap_row="a_tap_row",
             a_tap_col="a_tap_col",
@@ -206,6 +204,11 @@ class TilePrinter(NestPrinter):
             ahead=self.prefetch.ahead,
             ahead_step=self.prefetch.step,
         )
+
+    def _bias(self) -> str:
+        """Return how many elements of the bias precede that of the tile."""
+        bias = self.nest.operand("bias")
+        return self.offset("bias", tuple(d for d in self.nest.scheduled if d in bias.dims))
 
     def _a_tile(self) -> str:
         nest = self.nest

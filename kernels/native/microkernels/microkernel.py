@@ -10,7 +10,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.microkernels.abi import FINISH_ROWS
-from tilewise.kernels.native.packing.finish import FinishSpec, emit_finish_rows
+from tilewise.kernels.native.packing.finish import FinishSpec, Scales, emit_finish_rows
 from tilewise.kernels.native.packing.panels import emit_copy_rows, emit_pack_panel
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Compute, Nest, Role, Stage, Store
@@ -33,11 +33,13 @@ class Use:
         rare: names of those that are rarely called. Their loops are not unrolled: that would gain
             nothing, take twice as long to compile, and be done again for each factor.
         finishes: what a function of its own makes of whole sums; None where they are C.
+        scales: which of them have a scale of their own, where they become bytes.
     """
 
     cut: Cut = "rows and cols"
     rare: frozenset[str] = frozenset()
     finishes: Store | None = None
+    scales: Scales = ""
 
 
 ANY_USE = Use()
@@ -125,6 +127,7 @@ def pieces_of(kernel: MicroKernel, use: Use = ANY_USE) -> dict[str, Piece]:
             store.epilogue.name,
             adds=store.has_addition or store.adds_to_c,
             vector_bytes=kernel.spec.lanes * size_of(sums),
+            scales=use.scales,
         )
         pieces[FINISH_ROWS] = Piece("finished rows", (spec,), emit_finish_rows)
     return pieces
@@ -158,7 +161,10 @@ def use_of(nest: Nest, lanes: int) -> Use:
     is_alone = len(nest.parts) == 1
     rare = frozenset(name for name, share in shares.items() if is_alone and share <= RARE_SHARE)
     finishes = nest.store if nest.store.finishes_apart else None
-    return Use(_cut(rows > 0, cols > 0), rare, finishes)
+    scales: Scales = "one" if nest.store.requant == "tensor" else ""
+    if nest.store.requant == "channel":
+        scales = "columns" if nest.col in nest.operand("bias").dims else "rows"
+    return Use(_cut(rows > 0, cols > 0), rare, finishes, scales)
 
 
 def _cut(rows: bool, cols: bool) -> Cut:

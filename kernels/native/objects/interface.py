@@ -14,7 +14,7 @@ from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
 from tilewise.kernels.native.objects.features import TEMPLATES
 from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.oracle.operands import operand_type
-from tilewise.kernels.problem import DTYPES, Problem, stem
+from tilewise.kernels.problem import STORED, Problem, stem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
@@ -22,7 +22,7 @@ PREFIX = "tilewise_"
 OK, NULL, MISALIGNED, NO_SUCH_PART = 0, 1, 2, 3
 """What the functions return."""
 
-C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i8": "int8_t",
+C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i8": "int8_t", "u8": "uint8_t",
            "bf16": "uint16_t", "f16": "uint16_t"}  # fmt: skip
 _BITS = {
     "bf16": "uint16_t holds the bits of a bfloat16",
@@ -36,7 +36,7 @@ class Pointer:
 
     Attributes:
         name: in C.
-        operand: A, B, C, bias or add of the problem; empty for memory.
+        operand: one of the problem; empty for memory.
         type: C's, of what it points to.
         alignment: of the address, in bytes.
         is_const: whether it is only read.
@@ -133,14 +133,14 @@ def _arguments(problem: Problem) -> tuple[Pointer, ...]:
     second = _operand(problem, "B")
     if problem.has_constant_weights:
         second = Pointer("packed", "B", "void", LINE_BYTES)
-    more = (_operand(problem, name) for name in ("bias", "add") if name in problem.operand_shapes)
+    more = (_operand(problem, name) for name in problem.extras)
     scratch = Pointer("scratch", "", "void", LINE_BYTES, is_const=False)
     return (_operand(problem, "A"), second, *more, _operand(problem, "C"), scratch)
 
 
 def _operand(problem: Problem, operand: str) -> Pointer:
     name, dtype = operand_names(problem)[operand], operand_type(problem, operand)
-    return Pointer(name, operand, C_TYPES[dtype], DTYPES[dtype].bytes, is_const=operand != "C")
+    return Pointer(name, operand, C_TYPES[dtype], STORED[dtype].bytes, is_const=operand != "C")
 
 
 def _packed_bytes(problem: Problem, planned: KernelPlan) -> int:
@@ -152,7 +152,7 @@ def _packed_bytes(problem: Problem, planned: KernelPlan) -> int:
 
 
 def _bytes_of(problem: Problem, operand: str) -> int:
-    return prod(problem.operand_shapes[operand]) * DTYPES[operand_type(problem, operand)].bytes
+    return prod(problem.operand_shapes[operand]) * STORED[operand_type(problem, operand)].bytes
 
 
 def _in_lines(size: int) -> int:

@@ -5,6 +5,7 @@ to them in the end is done here, once for all forms of micro-kernels.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from llvmlite import ir
 
@@ -16,8 +17,12 @@ from tilewise.kernels.native.ir.functions import SMOOTH, Floats
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
 from tilewise.kernels.problem import EPILOGUES
 
-FINISH_ARGUMENTS = ("to", "to_row", "source", "source_row", "rows", "length", "added")
+FINISH_ARGUMENTS = (
+    "to", "to_row", "source", "source_row", "rows", "length", "added", "scale", "zero",
+)  # fmt: skip
 """Addresses; strides in elements of each side, of what is added as of `to`; sizes in elements."""
+
+Scales = Literal["", "one", "columns", "rows"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class FinishSpec:
         epilogue: of the problem.
         adds: whether a tensor of the result's type is added first.
         vector_bytes: of a vector of sums.
+        scales: of sums that become bytes: one for all, or one of each column or row.
     """
 
     sums: str
@@ -36,6 +42,7 @@ class FinishSpec:
     epilogue: str
     adds: bool
     vector_bytes: int
+    scales: Scales = ""
 
 
 def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
@@ -60,7 +67,10 @@ def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
             other = write.load(write.offset(added, at), out_mask)
             value = read.add(value, widen(b, other, spec.result, spec.sums))
         value = _ended(read, spec.epilogue, value)
-        result = value if spec.result == spec.sums else narrow(b, value, spec.result)
+        if spec.scales:
+            result = _requantised(read, spec, value, arg, (row.index, at), mask)
+        else:
+            result = value if spec.result == spec.sums else narrow(b, value, spec.result)
         write.store(result, write.offset(to, at), out_mask)
 
     with b.if_then(b.icmp_signed(">", whole, const(0))):
@@ -72,6 +82,37 @@ def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
     row.close((), arg["rows"], 1)
     b.ret_void()
     return fn
+
+
+def _requantised(
+    v: Vectors,
+    spec: FinishSpec,
+    sums: Value,
+    arg: dict[str, Value],
+    at: tuple[Value, Value],
+    mask: Value | None,
+) -> Value:
+    """Return bytes round(sums * scale) + zero, cut off at the limits of their type.
+
+    Args:
+        v: vectors of i32.
+        spec: how.
+        sums: a vector of them.
+        arg: the arguments.
+        at: the row, and the column of the first.
+        mask: which lanes exist; None for all.
+    """
+    b, f = v.builder, Floats(Vectors(v.builder, ELEMENTS["f32"], v.lanes))
+    row, col = at
+    if spec.scales == "columns":
+        scale = f.v.load(f.v.offset(arg["scale"], col), mask)
+    else:
+        scale = f.v.load_splat(f.v.offset(arg["scale"], row if spec.scales == "rows" else const(0)))
+    scaled = f.intrinsic("roundeven", f.multiply(b.sitofp(sums, f.v.type), scale))
+    moved = f.add(scaled, b.sitofp(v.load_splat(arg["zero"]), f.v.type))
+    least, most = (0.0, 255.0) if spec.result == "u8" else (-128.0, 127.0)
+    inside = f.smaller(f.number(most), f.larger(f.number(least), moved))
+    return b.trunc(b.fptosi(inside, v.type), ir.VectorType(ELEMENTS[spec.result].type, v.lanes))
 
 
 def _ended(v: Vectors, name: str, sums: Value) -> Value:
