@@ -48,10 +48,10 @@ def working_bytes(problem: Problem) -> int:
     image ahead, and gather all patches of an nchw image ahead.
     """
     has_image = bool(problem.spatial_axes)
-    copies = {"A": 2 if has_image else 4, "B": 2, "C": 5, "bias": 1}
+    copies = {"A": 2 if has_image else 4, "B": 2, "C": 5}
     total = problem.bytes
     for name, shape in problem.operand_shapes.items():
-        total += copies[name] * _WIDE * prod(shape)
+        total += copies.get(name, 1) * _WIDE * prod(shape)
     return total + padded_bytes(problem) + patch_bytes(problem)
 
 

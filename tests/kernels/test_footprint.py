@@ -3,14 +3,16 @@
 import tracemalloc
 
 import pytest
+from hypothesis import given
 
+from tests.kernels.strategies import problems
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.footprint import GIB, check_memory, physical_memory, working_bytes
 from tilewise.kernels.oracle import fast_algorithms
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.steps import Winograd
 
 FEW_BYTES = 100_000  # of Python's own objects
@@ -112,3 +114,9 @@ def test_the_bound_of_winograd_takes_a_few_blocks_more(
     finally:
         tracemalloc.stop()
     assert working_bytes(problem) > peak - 4 * FEW_BYTES
+
+
+@given(problems)
+def test_every_operand_is_counted(problem: Problem) -> None:
+    operands = make_operands(problem).values()
+    assert working_bytes(problem) > problem.bytes == sum(operand.nbytes for operand in operands)
