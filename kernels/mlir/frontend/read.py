@@ -165,18 +165,31 @@ def _without_traceback(message: str) -> str:
 ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 
 
+_ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
+
+
 def as_module(source: bytes) -> bytes:
-    """Return an ONNX model as bytecode with weights, and a module unchanged.
+    """Return an ONNX model as bytecode with weights, and a module unchanged unless it attends.
+
+    IREE compiles attention as one op, so it is taken apart.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.
         CompilerAbsentError: MLIR is not installed.
     """
-    if not is_onnx(source):
-        return source
+    module = _rewritten(source, "folder", ONNX_CHILD) if is_onnx(source) else source
+    return _rewritten(module, "apart", CHILD) if _ATTENTION.search(module) else module
+
+
+def _rewritten(source: bytes, folder_key: str, child: str) -> bytes:
+    """Return the bytecode that a child makes of a module, or what has to stay as it is.
+
+    Raise as `as_module`.
+    """
     with on_disk(source) as path, TemporaryDirectory() as folder:
-        reply = ask_of_file(path, WITH_WEIGHTS, {"folder": folder}, ONNX_CHILD)
-        return b"".join((Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"]))
+        reply = ask_of_file(path, WITH_WEIGHTS, {folder_key: folder}, child)
+        pieces = [(Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"])]
+        return b"".join(pieces) or source
 
 
 def read_program(module: bytes) -> "ModuleProgram":

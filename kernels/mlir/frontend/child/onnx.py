@@ -28,11 +28,15 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         code = bytecode_of(Path(request["path"]).read_bytes())
     except OnnxError as error:
         return {"error": str(error)}
-    folder = Path(request["folder"])
+    return {"pieces": write_pieces(code, Path(request["folder"]))}
+
+
+def write_pieces(code: bytes, folder: Path) -> int:
+    """Write bytecode as files `0`, `1`, ... of a folder, and return their number."""
     starts = range(0, len(code), PIECE)
     for number, start in enumerate(starts):
         (folder / str(number)).write_bytes(code[start : start + PIECE])
-    return {"pieces": len(starts)}
+    return len(starts)
 
 
 def bytecode_of(model: bytes) -> bytes:

@@ -52,9 +52,12 @@ def _symbol(name: Any) -> str:
 
 
 def number_operations(module: Any) -> None:
-    """Make the number of each op without a file location its location, which lowering keeps."""
+    """Make the number of each op without a file location its location, which lowering keeps.
+
+    An op that has a number keeps it.
+    """
     for op, _, number in operations(module.operation):
-        if _location(op, _PLACE) is None:
+        if _location(op, _PLACE) is None and _location(op, _NUMBER) is None:
             op.location = ir.Location.name(f"#{number}", op.location, module.context)
 
 

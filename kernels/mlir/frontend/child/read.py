@@ -1,11 +1,12 @@
 """The process that reads a module: `python -m tilewise.kernels.mlir.frontend.child.read`."""
 
+import io
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
+from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of, write_pieces
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp, Occurrence, Skipped
 from tilewise.kernels.mlir.frontend.read import is_bytecode, is_onnx, without_weights
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -19,6 +20,9 @@ NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a module contains, or MLIR's first error."""
     path, is_run = Path(request["path"]), "pieces" in request
+    if "apart" in request:
+        folder = Path(request["apart"])
+        return looked_at(path, lambda one: _written(one, folder), keeps_weights=True, lowers=False)
     return looked_at(
         path,
         lambda parsed: _asked(parsed, request),
@@ -33,8 +37,12 @@ def looked_at(
     *,
     keeps_weights: bool = False,
     keeps_functions: bool = False,
+    lowers: bool = True,
 ) -> dict[str, Any]:
-    """Return `look` of a file's module on linalg, in its context; or MLIR's first error."""
+    """Return `look` of a file's module on linalg, in its context; or MLIR's first error.
+
+    Unless it `lowers`, the module is in its own dialect, and one without attention has no pieces.
+    """
     stage("cutting out weights")
     source = path.read_bytes()
     try:
@@ -61,9 +69,16 @@ def looked_at(
             stage("parsing")
             parsed = ir.Module.parse(module)
             stage("lowering to linalg")
+            from tilewise.kernels.mlir.frontend.child.attention import decompose
             from tilewise.kernels.mlir.frontend.child.operations import to_linalg
+            from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
-            to_linalg(parsed, keeps_functions=keeps_functions)
+            had_attention = decompose(parsed)
+            if not lowers and not had_attention:
+                return {"pieces": 0}
+            if lowers:
+                to_linalg(parsed, keeps_functions=keeps_functions)
+                drop_unused_results(parsed)
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}
         except RuntimeError:  # of the bindings: MLIR's message quotes bytes that are no text
@@ -77,6 +92,13 @@ def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
     if is_onnx(source):
         return bytecode_of(source)
     return source if keeps_weights else without_weights(source)
+
+
+def _written(module: Any, folder: Path) -> dict[str, Any]:
+    """Write a module as pieces of bytecode in a folder, and return their number."""
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    return {"pieces": write_pieces(file.getvalue(), folder)}
 
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
