@@ -324,7 +324,10 @@ def _of_torch(op: Any) -> list[Any]:
 
 
 def _of_onnx(op: Any) -> list[Any]:
-    """Return the results of ONNX's op, by its definition in operator sets 23 and 24."""
+    """Return the results of ONNX's op, by its definition in operator sets 23 and 24.
+
+    The softcap comes before the mask.
+    """
     named = {name: op.attributes[f"torch.onnx.{name}"].value for name in (
         "is_causal", "scale", "softcap", "q_num_heads", "kv_num_heads", "softmax_precision",
     ) if f"torch.onnx.{name}" in op.attributes}  # fmt: skip
