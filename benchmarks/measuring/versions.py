@@ -24,7 +24,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -39,6 +38,7 @@ from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
 from tilewise.search.store import MemoryStore
+from tilewise.search.verdicts import TOLERANCE, Verdict, verdict
 
 HERE = Path(__file__).parents[2]
 SAMPLE_S = 2e-3
@@ -76,25 +76,6 @@ for line in sys.stdin:
     call(repeat)
     print((time.perf_counter() - begin) / repeat, flush=True)
 """
-
-
-class Verdict(StrEnum):
-    """What an interval of ratios says about a change."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    SAME = "same"
-    UNDECIDED = "undecided"
-
-
-def verdict(low: float, high: float, tolerance: float) -> Verdict:
-    """Return the verdict on an interval of ratios (time of BASE over time of this version)."""
-    if high < 1 - tolerance:
-        return Verdict.SLOWER
-    if low > 1 + tolerance:
-        return Verdict.FASTER
-    is_close = low >= 1 - tolerance and high <= 1 + tolerance
-    return Verdict.SAME if is_close else Verdict.UNDECIDED
 
 
 @contextmanager
@@ -207,7 +188,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=3, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=20, help="of each pair")
     parser.add_argument("--trials", type=int, default=12, help="of the search for a schedule")
-    parser.add_argument("--tolerance", type=float, default=0.03, help="a change that is none")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="a change that is none")
     options = parser.parse_args()
     suites = [read_suite(SUITES / f"{name}.json") for name in options.suites]
     problems = [entry.problem for suite in suites for entry in suite.entries]

@@ -279,7 +279,7 @@ def restore(
     """
     with opened(path) as archive:
         checks, features = Checks(), TargetFeatures(archive.manifest.format)
-        for place, line in _lines(archive):
+        for place, line in read_lines(archive):
             with _placed(place):
                 checks.look_at(line)
             features.look_at(line)
@@ -311,7 +311,7 @@ def _pieces(archive: Reader) -> Iterator[list[Line]]:
     """The lines, as many at a time as one transaction takes in."""
     piece: list[Line] = []
     weight = 0
-    for _, line in _lines(archive):
+    for _, line in read_lines(archive):
         piece.append(line)
         weight += WEIGHTS.get(type(line), OTHERS_WEIGHT)
         if weight >= PIECE:
@@ -321,7 +321,7 @@ def _pieces(archive: Reader) -> Iterator[list[Line]]:
         yield piece
 
 
-def _lines(archive: Reader) -> Iterator[tuple[str, Line]]:
+def read_lines(archive: Reader) -> Iterator[tuple[str, Line]]:
     """Every line with its place; what is wrong with one names the member and the line."""
     members = archive.manifest.members
     for name, kind in MEMBERS.items():

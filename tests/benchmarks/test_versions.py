@@ -5,22 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measuring.versions import HERE, Verdict, checkout, interval_of, verdict
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.90, 0.96, Verdict.SLOWER),
-        (0.90, 0.98, Verdict.UNDECIDED),
-        (0.98, 1.02, Verdict.SAME),
-        (1.01, 1.06, Verdict.UNDECIDED),
-        (1.04, 1.20, Verdict.FASTER),
-        (0.50, 1.50, Verdict.UNDECIDED),
-    ],
-)
-def test_the_whole_interval_decides(low: float, high: float, expected: Verdict) -> None:
-    assert verdict(low, high, tolerance=0.03) is expected
+from benchmarks.measuring.versions import HERE, checkout, interval_of
 
 
 def test_rounds_of_all_pairs_make_the_interval() -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from tilewise.cli.command import Command, add_arguments
 from tilewise.cli.commands import (
     bench,
+    compare,
     completion,
     doctor,
     fetch,
@@ -26,10 +27,10 @@ from tilewise.version import VERSION
 
 MODULES = (
     *(tune, script, kernels, modules, model, native, fetch, plot, bench, serve, store, top),
-    *(doctor, completion),
+    *(compare, doctor, completion),
 )
 GROUPS = {
-    "search": ("tune", "show", "trials", "bench", "plot", "export-study"),
+    "search": ("tune", "show", "trials", "bench", "compare", "plot", "export-study"),
     "scripts and kernels": ("script", "kernel", "library", "asm", "fetch"),
     "MLIR modules and models": ("import", "model", "plan", "verify"),
     "service": ("serve", "top", "token", "db", "store"),

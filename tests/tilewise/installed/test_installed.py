@@ -28,6 +28,7 @@ FILES = {
 GIVEN = {
     "asm": [PROBLEM],
     "bench": ["suite.json"],
+    "compare": ["sqlite:///base.db", "sqlite:///new.db"],
     "db": ["check"],
     "driver": ["--scheduler", "tcp://127.0.0.1:1", "--service", "http://127.0.0.1:1"],
     "export-study": [PROBLEM, "--storage", "sqlite:///study.db"],

@@ -1,0 +1,130 @@
+"""Compare the best schedules of two stores: databases, or archives of `store export`."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+from sqlalchemy import select
+from sqlalchemy.orm import joinedload
+
+from tilewise.backends.base import Json
+from tilewise.backends.service_errors import opened_sessions, told
+from tilewise.errors import BadInputError, MissingError
+from tilewise.search.verdicts import Verdict, verdict_of_speeds
+from tilewise.service.archive.container import opened
+from tilewise.service.archive.lines import ScheduleLine
+from tilewise.service.archive.restore import read_lines
+from tilewise.service.db import checked, models, schema
+from tilewise.service.results import integrity
+
+Work = tuple[str, str, str]
+"""A problem, a target and a cache mode."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The speed of a stored best in GFLOP/s, with its interval."""
+
+    gflops: float
+    low: float
+    high: float
+    toolchain: str
+    created_at: datetime
+
+    def to_json(self) -> Json:
+        """Return the speed as JSON."""
+        interval = [self.low, self.high]
+        return {"gflops": self.gflops, "interval": interval, "toolchain": self.toolchain}
+
+
+def compare_stores(base: str, new: str, tolerance: float) -> Json:
+    """Return a verdict for each problem that both stores have on the same target.
+
+    Raises MissingError if they share none.
+    """
+    old, found = _speeds(base), _speeds(new)
+    shared = sorted(old.keys() & found.keys())
+    if not shared:
+        raise MissingError(
+            f"{base} and {new} share no problem on the same target with the same cache mode; "
+            "`tilewise store export` with --problem shows what each has"
+        )
+    rows = [_row(work, old[work], found[work], tolerance) for work in shared]
+    counts = Counter(row["verdict"] for row in rows)
+    return {
+        "base": base,
+        "new": new,
+        "tolerance": tolerance,
+        "counts": {str(one): counts[one] for one in Verdict},
+        "only_in_base": len(old) - len(shared),
+        "only_in_new": len(found) - len(shared),
+        "problems": rows,
+    }
+
+
+def junit(found: Json) -> str:
+    """Return a comparison as JUnit XML: a failure is a regression, what is undecided is skipped."""
+    rows, counts = found["problems"], found["counts"]
+    suite = ElementTree.Element(
+        "testsuite", name="tilewise compare", tests=str(len(rows)),
+        failures=str(counts["slower"]), errors="0", skipped=str(counts["undecided"]),
+    )  # fmt: skip
+    for row in rows:
+        kind = f"{row['target']} {row['cache']}"
+        case = ElementTree.SubElement(suite, "testcase", classname=kind, name=row["problem"])
+        said = f"{row['ratio']:.3f} of the speed of {found['base']}"
+        if row["verdict"] == Verdict.SLOWER:
+            ElementTree.SubElement(case, "failure", message=said)
+        elif row["verdict"] == Verdict.UNDECIDED:
+            ElementTree.SubElement(case, "skipped", message=f"undecided: {said}")
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, "unicode", xml_declaration=True) + "\n"
+
+
+def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
+    problem, target, cache = work
+    found = verdict_of_speeds((old.low, old.high), (new.low, new.high), tolerance)
+    return {
+        "problem": problem,
+        "target": target,
+        "cache": cache,
+        "verdict": str(found),
+        "ratio": new.gflops / old.gflops,
+        "base": old.to_json(),
+        "new": new.to_json(),
+    }
+
+
+def _speeds(store: str) -> dict[Work, Speed]:
+    """Return the newest best of each work in a store."""
+    results = _of_database(store) if "://" in store else _of_archive(store)
+    return dict(sorted(results, key=lambda result: result[1].created_at))
+
+
+def _of_archive(file: str) -> list[tuple[Work, Speed]]:
+    if not Path(file).is_file():
+        raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
+    with told(), opened(Path(file)) as archive:
+        return [
+            ((line.problem, line.target, line.cache),
+             Speed(line.gflops, line.low, line.high, line.toolchain, line.created_at))
+            for _, line in read_lines(archive)
+            if type(line) is ScheduleLine
+        ]  # fmt: skip
+
+
+def _of_database(url: str) -> list[tuple[Work, Speed]]:
+    with told():
+        if schema.is_absent(url):
+            raise BadInputError(f"database {url!r} does not exist; give one that was tuned into")
+    joined = (joinedload(models.Schedule.problem), joinedload(models.Schedule.toolchain))
+    with opened_sessions(url) as sessions, checked.reading(sessions) as session:
+        return [
+            ((row.problem.canonical, row.target, row.cache),
+             Speed(float(row.gflops), float(row.low), float(row.high),
+                   row.toolchain.identity, row.created_at))
+            for row in session.scalars(select(models.Schedule).options(*joined))
+            if integrity.is_whole(row)
+        ]  # fmt: skip
