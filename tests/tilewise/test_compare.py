@@ -63,8 +63,9 @@ def test_stores_that_share_no_problem_are_code_3(
     cli: Cli, tuned: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "_speeds", lambda _store: {})
-    ran = cli("compare", tuned, tuned)
+    ran = cli("compare", tuned, "postgresql+psycopg://me:secret@db.example/results")
     assert ran.code == 3 and ran.err.count("\n") == 1 and not ran.out
+    assert "db.example" in ran.err and "secret" not in ran.err
 
 
 def test_what_is_no_store_is_bad_input(cli: Cli, tuned: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from sqlalchemy import select
+from sqlalchemy import make_url, select
 from sqlalchemy.orm import joinedload
 
 from tilewise.backends.base import Json
@@ -45,11 +45,12 @@ def compare_stores(base: str, new: str, tolerance: float) -> Json:
     Raises MissingError if they share none.
     """
     old, found = _speeds(base), _speeds(new)
+    base, new = _shown(base), _shown(new)
     shared = sorted(old.keys() & found.keys())
     if not shared:
         raise MissingError(
             f"{base} and {new} share no problem on the same target with the same cache mode; "
-            "`tilewise store export` with --problem shows what each has"
+            "tune the same problems into both"
         )
     rows = [_row(work, old[work], found[work], tolerance) for work in shared]
     counts = Counter(row["verdict"] for row in rows)
@@ -95,6 +96,11 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
         "base": old.to_json(),
         "new": new.to_json(),
     }
+
+
+def _shown(store: str) -> str:
+    """Return a store's name without the password of its URL."""
+    return make_url(store).render_as_string() if "://" in store else store
 
 
 def _speeds(store: str) -> dict[Work, Speed]:

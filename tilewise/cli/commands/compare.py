@@ -35,7 +35,7 @@ def compare(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{', '.join(counts)}; speeds in GFLOP/s\n")
     if slower := found["counts"]["slower"]:
         total = len(found["problems"])
-        raise TilewiseError(f"{slower} of {total} problems became slower than in {options.base}")
+        raise TilewiseError(f"{slower} of {total} problems became slower than in {found['base']}")
 
 
 COMMANDS = (
