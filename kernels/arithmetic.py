@@ -184,7 +184,7 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
         packed.add("A")
     if how.packs_b or b.is_gathered or not b.is_contiguous(nest.col):
         packed.add("B")
-    if problem.pad:
+    if problem.is_padded:
         packed.add(nest.image)
     return frozenset(packed)
 

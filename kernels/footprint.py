@@ -62,7 +62,7 @@ def padded_bytes(problem: Problem) -> int:
     """
     if not problem.spatial_axes:
         return 0
-    copies = 3 * _WIDE + problem.element.bytes * bool(problem.pad)
+    copies = 3 * _WIDE + problem.element.bytes * problem.is_padded
     return copies * prod(problem.padded_shape)
 
 

@@ -36,8 +36,8 @@ def winograd_images(
     image = image.transpose(0, 2, 3, 1) if problem.has_channels_first else image
     images, lines, pixels = _origins(problem, transforms, tiles)
     (down, across), (step_down, step_across) = transforms.input, transforms.step
-    y = lines * step_down - problem.pad + np.arange(down)[:, None, None]
-    x = pixels * step_across - problem.pad + np.arange(across)[None, :, None]
+    y = lines * step_down - problem.pads.top + np.arange(down)[:, None, None]
+    x = pixels * step_across - problem.pads.left + np.arange(across)[None, :, None]
     inside = (y >= 0) & (y < problem.h) & (x >= 0) & (x < problem.w)
     found = image[images, np.clip(y, 0, problem.h - 1), np.clip(x, 0, problem.w - 1)]
     found = np.where(inside[..., None], found, 0)

@@ -12,7 +12,7 @@ in tiles of one line by one block of columns, and nothing is searched.
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from iree.compiler import ir
@@ -88,8 +88,7 @@ def with_halo(problem: Problem) -> Problem:
     """The problem of an image that is padded already."""
     if not isinstance(problem, Conv2d):
         return problem
-    grown = 2 * problem.pad
-    return replace(problem, h=problem.h + grown, w=problem.w + grown, pad=0)
+    return problem.stored_as(channels_first=problem.has_channels_first, pad=0)
 
 
 def beside_native(layer: Layer, problem: Problem | None, target: Target, trials: int) -> Row:

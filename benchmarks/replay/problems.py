@@ -48,7 +48,8 @@ def relatives(problem: Problem) -> dict[str, Problem]:
         cols: Problem = replace(problem, n=-(-problem.n // 2))
     else:
         assert isinstance(problem, Conv2d)
-        h, w = problem.h + problem.stride * problem.oh, problem.w + problem.stride * problem.ow
+        down, across = problem.strides
+        h, w = problem.h + down * problem.oh, problem.w + across * problem.ow
         rows = replace(problem, h=h, w=w)
         in_group = problem.co // problem.groups
         cols = replace(problem, co=-(-in_group // 2) * problem.groups)

@@ -11,6 +11,7 @@ from tilewise.kernels.dispatches.patterns.graph import Value, tensor_type
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.window import canonical
 
 
 def copy_lines(source: str, target: str, shape: Sequence[int | str], element: str) -> list[str]:
@@ -105,9 +106,10 @@ def check_layouts(found: Problem, problem: Problem) -> None:
     Raises:
         UnsupportedError: names both problems.
     """
-    has_more_zeros = problem.pad > found.pad
+    pad = canonical(problem.pads)
+    has_more_zeros = any(more > one for more, one in zip(problem.pads, found.pads, strict=True))
     if has_more_zeros or problem != found.stored_as(
-        channels_first=problem.has_channels_first, pad=problem.pad
+        channels_first=problem.has_channels_first, pad=pad
     ):
         raise UnsupportedError(f"{problem} computes {found} in no layout of an image")
 
@@ -128,14 +130,25 @@ def laid(
         if turns:
             axes = (_FILTERS if name == "B" else _IMAGES)[found.has_channels_first]
             value, shape = _transposed(made, value, shape, element, axes)
-        if name == "A" and found.pad != problem.pad:
-            around = [found.pad - problem.pad if axis in problem.spatial_axes else 0
-                      for axis in range(len(shape))]  # fmt: skip
-            value, shape = _padded(made, value, shape, element, around)
+        if name == "A" and found.pads != problem.pads:
+            value, shape = _padded(made, value, shape, element, _zeros(found, problem))
         made.values[name], made.types[name] = value, tensor_type(shape, element)
     shape, element = problem.operand_shapes["C"], operand_type(problem, "C")
     made.types["C"] = tensor_type(shape, element)
     return made
+
+
+def _zeros(found: Problem, problem: Problem) -> tuple[list[int], list[int]]:
+    """Return the zeros before and behind each axis that the op adds and the kernel does not."""
+    axes = range(len(problem.operand_shapes["A"]))
+    whole = found.stored_as(
+        channels_first=problem.has_channels_first, pad=canonical(found.pads)
+    ).padding
+    low, high = (
+        [side[axis] - own[axis] for axis in axes]
+        for side, own in zip(whole, problem.padding, strict=True)
+    )
+    return low, high
 
 
 def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tuple[list[str], str]:
@@ -168,17 +181,21 @@ def _transposed(
 
 
 def _padded(
-    made: Laid, value: str, shape: tuple[int, ...], element: str, around: list[int]
+    made: Laid,
+    value: str,
+    shape: tuple[int, ...],
+    element: str,
+    around: tuple[list[int], list[int]],
 ) -> tuple[str, tuple[int, ...]]:
     name = _name(made, value)
-    wide = tuple(size + 2 * more for size, more in zip(shape, around, strict=True))
+    wide = tuple(map(sum, zip(shape, *around, strict=True)))
     given, wanted = tensor_type(shape, element), tensor_type(wide, element)
     zero = "0" if element.startswith("i") else "0.0"
-    low = ", ".join(map(str, around))
+    low, high = (", ".join(map(str, side)) for side in around)
     places = ", ".join(f"%i{axis}: index" for axis in range(len(shape)))
     made.lines += [
         f"{name}_zero = arith.constant {zero} : {element}",
-        f"{name} = tensor.pad {value} low[{low}] high[{low}] {{",
+        f"{name} = tensor.pad {value} low[{low}] high[{high}] {{",
         f"^bb0({places}):",
         f"  tensor.yield {name}_zero : {element}",
         f"}} : {given} to {wanted}",

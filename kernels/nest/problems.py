@@ -139,19 +139,19 @@ def _patches(problem: Conv2d, taps: int) -> tuple[Axis, ...]:
     """Channels, lines and pixels of the image for k = (ci, kh, kw) and p = (oh, ow)."""
     ci = problem.ci // problem.groups
     group = (Term("g", ci),) if problem.groups > 1 else ()
-    if taps == 1 and problem.stride == 1 and not problem.pad:
+    if taps == 1 and problem.strides == (1, 1) and not problem.is_padded:
         plane = Axis(problem.h * problem.w, (Term("p"),))
         return (Axis(problem.ci, (*group, Term("k"))), plane)
-    stride, dilation = problem.stride, problem.dilation
+    strides, dilations = problem.strides, problem.dilations
     down = (
-        Term("p", stride, div=problem.ow),
-        Term("k", dilation, div=problem.kw, mod=problem.kh),
+        Term("p", strides[0], div=problem.ow),
+        Term("k", dilations[0], div=problem.kw, mod=problem.kh),
     )
-    across = (Term("p", stride, mod=problem.ow), Term("k", dilation, mod=problem.kw))
+    across = (Term("p", strides[1], mod=problem.ow), Term("k", dilations[1], mod=problem.kw))
     return (
         Axis(problem.ci, (*group, Term("k", div=taps))),
-        Axis(problem.h, down, -problem.pad),
-        Axis(problem.w, across, -problem.pad),
+        Axis(problem.h, down, -problem.pads.top),
+        Axis(problem.w, across, -problem.pads.left),
     )
 
 
@@ -200,8 +200,16 @@ def _of_group(problem: Conv2d, dim: str, each: int) -> Axis:
 def _lines_and_pixels(problem: Conv2d) -> tuple[Axis, ...]:
     """Of the image, with the padding around it."""
     return tuple(
-        Axis(size, (Term(out, problem.stride), Term(tap, problem.dilation)), -problem.pad)
-        for size, out, tap in ((problem.h, "oh", "kh"), (problem.w, "ow", "kw"))
+        Axis(size, (Term(out, stride), Term(tap, dilation)), -pad)
+        for size, out, tap, stride, dilation, pad in zip(
+            (problem.h, problem.w),
+            ("oh", "ow"),
+            ("kh", "kw"),
+            problem.strides,
+            problem.dilations,
+            problem.pads.low,
+            strict=True,
+        )
     )
 
 

@@ -158,8 +158,9 @@ def _convolve(problem: Conv2d, a: Array, b: Array, product: Product) -> Array:
 
 def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
     """Sum over filter taps of (shifted image) x (tap's matrix), without im2col."""
-    pad, stride, dilation = problem.pad, problem.stride, problem.dilation
-    padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    (down, across), (dilation_down, dilation_across) = problem.strides, problem.dilations
+    top, left, bottom, right = problem.pads
+    padded = np.pad(image, ((0, 0), (top, bottom), (left, right), (0, 0)))
     ci, co = problem.ci // problem.groups, problem.co // problem.groups
     parts = []
     for g in range(problem.groups):
@@ -167,8 +168,9 @@ def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Produ
         total: Array = np.zeros((), image.dtype)
         for i in range(problem.kh):
             for j in range(problem.kw):
-                rows = slice(i * dilation, i * dilation + (problem.oh - 1) * stride + 1, stride)
-                cols = slice(j * dilation, j * dilation + (problem.ow - 1) * stride + 1, stride)
+                y, x = i * dilation_down, j * dilation_across
+                rows = slice(y, y + (problem.oh - 1) * down + 1, down)
+                cols = slice(x, x + (problem.ow - 1) * across + 1, across)
                 tap = product(padded[:, rows, cols, channels], weights[i, j][:, filters])
                 total = total + tap
         parts.append(total)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, STORED, DType, Epilogue
+from tilewise.kernels.problem.window import FORMS, Pads, canonical, sizes_of
 from tilewise.kernels.quoting import quoted
 
 _QUANTISED = ("i8", "u8")
@@ -39,9 +40,6 @@ class Problem(ABC):
     requant = ""
     transpose_a = False
     transpose_b = False
-    stride = 1
-    dilation = 1
-    pad = 0
     groups = 1
 
     op: ClassVar[str]
@@ -58,6 +56,10 @@ class Problem(ABC):
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name in FORMS:
+                numbers = sizes_of(field.name, value, self.op)
+                object.__setattr__(self, field.name, canonical(numbers))
+                continue
             why = self._why_not(field.name, value, is_flag=field.type is bool)
             if why is not None:
                 raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
@@ -120,9 +122,8 @@ class Problem(ABC):
             return None if isinstance(value, bool) else "is not true or false"
         if isinstance(value, bool) or not isinstance(value, int):
             return "is not a whole number"
-        least = 0 if name == "pad" else 1
-        is_in_range = least <= value <= LARGEST_DIM
-        return None if is_in_range else f"is out of range; give {least} to {LARGEST_DIM}"
+        is_in_range = 1 <= value <= LARGEST_DIM
+        return None if is_in_range else f"is out of range; give 1 to {LARGEST_DIM}"
 
     @property
     def element(self) -> DType:
@@ -244,17 +245,44 @@ class Problem(ABC):
         return ()
 
     @property
+    def strides(self) -> tuple[int, int]:
+        """Return the pixels of the image between outputs, down and across."""
+        return 1, 1
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        """Return the pixels of the image between taps, down and across."""
+        return 1, 1
+
+    @property
+    def pads(self) -> Pads:
+        """Return the zeros around the image."""
+        return Pads()
+
+    @property
+    def is_padded(self) -> bool:
+        """Return whether there are zeros around the image."""
+        return any(self.pads)
+
+    @property
+    def padding(self) -> tuple[list[int], list[int]]:
+        """Return the zeros before and behind each axis of the image."""
+        low, high = iter(self.pads.low), iter(self.pads.high)
+        axes = range(len(self.operand_shapes["A"]))
+        sides = [(next(low), next(high)) if axis in self.spatial_axes else (0, 0) for axis in axes]
+        return [side[0] for side in sides], [side[1] for side in sides]
+
+    @property
     def padded_shape(self) -> tuple[int, ...]:
         """Return the shape of `A` with the zeros around it, in the order in which it is stored."""
-        axes, shape = self.spatial_axes, self.operand_shapes["A"]
-        return tuple(size + 2 * self.pad * (axis in axes) for axis, size in enumerate(shape))
+        return tuple(map(sum, zip(self.operand_shapes["A"], *self.padding, strict=True)))
 
     @property
     def depth(self) -> int:
         """Return how many products are summed to an element of the result."""
         return self.flops // (2 * prod(self.operand_shapes["C"]))
 
-    def stored_as(self, *, channels_first: bool, pad: int) -> "Problem":
+    def stored_as(self, *, channels_first: bool, pad: "int | str") -> "Problem":
         """Return the same computation on images of this layout that store all padding but `pad`.
 
         Raise ProblemError if the stored image is too large.

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.window import Pads, pads, pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,8 @@ class Matmul(Problem):
 class Conv2d(Problem):
     """Two-dimensional convolution (cross-correlation, as in every framework).
 
-    `h`, `w` are the image without padding. In `nhwc_hwcf` the image is
+    `h`, `w` are the image without padding. `stride` and `dilation` are a number, or HxW for rows
+    and columns; `pad` is a number, HxW, or TOPxLEFTxBOTTOMxRIGHT. In `nhwc_hwcf` the image is
     [n,h,w,ci], the filter [kh,kw,ci/groups,co], the result [n,oh,ow,co];
     in `nchw_fchw` they are [n,ci,h,w], [co,ci/groups,kh,kw], [n,co,oh,ow].
     `init=accumulate` adds to what the result holds before the epilogue, as a residual addition
@@ -78,9 +80,9 @@ class Conv2d(Problem):
     co: int
     kh: int
     kw: int
-    stride: int = 1
-    dilation: int = 1
-    pad: int = 0
+    stride: int | str = 1
+    dilation: int | str = 1
+    pad: int | str = 0
     groups: int = 1
     layout: str = "nhwc_hwcf"
     dtype: str
@@ -108,8 +110,8 @@ class Conv2d(Problem):
                     f"{channels}={getattr(self, channels)}",
                     "groups",
                 )
-        for image, kernel, padded in zip(("h", "w"), ("kh", "kw"), self.padded, strict=True):
-            reach = self.dilation * (getattr(self, kernel) - 1) + 1
+        sides = zip(("h", "w"), ("kh", "kw"), self.padded, self.reaches, strict=True)
+        for image, kernel, padded, reach in sides:
             if reach > padded:
                 raise ProblemError(
                     f"conv2d: {kernel}={getattr(self, kernel)} with dilation={self.dilation} "
@@ -126,18 +128,42 @@ class Conv2d(Problem):
     @property
     def padded(self) -> tuple[int, int]:
         """Return the height and width of the image with its padding of zeros."""
-        return self.h + 2 * self.pad, self.w + 2 * self.pad
+        pads = self.pads
+        return self.h + pads.top + pads.bottom, self.w + pads.left + pads.right
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Return the pixels of the image between outputs, down and across."""
+        return pair(self.stride)
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        """Return the pixels of the image between taps, down and across."""
+        return pair(self.dilation)
+
+    @property
+    def pads(self) -> Pads:
+        """Return the zeros around the image."""
+        return pads(self.pad)
+
+    @property
+    def reaches(self) -> tuple[int, int]:
+        """Return the lines and pixels of the image that an output reads from, gaps included."""
+        down, across = self.dilations
+        return down * (self.kh - 1) + 1, across * (self.kw - 1) + 1
 
     @property
     def spatial_axes(self) -> tuple[int, ...]:
         """Return the axes of rows and columns in the shapes of image and result."""
         return (2, 3) if self.has_channels_first else (1, 2)
 
-    def stored_as(self, *, channels_first: bool, pad: int) -> "Conv2d":
+    def stored_as(self, *, channels_first: bool, pad: int | str) -> "Conv2d":
         """Return the same convolution in this layout, all padding but `pad` in the image."""
-        grown = 2 * (self.pad - pad)
         layout = "nchw_fchw" if channels_first else "nhwc_hwcf"
-        return replace(self, h=self.h + grown, w=self.w + grown, pad=pad, layout=layout)
+        height, width = self.padded
+        top, left, bottom, right = pads(pad)
+        height, width = height - top - bottom, width - left - right
+        return replace(self, h=height, w=width, pad=pad, layout=layout)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -147,12 +173,12 @@ class Conv2d(Problem):
     @property
     def oh(self) -> int:
         """Return the output height."""
-        return (self.padded[0] - self.dilation * (self.kh - 1) - 1) // self.stride + 1
+        return (self.padded[0] - self.reaches[0]) // self.strides[0] + 1
 
     @property
     def ow(self) -> int:
         """Return the output width."""
-        return (self.padded[1] - self.dilation * (self.kw - 1) - 1) // self.stride + 1
+        return (self.padded[1] - self.reaches[1]) // self.strides[1] + 1
 
     @property
     def flops(self) -> int:

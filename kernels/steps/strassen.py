@@ -116,7 +116,7 @@ def why_not_strassen(problem: Problem, levels: int) -> str | None:
     for what, extent in (("width", cols), ("reduction", depth)):
         if extent % parts:
             return f"its {what} of {extent} has no {parts} equal parts"
-    if problem.stride > 1 and parts > 2:  # any two rows are equally far apart, more are not
+    if max(problem.strides) > 1 and parts > 2:  # any two rows are equally far apart, more are not
         line = problem.operand_shapes["C"][problem.spatial_axes[1]]
         if line % parts:
             return f"its lines of {line} strided pixels cut groups of {parts} rows"
@@ -187,7 +187,8 @@ class StrassenBlocks:
         shape, group = self.problem.operand_shapes["C"][:-1], 2**self.levels
         row = at[TILES][:, None] * group + np.arange(group)
         first, *pixel = np.unravel_index(np.minimum(row, prod(shape) - 1), shape)
-        places = (np.where(row < prod(shape), first, -1), *(self.problem.stride * i for i in pixel))
+        moved = (by * i for by, i in zip(self.problem.strides, pixel, strict=False))  # or no pixel
+        places = (np.where(row < prod(shape), first, -1), *moved)
         return strassen_rows(self.matrices, self.levels, arrays["A"], places)
 
     def combine(

@@ -13,6 +13,7 @@ from tilewise.kernels.fast_algorithms import (
 )
 from tilewise.kernels.nest import Axis, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.window import canonical
 from tilewise.kernels.steps.algorithm import (
     POINT,
     TILES,
@@ -98,7 +99,7 @@ class Winograd(AlgorithmStep):
         """Return the nest of products of transformed tiles."""
         problem = nest.problem
         assert isinstance(problem, Conv2d)
-        transforms = winograd_transforms(self.output, problem.window, problem.stride)
+        transforms = winograd_transforms(self.output, problem.window, problem.strides[0])
         tiles = WinogradTiles(problem, transforms)
         down, across = tiles_of(problem, tiles.tile)
         extents = {
@@ -122,7 +123,7 @@ def tiles_of(problem: Conv2d, output: tuple[int, int]) -> tuple[int, int]:
 
 def outputs_of(problem: Problem) -> tuple[int, ...]:
     """Return the outputs, along the filter, for which its taps and stride have tiles."""
-    return outputs_for(problem.window, problem.stride)
+    return outputs_for(problem.window, problem.strides[0])
 
 
 def why_not_winograd(problem: Problem) -> str | None:
@@ -138,13 +139,15 @@ def why_not_winograd(problem: Problem) -> str | None:
             f"the filter is {taps}; tiles are for sides of {sides}, "
             "one of which may be 1, and not for 7x7"
         )
-    for name in ("dilation", "groups"):
-        if getattr(problem, name) != 1:
-            return f"{name}={getattr(problem, name)} is not 1"
-    if problem.stride not in STRIDES:
-        return f"stride={problem.stride} is not one of {', '.join(map(str, STRIDES))}"
+    if problem.dilations != (1, 1):
+        return f"dilation={canonical(problem.dilations)} is not 1"
+    if problem.groups != 1:
+        return f"groups={problem.groups} is not 1"
+    stride = canonical(problem.strides)
+    if stride not in STRIDES:
+        return f"stride={stride} is not one of {', '.join(map(str, STRIDES))}"
     if not outputs_of(problem):
-        return f"a {taps} filter with stride={problem.stride} has no tiles; a 3x3 filter has"
+        return f"a {taps} filter with stride={stride} has no tiles; a 3x3 filter has"
     return None
 
 

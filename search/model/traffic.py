@@ -259,7 +259,8 @@ def _packed_lines_of_a(workload: Workload, sizes: Sizes) -> float:
     problem, halo = workload.problem, 1.0
     if workload.nest.image == "A":
         image_rows = sizes.block_rows / sizes.row
-        reach = problem.dilation * (problem.window[0] - 1)
-        halo = problem.stride**2 * (1 + reach / image_rows)
+        reach = problem.dilations[0] * (problem.window[0] - 1)
+        down, across = problem.strides
+        halo = down * across * (1 + reach / image_rows)
     size = problem.element.bytes
     return sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE_BYTES

@@ -66,21 +66,22 @@ def _tile(space: Space, point: Point) -> _Tile:
     problem, shape, inputs = space.problem, point["tile"], space.workload.depth
     down_taps, across_taps = problem.window
     if problem.has_channels_first:
-        lines = _window(shape.rows, down_taps, problem)
-        reads = lines * shape.vectors * across_taps * min(problem.stride, 2) * inputs
+        lines = _window(shape.rows, down_taps, problem, 0)
+        reads = lines * shape.vectors * across_taps * min(problem.strides[1], 2) * inputs
         return _Tile(shape.rows, shape.vectors, 1, reads)
     down = jammed_lines(space.workload, shape, point["lines"])
     lines, pixels = (
-        _window(outputs, taps, problem)
-        for outputs, taps in ((down, down_taps), (shape.rows, across_taps))
+        _window(outputs, taps, problem, side)
+        for side, (outputs, taps) in enumerate(((down, down_taps), (shape.rows, across_taps)))
     )
     spread = max(1, inputs // space.workload.nest.group)
     return _Tile(down, shape.rows, shape.vectors, lines * pixels * shape.vectors * spread)
 
 
-def _window(outputs: int, taps: int, problem: Problem) -> int:
-    """Different lines (or pixels) that neighbouring outputs read."""
-    reads = {o * problem.stride + t * problem.dilation for o in range(outputs) for t in range(taps)}
+def _window(outputs: int, taps: int, problem: Problem, side: int) -> int:
+    """Different lines (side 0) or pixels (side 1) that neighbouring outputs read."""
+    stride, dilation = problem.strides[side], problem.dilations[side]
+    reads = {o * stride + t * dilation for o in range(outputs) for t in range(taps)}
     return len(reads)
 
 
@@ -121,13 +122,13 @@ def _add_reads(out: dict[str, float], space: Space, tile: _Tile, walk: tuple[int
     block_lines, walks_pixels = walk
     shape = problem.operand_shapes["A"]
     image = prod(shape) * size
-    window = _window(tile.down, taps, problem)
+    window = _window(tile.down, taps, problem, 0)
     strip = window * prod(shape[across:]) * size
     if walks_pixels and not problem.has_channels_first:
         strip = window * shape[across] * max(LINE, tile.vectors * space.workload.lanes * size)
-    halo = (taps - 1) * problem.dilation / (block_lines * problem.stride)
+    halo = (taps - 1) * problem.dilations[0] / (block_lines * problem.strides[0])
     first = image * (1 + halo)
-    again = image * max(0.0, window / (tile.down * problem.stride) - 1)
+    again = image * max(0.0, window / (tile.down * problem.strides[0]) - 1)
     is_near = problem.bytes <= OWN_SHARE * target.l2_bytes
     out["b_rows_from_l2" if is_near else "b_rows_from_l3"] += first / LINE
     if strip > OWN_SHARE * target.l1_bytes:

@@ -14,6 +14,7 @@ from tilewise.kernels.mlir.frontend.graph import (
     TensorUse,
 )
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.window import canonical
 
 
 @dataclass(frozen=True)
@@ -157,13 +158,13 @@ def _moved(node: Node, graph: Graph) -> Iterator[ProblemVariant]:
         return
     ways = [(problem, found)]
     if problem.has_constant_weights:  # else the filter would be transposed in each run
-        is_first, pad = problem.has_channels_first, problem.pad
+        is_first, pad = problem.has_channels_first, canonical(problem.pads)
         axes = _MOVED[is_first]
         other = replace(found, a=_reordered(found.a, axes), c=_reordered(found.c, axes))
         ways.append((problem.stored_as(channels_first=not is_first, pad=pad), other))
     for way, at in ways:
         yield _as_found(node, graph, way, at)
-        if way.pad:
+        if way.pads.top and len(set(way.pads)) == 1:  # a layout has one halo for all sides
             yield from _with_halo(node, graph, way, at)
 
 
@@ -180,7 +181,7 @@ def _with_halo(
         return  # a layout has no place for an axis of one element
     variant = _as_found(node, graph, padded, found)
     reads = tuple(
-        replace(layout, halo=problem.pad, around=around) if use.role == "A" else layout
+        replace(layout, halo=problem.pads.top, around=around) if use.role == "A" else layout
         for use, layout in zip(node.reads, variant.reads, strict=True)
     )
     yield replace(variant, reads=reads)

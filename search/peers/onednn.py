@@ -280,8 +280,10 @@ def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _geometry(problem: Conv2d) -> tuple[list[int], list[int], list[int], int]:
-    padding, stride, dilation = ([x, x] for x in (problem.pad, problem.stride, problem.dilation))
-    return padding, stride, dilation, problem.groups
+    top, left, bottom, right = problem.pads
+    if (top, left) != (bottom, right):
+        raise PeerAbsentError("oneDNN is not asked for padding that differs on opposite sides")
+    return [top, left], list(problem.strides), list(problem.dilations), problem.groups
 
 
 def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:

@@ -227,8 +227,8 @@ def _of_convolution(problem: Conv2d, operands: Operands) -> tuple[Array, Array, 
 
 def _is_product(problem: Conv2d) -> bool:
     """Return whether a convolution is a matrix product without copies."""
-    ones = (problem.kh, problem.kw, problem.stride, problem.groups)
-    return ones == (1, 1, 1, 1) and problem.pad == 0
+    ones = (problem.kh, problem.kw, *problem.strides, problem.groups)
+    return set(ones) == {1} and not problem.is_padded
 
 
 def _passes(

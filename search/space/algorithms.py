@@ -108,7 +108,7 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
     problem = workload.problem
     if why_not_winograd(problem) is not None:
         return ()
-    least_channels = LEAST_CHANNELS if problem.stride == 1 else LEAST_CHANNELS_OF_STRIDED
+    least_channels = LEAST_CHANNELS if problem.strides == (1, 1) else LEAST_CHANNELS_OF_STRIDED
     offered = least_channels.get((min(problem.window), max(problem.window)), {})
     channels = problem.depth // prod(problem.window)
     return tuple(output for output, least in offered.items() if channels >= least)

@@ -92,8 +92,14 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     """Convolutions of every stride, dilation and pad that leave an output."""
     kh, kw = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     dilation, pad = draw(st.integers(1, 2)), draw(st.integers(0, 3))
-    least_h = max(1, dilation * (kh - 1) + 1 - 2 * pad)
-    least_w = max(1, dilation * (kw - 1) + 1 - 2 * pad)
+    stride: int | str = draw(st.integers(1, 3))
+    dilation_h, dilation_w, pads = dilation, dilation, (pad,) * 4
+    if draw(st.sampled_from([False, False, True])):
+        stride = f"{draw(st.integers(1, 3))}x{draw(st.integers(1, 3))}"
+        dilation_h, dilation_w = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+        pads = tuple(draw(st.integers(0, 3)) for _ in range(4))
+    least_h = max(1, dilation_h * (kh - 1) + 1 - pads[0] - pads[2])
+    least_w = max(1, dilation_w * (kw - 1) + 1 - pads[1] - pads[3])
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     channels = [1, 3, 8, 17], [1, 5, 16, 33, 64]
     if draw(st.sampled_from([False, False, True])):
@@ -110,9 +116,9 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         co=groups * draw(st.sampled_from(channels[1])),
         kh=kh,
         kw=kw,
-        stride=draw(st.integers(1, 3)),
-        dilation=dilation,
-        pad=pad,
+        stride=stride,
+        dilation=f"{dilation_h}x{dilation_w}",
+        pad="x".join(map(str, pads)),
         dtype=dtype,
         init=draw(inits) if groups == 1 else "zero",
         bias=draw(st.booleans()),

@@ -17,6 +17,7 @@ from tilewise.kernels.dispatches.patterns.spelling import (
     Spelling,
 )
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.payload.contraction import dense
 from tilewise.kernels.mlir.payload.function import smooth_lines
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
@@ -104,8 +105,8 @@ def _convolution(problem: Conv2d, graph: DispatchGraph, spelling: Spelling, init
         return _grouped(graph, problem, (image, filters, init), nhwc=nhwc)
     kind = spelling.attributes
     attributes = (
-        f"{{dilations = dense<{problem.dilation}> : {kind}<2xi64>, "
-        f"strides = dense<{problem.stride}> : {kind}<2xi64>}}"
+        f"{{dilations = dense<{dense(problem.dilations)}> : {kind}<2xi64>, "
+        f"strides = dense<{dense(problem.strides)}> : {kind}<2xi64>}}"
     )
     op = "linalg.conv_2d_nhwc_hwcf" if nhwc else "linalg.conv_2d_nchw_fchw"
     if problem.groups > 1:
@@ -121,11 +122,15 @@ def _convolution(problem: Conv2d, graph: DispatchGraph, spelling: Spelling, init
 
 def _padded(graph: DispatchGraph, problem: Conv2d, image: Value, spatial: tuple[int, int]) -> Value:
     """Pad with zeros: `tensor.pad` as the library rewrites it before matching."""
-    if not problem.pad:
+    if not problem.is_padded:
         return image
     assert image.shape is not None
-    by = [problem.pad if axis in spatial else 0 for axis in range(len(image.shape))]
-    grown = tuple(size + 2 * extra for size, extra in zip(image.shape, by, strict=True))
+    axes = range(len(image.shape))
+    by, behind = (
+        [side[spatial.index(axis)] if axis in spatial else 0 for axis in axes]
+        for side in (problem.pads.low, problem.pads.high)
+    )
+    grown = tuple(map(sum, zip(image.shape, by, behind, strict=True)))
     zeros = graph.zeros(grown, image.element)
     rest = (
         f"{image.name} into {zeros.name}{by} {list(image.shape)} {[1] * len(by)} : "
@@ -140,8 +145,9 @@ def _grouped(
     """Return a generic op with groups as a dimension; no named op has these layouts."""
     n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
     g, (h, w), kh, kw = problem.groups, problem.padded, problem.kh, problem.kw
-    row = f"d1 * {problem.stride} + d5 * {problem.dilation}"
-    column = f"d2 * {problem.stride} + d6 * {problem.dilation}"
+    row, column = (
+        f"d{1 + at} * {problem.strides[at]} + d{5 + at} * {problem.dilations[at]}" for at in (0, 1)
+    )
     if not nhwc:
         shapes = (n, g, c, h, w), (g, f, c, kh, kw), (n, g, f, problem.oh, problem.ow)
         places = f"d0, d3, d7, {row}, {column}", "d3, d4, d7, d5, d6", "d0, d3, d4, d1, d2"

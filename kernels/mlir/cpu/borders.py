@@ -29,13 +29,15 @@ class ImageAxis:
 
 def axes(problem: Problem) -> dict[str, ImageAxis]:
     """Return where outputs find their taps, by the dim of the result."""
-    down, across = (problem.dilation * (taps - 1) for taps in problem.window)
+    down, across = (
+        by * (taps - 1) for by, taps in zip(problem.dilations, problem.window, strict=True)
+    )
     if splits_lines(problem):
         across = SplitLines.of(problem).reach
     height, width = (problem.operand_shapes["A"][axis] for axis in problem.spatial_axes)
     return {
-        "oh": ImageAxis(height, problem.stride, down, problem.pad),
-        "ow": ImageAxis(width, problem.stride, across, problem.pad),
+        "oh": ImageAxis(height, problem.strides[0], down, problem.pads.top),
+        "ow": ImageAxis(width, problem.strides[1], across, problem.pads.left),
     }
 
 

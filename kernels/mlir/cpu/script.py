@@ -73,13 +73,13 @@ def _across_groups(problem: Problem, nest: Nest) -> list[str]:
         found.append(
             "lines are copied plane by plane, parted by what the stride leaves of an index"
         )
-    elif problem.pad and problem.has_channels_first:
+    elif problem.is_padded and problem.has_channels_first:
         found.append(
             "planes are copied with their padding where vectors reach beside a line: no transform "
             "shifts a vector along a line, so scripts copy what the native kernel reads in place"
         )
     if not problem.has_channels_first and has_several:
-        copied = ", which are copied with their padding" if problem.pad else ""
+        copied = ", which are copied with their padding" if problem.is_padded else ""
         found.append(
             "an op of the payload spreads each group's channels over lanes, pixel by pixel of a "
             f"register tile{copied}: no transform orders lanes by groups"

@@ -10,6 +10,8 @@ from itertools import product
 from math import prod
 from typing import cast
 
+from tilewise.kernels.problem.window import canonical
+
 Term = tuple[int, int]
 """A loop dim and its coefficient."""
 Axis = tuple[Term, ...]
@@ -437,9 +439,10 @@ def _sizes(
 ) -> dict[str, int | str | bool]:
     n, g, c, f = roles
     groups = nest.extent(g)
-    stride = _shared("stride", [w.stride for w in windows])
-    dilation = _shared("dilation", [w.dilation for w in windows])
-    for window in windows:
+    strides, dilations = (
+        _filled([getattr(w, name) for w in windows]) for name in ("stride", "dilation")
+    )
+    for window, stride, dilation in zip(windows, strides, dilations, strict=True):
         if (window.size - dilation * (window.taps - 1) - 1) // stride + 1 != window.outs:
             raise NestRefusedError(
                 f"reads {window.outs} windows of an image of {window.size}, and leaves others out"
@@ -448,13 +451,11 @@ def _sizes(
         "n": nest.extent(n), "h": windows[0].size, "w": windows[1].size,
         "ci": groups * nest.extent(c), "co": groups * nest.extent(f),
         "kh": windows[0].taps, "kw": windows[1].taps,
-        "stride": stride, "dilation": dilation, "groups": groups,
+        "stride": canonical(strides), "dilation": canonical(dilations), "groups": groups,
     }  # fmt: skip
 
 
-def _shared(name: str, values: list[int]) -> int:
-    """Return the one value of a key that both dimensions share."""
-    told = {value for value in values if value}
-    if len(told) > 1:
-        raise NestRefusedError(f"has {name} {values[0]} along h and {values[1]} along w")
-    return told.pop() if told else 1
+def _filled(values: list[int]) -> tuple[int, ...]:
+    """Return the values of a key along both dimensions; a side without one takes the other's."""
+    known = next((value for value in values if value), 1)
+    return tuple(value or known for value in values)

@@ -7,6 +7,7 @@ weights are a parameter of the module, which IREE packs once, when the module is
 from functools import singledispatch
 
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.payload.contraction import dense
 from tilewise.kernels.mlir.payload.function import (
     ENTRY,
     finished,
@@ -117,8 +118,8 @@ def _product(problem: Matmul) -> list[str]:
 def _convolution(problem: Conv2d) -> list[str]:
     nhwc = not problem.has_channels_first
     attributes = (
-        f"{{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
-        f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
+        f"{{dilations = dense<{dense(problem.dilations)}> : tensor<2xi64>, "
+        f"strides = dense<{dense(problem.strides)}> : tensor<2xi64>}}"
     )
     lines, image, image_type = _padded(problem)
     filters, filters_type = "%B", operand_type(problem, "B")
@@ -142,10 +143,10 @@ def _convolution(problem: Conv2d) -> list[str]:
 def _grouped(problem: Conv2d, image: str) -> list[str]:
     """Return an op with groups as a dimension, since no named op has these layouts."""
     n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
-    g, h, w = problem.groups, problem.h + 2 * problem.pad, problem.w + 2 * problem.pad
+    g, (h, w) = problem.groups, problem.padded
     kh, kw, oh, ow = problem.kh, problem.kw, problem.oh, problem.ow
-    row = f"y * {problem.stride} + i * {problem.dilation}"
-    col = f"x * {problem.stride} + j * {problem.dilation}"
+    row = f"y * {problem.strides[0]} + i * {problem.dilations[0]}"
+    col = f"x * {problem.strides[1]} + j * {problem.dilations[1]}"
     if problem.has_channels_first:
         shapes = (n, g, c, h, w), (g, f, c, kh, kw), (n, g, f, oh, ow)
         maps = f"n, g, c, {row}, {col}", "g, f, c, i, j", "n, g, f, y, x"
@@ -179,13 +180,13 @@ def _grouped(problem: Conv2d, image: str) -> list[str]:
 
 def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
     """Return the lines that pad the image with zeros, its name and its type."""
-    shape, plain = problem.operand_shapes["A"], operand_type(problem, "A")
-    if not problem.pad:
+    plain = operand_type(problem, "A")
+    if not problem.is_padded:
         return [], "%A", plain
-    by = [problem.pad if axis in problem.spatial_axes else 0 for axis in range(len(shape))]
+    low, high = problem.padding
     wide = tensor(problem.padded_shape, problem.dtype)
     lines = [
-        f"%padded = tensor.pad %A low{by} high{by} {{",
+        f"%padded = tensor.pad %A low{low} high{high} {{",
         "^bb0(%i: index, %j: index, %k: index, %l: index):",
         f"  tensor.yield %pad : {problem.dtype}",
         f"}} : {plain} to {wide}",

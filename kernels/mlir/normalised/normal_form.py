@@ -40,6 +40,7 @@ from tilewise.kernels.nest import (
     nest_of,
 )
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.window import canonical
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.steps import Step, StepPhase
 
@@ -149,7 +150,7 @@ def schedulable(lone: LoneOp) -> Problem:
     Raise UnsupportedError if there is none.
     """
     problem = parse_problem(lone.found.problem)
-    pixels_first = problem.stored_as(channels_first=False, pad=problem.pad)
+    pixels_first = problem.stored_as(channels_first=False, pad=canonical(problem.pads))
     nest = nest_of(pixels_first)
     if nest.group and not is_of_problem(lone):
         own = contraction(problem)
@@ -255,7 +256,7 @@ def _form(
 def _has_gaps(problem: Problem, operands: tuple[tuple[str, ...], ...], loops: Nest) -> bool:
     """Return whether neighbouring rows in A or the result, or A's depth, are not contiguous."""
     of_tile = {loops.row, loops.k}
-    return problem.stride > 1 or any(of_tile & set(names[:-2]) for names in operands)
+    return max(problem.strides) > 1 or any(of_tile & set(names[:-2]) for names in operands)
 
 
 def _panels_first(b: tuple[str, ...], loops: Nest, taps: tuple[str, ...]) -> tuple[int, ...]:

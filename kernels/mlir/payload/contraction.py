@@ -72,15 +72,15 @@ def gathers_patches(problem: Problem) -> bool:
     nest = nest_of(problem)
     if not nest.group:
         return nest.operand("B").is_gathered
-    return problem.has_channels_first and problem.stride > 1 and not splits_lines(problem)
+    return problem.has_channels_first and max(problem.strides) > 1 and not splits_lines(problem)
 
 
 def read_image(problem: Conv2d) -> Shape:
     """Return the shape of what is read of the padded image; a stride can leave its end unread."""
-    extents = ((problem.oh, problem.kh), (problem.ow, problem.kw))
+    outputs = (problem.oh, problem.ow)
     h, w = (
-        (outputs - 1) * problem.stride + problem.dilation * (taps - 1) + 1
-        for outputs, taps in extents
+        (count - 1) * stride + reach
+        for count, stride, reach in zip(outputs, problem.strides, problem.reaches, strict=True)
     )
     if problem.has_channels_first:
         return problem.n, problem.ci, h, w
@@ -195,14 +195,20 @@ def _nchw(problem: Conv2d) -> Contraction:
 
 def _windows(problem: Conv2d) -> str:
     return (
-        f" {{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
-        f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
+        f" {{dilations = dense<{dense(problem.dilations)}> : tensor<2xi64>, "
+        f"strides = dense<{dense(problem.strides)}> : tensor<2xi64>}}"
     )
+
+
+def dense(values: tuple[int, int]) -> str:
+    """Return the elements of an attribute: one number where both are equal."""
+    return str(values[0]) if values[0] == values[1] else str(list(values))
 
 
 def pixels(problem: Conv2d) -> tuple[str, str]:
     """Return the line and column of the pixel that a tap of an output reads, as affine terms."""
     line, column = (
-        f"o{axis} * {problem.stride} + k{axis} * {problem.dilation}" for axis in ("h", "w")
+        f"o{axis} * {stride} + k{axis} * {dilation}"
+        for axis, stride, dilation in zip("hw", problem.strides, problem.dilations, strict=True)
     )
     return line, column

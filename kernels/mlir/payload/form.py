@@ -136,7 +136,7 @@ def form(nest: Nest) -> LinalgForm:
     splits, spreads = splits_lines(problem), spreads_channels(problem)
     has_one_input = nest.group > 0 and nest.dim(nest.k).extent == 1
     gathers = has_one_input and gathers_patches(problem)
-    pads = problem.pad > 0 and not _may_copy_nothing(problem)
+    pads = problem.is_padded and not _may_copy_nothing(problem)
     return LinalgForm(
         nest=_in_groups(nest),
         op=op.op,
@@ -151,7 +151,7 @@ def form(nest: Nest) -> LinalgForm:
         copied_dims=len(op.shapes[0]) - 1,
         contiguous=op.maps[0][-1],
         contiguous_b=op.maps[1][-1],
-        rows_apart=nest.image == "A" and (problem.stride > 1 or problem.groups > 1),
+        rows_apart=nest.image == "A" and (max(problem.strides) > 1 or problem.groups > 1),
         pads_image=_pads_image(nest),
         gathers_lines=gathers,
         pads_lines=pads and (gathers or spreads),
@@ -194,7 +194,7 @@ def _in_groups(nest: Nest) -> Nest:
 def _pads_image(nest: Nest) -> bool:
     """Return whether there is padding, and only a slice between it and the op."""
     problem = nest.problem
-    if not problem.pad:
+    if not problem.is_padded:
         return False
     if nest.group:
         moves = (spreads_channels, splits_lines, gathers_patches, _may_copy_nothing)
@@ -205,8 +205,9 @@ def _pads_image(nest: Nest) -> bool:
 def _may_copy_nothing(problem: Problem) -> bool:
     """Return whether a script would copy pixels of a tile that may be only padding."""
     copies = problem.has_channels_first or spreads_channels(problem)
-    reach = problem.dilation * (min(problem.window) - 1) + 1
-    return (copies or problem.window == (1, 1)) and reach <= problem.pad
+    sides = zip(problem.window, problem.dilations, problem.pads.low, problem.pads.high, strict=True)
+    is_covered = any(by * (taps - 1) + 1 <= max(low, high) for taps, by, low, high in sides)
+    return (copies or problem.window == (1, 1)) and is_covered
 
 
 def _panels_first(nest: Nest, order: tuple[str, ...]) -> tuple[int, ...]:

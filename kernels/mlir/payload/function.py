@@ -138,7 +138,7 @@ def _of_convolution(problem: Conv2d, operand: str, seen: Shape) -> tuple[list[st
 def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
     """Return lines that pad, crop and gather the image, the value and its shape."""
     lines, value, shape = list[str](), "%A", problem.operand_shapes["A"]
-    if problem.pad:
+    if problem.is_padded:
         lines += _padded(problem)
         value, shape = "%padded", problem.padded_shape
     if shape != read_image(problem):  # where oh or ow is 1, MLIR wants it as large as the taps
@@ -151,11 +151,11 @@ def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
 
 
 def _padded(problem: Conv2d) -> list[str]:
-    axes = [problem.pad if axis in problem.spatial_axes else 0 for axis in range(4)]
+    low, high = problem.padding
     widens = problem.element.accumulator != problem.dtype
     return [
         *([f"%blank = arith.constant {zero_of(problem.element)}"] if widens else []),
-        f"%padded = tensor.pad %A low{axes} high{axes} {{",
+        f"%padded = tensor.pad %A low{low} high{high} {{",
         "^bb0(%i: index, %y: index, %x: index, %c: index):",
         f"  tensor.yield {'%blank' if widens else '%zero'} : {problem.dtype}",
         f"}} : {operand_type(problem, 'A')} to {tensor(problem.padded_shape, problem.dtype)}",

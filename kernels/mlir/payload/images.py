@@ -53,19 +53,19 @@ class SplitLines:
     def of(cls, problem: Problem) -> "SplitLines":
         """Return those of a problem that `splits_lines`."""
         (*planes, height, width), (*_, oh, ow) = (problem.operand_shapes[name] for name in "AC")
-        stride, (kh, kw) = problem.stride, problem.window
-        lead = -problem.pad % stride
-        low = (problem.pad + lead) // stride
+        (down, stride), (kh, kw), pads = problem.strides, problem.window, problem.pads
+        lead = -pads.left % stride
+        low = (pads.left + lead) // stride
         turns = -(-(lead + kw) // stride)
         pixels = ow - 1 + turns
-        lines = (oh - 1) * stride + kh
+        lines = (oh - 1) * down + kh
         whole = max(pixels, low + width // stride)
         return cls(
             stride,
             lead,
             turns,
             low,
-            (*planes, height + 2 * problem.pad, stride, whole),
+            (*planes, height + pads.top + pads.bottom, stride, whole),
             (*planes, lines, stride, pixels),
         )
 
@@ -82,10 +82,11 @@ def splits_lines(problem: Problem) -> bool:
     each find a pixel.
     """
     nest = nest_of(problem)
-    strides = nest.group > 0 and problem.has_channels_first and problem.stride > 1
+    across = problem.strides[1]
+    strides = nest.group > 0 and problem.has_channels_first and across > 1
     width = problem.operand_shapes["A"][-1]
-    is_regular = problem.dilation == 1 and width % problem.stride == 0
-    finds_pixels = problem.pad < min(problem.window)
+    is_regular = problem.dilations == (1, 1) and width % across == 0
+    finds_pixels = max(problem.pads) < min(problem.window)
     return strides and is_regular and finds_pixels and nest.dim(nest.k).extent == 1
 
 
@@ -101,7 +102,7 @@ def pads_taps(problem: Problem) -> bool:
 
 
 def _parts(problem: Problem) -> Shape:
-    (*lines, width), stride = problem.operand_shapes["A"], problem.stride
+    (*lines, width), stride = problem.operand_shapes["A"], problem.strides[1]
     return *lines, stride, width // stride
 
 
@@ -118,7 +119,7 @@ def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
     ]
     value = "%parted"
     if pads_split_lines(problem):
-        low = (0, 0, problem.pad, 0, split.low)
+        low = (0, 0, problem.pads.top, 0, split.low)
         lines += padded(value, "%padded", parts, split.padded, low, zero_of(problem.element))
         value = "%padded"
     if split.read != split.padded:
@@ -152,7 +153,7 @@ def has_grouped_planes(problem: Problem) -> bool:
     """Return whether an op reads several planes of the image for each of the result, in place."""
     nest = nest_of(problem)
     several = nest.group > 0 and nest.dim(nest.k).extent > 1
-    return several and problem.has_channels_first and problem.stride == 1
+    return several and problem.has_channels_first and problem.strides == (1, 1)
 
 
 def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str], str]:
@@ -160,13 +161,15 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
 
     With nothing between the padding and its reader, a script can copy both together.
     """
-    dtype, pad = problem.dtype, problem.pad
+    dtype, pads = problem.dtype, problem.pads
     lines = reshape("%A", "%groups", problem.operand_shapes["A"], shape, dtype)
     value = "%groups" if lines else "%A"
-    if pad:
+    if problem.is_padded:
         first = len(shape) - 2 if problem.has_channels_first else 1
-        low = tuple(pad if first <= dim < first + 2 else 0 for dim in range(len(shape)))
-        whole = tuple(extent + 2 * more for extent, more in zip(shape, low, strict=True))
+        low, high = (
+            (0,) * first + side + (0,) * (len(shape) - first - 2) for side in (pads.low, pads.high)
+        )
+        whole = tuple(map(sum, zip(shape, low, high, strict=True)))
         lines += padded(value, "%padded", shape, whole, low, zero_of(problem.element))
         value, shape = "%padded", whole
     if shape != read:

@@ -39,8 +39,8 @@ class LoopForm:
     depth: str
     a_type: str
     c_type: str
-    stride: int = 1
-    dilation: int = 1
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
 
     @property
     def loops(self) -> Loops:
@@ -122,7 +122,7 @@ def _convolution(problem: Conv2d) -> LoopForm:
 
 def _pointwise(problem: Conv2d) -> LoopForm:
     """Return a 1x1 convolution as a matmul; with a stride, rows and columns stay two loops."""
-    if problem.stride > 1 and min(problem.oh, problem.ow) == 1:
+    if max(problem.strides) > 1 and min(problem.oh, problem.ow) == 1:
         raise UnsupportedError(
             f"{problem}: stride={problem.stride} with a single row or column of pixels has no "
             "tuning spec; flavor iree has a kernel",
@@ -130,7 +130,7 @@ def _pointwise(problem: Conv2d) -> LoopForm:
         )
     lead = {"n": problem.n} if problem.n > 1 else {}
     pixels, co, ci = {"oh": problem.oh, "ow": problem.ow}, {"co": problem.co}, {"ci": problem.ci}
-    if problem.stride == 1:
+    if problem.strides == (1, 1):
         pixels = {"pixel": problem.oh * problem.ow}
         if not problem.has_channels_first:
             lead, pixels = {}, {"pixel": problem.n * problem.oh * problem.ow}
@@ -158,8 +158,10 @@ def _windows(problem: Conv2d) -> LoopForm:
     n, co, ci = {"n": problem.n}, {"co": problem.co}, {"ci": problem.ci}
     pixels, taps = {"oh": problem.oh, "ow": problem.ow}, {"kh": problem.kh, "kw": problem.kw}
     row, col = (
-        f"{_scaled(out, problem.stride)} + {_scaled(tap, problem.dilation)}"
-        for out, tap in zip(pixels, taps, strict=True)
+        f"{_scaled(out, stride)} + {_scaled(tap, dilation)}"
+        for out, tap, stride, dilation in zip(
+            pixels, taps, problem.strides, problem.dilations, strict=True
+        )
     )
     if problem.has_channels_first:
         parallel, reduction = n | co | pixels, ci | taps
@@ -171,7 +173,7 @@ def _windows(problem: Conv2d) -> LoopForm:
         rows, cols = "ow", "co"
     element = problem.element
     return LoopForm("convolution", parallel, reduction, a, b, rows, cols, "ci", element.name,
-                element.accumulator, problem.stride, problem.dilation)  # fmt: skip
+                element.accumulator, problem.strides, problem.dilations)  # fmt: skip
 
 
 def _scaled(loop: str, by: int) -> str:

@@ -230,8 +230,8 @@ def _groups(form: LoopForm) -> dict[str, tuple[int, ...]]:
         "filter": (loops["kh"], loops["kw"]),
         "in_ch": (loops["ci"],),
         "depth": (),
-        "strides": (form.stride, form.stride),
-        "dilations": (form.dilation, form.dilation),
+        "strides": form.strides,
+        "dilations": form.dilations,
     }
 
 

@@ -94,7 +94,8 @@ def pack_image(
 def gather_panel(
     copy_patches: int, to: int, lane_size: int, panel_cols: int, image: int, pixel: int,
     pixels: int, start: int, depth: int, out_width: int, height: int, width: int, filter_rows: int,
-    filter_cols: int, stride: int, dilation: int, pad: int, size: int,
+    filter_cols: int, stride_down: int, stride_across: int, dilation_down: int,
+    dilation_across: int, pad_top: int, pad_left: int, size: int,
 ) -> None:  # fmt: skip
     """Gather to[depth][NR] = the patches of `pixels` outputs from `pixel` on, zero in the padding.
 
@@ -109,20 +110,20 @@ def gather_panel(
         if channels <= 0:
             continue
         row = to + (first * taps + tap - start) * panel_cols * lane_size
-        down = tap // filter_cols * dilation - pad
-        across = tap % filter_cols * dilation - pad
+        down = tap // filter_cols * dilation_down - pad_top
+        across = tap % filter_cols * dilation_across - pad_left
         y, x = pixel // out_width, pixel % out_width
         lane = 0
         while lane < panel_cols:
             run = min(out_width - x, pixels - lane)
             # The last run goes on to the end of the panel, with zeros.
             length = run if lane + run < pixels else panel_cols - lane
-            source_y, source_x = y * stride + down, x * stride + across
+            source_y, source_x = y * stride_down + down, x * stride_across + across
             left, right = 0, run
             if source_x < 0:
-                left = (stride - 1 - source_x) // stride
-            if source_x + (run - 1) * stride >= width:
-                right = max(0, (width - source_x + stride - 1) // stride)
+                left = (stride_across - 1 - source_x) // stride_across
+            if source_x + (run - 1) * stride_across >= width:
+                right = max(0, (width - source_x + stride_across - 1) // stride_across)
             if source_y < 0 or source_y >= height:
                 right = 0
             source = image + ((first * height + source_y) * width + source_x) * size
@@ -137,7 +138,8 @@ def gather_panel(
 def pack_patches(
     copy_patches: int, pack_panel: int, to: int, raw: int, image: int, pixel: int, pixels: int,
     panel_cols: int, start: int, depth: int, out_width: int, height: int, width: int,
-    filter_rows: int, filter_cols: int, stride: int, dilation: int, pad: int, size: int,
+    filter_rows: int, filter_cols: int, stride_down: int, stride_across: int, dilation_down: int,
+    dilation_across: int, pad_top: int, pad_left: int, size: int,
     word_depth: int, word_size: int, sums_size: int,
 ) -> None:  # fmt: skip
     """Pack to[panel][words][NR] = patches of an nchw image, column sums after each panel.
@@ -149,8 +151,8 @@ def pack_patches(
         joins = word_depth > 1
         gather_panel(copy_patches, raw if joins else to, size if joins else word_size, panel_cols,
                      image, pixel + done, min(panel_cols, pixels - done), start, depth, out_width,
-                     height, width, filter_rows, filter_cols, stride, dilation, pad,
-                     size)  # fmt: skip
+                     height, width, filter_rows, filter_cols, stride_down, stride_across,
+                     dilation_down, dilation_across, pad_top, pad_left, size)  # fmt: skip
         sums = to + words * panel_cols * word_size
         if joins:
             fill(sums, sums_size, 0)
@@ -162,7 +164,8 @@ def pack_patches(
 def transform_tiles(
     transform_image: int, to: int, to_tile: int, to_point: int, first: int, end: int, image: int,
     of_image: int, line: int, pixel: int, channel: int, lines_down: int, pixels_across: int,
-    tiles_down: int, tiles_across: int, height: int, width: int, channels: int, pad: int, size: int,
+    tiles_down: int, tiles_across: int, height: int, width: int, channels: int, pad_top: int,
+    pad_left: int, size: int,
 ) -> None:  # fmt: skip
     """Transform the image under each tile from `first` to `end`, to[point][tile][channels].
 
@@ -171,8 +174,8 @@ def transform_tiles(
     """
     for tile in range(first, end):
         row = tile // tiles_across
-        y = row % tiles_down * lines_down - pad
-        x = tile % tiles_across * pixels_across - pad
+        y = row % tiles_down * lines_down - pad_top
+        x = tile % tiles_across * pixels_across - pad_left
         source = image + (row // tiles_down * of_image + y * line + x * pixel) * size
         call_address(transform_image, to, to_point, source, line, pixel, channel, channels,
                      -y, height - y, -x, width - x)  # fmt: skip

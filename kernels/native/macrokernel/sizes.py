@@ -137,10 +137,13 @@ def _sizes_of_image(problem: Conv2d, nest: Nest, how: Arithmetic) -> Sizes:
         "out_width": problem.ow,
         "filter_rows": problem.kh,
         "filter_cols": problem.kw,
-        "conv_stride": problem.stride,
-        "dilation": problem.dilation,
-        "pad": problem.pad,
-        "row_reach": problem.dilation * (problem.kh - 1) + 1,  # image rows for one of the output
+        "stride_down": problem.strides[0],
+        "stride_across": problem.strides[1],
+        "dilation_down": problem.dilations[0],
+        "dilation_across": problem.dilations[1],
+        "pad_top": problem.pads.top,
+        "pad_left": problem.pads.left,
+        "row_reach": problem.reaches[0],  # image rows for one of the output
         "packed_cols": packed[1],  # pixels of a packed line
         # Bytes from the panels to the memory of one that is gathered but not packed yet.
         "raw_at": _bytes_of_b(of_b, how) if of_b and _raw_bytes(nest, of_b, how) else 0,
@@ -269,7 +272,7 @@ def _sizes_of_transforms(nest: Nest, strides: Strides) -> Sizes:
     assert isinstance(nest.algorithm, WinogradTiles)
     problem = nest.algorithm.problem
     image, result = (problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co)
-    sizes |= _sizes_of_tiles(tile, problem.stride, image, result, problem.has_channels_first)
+    sizes |= _sizes_of_tiles(tile, problem.strides[0], image, result, problem.has_channels_first)
     down, across = tiles_of(problem, tile)
     return sizes | {"tiles_down": down, "tiles_across": across}
 
@@ -321,9 +324,10 @@ def _sizes_of_groups(nest: Nest, tile: tuple[int, int]) -> Sizes:
         "height": rows,
         "width": width,
         "channels": depth // width,
-        "pad": 0,
+        "pad_top": 0,
+        "pad_left": 0,
     }
-    if problem.stride > 1:  # rows are the pixels that the stride leaves
+    if max(problem.strides) > 1:  # rows are the pixels that the stride leaves
         direct = nest_of(problem)
         a = direct.operand("A")
         sizes |= {"rows_across": direct.extent("ow"), "rows_down": direct.extent("oh")}

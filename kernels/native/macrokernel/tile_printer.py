@@ -109,7 +109,8 @@ class TilePrinter(NestPrinter):
             "pack_patches(copy_patches, pack_b_panel, b_panels, b_panels + raw_at,"
             f" b + ({self.offset('b', self.lead('B'))}) * size, {self.start[col]},"
             f" {self.length(col)}, register_cols, {self.start[k]}, {depth}, out_width, height,"
-            f" width, filter_rows, filter_cols, conv_stride, dilation, pad, {_WORDS})"
+            f" width, filter_rows, filter_cols, stride_down, stride_across, dilation_down,"
+            f" dilation_across, pad_top, pad_left, {_WORDS})"
         )
 
     def _pack_rows(self, depth: str) -> None:
@@ -133,8 +134,8 @@ class TilePrinter(NestPrinter):
         start, source = self.start, self.offset("a", (*self.lead("A"), "n"))
         self.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {start['ci']}) * size,"
-            f" {start['oh']} * conv_stride - pad, {start['ow']} * conv_stride - pad,"
-            f" ({self.length('oh')} - 1) * conv_stride + row_reach, packed_cols, height, width,"
+            f" {start['oh']} * stride_down - pad_top, {start['ow']} * stride_across - pad_left,"
+            f" ({self.length('oh')} - 1) * stride_down + row_reach, packed_cols, height, width,"
             f" channels, {depth}, packed_row, size, packed_size, packed_zero)"
         )
 

@@ -103,7 +103,7 @@ class TransformPrinter(NestPrinter):
 
     def _transform_image(self) -> None:
         to = f"a_panels, {stride('ap', TILES)}, image_point, {self._tiles()}, a, image_size"
-        if self.quadrants and self.nest.problem.stride > 1:
+        if self.quadrants and max(self.nest.problem.strides) > 1:
             self.put(
                 f"transform_strided_rows(transform_image, {to}, row_line, row_pixel, image_pixel,"
                 " tile_height, rows_down, rows_across, height, width, channels, size)"
@@ -111,8 +111,8 @@ class TransformPrinter(NestPrinter):
             return
         self.put(
             f"transform_tiles(transform_image, {to}, image_line, image_pixel, image_channel,"
-            " lines_down, pixels_across, tiles_down, tiles_across, height, width, channels, pad,"
-            " size)"
+            " lines_down, pixels_across, tiles_down, tiles_across, height, width, channels,"
+            " pad_top, pad_left, size)"
         )
 
     def _of_filter(self, source: str, cols: str) -> str:

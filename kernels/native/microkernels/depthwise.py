@@ -76,7 +76,7 @@ class Depthwise:
         """
         problem, tile = nest.problem, nest.tile
         assert isinstance(problem, Conv2d)
-        shared = (problem.stride, problem.dilation, problem.pad)
+        down, across = zip(problem.strides, problem.dilations, problem.pads.low, strict=True)
         planes = problem.has_channels_first
         vector = depthwise_vector(problem, target)
         vectors, rest = divmod(tile.cols, vector.columns)
@@ -91,8 +91,8 @@ class Depthwise:
             fits=vector.lanes <= target.lanes(problem.element.name),
             unit=vector.columns,
             epilogue=epilogue_flags(nest.store),
-            down=PixelAxis(problem.h, problem.oh, problem.kh, *shared),
-            across=PixelAxis(problem.w, problem.ow, problem.kw, *shared),
+            down=PixelAxis(problem.h, problem.oh, problem.kh, *down),
+            across=PixelAxis(problem.w, problem.ow, problem.kw, *across),
             inputs=problem.ci // problem.groups,
             outputs=problem.co // problem.groups,
             image_channels=problem.ci,

@@ -44,7 +44,7 @@ class PixelAxis:
         extent: of the image, without padding.
         outputs: of the result.
         taps: of the filter.
-        stride, dilation, pad: of the convolution.
+        stride, dilation, pad: of the convolution; zeros before the first pixel.
     """
 
     extent: int

@@ -111,7 +111,7 @@ def _method_of(nest: Nest) -> Method:
         return StrassenMethod(nest.algorithm.levels, nest.algorithm.matrices)
     assert isinstance(nest.algorithm, WinogradTiles)
     tiles, problem = nest.algorithm, nest.algorithm.problem
-    return WinogradMethod(tiles.outputs, problem.window, problem.stride)
+    return WinogradMethod(tiles.outputs, problem.window, problem.strides[0])
 
 
 def _nearer(nest: Nest, target: Target, spec: OuterProductSpec) -> OuterProductSpec:

@@ -22,6 +22,7 @@ from tilewise.kernels.oracle.accuracy import (
 from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.window import canonical
 from tilewise.kernels.schedule import Schedule, chosen, loop_nest
 from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target.model import Target
@@ -111,13 +112,13 @@ def _strip(problem: Problem, shape: tuple[int, int], co: int) -> Conv2d:
     (lines, pixels), (kh, kw) = shape, problem.window
     return Conv2d(
         n=1,
-        h=(lines - 1) * problem.stride + kh,
-        w=(pixels - 1) * problem.stride + kw,
+        h=(lines - 1) * problem.strides[0] + kh,
+        w=(pixels - 1) * problem.strides[1] + kw,
         ci=problem.depth // (kh * kw),
         co=co,
         kh=kh,
         kw=kw,
-        stride=problem.stride,
+        stride=canonical(problem.strides),
         dtype=problem.element.name,
     )
 

@@ -77,8 +77,8 @@ def _convolution(problem: Conv2d) -> str:
     parts = [
         "depthwise" if is_depthwise else problem.op,
         f"{problem.kh}x{problem.kw}",
-        f"stride {problem.stride}" if problem.stride > 1 else "",
-        f"dilation {problem.dilation}" if problem.dilation > 1 else "",
+        f"stride {problem.stride}" if max(problem.strides) > 1 else "",
+        f"dilation {problem.dilation}" if max(problem.dilations) > 1 else "",
         f"groups {problem.groups}" if problem.groups > 1 and not is_depthwise else "",
     ]
     return " ".join(filter(None, parts))

@@ -194,7 +194,7 @@ def test_nan_and_infinity_spread_over_their_tile_alone(
     run.run(operands)
     run.run(clean)
     touched = np.zeros(results[0].shape[:3], bool)
-    height, width = winograd_transforms(output, problem.window, problem.stride).output
+    height, width = winograd_transforms(output, problem.window, problem.strides[0]).output
     for y in range(0, problem.oh, height):
         for x in range(0, problem.ow, width):
             lines, pixels = stride * (height - 1) + kh, stride * (width - 1) + kw

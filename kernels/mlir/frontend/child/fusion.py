@@ -43,6 +43,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import SIGNIFICAND_BITS
+from tilewise.kernels.problem.window import Pads
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class _Trail:
 
 def zeros_around(
     image: Any, spatial: Sequence[int | None], *, transposes: bool, reshapes: bool
-) -> int:
-    """Return the zeros that pad an image equally on all sides of both windows, else 0.
+) -> Pads:
+    """Return the zeros that pad an image around both windows, and nowhere else; else none.
 
     `spatial` are the axes of the windows, None for a window of one. `transposes` and `reshapes` say
     whether these may stand between the padding and the convolution.
@@ -125,18 +126,18 @@ def zeros_around(
     for _ in range(MOST_STEPS):
         op = owner(trail.value)
         if op is None or only_user(trail.value) is None:
-            return 0
+            return Pads()
         if op.name == "tensor.pad":
             return _padding(_pads_zeros(op), trail.at)
         if op.name == "tensor.insert_slice":
             return _padding(_inserted(op), trail.at)
         if not (reshapes if op.name in RESHAPES else transposes):
-            return 0
+            return Pads()
         before = _before(op, trail)
         if before is None:
-            return 0
+            return Pads()
         trail, transposes = before, transposes and op.name in RESHAPES
-    return 0
+    return Pads()
 
 
 def _before(op: Any, trail: _Trail) -> _Trail | None:
@@ -206,15 +207,15 @@ def _inserted(op: Any) -> tuple[list[int], list[int]] | None:
     return offsets, after
 
 
-def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None]) -> int:
-    """Return the padding that all windows have on both sides, if nothing else is padded."""
-    if pads is None or None in at:
-        return 0
+def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None]) -> Pads:
+    """Return the padding of both windows, if nothing else is padded."""
+    known = [axis for axis in at if axis is not None]
+    if pads is None or len(known) != len(Pads().low):
+        return Pads()
     low, high = pads
-    if any(low[i] or high[i] for i in range(len(low)) if i not in at):
-        return 0
-    told = {one for axis in at if axis is not None for one in (low[axis], high[axis])}
-    return told.pop() if len(told) == 1 else 0
+    if any(low[i] or high[i] for i in range(len(low)) if i not in known):
+        return Pads()
+    return Pads(*(side[axis] for side in (low, high) for axis in known))
 
 
 IsFree = Callable[[Any], bool]

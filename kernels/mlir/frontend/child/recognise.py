@@ -53,6 +53,7 @@ from tilewise.kernels.mlir.frontend.nest import (
     moves,
 )
 from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, Problem
+from tilewise.kernels.problem.window import Pads, canonical
 
 INPUTS = 2
 LONGEST_FORMULA = 120  # characters of one in a message
@@ -323,10 +324,15 @@ def _occurrence(
 ) -> Occurrence:
     layout = seen.layout
     inputs = (1, 0) if layout.is_swapped else (0, 1)
-    pad = _pad(op, seen, inputs[0]) if may_pad and layout.is_convolution else 0
+    pad = _pad(op, seen, inputs[0]) if may_pad and layout.is_convolution else Pads()
     sizes = dict(layout.sizes)
-    if pad:
-        sizes |= {"pad": pad, "h": int(sizes["h"]) - 2 * pad, "w": int(sizes["w"]) - 2 * pad}
+    if any(pad):
+        height, width = int(sizes["h"]), int(sizes["w"])
+        sizes |= {
+            "pad": canonical(pad),
+            "h": height - pad.top - pad.bottom,
+            "w": width - pad.left - pad.right,
+        }
     problem = _problem(seen, sizes, dtype, is_constant(op.inputs[inputs[1]]))
     operands = (seen.nest.a, seen.nest.b)
     stored = problem.operand_shapes
@@ -351,7 +357,7 @@ def _occurrence(
     )
 
 
-def _pad(op: Structured, seen: _Seen, image: int) -> int:
+def _pad(op: Structured, seen: _Seen, image: int) -> Pads:
     """Return the zeros around the image; its axes must be known before them as well."""
     operand = (seen.nest.a, seen.nest.b)[image]
     return zeros_around(
@@ -377,9 +383,9 @@ def _epilogue(ending: Ending) -> str:
     return ending.smooth or "none"
 
 
-def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
+def _fused(seen: _Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
     told = {
-        "pad": bool(pad),
+        "pad": any(pad),
         "broadcast_a": seen.repeats[inputs[0]],
         "broadcast_b": seen.repeats[inputs[1]],
         "transpose_a": seen.taken[inputs[0]],
