@@ -13,8 +13,10 @@ from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs
 from tilewise.kernels.mlir.lowering.structure import definitions, walk
 from tilewise.kernels.mlir.lowering.to_llvm import ScratchBuffer, lower
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
+from tilewise.kernels.problem import DTYPES
 
-TYPES: dict[str, type] = {**NUMPY_TYPES, "i16": np.int16, "i64": np.int64}
+TYPES: dict[str, type] = {name: NUMPY_TYPES[name] for name in DTYPES}
+TYPES |= {"i16": np.int16, "i64": np.int64}
 _SCRATCH_TYPES: dict[str, type] = {**TYPES, "i1": np.uint8, "index": np.int64}
 _WRITABLE = "bufferization.writable"
 INLINE = "builtin.module(inline,symbol-dce)"

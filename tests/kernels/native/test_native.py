@@ -125,6 +125,13 @@ def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject
     assert (error <= expected.tolerance[finite]).all()
 
 
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+@pytest.mark.parametrize("sides", ["stride=1x2", "stride=3x1,dilation=2x1", "pad=2x0x1x3"])
+def test_sides_of_a_convolution_differ(layout: str, sides: str, host: Target) -> None:
+    text = f"conv2d:n=1,h=9,w=11,ci=5,co=20,kh=3,kw=2,{sides},layout={layout},dtype=f32,bias"
+    check(parse_problem(text), Schedule((Pack("B"), Pack("A"), Register(3, 16))), host, 0)
+
+
 ONES = Matmul(m=1, n=1, k=1, dtype="f32")
 WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.footprint import working_bytes
 from tilewise.kernels.problem import DTYPES, Conv2d, Matmul, parse_problem, with_accuracy
+from tilewise.kernels.problem.window import Pads
 
 sizes = st.integers(1, 2**31 - 1)
 small = st.integers(1, 64)
@@ -113,6 +114,12 @@ def test_normalised(written: str, canonical: str) -> None:
         ("matmul:m=1,n=2,k=3,dtype=f32,", "problem", "key=value"),
         ("conv2d:n=1,h=2,w=9,ci=1,co=1,kh=3,kw=3,dtype=f32", "kh", "spans 3"),
         ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,groups=2,dtype=f32", "groups", "ci=3"),
+        ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,stride=0x1,dtype=f32", "stride", "stride='0x1'"),
+        ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,stride=1x2x3,dtype=f32", "stride", "N or HxW"),
+        ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,pad=1x2x3,dtype=f32", "pad", "TOPxLEFTx"),
+        ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,pad=-1,dtype=f32", "pad", "pad=-1"),
+        ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,dilation=x,dtype=f32", "dilation", "'x'"),
+        ("conv2d:n=1,h=9,w=1,ci=3,co=4,kh=3,kw=3,pad=9x0,dtype=f32", "kw", "has only 1"),
         ("x" * 1001, "problem", "at most 1000 characters"),
         ('{"op": "matmul", "m": ' + "9" * 5000 + "}", "problem", "at most 1000 characters"),
         ('{"op": "matmul", "m": 1, "m": 2}', "m", "'m' is given twice"),
@@ -123,6 +130,29 @@ def test_bad_problems_name_the_key(written: str, field: str, says: str) -> None:
         parse_problem(written)
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("stride=2x2,dilation=1x1,pad=1x1", "stride=2,pad=1"),
+        ("stride=2x1,dilation=1x3,pad=1x2x1x2", "stride=2x1,dilation=1x3,pad=1x2"),
+        ("pad=0x0x1x1,stride=2", "stride=2,pad=0x0x1x1"),
+        ("pad=0x0", ""),
+    ],
+)
+def test_sides_have_one_canonical_form(written: str, canonical: str) -> None:
+    sizes = "conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,"
+    found = parse_problem(f"{sizes}{written},dtype=f32")
+    assert found == parse_problem(found.canonical)
+    assert found.canonical == f"{sizes}{canonical}{',' * bool(canonical)}dtype=f32"
+
+
+def test_pads_are_by_side() -> None:
+    found = parse_problem("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,pad=1x2x3x4,stride=2x3,dtype=f32")
+    assert found.pads == Pads(top=1, left=2, bottom=3, right=4) and found.strides == (2, 3)
+    assert found.padded_shape == (1, 13, 15, 3)
+    assert found.operand_shapes["C"] == (1, 6, 5, 4)
 
 
 HOSTILE = ["\0", "\ud800", "a\udcff", "\x1b[2J", "\u202e", "\u2028", "a\nb", "é", "x" * 500]

@@ -179,12 +179,9 @@ def random_convolution(rng: random.Random) -> Generic:
     extents = [rng.choice((1, 2)), rng.choice((1, 3, 4)), rng.choice((1, 3, 5)),
                rng.choice((1, 1, 2)), rng.choice((1, 2, 3)), rng.choice((1, 2, 3)),
                rng.choice((1, 3)), rng.choice((1, 2, 3))]  # fmt: skip
-    stride, dilation = rng.choice((1, 2)), rng.choice((1, 2))
-    trap = rng.choice(("none", "none", "none", "subtracts", "strides"))
-    second = stride + 1 if trap == "strides" else stride
-    if trap == "strides" and (extents[1] == 1 or extents[2] == 1):
-        trap = "none"
-    image = [((0, 1),), ((1, stride), (5, dilation)), ((2, second), (6, dilation)), ((3, 1),),
+    down, across = (rng.choice(((1, 1), (2, 2), (1, 2), (3, 1))) for _ in range(2))
+    trap = rng.choice(("none", "none", "none", "subtracts"))
+    image = [((0, 1),), ((1, down[0]), (5, across[0])), ((2, down[1]), (6, across[1])), ((3, 1),),
              ((7, 1),)]  # fmt: skip
     filters = [((5, 1),), ((6, 1),), ((3, 1),), ((7, 1),), ((4, 1),)]
     result = [((0, 1),), ((1, 1),), ((2, 1),), ((3, 1),), ((4, 1),)]

@@ -289,9 +289,10 @@ def _pads() -> dict[str, tuple[str, str]]:
         "pad": (padded("pad", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3"),
                 conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1")),
         "pad_of_one": (padded("pad_of_one", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", "1.0"), conv),
-        "pad_after": (padded("pad_after", "0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"), conv),
+        "pad_after": (padded("pad_after", "0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"),
+                      conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=0x0x2x2")),
         "pad_one_way": (padded("pad_one_way", "0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"),
-                        conv.replace("w=8", "w=6")),
+                        conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1x0")),
         "pad_channels": (padded("pad_channels", "0, 1, 1, 1", "0, 1, 1, 0", "1x8x8x4"),
                          conv.replace("ci=3", "ci=4")),
         "pad_shared": (padded("pad_shared", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", extra="""

@@ -52,6 +52,17 @@ def test_the_layout_is_the_one_that_moves_least() -> None:
     assert convolution_layout(turned, (1, 0, 1)).moved == 1
 
 
+@pytest.mark.parametrize(
+    ("strides", "dilations", "found"),
+    [((1, 2), (1, 1), ("1x2", 1)), ((1, 1), (2, 1), (1, "2x1")), ((2, 2), (2, 2), (2, 2))],
+)
+def test_windows_may_differ_by_side(
+    strides: tuple[int, int], dilations: tuple[int, int], found: tuple[object, object]
+) -> None:
+    sizes = dict(convolution_layout(plain(strides, dilations)).sizes)
+    assert (sizes["stride"], sizes["dilation"]) == found
+
+
 def test_the_image_may_be_the_second_input() -> None:
     nest = plain()
     found = convolution_layout(ContractionNest(EXTENTS, nest.b, nest.a, nest.c))
@@ -61,8 +72,6 @@ def test_the_image_may_be_the_second_input() -> None:
 @pytest.mark.parametrize(
     ("nest", "reason"),
     [
-        (plain((1, 2)), "stride 1 along h and 2 along w"),
-        (plain((1, 1), (2, 1)), "dilation 2 along h and 1 along w"),
         (replace(plain(), a=replace(plain().a, shape=(2, 9, 6, 7))), "leaves others out"),
         (replace(plain(), b=NestOperand((((5, 1),), ((6, 1),), ((3, 1),)), (2, 7, 6))),
          "without a filter"),
