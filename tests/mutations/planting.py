@@ -11,6 +11,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -72,6 +73,10 @@ class Mutation:
         while not (root / folder).is_dir():
             folder = folder.parent
         return str(folder) if len(folder.parts) > 2 else None
+
+
+_stamps = count(1)
+"""Times of planted files, each once: Python tells compiled copies apart by seconds and sizes."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +164,11 @@ def plant(one: Mutation, suite: Suite, *, only_named: bool = False) -> Result:
     shutil.copy2(path, backup)
     try:
         path.write_text(one.planted(backup.read_text()))
+        os.utime(path, (stamp := next(_stamps), stamp))
         for paths, mark, ignored, outcome in _stages(one, suite.root, only_named=only_named):
             failed = suite.failure(paths, mark, ignored)
             if failed is not None:
                 return Result(outcome, failed, time.monotonic() - began)
         return Result("survived", "", time.monotonic() - began)
     finally:
-        backup.replace(path)  # with its old time, so that no compiled copy of the bug is used
+        backup.replace(path)  # with its old time
