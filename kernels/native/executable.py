@@ -96,8 +96,9 @@ class Executable:
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
-        """Return the bytes of scratch for each packed operand and for sums, for all threads."""
-        return {name: scratch.total for name, scratch in self.scratch.items()}
+        """Return the bytes of scratch for all threads: of packed A and B, of sums apart from C."""
+        used = {name: scratch.total for name, scratch in self.scratch.items()}
+        return used if used["C"] else {name: used[name] for name in ("A", "B")}
 
     def packs_ahead(self, operand: str) -> bool:
         """Return whether an operand is packed once, when it is bound."""
@@ -146,7 +147,7 @@ class Executable:
             },
             a_panels=scratch["A"].ctypes.data,
             b_panels=scratch["B"].ctypes.data,
-            c_sums=scratch["C"].ctypes.data,
+            c_sums=scratch["C"].ctypes.data if "C" in scratch else 0,
         )
 
     def _parameters(self, addresses: Addresses[int]) -> Array:

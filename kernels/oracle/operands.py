@@ -82,11 +82,8 @@ def operand_limit(problem: Problem) -> float:
 
 
 def operand_type(problem: Problem, name: str) -> str:
-    """Return the dtype of an operand: a bias has the accumulator's, what is added the result's."""
-    if name in ("A", "B"):
-        return problem.element.name
-    own = {"C": problem.result.name, "add": problem.result.name, "scale_c": "f32"}
-    return own.get(name, problem.element.accumulator)
+    """Return the element type of an operand."""
+    return problem.type_of(name)
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit: float) -> Array:

@@ -147,6 +147,13 @@ class Problem(ABC):
             shapes["zero_c"] = (1,)
         return shapes
 
+    def type_of(self, operand: str) -> str:
+        """Return an operand's element type: a bias has that of sums, what is added the result's."""
+        if operand in ("A", "B"):
+            return self.element.name
+        own = {"C": self.result.name, "add": self.result.name, "scale_c": "f32"}
+        return own.get(operand, self.element.accumulator)
+
     @property
     def channels(self) -> int:
         """Return the columns or output channels, each of which has a bias."""

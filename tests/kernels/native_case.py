@@ -51,7 +51,7 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
 
         patch.setattr(executable, "empty_aligned", guarded_scratch)
         _check(problem, schedule, target, seed)
-        assert len(scratch) == 3 and all(panels.is_intact() for panels in scratch)
+        assert len(scratch) in (2, 3) and all(panels.is_intact() for panels in scratch)
 
 
 def _check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:

@@ -79,10 +79,12 @@ def _fewer_text(best: Json) -> str:
 
 
 def _scratch_lines(best: Json) -> list[tuple[str, str]]:
-    """Return memory for panels that exceed a cache line, if recorded."""
-    sizes = best.get("scratch_bytes") or {}
+    """Return memory for panels, and for sums apart from C, if recorded."""
+    sizes = dict(best.get("scratch_bytes") or {})
+    sums = sizes.pop("C", 0)
     parts = [f"{name} {size / 2**10:.0f} KiB" for name, size in sizes.items()]
-    return [("scratch", f"panels of {', of '.join(parts)}")] if parts else []
+    more = f"; sums {sums / 2**10:.0f} KiB" if sums else ""
+    return [("scratch", f"panels of {', of '.join(parts)}{more}")] if parts else []
 
 
 def _quality_lines(best: Json) -> list[tuple[str, str]]:

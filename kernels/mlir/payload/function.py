@@ -11,6 +11,7 @@ nothing else to do, writes to C: a script tiles that op, and each tile reads its
 """
 
 import math
+import re
 from functools import singledispatch
 
 from tilewise.kernels.mlir.payload.contraction import (
@@ -41,7 +42,6 @@ from tilewise.kernels.mlir.payload.tensors import (
     zero_of,
 )
 from tilewise.kernels.nest import nest_of
-from tilewise.kernels.oracle.operands import operand_type as element_type
 from tilewise.kernels.problem import DTYPES, Conv2d, DType, Problem
 
 ENTRY = "kernel"
@@ -75,7 +75,7 @@ def function_of(problem: Problem, body: list[str]) -> str:
 
 def operand_type(problem: Problem, name: str) -> str:
     """Return the tensor type of an operand."""
-    return tensor(problem.operand_shapes[name], mlir_type(element_type(problem, name)))
+    return tensor(problem.operand_shapes[name], mlir_type(problem.type_of(name)))
 
 
 def mlir_type(name: str) -> str:
@@ -233,8 +233,12 @@ def smooth_lines(epilogue: str, value: str) -> tuple[list[str], list[str]]:
         "silu": ["%u = arith.negf X", "%v = math.exp %u", "%w = arith.addf %v, %one",
                  "%smooth = arith.divf X, %w"],
     }[epilogue]  # fmt: skip
-    constants = [f"%{name} = arith.constant {number!r} : f32" for name, number in numbers.items()]
-    return constants, [f"{line.replace('X', value)} : f32" for line in lines]
+    constants = [f"%{name} = arith.constant {number!r}" for name, number in numbers.items()]
+    own = re.compile(r"%(?!smooth)")  # no name that what is around the body has
+    defined, computed = (
+        [f"{own.sub('%e_', line)} : f32" for line in each] for each in (constants, lines)
+    )
+    return defined, [line.replace("X", value) for line in computed]
 
 
 def has_epilogue(problem: Problem) -> bool:
