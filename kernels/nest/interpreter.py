@@ -17,7 +17,7 @@ import numpy as np
 from tilewise.kernels.nest.access import Axis, Role
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Loop, LoopKind, Node, Stage, Store
-from tilewise.kernels.problem import SIGNIFICAND_BITS
+from tilewise.kernels.problem.rounding import quantised, rounded
 
 Array = np.ndarray[Any, Any]
 Indices = Mapping[str, Array]
@@ -195,20 +195,15 @@ class Interpreter:
         if state.ends and store.has_addition:
             sums = sums + self.operands["add"].reshape(c.shape)[where]
         sums = _wrapped(sums)
-        if not state.ends:
-            out[where] = sums
-        elif store.requant:
-            out[where] = self._requantised(store.epilogue.apply(sums), store, state)
-        else:
-            out[where] = _rounded(store.epilogue.apply(sums), store)
+        out[where] = self._ended(store.epilogue.apply(sums), store, state) if state.ends else sums
 
-    def _requantised(self, sums: Array, store: Store, state: State) -> Array:
-        scale, zero = self.operands["scale_c"].astype(np.float32), self.operands["zero_c"]
+    def _ended(self, sums: Array, store: Store, state: State) -> Array:
+        if not store.requant:
+            return rounded(sums, store.rounds_to)
+        scale = self.operands["scale_c"]
         if store.requant == "channel":  # one for each value of a bias
             scale = self._read("bias", state, self.result, scale)
-        most = 255 if store.rounds_to == "u8" else 127
-        found = np.rint(sums.astype(np.float32) * scale) + zero
-        return np.asarray(np.clip(found, most - 255, most))
+        return quantised(sums, scale, self.operands["zero_c"], store.rounds_to)
 
     def _transform(self, store: Store, state: State) -> None:
         """Put the products of all points and tiles together, and transform them to C."""
@@ -245,15 +240,6 @@ def _blocks(loop: Loop, positions: Array) -> Iterator[Array]:
         positions = positions[whole:]
     for first in range(0, len(positions), step):
         yield positions[first : first + step]
-
-
-def _rounded(values: Array, store: Store) -> Array:
-    """Values rounded to nearest even as the store says, and still in float64."""
-    if not store.rounds_to:
-        return values
-    bits = SIGNIFICAND_BITS[store.rounds_to]
-    fraction, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, bits)), exponent - bits))
 
 
 def _wrapped(sums: Array) -> Array:

@@ -167,10 +167,8 @@ class Store:
         epilogue: what is applied to the sums.
         is_nontemporal: whether it bypasses the caches.
         transforms: whether the nest's algorithm makes C of the products of all points.
-        requant: whether sums are multiplied by one scale (`tensor`) or by that of their column
-            (`channel`), and a zero point is added; empty for neither.
-        rounds_to: the type that results are rounded to after the epilogue, where it is not that of
-            the sums.
+        requant: whether one scale (`tensor`) or that of a column (`channel`) makes bytes of sums.
+        rounds_to: the type of results after the epilogue, where it is not that of the sums.
     """
 
     adds_to_c: bool = False

@@ -199,17 +199,11 @@ def _of_group(problem: Conv2d, dim: str, each: int) -> Axis:
 
 def _lines_and_pixels(problem: Conv2d) -> tuple[Axis, ...]:
     """Of the image, with the padding around it."""
+    sides = zip((problem.h, problem.w), ("oh", "ow"), ("kh", "kw"), strict=True)
+    steps = zip(problem.strides, problem.dilations, problem.pads.low, strict=True)
     return tuple(
         Axis(size, (Term(out, stride), Term(tap, dilation)), -pad)
-        for size, out, tap, stride, dilation, pad in zip(
-            (problem.h, problem.w),
-            ("oh", "ow"),
-            ("kh", "kw"),
-            problem.strides,
-            problem.dilations,
-            problem.pads.low,
-            strict=True,
-        )
+        for (size, out, tap), (stride, dilation, pad) in zip(sides, steps, strict=True)
     )
 
 

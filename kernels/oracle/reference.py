@@ -22,6 +22,7 @@ from tilewise.kernels.oracle.operands import (
     widened,
 )
 from tilewise.kernels.problem import SIGNIFICAND_BITS, Conv2d, Matmul, Problem
+from tilewise.kernels.problem.rounding import quantised
 
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
 TINY = 1e-30
@@ -188,15 +189,10 @@ def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
 
 
 def _requantised(problem: Problem, sums: Array, operands: Operands) -> Array:
-    """Return round(sums * scale) + zero within the limits of the result's type.
-
-    In f32, as kernels compute it, so that they have to be equal.
-    """
-    scale, limits = operands["scale_c"], np.iinfo(NUMPY_TYPES[problem.out])
+    scale = operands["scale_c"]
     if problem.has_channels_first and scale.size > 1:
         scale = scale[:, None, None]
-    rounded = np.rint(sums.astype(np.float32) * scale) + operands["zero_c"].astype(np.float32)
-    return np.asarray(np.clip(rounded, limits.min, limits.max), limits.dtype)
+    return quantised(sums, scale, operands["zero_c"], problem.out)
 
 
 def _wrapped_product(a: Array, b: Array) -> Array:

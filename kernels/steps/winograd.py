@@ -139,10 +139,9 @@ def why_not_winograd(problem: Problem) -> str | None:
             f"the filter is {taps}; tiles are for sides of {sides}, "
             "one of which may be 1, and not for 7x7"
         )
-    if problem.dilations != (1, 1):
-        return f"dilation={canonical(problem.dilations)} is not 1"
-    if problem.groups != 1:
-        return f"groups={problem.groups} is not 1"
+    for name, value in ("dilation", canonical(problem.dilations)), ("groups", problem.groups):
+        if value != 1:
+            return f"{name}={value} is not 1"
     stride = canonical(problem.strides)
     if stride not in STRIDES:
         return f"stride={stride} is not one of {', '.join(map(str, STRIDES))}"
