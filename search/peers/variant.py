@@ -85,4 +85,5 @@ def _allowed(
         size = size + np.abs(widened(initial, of_result))
     if problem.add:
         size = size + np.abs(widened(operands["add"], of_result))
-    return Expected(expected.value, expected.tolerance + ROUNDINGS * UNITS[variant.output] * size)
+    roundings = ROUNDINGS + problem.function.is_smooth  # also of its argument
+    return Expected(expected.value, expected.tolerance + roundings * UNITS[variant.output] * size)

@@ -16,7 +16,7 @@ from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 ELEMENTS = {
     "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
-    "i8": "SINT_8", "i32": "SINT_32", "i64": "SINT_64",
+    "i8": "SINT_8", "u8": "SINT_8", "i32": "SINT_32", "i64": "SINT_64",
 }  # fmt: skip
 """The runtime's name of each dtype."""
 

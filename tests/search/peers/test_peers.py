@@ -1,5 +1,6 @@
 """Peers: each way of each peer against an oracle of its own, on odd shapes of every kind."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -74,8 +75,13 @@ CLAIMS = {
         "conv2d:n=2,h=9,w=7,ci=8,co=12,kh=3,kw=2,groups=4,pad=1,dtype=i8,weights=constant,bias",
         "conv2d:n=2,h=9,w=7,ci=8,co=12,kh=3,kw=2,groups=4,stride=2,dilation=2,dtype=bf16,"
         "layout=nchw_fchw,epilogue=relu",
+        PLAIN + "bf16,out=bf16,bias,add,epilogue=gelu",
+        PLAIN + "f32,init=accumulate,epilogue=silu",
+        "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,stride=2x1,pad=1x0x0x2,dtype=bf16,out=bf16,add",
     ],
 }  # fmt: skip
+for more in ("f32,bias,add,epilogue=relu", "bf16,out=bf16,bias,epilogue=gelu_tanh"):
+    CLAIMS["onednn"].append(PLAIN + more)
 CASES = [(peer, text) for peer, texts in CLAIMS.items() for text in texts]
 
 
@@ -108,8 +114,7 @@ def make_case(text: str) -> Case:
     operands: Operands = {}
     wide: dict[str, Array] = {}
     for name, shape in problem.operand_shapes.items():
-        dtype = problem.element.name if name in ("A", "B") else problem.element.accumulator
-        held, wide[name] = random_array(rng, shape, dtype)
+        held, wide[name] = random_array(rng, shape, problem.type_of(name))
         operands[name] = empty_aligned(held.shape, held.dtype.type)
         operands[name][...] = held
     return Case(problem, operands, oracle(problem, wide), operands["C"].copy())
@@ -131,16 +136,27 @@ def random_array(
     return floats, floats.astype(np.float64)
 
 
+SMOOTH: dict[str, Callable[[Array], Array]] = {
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / 2**0.5)) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
 def oracle(problem: Problem, wide: dict[str, Array]) -> Expected:
     """The definition, written down once more."""
     value = contract(problem, wide["A"], wide["B"])
     size = contract(problem, np.abs(wide["A"]), np.abs(wide["B"]))
     extras = [wide["C"]] if problem.accumulates else []
+    extras += [wide["add"]] if problem.add else []
     if "bias" in wide:
         nchw = problem.has_channels_first
         extras.append(wide["bias"][:, None, None] if nchw else wide["bias"])
     for extra in extras:
         value, size = value + extra, size + np.abs(extra)
+    sums = value
+    if problem.epilogue in SMOOTH:
+        value = SMOOTH[problem.epilogue](value)
     if problem.has_relu:
         value = np.maximum(value, 0)
     if problem.ceiling is not None:
@@ -148,7 +164,12 @@ def oracle(problem: Problem, wide: dict[str, Array]) -> Expected:
     if not problem.element.is_float:
         return Expected(value, None)
     length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
-    return Expected(value, error_bound(length, problem.element.accumulator) * size + 1e-30)
+    allowed = error_bound(length, problem.element.accumulator) * size + 1e-30
+    if problem.epilogue in SMOOTH:
+        allowed = 1.2 * allowed + 1e-6 * np.abs(sums)
+    if problem.out:
+        allowed = 1.01 * allowed + 2.0 ** (-8 if problem.out == "bf16" else -11) * np.abs(value)
+    return Expected(value, allowed)
 
 
 def contract(problem: Problem, a: Array, b: Array) -> Array:
@@ -160,15 +181,15 @@ def contract(problem: Problem, a: Array, b: Array) -> Array:
     nchw = problem.layout == "nchw_fchw"
     if nchw:
         a, b = a.transpose(0, 2, 3, 1), b.transpose(2, 3, 1, 0)
-    pad, groups = problem.pad, problem.groups
-    image = np.pad(a, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    groups, (top, left, bottom, right) = problem.groups, problem.pads
+    image = np.pad(a, ((0, 0), (top, bottom), (left, right), (0, 0)))
     out = np.zeros((problem.n, problem.oh, problem.ow, groups, problem.co // groups), a.dtype)
     for y in range(problem.oh):
         for x in range(problem.ow):
             for i in range(problem.kh):
                 for j in range(problem.kw):
-                    row = y * problem.stride + i * problem.dilation
-                    col = x * problem.stride + j * problem.dilation
+                    row = y * problem.strides[0] + i * problem.dilations[0]
+                    col = x * problem.strides[1] + j * problem.dilations[1]
                     pixel = image[:, row, col].reshape(problem.n, groups, -1)
                     taps = b[i, j].reshape(-1, groups, problem.co // groups)
                     out[:, y, x] += np.einsum("ngc,cgf->ngf", pixel, taps)
