@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
@@ -149,13 +150,26 @@ def reply_to_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None
         out.write(json.dumps(reply).encode())
 
 
+@contextmanager
+def may_write(size: int) -> Iterator[None]:
+    """Let this process write a file of so many bytes, where a child may print fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max(soft, size), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def limit(seconds: float, memory_bytes: int) -> None:
     """Set bounds that hold even without the parent: processor time, address space, output."""
     processor = int(seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
     space = memory_bytes + LIBRARIES
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_PRINTED, MOST_PRINTED))
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_PRINTED, most))  # see `may_write`
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and MLIR would print on
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

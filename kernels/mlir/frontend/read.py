@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
 from tilewise.kernels.quoting import one_line, quoted
-from tilewise.kernels.system.limited_child import run_limited
+from tilewise.kernels.system.limited_child import may_write, run_limited
 from tilewise.kernels.system.typed_json import from_json
 
 if TYPE_CHECKING:  # NumPy is loaded for weights alone: the service reads modules without it
@@ -134,7 +134,8 @@ def on_disk(module: bytes) -> Iterator[Path]:
     """Yield the path of a module in a temporary folder."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
-        path.write_bytes(module)
+        with may_write(len(module)):
+            path.write_bytes(module)
         yield path
 
 

@@ -2,6 +2,8 @@
 
 import io
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -138,3 +140,15 @@ def test_the_limits_hold() -> None:
         read_module(GOOD, ReadLimits(memory_bytes=1 << 20))
     with pytest.raises(LimitError):
         read_module(GOOD, ReadLimits(seconds=0.0))
+
+
+def test_a_child_may_write_a_module_larger_than_what_it_may_print() -> None:
+    code = (
+        "import resource\n"
+        "from tilewise.kernels.mlir.frontend.read import on_disk\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))\n"
+        "with on_disk(b'x' * 5000) as path:\n"
+        "    assert path.stat().st_size == 5000\n"
+        "assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 1000\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
