@@ -127,8 +127,8 @@ def newest() -> Path:
 
 
 def machines() -> list[Path]:
-    """Return the folders of all machines."""
-    return sorted(path for path in RESULTS.iterdir() if path.is_dir())
+    """Return the folders of all machines that have results."""
+    return sorted(path for path in RESULTS.iterdir() if path.is_dir() and any(path.iterdir()))
 
 
 def block() -> str:
