@@ -6,6 +6,7 @@ from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
 from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, Arguments
+from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE
 from tilewise.kernels.native.strides import is_transposed
 from tilewise.kernels.nest import Layout, Nest, Role, Stage
 
@@ -21,7 +22,9 @@ class TilePrinter(NestPrinter):
     def __init__(self, nest: Nest, how: Arithmetic) -> None:
         super().__init__(nest, how)
         self.has_tiles = how.form is Form.TILES
+        self.rows_at_once = _ROWS_AT_ONCE
         if self.has_tiles:
+            self.rows_at_once = max(_ROWS_AT_ONCE, TILE * how.depth)  # tiles are packed whole
             self.put(f"call_address({CONFIGURE})")
         self.prefetch = prefetch_of(self)
         self.prefetch.begin()
@@ -100,7 +103,7 @@ class TilePrinter(NestPrinter):
             return stride("b", self.nest.col), depth
         stage = self.nest.stage("B")
         is_along_k = stage is not None and stage.layout is Layout.PANELS_ALONG_K
-        return "b_stream", depth if is_along_k else str(_ROWS_AT_ONCE)
+        return "b_stream", depth if is_along_k else str(self.rows_at_once)
 
     def _pack_patches(self, depth: str) -> None:
         """Print a pack of patches of one image to panels of B."""

@@ -80,11 +80,11 @@ class MatrixTiles:
             vectors=cols,
             unroll=nest.compute.unroll,
             a_row=strides.words.a_row,
-            b_row=strides.words.b_row,
+            in_tiles=_packs_whole_tiles(nest, strides, how),
             taps=strides.taps.rows * strides.taps.cols > 1,
             streams_b=inner == nest.col,
             rows_of_c=_rows_of_c(nest, how),
-            lines_of_b=lines_of_a_row(nest.problem, tile.cols, strides),
+            lines_of_row=lines_of_a_row(nest.problem, tile.cols, strides),
             fetch=next(iter(nest.fetches), None),
             bias_rows=nest.row in strides.bias,
             epilogue=epilogue_flags(nest.store),
@@ -93,16 +93,26 @@ class MatrixTiles:
 
     def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
         """Return its functions as they are used; where no tile is cut, `edge` takes all."""
-        spec = self.spec
+        spec, tile_rows = self.spec, TILE if self.spec.in_tiles else 0
         edge = (spec, use.cut or ANY_USE.cut)
         return {
             "full": Piece("full tiles", (spec,), emit_tiles, is_as_written=True),
             "edge": Piece("edge tiles", edge, emit_edge_tiles, is_as_written=True),
             CONFIGURE: Piece(CONFIGURE, (spec.rows, spec.vectors), emit_configure),
             RELEASE: Piece(RELEASE, (), emit_release),
-            **packs_of_b(spec, self.packs_transposed, self.patch_stride),
+            **packs_of_b(spec, self.packs_transposed, self.patch_stride, tile_rows),
             **packs_of_a(spec),
         }
+
+
+def _packs_whole_tiles(nest: Nest, strides: Strides, how: Arithmetic) -> bool:
+    """Return whether a pack's rows of a panel are the ones of a call.
+
+    Where a call takes a line of taps as one reduction, each of them has to fill tiles.
+    """
+    rows = how.depth * TILE
+    fills = nest.depth % rows == 0 and nest.extent(nest.k) % rows == 0
+    return strides.taps.depth_factor == 1 or fills
 
 
 def _rows_of_c(nest: Nest, how: Arithmetic) -> int:

@@ -83,12 +83,17 @@ class OuterProduct:
         return made
 
 
-def packs_of_b(spec: KernelSpec, is_transposed: bool, patch_stride: int) -> dict[str, Piece]:
-    """Return the pack of a panel of B, and the copy of patches where packing gathers them."""
+def packs_of_b(
+    spec: KernelSpec, is_transposed: bool, patch_stride: int, tile_rows: int = 0
+) -> dict[str, Piece]:
+    """Return the pack of a panel of B, and the copy of patches where packing gathers them.
+
+    With `tile_rows` the vectors of so many rows of a panel are matrix tiles.
+    """
     given = (spec.how, spec.lanes, spec.cols // spec.lanes)
-    made = {"pack_b_panel": Piece("panel of b", given, emit_pack_panel)}
-    if is_transposed:
-        made["pack_b_panel"] = Piece("transposed panel of b", given, emit_transpose_panel)
+    straight = Piece("panel of b", (*given, False, tile_rows), emit_pack_panel)
+    turned = Piece("transposed panel of b", (*given, tile_rows), emit_transpose_panel)
+    made = {"pack_b_panel": turned if is_transposed else straight}
     if patch_stride:
         patches = (spec.how, spec.lanes, patch_stride)
         made["copy_patches"] = Piece("patches", patches, emit_copy_patches)

@@ -53,6 +53,7 @@ class _Panel:
     lanes: int
     vectors: int
     for_a: bool
+    tile_rows: int = 0
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.fn.append_basic_block("entry"))
@@ -66,15 +67,30 @@ class _Panel:
         w = self.words
         if self.how.is_narrow and self.for_a:
             return self._put_widened(row, words, sums)
-        at = w.offset(self.arg["to"], self.builder.mul(row, self.arg["to_row"]))
         if self.how.offset and self.for_a:
             words = [add_offset(self.builder, word, self.how.offset) for word in words]
-        for j, word in enumerate(words):
-            w.store(word, w.at(at, j * self.lanes))
+        for word, at in zip(words, self._places(row), strict=True):
+            w.store(word, at)
         if not self.sums_of_b:
             return sums
         one = self.how.instruction
         return [column_sums(w, one, x, s) for x, s in zip(words, sums, strict=True)]
+
+    def _places(self, row: Value) -> list[Value]:
+        """Return where the vectors of a row of words go: side by side, or each in its tile."""
+        b, w, to = self.builder, self.words, self.arg["to"]
+        first = w.offset(to, b.mul(row, self.arg["to_row"]))
+        if not self.tile_rows:
+            return [w.at(first, j * self.lanes) for j in range(self.vectors)]
+        count = const(self.tile_rows)
+        inside = b.and_(row, const(self.tile_rows - 1))
+        before = b.sub(row, inside)
+        words = b.sdiv(b.add(self.arg["depth"], const(self.how.depth - 1)), const(self.how.depth))
+        left = b.sub(words, before)
+        height = b.select(b.icmp_signed("<", left, count), left, count)
+        at = w.offset(to, b.mul(before, self.arg["to_row"]))
+        rows = [b.add(inside, b.mul(height, const(j))) for j in range(self.vectors)]
+        return [w.offset(at, b.mul(row, const(self.lanes))) for row in rows]
 
     def _put_widened(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
         """Store one row of words of A, whose elements are widened and stay neighbours."""
@@ -107,16 +123,23 @@ class _Panel:
 
 
 def emit_pack_panel(
-    module: ir.Module, how: Arithmetic, lanes: int, vectors: int, for_a: bool = False
+    module: ir.Module,
+    how: Arithmetic,
+    lanes: int,
+    vectors: int,
+    for_a: bool = False,
+    tile_rows: int = 0,
 ) -> ir.Function:
     """Emit to[words][NR] = source[depth][cols], zero past `cols` and past `depth`.
 
     With `for_a` the panel is one of a transposed A: made unsigned where B is signed, and
-    without column sums. Nothing outside the source is read.
+    without column sums. With `tile_rows` each vector of so many rows is a matrix tile, and the
+    panel is to[words / tile_rows][vectors][tile_rows][lanes]; the last tiles may have fewer rows.
+    Nothing outside the source is read.
     """
     side = "a" if for_a else "b"
     fn = internal_function(module, f"tilewise_pack_{side}_panel", len(PANEL_ARGUMENTS))
-    panel = _Panel(fn, how, lanes, vectors, for_a)
+    panel = _Panel(fn, how, lanes, vectors, for_a, tile_rows)
     b, arg = panel.builder, panel.arg
     rest = b.srem(arg["depth"], const(how.depth))
     whole = b.sdiv(arg["depth"], const(how.depth))
@@ -185,14 +208,16 @@ def _word(
 
 
 def emit_transpose_panel(
-    module: ir.Module, how: Arithmetic, lanes: int, vectors: int
+    module: ir.Module, how: Arithmetic, lanes: int, vectors: int, tile_rows: int = 0
 ) -> ir.Function:
     """Emit to[words][NR] = source[cols][depth] transposed, zero past `cols` and past `depth`.
+
+    `tile_rows` is that of `emit_pack_panel`.
 
     Square blocks of words go through registers: log2(lanes) rounds of shuffles.
     """
     fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
-    panel = _Panel(fn, how, lanes, vectors, for_a=False)
+    panel = _Panel(fn, how, lanes, vectors, for_a=False, tile_rows=tile_rows)
     b, arg = panel.builder, panel.arg
     block = lanes * how.depth
     rest = b.srem(arg["depth"], const(block))
