@@ -179,7 +179,7 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     if nest.group or how.form is Form.SKINNY:
         return frozenset()
     a, b = nest.operand("A"), nest.operand("B")
-    rows_cut_words = not a.is_contiguous(nest.k) or a.shape[-1] % how.depth > 0
+    rows_cut_words = not a.is_contiguous(nest.k) or nest.extent(nest.k) % how.depth > 0
     if how.packs_a or (how.depth > 1 and rows_cut_words):
         packed.add("A")
     if how.packs_b or b.is_gathered or not b.is_contiguous(nest.col):

@@ -89,6 +89,15 @@ def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
     assert (spec.filled_row > 0) == is_filled
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+def test_channels_of_a_group_that_cut_words_are_packed(dtype: str, host: Target) -> None:
+    text = f"conv2d:n=1,h=1,w=2,ci=6,co=64,kh=1,kw=1,groups=2,dtype={dtype}"
+    problem = parse_problem(text)
+    assert "A" in must_pack(problem, arithmetic_of(problem, host))
+    tile = Register(2, host.lanes(problem.element.name))
+    check(problem, Schedule((Tile("g", 1), Pack("B"), Tile("n", 1), Pack("A"), tile)), host, 0)
+
+
 def test_constant_weights_are_packed_when_bound_and_not_when_run(host: Target) -> None:
     problem = parse_problem("matmul:m=20,n=70,k=33,dtype=f32,weights=constant")
     operands = make_operands(problem, 0)
