@@ -21,6 +21,7 @@ from tilewise.kernels.steps import (
     STEP_OF_CHOICE,
     STEPS,
     AlgorithmStep,
+    Fuse,
     InstructionChoice,
     Interleave,
     Jam,
@@ -47,6 +48,7 @@ from tilewise.kernels.steps import (
 from tilewise.kernels.target import Target
 
 __all__ = [
+    "Fuse",
     "InstructionChoice",
     "Interleave",
     "Jam",
@@ -252,8 +254,8 @@ def _check_order(nest: Nest, steps: tuple[Step, ...]) -> None:
     placed = [step for step in steps if step.place is not Place.ANYWHERE]
     for before, step in pairwise(placed):
         if step.place < before.place or step.place == before.place is not Place.LOOPS:
-            usual = "an algorithm, loops and packs, instruction, register, jam, split, sweep, "
-            usual += "interleave, unroll, nontemporal"
+            usual = "an algorithm or fuse, loops and packs, instruction, register, jam, split, "
+            usual += "sweep, interleave, unroll, nontemporal"
             raise step.refused(nest, f"steps are written once, in the order {usual}")
 
 

@@ -78,6 +78,9 @@ class Interpreter:
     def __init__(self, nest: Nest, operands: Mapping[str, Array]) -> None:
         self.nest = nest
         self.operands = {**operands, "C": np.array(operands["C"])}
+        for name, shape in nest.problem.operand_shapes.items():  # other ones after the step fuse
+            self.operands[name] = self.operands[name].reshape(shape)
+        self.shape_of_c = operands["C"].shape
         self.reduced = nest.named(Role.TAP, Role.K)
         self.result = tuple(d.name for d in nest.dims if d.name not in self.reduced)
         self.calls = 0
@@ -90,7 +93,7 @@ class Interpreter:
             if stage.is_ahead:
                 self.ahead[stage.operand] = self._staged(stage, state)
         self._nodes(self.nest.body, state)
-        return self.operands["C"]
+        return self.operands["C"].reshape(self.shape_of_c)
 
     def _nodes(self, nodes: tuple[Node, ...], state: State) -> None:
         for node in nodes:  # a prefetch means nothing

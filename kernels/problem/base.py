@@ -202,6 +202,11 @@ class Problem(ABC):
         return self.main_shapes | self.extras
 
     @property
+    def as_matmul(self) -> "Problem | None":
+        """Return the product of matrices that has the same arrays; None where there is no other."""
+        return None
+
+    @property
     def accumulates(self) -> bool:
         """Return whether the result is added to what C holds, instead of taking its place."""
         return self.init == "accumulate"

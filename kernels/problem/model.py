@@ -1,6 +1,6 @@
 """`Matmul` and `Conv2d`: frozen, validated, with flops and bytes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from tilewise.kernels.errors import ProblemError
@@ -36,6 +36,11 @@ class Matmul(Problem):
     requant: str = ""
     weights: str = "variable"
     accuracy: str = "standard"
+
+    @property
+    def as_matmul(self) -> "Matmul":
+        """Return this product of matrices."""
+        return self
 
     @property
     def flops(self) -> int:
@@ -169,6 +174,16 @@ class Conv2d(Problem):
     def window(self) -> tuple[int, int]:
         """Return the rows and columns of the filter."""
         return self.kh, self.kw
+
+    @property
+    def as_matmul(self) -> Matmul | None:
+        """Return the product of matrices that has the same arrays, of single pixels in nhwc."""
+        is_of_pixels = self.window == self.strides == (1, 1) and not self.is_padded
+        if not is_of_pixels or self.groups > 1 or self.has_channels_first:
+            return None
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        shared = {field.name: own[field.name] for field in fields(Matmul) if field.name in own}
+        return Matmul(**shared | {"m": self.n * self.h * self.w, "n": self.co, "k": self.ci})
 
     @property
     def oh(self) -> int:

@@ -19,6 +19,7 @@ from tilewise.kernels.steps.base import (
     registered,
     step_from_json,
 )
+from tilewise.kernels.steps.fuse import Fuse
 from tilewise.kernels.steps.instruction import InstructionChoice
 from tilewise.kernels.steps.interleave import Interleave
 from tilewise.kernels.steps.jam import Jam
@@ -40,6 +41,7 @@ __all__ = [
     "STEPS",
     "STEP_OF_CHOICE",
     "AlgorithmStep",
+    "Fuse",
     "InstructionChoice",
     "Interleave",
     "Jam",

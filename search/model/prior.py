@@ -68,8 +68,8 @@ def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
 
 
 def direct_schedules(problem: Problem, target: Target, most: int) -> list[Schedule]:
-    """Up to `most` schedules of the direct method, untimed, the most promising first."""
-    model = AnalyticalModel.shipped(Space(problem, target))
+    """Up to `most` schedules that may have scripts, untimed, the most promising first."""
+    model = AnalyticalModel.shipped(Space(problem, target, has_scripts=True))
     return [schedule_of(model.space.workload, point) for point in _diverse(model, most, [DIRECT])]
 
 

@@ -43,7 +43,7 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
         choices = _swept(workload, point)
     else:
         choices = _direct(workload, point)
-    return Schedule(tuple(chosen(workload.problem, choices).steps))
+    return Schedule(tuple(chosen(workload.problem, {"fuse": workload.fuses, **choices}).steps))
 
 
 def part_of(workload: Workload, point: Point, rows: int, cols: int) -> dict[str, int]:

@@ -73,10 +73,14 @@ class NativeGenerator:
 
 @dataclass(frozen=True)
 class Space:
-    """Every schedule that a search for `problem` on `target` may try."""
+    """Every schedule that a search for `problem` on `target` may try.
+
+    With `has_scripts` none has the step `fuse`, which no script has.
+    """
 
     problem: Problem
     target: Target
+    has_scripts: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is cached: it is made again where a pickled space is used."""
@@ -85,7 +89,9 @@ class Space:
     @cached_property
     def workload(self) -> Workload:
         """What is known of the problem on the target."""
-        return Workload(self.problem, self.target)
+        if self.has_scripts:
+            return Workload(self.problem, self.target)
+        return Workload.of(self.problem, self.target)
 
     @cached_property
     def generator(self) -> SpaceGenerator:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, depthwise_vector
 from tilewise.kernels.instructions import Form, chosen, instructions
@@ -28,10 +28,26 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem on a target."""
+    """A problem on a target.
+
+    Attributes:
+        problem: the product of matrices, where schedules begin with the step `fuse`.
+        target: where it is computed.
+        fuses: whether they do.
+    """
 
     problem: Problem
     target: Target
+    fuses: bool = False
+
+    @classmethod
+    def of(cls, problem: Problem, target: Target) -> Self:
+        """Return the one of a search, which fuses pixels where matrix tiles want more rows."""
+        matrices = problem.as_matmul
+        if matrices is None or matrices == problem:
+            return cls(problem, target)
+        fused = cls(matrices, target, fuses=True)
+        return cls(problem, target) if fused.tile_arithmetic is None else fused
 
     @cached_property
     def nest(self) -> Nest:

@@ -84,10 +84,10 @@ def with_a_script(
 ) -> list[AnySchedule]:
     """Return the fastest schedules that have scripts, as far as there are any.
 
-    Strassen, single columns and unequal split-K parts have no script. If none of the fastest has
-    one, the fastest trial that does replaces the last. For Strassen, whose nearest rivals have none
-    either, the fastest direct schedules come first, and only the winner of the others, to report
-    why; a search without direct ones proves those that the model prefers.
+    Strassen, fused pixels, single columns and unequal split-K parts have no script. If none of the
+    fastest has one, the fastest trial that does replaces the last. For Strassen, whose nearest
+    rivals have none either, the fastest direct schedules come first, and only the winner of the
+    others, to report why. Where no trial has one, those come that the model prefers.
     """
     if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
@@ -96,10 +96,13 @@ def with_a_script(
     timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
     ranked = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])]
     nearest = [schedule for schedule in ranked if not _is_filtered(schedule)]
-    if is_filtered and not nearest:
-        nearest = load(DIRECT)(problem, target, MOST_TRIED)
-    able = (schedule for schedule in nearest[:MOST_TRIED] if _has_script(problem, schedule))
-    found = list(islice(able, MOST_PROOFS - len(kept)))
+    wanted = MOST_PROOFS - len(kept)
+
+    def first_able(schedules: Sequence[AnySchedule]) -> list[AnySchedule]:
+        able = (one for one in schedules[:MOST_TRIED] if _has_script(problem, one))
+        return list(islice(able, wanted))
+
+    found = first_able(nearest) or first_able(load(DIRECT)(problem, target, MOST_TRIED))
     if not found:
         return list(fastest)
     return [*found, *kept] if is_filtered else [*kept, *found]

@@ -102,6 +102,12 @@ def emit_script(problem: Problem, schedule: Schedule) -> str:
             "that transforms blocks while it packs them",
             "steps",
         )
+    if nest.problem != problem:
+        raise UnsupportedError(
+            f"{problem}: the step fuse has no script: upstream has no transform that fuses loops "
+            "of a convolution",
+            "steps",
+        )
     shape = form(nest)
     _check_vectors(shape)
     sequences = _windows(shape) if nest.group else _products(shape)

@@ -187,9 +187,10 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     inputs = lone.nest.a, lone.nest.b
     nest = OpNest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
     planned = loop_nest(problem, schedule)
-    if planned.algorithm is not None:
+    if planned.algorithm is not None or planned.problem != problem:
+        step = planned.algorithm.name if planned.algorithm else "fuse"
         raise UnsupportedError(
-            f"{problem}: the step {planned.algorithm.name} has no script on an op of a module; "
+            f"{problem}: the step {step} has no script on an op of a module; "
             "give a schedule without it",
             "steps",
         )

@@ -134,7 +134,7 @@ def test_text_reads_from_the_top() -> None:
         "tile",
         {"step": "tile"},
         [3],
-        [{"step": "fuse"}],
+        [{"step": "skew"}],
         [{"step": "tile", "dim": "n"}],
         [{"step": "tile", "dim": "n", "size": 0}],
         [{"step": "tile", "dim": "n", "size": True}],

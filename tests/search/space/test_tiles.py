@@ -3,8 +3,9 @@ import pytest
 from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Schedule, Split, loop_nest
+from tilewise.kernels.schedule import Fuse, Pack, Schedule, Split, loop_nest
 from tilewise.kernels.target import Target
+from tilewise.kernels.target.machine import described
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
@@ -25,6 +26,23 @@ def test_register_tiles_fit_the_registers() -> None:
             assert rows * vectors + vectors + 1 <= target.vector_registers
     first = prior_points(AnalyticalModel.shipped(Space(SQUARE, WIDE)), 1)[0]
     assert first["tile"].rows * first["tile"].vectors >= 20  # the registers are there to be used
+
+
+def test_single_pixels_are_fused_for_matrix_tiles_alone() -> None:
+    server = described("sapphirerapids", ("avx512f", "fma", "avx2", "amx-tile", "amx-bf16"))
+    text = "conv2d:n=1,h=7,w=7,ci=64,co=64,kh=1,kw=1"
+    space = Space(parse_problem(f"{text},dtype=bf16"), server)
+    points = prior_points(AnalyticalModel.shipped(space), 4)
+    for point in points:
+        schedule = space.schedule(point)
+        assert isinstance(schedule, Schedule) and schedule.steps[0] == Fuse()
+        assert loop_nest(space.problem, schedule).extent("m") == 49
+    for problem, target in (
+        (f"{text},dtype=f32", server), (f"{text},dtype=bf16", WIDE),
+        (f"{text},dtype=bf16,stride=2", server),
+    ):  # fmt: skip
+        other = Space(parse_problem(problem), target)
+        assert not other.workload.fuses and other.workload.problem == other.problem
 
 
 SMALL_IMAGE = "conv2d:n=1,h=7,w=7,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32"

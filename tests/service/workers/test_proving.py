@@ -8,8 +8,17 @@ from tests.service.conftest import PROBLEM
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd
+from tilewise.kernels.schedule import (
+    Fuse,
+    InstructionChoice,
+    Pack,
+    Register,
+    Schedule,
+    Tile,
+    Winograd,
+)
 from tilewise.kernels.target import resolve
+from tilewise.kernels.target.machine import described
 from tilewise.search.model.prior import direct_schedules
 from tilewise.search.records import TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
@@ -55,7 +64,8 @@ def make(monkeypatch):
                 raise UnsupportedError("it has no script", "steps")
 
         monkeypatch.setattr(proving, "time", clock)
-        monkeypatch.setattr(proving, "load", lambda _path: emit)
+        loaded = {proving.EMITTER: emit, proving.DIRECT: lambda *_: []}
+        monkeypatch.setattr(proving, "load", loaded.__getitem__)
         proofs = Proofs(parse_problem(PROBLEM), TARGET, clock.attempt, should_stop, has_seconds)
         return proofs, clock
 
@@ -165,6 +175,26 @@ def test_a_search_of_winograd_alone_proves_what_the_model_likes_best():
     assert attempts[2:] == [filtered(1).schedule]
     assert attempts[:2] == direct_schedules(problem, TARGET, MOST_TRIED)[:2]
     for schedule in attempts[:2]:
+        assert "transform.named_sequence" in emit_script(problem, schedule)
+
+
+def test_where_all_trials_fuse_pixels_what_the_model_likes_best_is_proven():
+    problem = parse_problem("conv2d:n=1,h=14,w=14,ci=64,co=64,kh=1,kw=1,dtype=bf16")
+    features = ("avx512f", "avx512bw", "fma", "avx2", "amx-tile", "amx-bf16")
+    target = described("sapphirerapids", features)
+    fused = fakes.trial(0)
+    op = InstructionChoice("x86.amx.tdpbf16ps")
+    steps = (Fuse(), Pack("B"), op, Register(32, 32, "rows"))
+    fused = replace(fused, schedule=Schedule(steps))
+    attempts = []
+
+    def attempt(schedule, seconds):
+        attempts.append(schedule)
+        return Attempt(schedule, None, "of the tests")
+
+    Proofs(problem, target, attempt, lambda: False, False).prove([fused], None)
+    assert attempts[0] == fused.schedule and len(attempts) == MOST_PROOFS
+    for schedule in attempts[1:]:
         assert "transform.named_sequence" in emit_script(problem, schedule)
 
 
