@@ -60,7 +60,7 @@ def test_images_lines_and_pixels_are_rows_of_one_matrix(host: Target) -> None:
 def test_other_convolutions_are_refused(other: str) -> None:
     name = other.partition("=")[0]
     keys = [key for key in PIXELS.split(",") if not key.startswith(f"{name}=")]
-    with pytest.raises(ScheduleError, match="step 'fuse' cannot be applied .*1x1 filter"):
+    with pytest.raises(ScheduleError, match="step 'fuse' cannot be applied"):
         loop_nest(parse_problem(",".join([*keys, other])), SCHEDULE)
 
 
