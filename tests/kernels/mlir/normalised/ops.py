@@ -49,7 +49,7 @@ def read(case: Generic) -> LoneOp:
 
 def drawn(lone: LoneOp, target: Target, rng: random.Random) -> Schedule:
     """A random legal schedule of an op's problem, without what has no script on such an op."""
-    space = Space(schedulable(lone), target)
+    space = Space(schedulable(lone), target, has_scripts=True)
     is_product = not lone.nest.has_windows
     while True:
         point = space.draw(rng)
