@@ -73,6 +73,16 @@ class Arithmetic:
             return f"i{8 * self.depth * size_of(self.stored)}"
         return self.stored if self.is_narrow else self.packed
 
+    @cached_property
+    def word_bytes(self) -> int:
+        """Return the bytes of a word of B."""
+        return size_of(self.packed) * self.depth if self.in_parts else size_of(self.word)
+
+    @property
+    def in_parts(self) -> bool:
+        """Return whether factors are packed as several parts, whose products are summed."""
+        return len(self.instruction.parts) > 1
+
     @property
     def word_of_a(self) -> str:
         """Return a type of as many bytes as a word of A: of B's the elements can be narrower."""
@@ -102,7 +112,7 @@ class Arithmetic:
     @property
     def packs_a(self) -> bool:
         """Return whether A cannot be read in place."""
-        return self.widens or (self.offset > 0 and self.form is not Form.SKINNY)
+        return self.widens or self.in_parts or (self.offset > 0 and self.form is not Form.SKINNY)
 
     @property
     def packs_b(self) -> bool:
@@ -129,7 +139,7 @@ def arithmetic_of(
         LoweringError: the target lacks the instruction.
     """
     dtype = problem.element.name
-    found = {one.name: one for one in instructions(dtype, target, form)}
+    found = {one.name: one for one in instructions(dtype, target, form, problem.accuracy)}
     name = instruction or next(iter(found))
     if name not in found:
         raise LoweringError(

@@ -70,6 +70,8 @@ class Instruction:
         forms: that can use it.
         slots: of a multiply-add unit that it takes, unless the table of cores has another number.
         words: words of the reduction that one sums; more than one for matrix tiles.
+        accuracy: the accuracy that a problem has to ask for; empty for any.
+        parts: pairs of parts of A and B, high (0) or low (1), whose products are summed.
     """
 
     name: str
@@ -88,7 +90,9 @@ class Instruction:
     unless: frozenset[str] = field(default=frozenset(), repr=False)
     forms: frozenset[Form] = field(default=frozenset(Form) - {Form.TILES}, repr=False)
     slots: int = field(default=1, repr=False)
-    words: int = field(default=1, repr=False)
+    words: int = 1
+    accuracy: str = ""
+    parts: tuple[tuple[int, int], ...] = ((0, 0),)
 
     @property
     def unit(self) -> str:
@@ -164,6 +168,25 @@ _ASSEMBLY = {
 _FMA = frozenset({"fma"})  # NEON always has it
 
 
+def in_parts(c: "Array", a: "Array", b: "Array") -> "Array":
+    """Add products of f32 as high times high, low times high and high times low bf16."""
+
+    def split(x: "Array") -> "tuple[Array, Array]":
+        high = _nearest_bf16(x)
+        return high, _nearest_bf16((x - high).astype("float32"))
+
+    (a_high, a_low), (b_high, b_low) = split(a), split(b)
+    for x, y in ((a_high, b_high), (a_low, b_high), (a_high, b_low)):
+        c = fused(c, x, y)
+    return c
+
+
+def _nearest_bf16(x: "Array") -> "Array":
+    bits = x.astype("float32").view("uint32")
+    found: Array = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("float32")
+    return found
+
+
 def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
     """Return the multiply-adds of single elements, of one name on each unit."""
     is_fused, is_float = name == "fma", DTYPES[dtype].is_float
@@ -200,8 +223,24 @@ def _tiles(mnemonic: str, dtype: str, accumulator: str, k: int, meaning: Meaning
     )
 
 
+BF16X3 = "bf16x3"
+"""The accuracy of products of f32 by three products of bf16."""
+
 DECLARED = (
     _tiles("tdpbf16ps", "bf16", "f32", 2, fused),
+    Instruction(
+        f"{TILE_UNIT}.bf16x3",
+        *(16, 16, 32),
+        *("f32", "f32", "f32"),
+        in_parts,
+        intrinsic="llvm.x86.tdpbf16ps",
+        assembly="tdpbf16ps",
+        features=frozenset({"amx-tile", "amx-bf16"}),
+        forms=frozenset({Form.TILES}),
+        slots=96,
+        accuracy=BF16X3,
+        parts=((0, 0), (1, 0), (0, 1)),
+    ),
     _tiles("tdpbssd", "i8", "i32", 4, wrapping),
     Instruction(
         "x86.avx512.vdpbf16ps",

@@ -72,10 +72,10 @@ def _find_choices() -> None:
     WITH_CHOICE.update(several)
 
 
-def known(dtype: str, split: bool) -> tuple[str, ...]:
+def known(dtype: str, split: bool, accuracy: str = "") -> tuple[str, ...]:
     """Return the instructions that some target has for a type and a form of the reduction."""
     forms = (Form.SPLIT,) if split else (Form.OUTER_PRODUCT, Form.TILES)
-    return tuple(one.name for form in forms for one in _fitting(dtype, form))
+    return tuple(one.name for form in forms for one in _fitting(dtype, form, accuracy))
 
 
 def known_instruction(name: str) -> Instruction:
@@ -93,12 +93,15 @@ def plain(dtype: str, target: Target) -> str:
     return instructions(dtype, target, Form.DEPTHWISE)[0].name
 
 
-def instructions(dtype: str, target: Target, form: Form) -> list[Instruction]:
-    """Return what a target has for a type and a form, that with the most products first."""
+def instructions(dtype: str, target: Target, form: Form, accuracy: str = "") -> list[Instruction]:
+    """Return what a target has for a type and a form, that with the most products first.
+
+    Those of an accuracy of their own are among them where it is given.
+    """
     units = _units(target)
     return [
         one
-        for one in _fitting(dtype, form)
+        for one in _fitting(dtype, form, accuracy)
         if one.unit in units
         and one.features <= target.features
         and not one.unless & target.features
@@ -111,20 +114,24 @@ def lacks_rates(dtype: str, target: Target) -> bool:
     return any(len(names) > 1 and not dict(target.rates).keys() >= set(names) for names in forms)
 
 
-def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT) -> str:
+def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT, accuracy: str = "") -> str:
     """Return the fastest instruction for a type: by measured rates, else by declared slots.
 
     Of equally fast ones, the one with the most products is chosen: its factors take less memory.
     """
-    found, rates = instructions(dtype, target, form), dict(target.rates)
+    found, rates = instructions(dtype, target, form, accuracy), dict(target.rates)
     if not rates.keys() >= {one.name for one in found}:
         core, _ = core_of(target.cpu)
         rates = {one.name: one.products / one.slots_on(core) for one in found}
     return max((one.name for one in found), key=lambda name: rates[name])
 
 
-def _fitting(dtype: str, form: Form) -> list[Instruction]:
-    found = [one for one in _declared.values() if form in one.forms and one.takes(dtype)]
+def _fitting(dtype: str, form: Form, accuracy: str = "") -> list[Instruction]:
+    found = [
+        one
+        for one in _declared.values()
+        if form in one.forms and one.takes(dtype) and one.accuracy in ("", accuracy)
+    ]
     return sorted(found, key=lambda one: -one.products)
 
 

@@ -101,6 +101,8 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
     unit = error_bound(problem.depth + 2, problem.element.accumulator)
+    if problem.accuracy == "bf16x3":  # each factor is 2**-16 off, and low times low is left out
+        unit = error_bound(3 * problem.depth + 2, "f32") + 3 * 2.0**-16
     tolerance = unit * size + TINY
     if problem.function.is_smooth:
         tolerance = problem.function.slope * tolerance + SMOOTH_UNIT * (np.abs(value) + tolerance)

@@ -50,7 +50,7 @@ class Problem(ABC):
         "init": ("zero", "accumulate"),
         "epilogue": tuple(EPILOGUES),
         "weights": ("variable", "constant"),
-        "accuracy": ACCURACIES,
+        "accuracy": (*ACCURACIES, "bf16x3"),
     }
 
     def __post_init__(self) -> None:
@@ -63,6 +63,7 @@ class Problem(ABC):
             why = self._why_not(field.name, value, is_flag=field.type is bool)
             if why is not None:
                 raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
+        self._check_accuracy()
         self._check_result()
         if self.add and self.accumulates:
             raise ProblemError(
@@ -81,6 +82,13 @@ class Problem(ABC):
                 f"{self.op}: epilogue={self.epilogue} needs a dtype of floats, and "
                 f"{self.element.name} is none; give epilogue=relu",
                 "epilogue",
+            )
+
+    def _check_accuracy(self) -> None:
+        if self.accuracy == "bf16x3" and self.dtype != "f32":
+            raise ProblemError(
+                f"{self.op}: accuracy=bf16x3 is for dtype=f32, not {self.dtype}; leave it out",
+                "accuracy",
             )
 
     def _check_result(self) -> None:

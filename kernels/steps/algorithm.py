@@ -50,8 +50,8 @@ class AlgorithmStep(Step):
 
 def why_no_algorithm(problem: Problem) -> str | None:
     """Return why no algorithm of fewer products computes a problem; None where one may."""
-    if problem.is_strict:
-        return "accuracy=strict asks for the direct method"
+    if problem.accuracy != "standard":
+        return f"accuracy={problem.accuracy} asks for the direct method"
     if problem.element.name not in ELEMENTS:
         return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
     if whole(problem)[1].finishes_apart:

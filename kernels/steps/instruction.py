@@ -41,9 +41,10 @@ class InstructionChoice(Step):
     def check(self, nest: Nest) -> None:
         """Raise unless some target has the instruction for the type and form of the reduction."""
         dtype, is_split = nest.problem.element.name, nest.compute.lanes > 1
-        if dtype not in WITH_CHOICE or nest.group or nest.algorithm:
+        names = known(dtype, is_split, nest.problem.accuracy)
+        has_choice = dtype in WITH_CHOICE or names != known(dtype, is_split)
+        if not has_choice or nest.group or nest.algorithm:
             raise self.refused(nest, "there is one way to multiply here; drop the step")
-        names = known(dtype, is_split)
         if self.op not in names:
             form = "a split reduction" if is_split else "a reduction that is not split"
             raise self.refused(nest, f"{form} of {dtype} has {', '.join(names)}")

@@ -137,7 +137,7 @@ class Workload:
         nest, dtype = self.nest, self.problem.element.name
         if nest.group or not nest.operand("A").is_contiguous(nest.k):
             return None
-        has_tiles = instructions(dtype, self.target, Form.TILES)
+        has_tiles = instructions(dtype, self.target, Form.TILES, self.problem.accuracy)
         return self._fastest(Form.TILES) if has_tiles else None
 
     def arithmetic_of(self, kind: TileKind) -> Arithmetic:
@@ -150,7 +150,7 @@ class Workload:
         return self.swept_arithmetic if kind == "sweep" else self.arithmetic
 
     def _fastest(self, form: Form) -> Arithmetic:
-        op = chosen(self.problem.element.name, self.target, form)
+        op = chosen(self.problem.element.name, self.target, form, self.problem.accuracy)
         return arithmetic_of(self.problem, self.target, form, op)
 
     @cached_property

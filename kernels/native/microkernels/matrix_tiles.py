@@ -23,6 +23,7 @@ from tilewise.kernels.native.microkernels.matrix_tiles_code import (
 )
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use, packs_of_a
 from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row, packs_of_b
+from tilewise.kernels.native.packing.split_panels import emit_split_panel, emit_split_rows
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.target.model import Target
@@ -102,6 +103,15 @@ class MatrixTiles:
             RELEASE: Piece(RELEASE, (), emit_release),
             **packs_of_b(spec, self.packs_transposed, self.patch_stride, tile_rows),
             **packs_of_a(spec),
+            **(self._packs_of_parts() if spec.how.in_parts else {}),
+        }
+
+    def _packs_of_parts(self) -> dict[str, Piece]:
+        """Return the packs of f32 operands to high and low bf16."""
+        given = (self.spec.vectors, self.packs_transposed)
+        return {
+            "pack_b_panel": Piece("panel of parts of b", given, emit_split_panel),
+            "copy_rows": Piece("rows of parts of a", (), emit_split_rows),
         }
 
 
@@ -110,9 +120,9 @@ def _packs_whole_tiles(nest: Nest, strides: Strides, how: Arithmetic) -> bool:
 
     Where a call takes a line of taps as one reduction, each of them has to fill tiles.
     """
-    rows = how.depth * TILE
+    rows = how.depth * how.instruction.words
     fills = nest.depth % rows == 0 and nest.extent(nest.k) % rows == 0
-    return strides.taps.depth_factor == 1 or fills
+    return strides.taps.depth_factor == 1 or fills or how.in_parts
 
 
 def _rows_of_c(nest: Nest, how: Arithmetic) -> int:
@@ -120,6 +130,6 @@ def _rows_of_c(nest: Nest, how: Arithmetic) -> int:
 
     Of short reductions none: fetching more of them at a time holds up the loads of tiles.
     """
-    steps = max(1, nest.depth // (how.depth * TILE) * nest.taps)
+    steps = max(1, nest.depth // (how.depth * how.instruction.words) * nest.taps)
     rows = -(-nest.tile.rows // steps)
     return rows if rows <= MOST_ROWS_OF_C else 0

@@ -60,9 +60,9 @@ class MatrixTileSpec:
     """All that the code of a micro-kernel of matrix tiles depends on.
 
     Attributes:
-        how: the arithmetic; a word has four bytes.
+        how: the arithmetic.
         rows, vectors: tiles of C down and across.
-        unroll: steps of 16 words of the reduction in one iteration.
+        unroll: steps of the reduction, each of the words of a tile, in one iteration.
         a_row: words between rows of A.
         in_tiles: whether the panels of B consist of whole tiles, not of rows.
         taps: whether there is a loop over filter taps.
@@ -97,6 +97,16 @@ class MatrixTileSpec:
     def cols(self) -> int:
         """Return the columns of the register tile in elements."""
         return self.vectors * TILE
+
+    @property
+    def step_words(self) -> int:
+        """Return the words of the reduction that a step multiplies."""
+        return self.how.instruction.words
+
+    @property
+    def step_bytes(self) -> int:
+        """Return the bytes of a row of A that a step reads: a line of each part."""
+        return self.step_words * self.how.word_bytes
 
     def lines_of_b(self, tile_rows: Value) -> tuple[Value, Value]:
         """Return the lines between rows of a tile in a panel, and between tiles of so many rows."""
@@ -362,12 +372,15 @@ class _Call:
         rows.close((), arg.tap_rows, 1)
 
     def _words(self, address: Value, count: Value) -> Value:
-        return self.builder.add(address, self.builder.mul(count, const(WORD_BYTES)))
+        size = const(self.spec.how.word_bytes)
+        return self.builder.add(address, self.builder.mul(count, size))
 
     def _reduce_depth(self, a: Value, b_at: Value, ahead: Value) -> None:
         """Emit the unrolled loop over whole steps, the steps that are left, and the last words."""
         b, unroll, depth = self.builder, self.spec.unroll, self.arg.depth
-        steps, rest = b.ashr(depth, const(TILE.bit_length() - 1)), b.and_(depth, const(TILE - 1))
+        words = self.spec.step_words
+        steps = b.ashr(depth, const(words.bit_length() - 1))
+        rest = b.and_(depth, const(words - 1))
 
         def loop(start: Value, count: Value, unroll: int) -> None:
             turn = CountedLoop(b, (), f"steps.by{unroll}")
@@ -380,28 +393,41 @@ class _Call:
         if unroll > 1:
             left = b.sub(steps, whole)
             run_if_any(b, left, lambda: loop(whole, left, 1))
+        if words == 1:  # packed with zeros up to whole steps
+            return
         a_tail = b.add(a, b.mul(steps, const(LINE_BYTES)))
         b_tail = self._words(b_at, b.mul(steps, const(TILE * self.spec.cols)))
         run_if_any(b, rest, lambda: self._tail(a_tail, b_tail, rest))
 
     def _step(self, step: Value, a: Value, b_at: Value, ahead: Value) -> None:
-        """Multiply 16 words of each row of A with as many rows of a panel."""
+        """Multiply a step's words of each row of A with those of a panel, part by part."""
         b = self.builder
         if self.is_whole:
             self._fetch_rows_of_c(step)
         if self.spec.fetch is not None:
             run_if_any(b, self.arg.ahead_step, lambda: self._fetch(ahead, step))
-        self._multiply(
-            b.add(a, b.mul(step, const(LINE_BYTES))),
-            self.spec.a_row * WORD_BYTES,
-            b.add(b_at, b.mul(step, const(TILE * self.spec.cols * WORD_BYTES))),
-            *self.spec.lines_of_b(const(TILE)),
-        )
+        spec, taken = self.spec, (-1, -1)
+        a = b.add(a, b.mul(step, const(spec.step_bytes)))
+        b_at = b.add(b_at, b.mul(step, const(spec.step_bytes * spec.cols)))
+        of_b = {self.tiles.registers.b(j) for j in range(self.tiles.cols)}
+        holds_b = len(of_b) == self.tiles.cols
+        for parts in spec.how.instruction.parts:
+            self._multiply(
+                b.add(a, const(parts[0] * LINE_BYTES)),
+                spec.a_row * spec.how.word_bytes,
+                b.add(b_at, const(parts[1] * LINE_BYTES * spec.cols)),
+                *spec.lines_of_b(const(TILE)),
+                keeps_b=parts[1] == taken[1] and holds_b,
+            )
+            taken = parts
 
-    def _multiply(self, a: Value, a_row: int, b_at: Value, b_row: Value, b_tile: Value) -> None:
+    def _multiply(
+        self, a: Value, a_row: int, b_at: Value, b_row: Value, b_tile: Value, keeps_b: bool = False
+    ) -> None:
         """Load the tiles of both sides, the shorter one first, and add their products to C.
 
         Rows of A are `a_row` bytes apart, those of B `b_row` lines, and tiles of B `b_tile` lines.
+        With `keeps_b` the registers hold those of B already.
         """
         b, tiles, registers = self.builder, self.tiles, self.tiles.registers
         intrinsic, streams_b = self.spec.how.instruction.intrinsic, self.spec.streams_b
@@ -411,6 +437,8 @@ class _Call:
             tiles.load(registers.a(i), at, const(a_row), once=not streams_b)
 
         def load_b(j: int) -> None:
+            if keeps_b:
+                return
             at = b.add(b_at, b.mul(b_tile, const(j * LINE_BYTES)))
             tiles.load(registers.b(j), at, b.mul(b_row, const(LINE_BYTES)), once=streams_b)
 
@@ -451,7 +479,7 @@ class _Call:
         fetch, b, v = self.spec.fetch, self.builder, self._vectors
         assert fetch is not None
         is_block = fetch.what is Fetched.NEXT_BLOCK
-        rows = TILE * (self.spec.how.depth if is_block else 1)
+        rows = self.spec.step_words * (self.spec.how.depth if is_block else 1)
         first = b.add(ahead, b.mul(b.mul(step, const(rows)), self.arg.ahead_step))
         if not is_block:
             lines = CountedLoop(b, (), "ahead")
