@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tilewise.kernels.problem.keys import DTYPES
+from tilewise.kernels.problem.keys import BF16X3, DTYPES
 from tilewise.kernels.target.cores import Core
 
 if TYPE_CHECKING:
@@ -222,9 +222,6 @@ def _tiles(mnemonic: str, dtype: str, accumulator: str, k: int, meaning: Meaning
         words=16,
     )
 
-
-BF16X3 = "bf16x3"
-"""The accuracy of products of f32 by three products of bf16."""
 
 DECLARED = (
     _tiles("tdpbf16ps", "bf16", "f32", 2, fused),

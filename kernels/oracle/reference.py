@@ -22,6 +22,7 @@ from tilewise.kernels.oracle.operands import (
     widened,
 )
 from tilewise.kernels.problem import SIGNIFICAND_BITS, Conv2d, Matmul, Problem
+from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.problem.rounding import quantised
 
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
@@ -101,7 +102,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
     unit = error_bound(problem.depth + 2, problem.element.accumulator)
-    if problem.accuracy == "bf16x3":  # each factor is 2**-16 off, and low times low is left out
+    if problem.accuracy == BF16X3:  # each factor is 2**-16 off, and low times low is left out
         unit = error_bound(3 * problem.depth + 2, "f32") + 3 * 2.0**-16
     tolerance = unit * size + TINY
     if problem.function.is_smooth:

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.problem.keys import DTYPES, EPILOGUES, STORED, DType, Epilogue
+from tilewise.kernels.problem.keys import BF16X3, DTYPES, EPILOGUES, STORED, DType, Epilogue
 from tilewise.kernels.problem.window import FORMS, Pads, canonical, sizes_of
 from tilewise.kernels.quoting import quoted
 
@@ -50,7 +50,7 @@ class Problem(ABC):
         "init": ("zero", "accumulate"),
         "epilogue": tuple(EPILOGUES),
         "weights": ("variable", "constant"),
-        "accuracy": (*ACCURACIES, "bf16x3"),
+        "accuracy": (*ACCURACIES, BF16X3),
     }
 
     def __post_init__(self) -> None:
@@ -85,9 +85,9 @@ class Problem(ABC):
             )
 
     def _check_accuracy(self) -> None:
-        if self.accuracy == "bf16x3" and self.dtype != "f32":
+        if self.accuracy == BF16X3 and self.dtype != "f32":
             raise ProblemError(
-                f"{self.op}: accuracy=bf16x3 is for dtype=f32, not {self.dtype}; leave it out",
+                f"{self.op}: accuracy={BF16X3} is for dtype=f32, not {self.dtype}; leave it out",
                 "accuracy",
             )
 

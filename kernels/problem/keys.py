@@ -97,3 +97,6 @@ EPILOGUES: dict[str, Epilogue] = {
         Epilogue("silu", _silu, needs_float=True, is_smooth=True, slope=1.1),
     )
 }
+
+BF16X3 = "bf16x3"
+"""The accuracy of products of f32 by three products of bf16: high parts, and high with low ones."""

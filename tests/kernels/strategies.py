@@ -240,7 +240,9 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
 def instructions(problem: Problem, target: Target, form: Form) -> st.SearchStrategy[str | None]:
     """What a schedule may name as its instruction, or None, which never means tiles."""
     dtype = problem.element.name
-    names = [one.name for one in usable(dtype, target, form)] if dtype in WITH_CHOICE else []
+    has_choice = dtype in WITH_CHOICE or form is Form.TILES
+    found = usable(dtype, target, form, problem.accuracy) if has_choice else []
+    names = [one.name for one in found]
     return st.sampled_from(names if form is Form.TILES else [None, *names])
 
 
@@ -248,7 +250,8 @@ def can_tile(problem: Problem, target: Target) -> bool:
     """Whether the target has matrix tiles for a problem."""
     nest = nest_of(problem)
     has_rows = not nest.group and nest.operand("A").is_contiguous(nest.k)
-    return has_rows and bool(usable(problem.element.name, target, Form.TILES))
+    found = usable(problem.element.name, target, Form.TILES, problem.accuracy)
+    return has_rows and bool(found)
 
 
 @st.composite

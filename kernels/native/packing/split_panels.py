@@ -31,17 +31,9 @@ _GROUP_BYTES = 4 * GROUP
 
 
 def _parts(b: Builder, value: Value) -> tuple[Value, Value]:
-    """Return high and low bf16 of a vector of f32; of what is not finite the low part is zero."""
+    """Return high and low bf16 of a vector of f32; the low part of an infinity is a NaN."""
     high = narrow(b, value, "bf16")
-    rest = b.fsub(value, widen(b, high, "bf16", "f32"))
-    bits = b.and_(b.zext(high, ir.VectorType(I32, LANES)), _all(0x7F80))
-    is_finite = b.icmp_signed("!=", bits, _all(0x7F80))
-    low = narrow(b, rest, "bf16")
-    return high, b.select(is_finite, low, ir.Constant(low.type, [0] * LANES))
-
-
-def _all(number: int) -> ir.Constant:
-    return ir.Constant(ir.VectorType(I32, LANES), [number] * LANES)
+    return high, narrow(b, b.fsub(value, widen(b, high, "bf16", "f32")), "bf16")
 
 
 def emit_split_rows(module: ir.Module) -> ir.Function:

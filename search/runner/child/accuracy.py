@@ -1,4 +1,4 @@
-"""Compare the rms error of a fast algorithm with the direct method's, on a few pixels.
+"""Compare the rms error of a method with the direct one's, on a few pixels.
 
 The candidate's own micro-kernel and transforms compute a strip of tiles with the problem's input
 channels (`tilewise.kernels.oracle.accuracy`). Direct and exact results are computed once.
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewise.kernels.instructions import known_instruction
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.accuracy import (
     DRAWS,
     KINDS,
     MOST_TIMES,
+    MOST_TIMES_IN_PARTS,
     Kind,
     operands_of_kind,
     over_draws,
@@ -22,6 +24,7 @@ from tilewise.kernels.oracle.accuracy import (
 from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.problem.window import canonical
 from tilewise.kernels.schedule import Schedule, chosen, loop_nest
 from tilewise.kernels.steps.winograd import outputs_of
@@ -41,12 +44,16 @@ Errors = dict[str, float]
 def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """Return a schedule's rms errors relative to the direct method; empty for a direct one."""
     nest = loop_nest(problem, schedule)
-    if nest.algorithm is None:
+    instruction = nest.compute.instruction
+    if nest.algorithm is None and not (instruction and known_instruction(instruction).accuracy):
         return {}
     tile = nest.tile
     strips = _strips(_longest(problem), target)
     tiles = min(tile.rows * max(1, -(-LEAST_TILES // tile.rows)), MOST_TILES)
-    if problem.window != (1, 1):  # Winograd transforms, whose tiles are of pixels
+    if nest.algorithm and problem.window != (
+        1,
+        1,
+    ):  # Winograd tiles, of pixels
         height, width = nest.algorithm.tile
         shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), tile.cols
     else:
@@ -75,12 +82,13 @@ def direct_errors(problem: Problem, target: Target) -> Errors:
 def check_accuracy(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """Return `errors_of`, or raise CandidateFailureError if they are too large."""
     errors = errors_of(problem, schedule, target)
+    most = MOST_TIMES_IN_PARTS if problem.accuracy == BF16X3 else MOST_TIMES
     for kind, times in errors.items():
-        if not times <= MOST_TIMES:
+        if not times <= most:
             raise CandidateFailureError(
                 "wrong",
                 f"on {kind} operands the rms error is {times:.2f} times the direct method's, "
-                f"more than the {MOST_TIMES:g} of accuracy=standard",
+                f"more than the {most:g} of accuracy={problem.accuracy}",
             )
     return errors
 
@@ -120,6 +128,7 @@ def _strip(problem: Problem, shape: tuple[int, int], co: int) -> Conv2d:
         kw=kw,
         stride=canonical(problem.strides),
         dtype=problem.element.name,
+        accuracy=problem.accuracy,
     )
 
 
@@ -141,7 +150,7 @@ def _strips(problem: Conv2d, target: Target) -> dict[Kind, tuple[_Strip, ...]]:
 
 def _on_a_strip(schedule: Schedule) -> Schedule:
     """Return the steps that decide the rounding, without cuts."""
-    kept = (schedule.algorithm, "pack", "register", "unroll")
+    kept = (schedule.algorithm, "pack", "instruction", "register", "unroll")
     return Schedule(tuple(step for step in schedule.steps if step in kept or step.name in kept))
 
 

@@ -18,6 +18,7 @@ from tilewise.kernels.target import Target, detect
 
 Array = NDArray[Any]
 SQUARE = "matmul:m=9,n=64,k=66,dtype={}"
+IN_PARTS = "f32,accuracy=bf16x3"
 FORMS: dict[Form, tuple[str, tuple[Step, ...], tuple[Step, ...]]] = {
     Form.OUTER_PRODUCT: (SQUARE, (Pack("B"), Pack("A")), (Register(4, 32),)),
     Form.SKINNY: (SQUARE, (Stream("k", 8),), (Register(3, 32, "rows"), Sweep("n"))),
@@ -35,10 +36,17 @@ def cases() -> dict[str, tuple[Target, str, Form, Instruction]]:
     return {
         f"{one.name}-{dtype}-{form.value}": (target, dtype, form, one)
         for target in TARGETS
-        for dtype in DTYPES
+        for dtype in (*DTYPES, IN_PARTS)
         for form in Form
-        for one in instructions(dtype, target, form)
+        for one in instructions(*accurately(dtype, target, form))
+        if dtype != IN_PARTS or one.accuracy
     }
+
+
+def accurately(dtype: str, target: Target, form: Form) -> tuple[str, Target, Form, str]:
+    """What `instructions` takes for a type, and the accuracy behind it."""
+    name, _, accuracy = dtype.partition(",accuracy=")
+    return name, target, form, accuracy
 
 
 CASES = cases()
@@ -48,7 +56,9 @@ CASES = cases()
 def test_a_kernel_computes_what_the_instruction_means(case: str) -> None:
     target, dtype, form, one = CASES[case]
     text, before, behind = FORMS[form]
+    dtype, _, accuracy = dtype.partition(",accuracy=")
     has_step = form is Form.TILES or len(instructions(dtype, target, form)) > 1
+    text += f",accuracy={accuracy}" if accuracy else ""
     step = [steps.InstructionChoice(one.name)] if has_step else []
     problem, schedule = parse_problem(text.format(dtype)), Schedule((*before, *step, *behind))
     operands = make_operands(problem, seed=3)

@@ -1,7 +1,9 @@
 """Micro-kernels of matrix tiles: their code on any machine, their results on one with AMX."""
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,13 +12,15 @@ from llvmlite import ir
 from tests.kernels.emulated_tiles import emulated_tiles
 from tests.kernels.native_case import check
 from tests.kernels.strategies import can_tile, convolutions, macro_kernels, matmuls
-from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.errors import LoweringError, ProblemError, ScheduleError
 from tilewise.kernels.instructions import Form
+from tilewise.kernels.native import lower
 from tilewise.kernels.native.assembly import inner_loop
 from tilewise.kernels.native.export.module import export
 from tilewise.kernels.native.microkernels.matrix_tiles import MatrixTiles
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TileRegisters
 from tilewise.kernels.native.plan import plan
+from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Conv2d, Matmul, parse_problem
 from tilewise.kernels.schedule import InstructionChoice, Pack, Register, Schedule, Tile, Unroll
 from tilewise.kernels.target import Target, detect, machine
@@ -129,6 +133,55 @@ def test_any_schedule_of_tiles_is_right_where_tiles_are_emulated(data: st.DataOb
     with emulated_tiles() as complaints:
         check(problem, schedule, SERVER, data.draw(st.integers(0, 9)))
     assert complaints == []
+
+
+def in_parts(problem: Matmul | Conv2d) -> Matmul | Conv2d:
+    """The problem in f32, by products of bf16."""
+    return replace(problem, accuracy="bf16x3")
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_f32_in_parts_is_right_where_tiles_are_emulated(data: st.DataObject) -> None:
+    problems = (matmuls | convolutions()).filter(lambda p: p.dtype == "f32").map(in_parts)
+    problem = data.draw(problems.filter(lambda p: can_tile(p, SERVER)))
+    schedule = data.draw(macro_kernels(problem, SERVER, Form.TILES))
+    with emulated_tiles() as complaints:
+        check(problem, schedule, SERVER, data.draw(st.integers(0, 9)))
+    assert complaints == []
+
+
+@needs_amx
+@settings(max_examples=40)
+@given(st.data())
+def test_f32_in_parts_is_right_between_guard_pages(data: st.DataObject) -> None:
+    problems = (matmuls | convolutions()).filter(lambda p: p.dtype == "f32").map(in_parts)
+    problem = data.draw(problems.filter(lambda p: can_tile(p, detect())))
+    schedule = data.draw(macro_kernels(problem, detect(), Form.TILES))
+    check(problem, schedule, detect(), data.draw(st.integers(0, 9)))
+
+
+IN_PARTS = "matmul:m=40,n=50,k=70,dtype=f32"
+PARTS = Schedule((Pack("A"), Pack("B"), InstructionChoice("x86.amx.bf16x3"), Register(32, 32)))
+
+
+def test_products_of_bf16_are_for_problems_that_ask_for_them() -> None:
+    for accuracy in ("standard", "strict"):
+        with pytest.raises(ScheduleError, match="step 'instruction"):
+            plan(parse_problem(f"{IN_PARTS},accuracy={accuracy}"), PARTS, SERVER)
+    with pytest.raises(ProblemError, match="accuracy=bf16x3 is for dtype=f32, not bf16"):
+        parse_problem("matmul:m=4,n=4,k=4,dtype=bf16,accuracy=bf16x3")
+
+
+@needs_amx
+def test_infinities_and_nans_stay_in_their_rows_in_parts() -> None:
+    problem = parse_problem(f"{IN_PARTS},accuracy=bf16x3")
+    operands = make_operands(problem, 1)
+    operands["A"][3, 5] = np.inf
+    operands["A"][4, 6] = np.nan
+    lower(problem, PARTS, detect()).bind(operands)()
+    assert not np.isfinite(operands["C"][3:5]).any()
+    assert np.isfinite(np.delete(operands["C"], [3, 4], axis=0)).all()
 
 
 @pytest.mark.parametrize("dtype", OPS)
