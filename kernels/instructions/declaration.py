@@ -7,16 +7,12 @@ which forms of micro-kernel can use it. Exo's `@instr` and tinygrad's `TensorCor
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.problem.keys import BF16X3, DTYPES
 from tilewise.kernels.target.cores import Core
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -170,21 +166,13 @@ _FMA = frozenset({"fma"})  # NEON always has it
 
 def in_parts(c: "Array", a: "Array", b: "Array") -> "Array":
     """Add products of f32 as high times high, low times high and high times low bf16."""
+    from tilewise.kernels.problem.rounding import rounded as nearest
 
-    def split(x: "Array") -> "tuple[Array, Array]":
-        high = _nearest_bf16(x)
-        return high, _nearest_bf16((x - high).astype("float32"))
-
-    (a_high, a_low), (b_high, b_low) = split(a), split(b)
-    for x, y in ((a_high, b_high), (a_low, b_high), (a_high, b_low)):
+    high = [nearest(x, "bf16").astype("float32") for x in (a, b)]
+    low = [nearest(x - y, "bf16").astype("float32") for x, y in zip((a, b), high, strict=True)]
+    for x, y in (high, (low[0], high[1]), (high[0], low[1])):
         c = fused(c, x, y)
     return c
-
-
-def _nearest_bf16(x: "Array") -> "Array":
-    bits = x.astype("float32").view("uint32")
-    found: Array = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view("float32")
-    return found
 
 
 def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
@@ -223,21 +211,15 @@ def _tiles(mnemonic: str, dtype: str, accumulator: str, k: int, meaning: Meaning
     )
 
 
+_TDPBF16PS = _tiles("tdpbf16ps", "bf16", "f32", 2, fused)
+_BF16X3 = replace(
+    _TDPBF16PS, name=f"{TILE_UNIT}.{BF16X3}", k=32, words=1, a="f32", b="f32", slots=96,
+    meaning=in_parts, assembly="tdpbf16ps", accuracy=BF16X3, parts=((0, 0), (1, 0), (0, 1)),
+)  # fmt: skip
+
 DECLARED = (
-    _tiles("tdpbf16ps", "bf16", "f32", 2, fused),
-    Instruction(
-        f"{TILE_UNIT}.bf16x3",
-        *(16, 16, 32),
-        *("f32", "f32", "f32"),
-        in_parts,
-        intrinsic="llvm.x86.tdpbf16ps",
-        assembly="tdpbf16ps",
-        features=frozenset({"amx-tile", "amx-bf16"}),
-        forms=frozenset({Form.TILES}),
-        slots=96,
-        accuracy=BF16X3,
-        parts=((0, 0), (1, 0), (0, 1)),
-    ),
+    _TDPBF16PS,
+    _BF16X3,
     _tiles("tdpbssd", "i8", "i32", 4, wrapping),
     Instruction(
         "x86.avx512.vdpbf16ps",

@@ -8,17 +8,12 @@ what declarations and the table of cores say. A schedule records the choice as a
 (`tilewise.kernels.steps.InstructionChoice`), so that its kernel is the same on every machine.
 """
 
-import contextlib
-import subprocess
 from collections.abc import Iterator, KeysView
 from contextlib import contextmanager
-from dataclasses import replace
 
 from tilewise.kernels.instructions.declaration import DECLARED, UNITS, Form, Instruction
 from tilewise.kernels.problem.keys import DTYPES
-from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.target.cores import core_of
-from tilewise.kernels.target.machine import kept_rates, this_processor
 from tilewise.kernels.target.model import Target
 
 _declared: dict[str, Instruction] = {}
@@ -108,12 +103,6 @@ def instructions(dtype: str, target: Target, form: Form, accuracy: str = "") -> 
     ]
 
 
-def lacks_rates(dtype: str, target: Target) -> bool:
-    """Return whether a target has several instructions for a type that were not measured yet."""
-    forms = [usable(dtype, target, split) for split in (False, True)]
-    return any(len(names) > 1 and not dict(target.rates).keys() >= set(names) for names in forms)
-
-
 def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT, accuracy: str = "") -> str:
     """Return the fastest instruction for a type: by measured rates, else by declared slots.
 
@@ -150,28 +139,3 @@ def _units(target: Target) -> set[str]:
 
 
 register(*DECLARED)
-
-
-LIMIT_S = 60.0
-
-
-def with_rates(target: Target, dtype: str) -> Target:
-    """Return a target with rates for a type, measured in a child if this machine has none yet.
-
-    The target of another processor, or of other features, stays as it is, and so does one whose
-    measurement fails; the table of cores decides then.
-    """
-    here = this_processor()
-    is_here = target.cpu == here.name and target.features == frozenset(here.features)
-    if not is_here or not lacks_rates(dtype, target):
-        return target
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        subprocess.run(
-            child_command("tilewise.kernels.native.microbench"),
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=True,
-        )
-    return replace(target, rates=kept_rates())

@@ -24,8 +24,7 @@ class Fuse(Step):
             C = acc                         C = acc
 
     The pixels of an nhwc image that a 1x1 filter reads one after the other are rows of a matrix,
-    and the steps behind this one speak of m, n and k. Lines of 7 or 14 pixels would leave matrix
-    tiles of 16 rows partly empty.
+    and later steps speak of m, n and k. Lines of 7 or 14 pixels would half fill matrix tiles.
     """
 
     name: ClassVar[str] = "fuse"
@@ -40,8 +39,7 @@ class Fuse(Step):
     def check(self, nest: Nest) -> None:
         """Raise unless each pixel of the result is made of the pixel at its place."""
         if nest.problem.as_matmul is None:
-            why = "only a 1x1 filter with stride 1 and no padding, of one group, in nhwc"
-            raise self.refused(nest, why)
+            raise self.refused(nest, "only a 1x1 filter, stride 1, no padding, one group, nhwc")
 
     def apply(self, nest: Nest) -> Nest:
         """Return the nest of the product of matrices."""

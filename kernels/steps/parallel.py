@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tilewise.kernels.block_sizes import part_size
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Stage
 from tilewise.kernels.steps.base import Part, Step, register_step
 from tilewise.kernels.steps.tile import check_dim_of_result
@@ -67,9 +68,3 @@ class Parallel(Step):
         """Put a parallel loop around the macro-kernel."""
         size = part_size(nest.extent(self.dim), self.parts, nest.unit(self.dim))
         return nest.around(Loop(self.dim, size, LoopKind.PARALLEL))
-
-
-def part_size(extent: int, parts: int, unit: int) -> int:
-    """Return the largest part of `extent` divided in `parts`, in whole units."""
-    tiles = -(-extent // unit)
-    return -(-tiles // parts) * unit

@@ -54,17 +54,3 @@ class Stream(Step):
     def apply(self, nest: Nest) -> Nest:
         """Put a loop over the reduction around the macro-kernel."""
         return nest.around(Loop(self.dim, self.depth, LoopKind.K_BLOCK))
-
-
-def balanced_depth(extent: int, wanted: int, unit: int = 1) -> int:
-    """Return the depth near `wanted` that cuts `extent` in equal k-blocks, the last one shorter.
-
-    Args:
-        extent: of the reduction.
-        wanted: elements; 0 for the whole.
-        unit: elements that an instruction multiplies at once; a k-block is whole units.
-    """
-    if wanted == 0 or wanted >= extent:
-        return extent
-    count = max(1, round(extent / wanted))
-    return min(extent, -(-extent // (count * unit)) * unit)

@@ -1,11 +1,10 @@
 """`tile`: visit a dim of the result in blocks."""
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import log
 from typing import Any, ClassVar
 
+from tilewise.kernels.block_sizes import equal_block
 from tilewise.kernels.nest import Fetched, Loop, LoopKind, Nest, Role
 from tilewise.kernels.steps.base import Part, Step, register_step
 
@@ -87,23 +86,3 @@ def check_fetched_block(step: Step, nest: Nest, dim: str) -> None:
     if is_fetched and not nest.stage("B") and dim in (nest.col, nest.k):
         why = f"loops over {nest.col} and {nest.k} come before the prefetch of a B in place"
         raise step.refused(nest, why)
-
-
-@functools.lru_cache(maxsize=4096)
-def equal_block(extent: int, wanted: int, unit: int) -> int:
-    """Return the multiple of `unit` near `wanted` that cuts the panels of `extent` in equal blocks.
-
-    Args:
-        extent: of a dim.
-        wanted: size of a block; 0 for the whole.
-        unit: of the dim, such as the columns of a register tile.
-    """
-    panels = -(-extent // unit)
-    if wanted == 0 or wanted >= extent:
-        return panels * unit
-    return unit * min(_divisors(panels), key=lambda d: abs(log(d * unit / wanted)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(d for d in range(1, number + 1) if number % d == 0)

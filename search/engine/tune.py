@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 from optuna.samplers import BaseSampler
 
-from tilewise.kernels.instructions.registry import with_rates
+from tilewise.kernels.native.measured_rates import with_rates
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.files import require_cache_dir
 from tilewise.kernels.target.model import Target

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import gcd
 
+from tilewise.kernels.block_sizes import equal_block
 from tilewise.kernels.nest import Role
-from tilewise.kernels.steps.tile import equal_block
 from tilewise.search.model.traffic import L2_WAYS, OWN_SHARE, PAGE_BYTES
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import WHOLE, Point, TilePoint

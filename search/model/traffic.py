@@ -7,8 +7,7 @@ from functools import lru_cache
 from math import ceil, gcd
 from typing import NamedTuple
 
-from tilewise.kernels.steps.stream import balanced_depth
-from tilewise.kernels.steps.tile import equal_block
+from tilewise.kernels.block_sizes import balanced_depth, equal_block
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.points import Point
 from tilewise.search.space.schedules import unit_of_depth

@@ -9,9 +9,9 @@ cache if the first does not hold one.
 from math import ceil, hypot, prod
 from typing import NamedTuple
 
+from tilewise.kernels.block_sizes import equal_block
 from tilewise.kernels.schedule import chosen
 from tilewise.kernels.steps.algorithm import POINT
-from tilewise.kernels.steps.tile import equal_block
 from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
 from tilewise.search.model.amounts import (

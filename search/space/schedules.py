@@ -9,11 +9,11 @@ from math import ceil, prod
 from typing import Any
 
 from tilewise.kernels.arithmetic import Arithmetic, must_pack
+from tilewise.kernels.block_sizes import balanced_depth
 from tilewise.kernels.instructions import WITH_CHOICE
 from tilewise.kernels.nest import Nest, Stage, shape_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, chosen, loop_nest
-from tilewise.kernels.steps.stream import balanced_depth
 from tilewise.kernels.target.model import KIB, Target
 from tilewise.search.space.algorithms import (
     PAST_CACHES,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen, known, lacks_rates, usable
-from tilewise.kernels.instructions.registry import with_rates
+from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen, known, usable
+from tilewise.kernels.native.measured_rates import lacks_rates, with_rates
 from tilewise.kernels.target import Target, detect
 from tilewise.kernels.target.machine import keep_rates, kept_rates
 

@@ -1,8 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewise.kernels.steps.stream import balanced_depth
-from tilewise.kernels.steps.tile import equal_block
+from tilewise.kernels.block_sizes import balanced_depth, equal_block
 
 
 @settings(deadline=None)
