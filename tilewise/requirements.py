@@ -19,6 +19,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     ),
     "cluster": ("distributed",),
     "peers": ("torch",),
+    "torch": ("torch",),
     "gp": ("torch", "scipy"),
     "onnx": ("onnx",),
     "postgres": ("psycopg",),

@@ -1,0 +1,208 @@
+"""The backend: Inductor with freezing, and kernels in place of ops inside it."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch._dynamo import list_backends, register_backend
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.fx_passes import freezing_patterns
+
+from tilewise.errors import BadInputError
+from tilewise.torch import ops
+from tilewise.torch.kernels import Kernel, Kernels, Source, warn_once
+from tilewise.torch.operators import load_operators
+from tilewise.torch.records import Graph, Op, new_graph
+from tilewise.torch.verdicts import verdict
+
+# Dynamo decides before it calls a backend whether parameters are inputs of the graph or its
+# attributes, which freezing needs and which are guarded by their identity.
+torch._dynamo.config.prepare_freezing = True
+
+_OPTIONS = ("store", "server", "trials", "threads")
+_current = threading.local()
+
+
+@dataclass
+class _Compilation:
+    """What to do with the ops of the graph that this thread compiles.
+
+    `problems` is given where they are only listed.
+    """
+
+    source: Source
+    graph: Graph
+    problems: list[str] | None = None
+    decisions: dict[str, Op] = field(default_factory=dict)
+
+    def run(self, graph: Any) -> int:
+        """Replace ops of a frozen graph; return how many."""
+        found = {node: ops.candidates(node) for node in graph.nodes if node.target in ops.TARGETS}
+        choices = [[one.problem for one in every] for every in found.values()]
+        if self.problems is not None:
+            self.problems.extend(one[0] for one in choices if one)
+            return 0
+        try:
+            kernels = self._decide(choices)
+        except Exception as error:  # a store, a service or a compiler may fail in any way
+            text = _line(error)
+            warn_once(f"no kernels are used: {text}")
+            self.graph.fallback = f"left to Inductor: {text}"
+            return 0
+        for node in found:
+            self._replace(node, kernels)
+        return sum(bool(op.kernel) for op in self.graph.ops)
+
+    def _decide(self, choices: Sequence[Sequence[str]]) -> dict[str, Kernel]:
+        """Return the kernels that are to be used, by problem."""
+        if not any(choices):
+            return {}
+        load_operators()
+        used: dict[str, Kernel] = {}
+        with self.source.open() as kernels:
+            kernels.look_up(choices)
+            for problems in choices:
+                for problem in problems:
+                    if problem not in self.decisions:
+                        self._judge(problem, kernels, used)
+                    if problem in used:
+                        break
+        return used
+
+    def _judge(self, problem: str, kernels: Kernels, used: dict[str, Kernel]) -> None:
+        """Decide whether the kernel of a problem is used."""
+        try:
+            kernel = kernels.load(problem)
+            found = verdict(kernel) if kernel else None
+        except Exception as error:  # one kernel that fails does not cost the others
+            text = _line(error)
+            warn_once(f"{problem}: no kernel is used: {text}")
+            self.decisions[problem] = Op("", problem, reason=text)
+            return
+        if kernel is None or found is None:
+            self.decisions[problem] = Op("", problem, reason="no kernel is stored")
+            return
+        times = (found.kernel_us, found.torch_us)
+        if found.wins:
+            used[problem] = kernel
+            self.decisions[problem] = Op("", problem, kernel.symbol, "", *times)
+            return
+        reason = "PyTorch is faster" if found.is_right else "its result differs from PyTorch's"
+        self.decisions[problem] = Op("", problem, "", reason, *times)
+
+    def _replace(self, node: Any, kernels: dict[str, Kernel]) -> None:
+        # Matched again: operands may be results of ops that were replaced before.
+        every = ops.candidates(node)
+        chosen = next((one for one in every if one.problem in kernels), None)
+        if chosen is None:
+            why = ops.why_not(node) or "no problem describes it"
+            known = [self.decisions[one.problem] for one in every if one.problem in self.decisions]
+            timed = next((one for one in known if one.torch_us is not None), None)
+            op = timed or next(iter(known), Op("", reason=why))
+        else:
+            op = self.decisions[chosen.problem]
+        values = {name: getattr(op, name) for name in ("problem", "kernel", "reason")}
+        self.graph.ops.append(Op(node.name, **values, kernel_us=op.kernel_us, torch_us=op.torch_us))
+        if chosen is not None:
+            ops.replace(chosen, op.kernel)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@cache
+def _install() -> None:
+    """Have Inductor's freezing call us after it folded constants, before it packs weights.
+
+    A registered pattern would come behind those of oneDNN if another model was frozen before.
+    Other backends are not affected: `_current` is set only in a thread that compiles for this one.
+    """
+    first = freezing_patterns.pass_patterns[0]
+    apply: Callable[..., int] = first.apply
+
+    def apply_after_ours(graph: Any, *args: Any, **kwargs: Any) -> int:
+        compilation = getattr(_current, "compilation", None)
+        taken = 0 if compilation is None else compilation.run(getattr(graph, "graph", graph))
+        return taken + apply(graph, *args, **kwargs)
+
+    first.apply = apply_after_ours
+
+
+@contextmanager
+def _compiling(compilation: _Compilation) -> Iterator[None]:
+    _install()
+    before = getattr(_current, "compilation", None)
+    _current.compilation = compilation
+    try:
+        yield
+    finally:
+        _current.compilation = before
+
+
+def backend(
+    gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, options: Any = None
+) -> Callable[..., Any]:
+    """Compile a graph with Inductor, and tuned kernels for the ops that they are faster for.
+
+    Options: `store` or `server`, a URL, by default as `TILEWISE_DB` and `TILEWISE_SERVER` say;
+    `trials` of a search for a problem that is not stored (0: no search); `threads` of the kernels
+    (PyTorch's). All others are Inductor's.
+
+    Raises:
+        BadInputError: an option makes no sense.
+    """
+    given = dict(options or {})
+    source = _source({name: given.pop(name) for name in _OPTIONS if name in given})
+    patches = {**(torch._inductor.list_mode_options(mode) if mode else {}), **given}
+    graph = new_graph(gm)
+    if torch.is_grad_enabled():
+        graph.fallback = "left to Inductor: gradients are enabled; use torch.no_grad()"
+        warn_once(f"a graph is {graph.fallback}")
+        return compile_fx(gm, example_inputs, config_patches=patches)  # type: ignore[no-any-return]
+    with _compiling(_Compilation(source, graph)):
+        patches["freezing"] = True
+        return compile_fx(gm, example_inputs, config_patches=patches)  # type: ignore[no-any-return]
+
+
+# An installed package is known by its entry point, and a second registration raises.
+if "tilewise" not in list_backends(()):
+    register_backend(backend, name="tilewise")
+
+
+def _source(given: dict[str, Any]) -> Source:
+    source = Source(**{"threads": torch.get_num_threads(), **given})
+    for name, least in (("trials", 0), ("threads", 1)):
+        value = getattr(source, name)
+        if not isinstance(value, int) or value < least:
+            raise BadInputError(f"options: {name}={value!r} is not a number from {least} on")
+    if source.store and source.server:
+        raise BadInputError("options: give store or server, not both")
+    return source
+
+
+def problems(model: Any, inputs: Any) -> list[str]:
+    """Return the problems of a model on inputs (a tensor or a tuple), for `tilewise library`.
+
+    The model runs once, without kernels.
+    """
+    found: list[str] = []
+
+    def keep(gm: Any, _example_inputs: Any, **_: Any) -> Any:
+        return make_boxed_func(gm.forward)
+
+    def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
+        with _compiling(_Compilation(Source(), Graph(), found)):
+            return compile_fx(
+                gm, example_inputs, inner_compile=keep, config_patches={"freezing": True}
+            )
+
+    arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    with torch.no_grad():
+        torch.compile(model, backend=list_problems, dynamic=False)(*arguments)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,168 @@
+"""Kernels of a store or a service: looked up, cached on disk by hash, loaded into this process."""
+
+import ctypes
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewise.errors import TilewiseError
+from tilewise.kernels.system.files import read_regular, write_whole
+from tilewise.torch.operators import cache_folder, link, register
+
+if TYPE_CHECKING:
+    from tilewise.backends.base import Backend
+    from tilewise.schema.results import ObjectFiles, StoredResult
+
+_log = logging.getLogger("tilewise.torch")
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning, once per process: models are compiled in many graphs."""
+    _log.warning("%s", message)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is loaded into this process.
+
+    Attributes:
+        symbol: by which the operators know it.
+        sha256: of its shared library.
+    """
+
+    problem: str
+    target: str
+    symbol: str
+    scratch_bytes: int
+    packed_bytes: int
+    parts: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where kernels come from: a store's URL or a service's, by default as the environment says.
+
+    Attributes:
+        trials: schedules tried for a problem that is not stored; 0 for no search.
+        threads: that kernels are tuned for.
+    """
+
+    store: str | None = None
+    server: str | None = None
+    trials: int = 0
+    threads: int = 1
+
+    @contextmanager
+    def open(self) -> "Iterator[Kernels]":
+        """Open the store or service."""
+        from tilewise.backends.choose import open_backend
+
+        # A search here sets limits of threads for its children; other children keep theirs.
+        before = dict(os.environ)
+        try:
+            with open_backend(self.server, self.store) as backend:
+                yield Kernels(self, backend)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+class Kernels:
+    """The kernels of an open store or service."""
+
+    def __init__(self, source: Source, backend: "Backend") -> None:
+        self._backend, self._trials = backend, source.trials
+        self._target = _target(source.threads)
+        self._found: dict[str, StoredResult] = {}
+
+    def look_up(self, choices: Sequence[Sequence[str]]) -> None:
+        """Look up problems, each op's from the widest to the narrowest; search if allowed."""
+        self._fetch([problem for problems in choices for problem in problems])
+        if not self._trials:
+            return
+        from tilewise.search.records import TuneRequest
+
+        absent = [one[0] for one in choices if one and not any(p in self._found for p in one)]
+        for problem in dict.fromkeys(absent):
+            request = TuneRequest(self._trials)
+            self._backend.tune(problem, self._target, request, lambda _trial: None)
+        self._fetch(absent)
+
+    def _fetch(self, problems: Sequence[str]) -> None:
+        if problems:
+            found = self._backend.look_up(list(dict.fromkeys(problems)), self._target, (), {})
+            self._found |= {one.problem: one.result for one in found if one.result is not None}
+
+    def load(self, problem: str) -> Kernel | None:
+        """Return the kernel of a problem, loaded; None if none is stored or it cannot run here."""
+        found = self._found.get(problem)
+        if found is None:
+            return None
+        named = f"{problem} {found.target} {found.best.hash}"
+        path = cache_folder() / f"kernel-{hashlib.sha256(named.encode()).hexdigest()[:32]}.so"
+        kernel = _cached(path) or _write(path, self._backend.object_files(problem, self._target))
+        return kernel if _is_loaded(path, kernel) else None
+
+
+def _target(threads: int) -> str:
+    """Return this processor as a target; a service would take `host` for its own."""
+    try:
+        from tilewise.kernels.target import detect
+
+        return detect().with_threads(threads).canonical
+    except ModuleNotFoundError:  # without the extra `kernels` only the service can name it
+        return f"cpu:host,threads={threads}"
+
+
+def _cached(path: Path) -> Kernel | None:
+    """Return a kernel of the disk, unless a file is absent or not as it was written."""
+    try:
+        kernel = Kernel(**json.loads(read_regular(path.with_suffix(".json"))))
+        found = hashlib.sha256(read_regular(path)).hexdigest()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        warn_once(f"kernel file {path}: {error}; it is made again")
+        return None
+    if found != kernel.sha256:
+        warn_once(f"kernel file {path}: sha256 is {found}, not {kernel.sha256}; it is made again")
+        return None
+    return kernel
+
+
+def _write(path: Path, files: "ObjectFiles") -> Kernel:
+    """Link the object of a kernel, and write it with its description."""
+    with tempfile.NamedTemporaryFile(suffix=".o", dir=path.parent) as file:
+        file.write(files.object_bytes)
+        file.flush()
+        link(["-nostdlib", file.name], path)
+    sha256 = hashlib.sha256(read_regular(path)).hexdigest()
+    sizes = (files.scratch_bytes, files.packed_bytes, files.parts)
+    kernel = Kernel(files.problem, files.target, files.symbol, *sizes, sha256)
+    write_whole(path.with_suffix(".json"), json.dumps(asdict(kernel), indent=2).encode())
+    return kernel
+
+
+@cache
+def _is_loaded(path: Path, kernel: Kernel) -> bool:
+    """Load a shared library; return whether this processor has what its code needs."""
+    try:
+        code = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise TilewiseError(f"kernel file {path}: {error}") from error
+    if not code[f"{kernel.symbol}_supported"]():
+        warn_once(f"{kernel.problem}: this processor cannot run the kernel {kernel.symbol}")
+        return False
+    sizes = (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts)
+    register(code, kernel.symbol, *sizes)
+    return True

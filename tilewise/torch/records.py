@@ -1,0 +1,78 @@
+"""What was decided for each op of the graphs of this process, for `report`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.weak import WeakIdKeyDictionary
+
+from tilewise.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op that a kernel could compute, and the decision.
+
+    Attributes:
+        name: of the node in the graph.
+        problem: the widest problem that the op and its epilogue are, or that of the kernel used;
+            empty if no problem describes the op.
+        kernel: symbol of the kernel used; empty if the op was left to PyTorch.
+        reason: why it was left to PyTorch.
+        kernel_us, torch_us: cold-weight times of both, if they were compared.
+    """
+
+    name: str
+    problem: str = ""
+    kernel: str = ""
+    reason: str = ""
+    kernel_us: float | None = None
+    torch_us: float | None = None
+
+    def __str__(self) -> str:
+        times = "" if self.torch_us is None else f", {self.torch_us:.1f} -> {self.kernel_us:.1f} us"
+        return f"{self.name:18} {'kernel' if self.kernel else self.reason}{times}  {self.problem}"
+
+
+@dataclass
+class Graph:
+    """The ops of one compiled graph, or why the whole graph was left to Inductor."""
+
+    ops: list[Op] = field(default_factory=list)
+    fallback: str = ""
+
+
+_graphs: list[Graph] = []
+_graphs_by_tensor: Any = WeakIdKeyDictionary()
+
+
+def new_graph(module: Any) -> Graph:
+    """Return the record of a graph, to be filled in, and keep it for the owner of its weights."""
+    graph = Graph()
+    _graphs.append(graph)
+    for tensor in (*module.parameters(), *module.buffers()):
+        _graphs_by_tensor.setdefault(tensor, []).append(graph)
+    return graph
+
+
+def report(model: Any = None) -> list[Op]:
+    """Print what was decided for each op of a compiled model, and return it.
+
+    Without a model, or for one without weights, report on all graphs of this process.
+
+    Raises:
+        BadInputError: no graph of the model was compiled.
+    """
+    graphs = _graphs
+    tensors = () if model is None else (*model.parameters(), *model.buffers())
+    if tensors:
+        found = [graph for tensor in tensors for graph in _graphs_by_tensor.get(tensor, ())]
+        graphs = [graph for graph in _graphs if any(graph is one for one in found)]
+    if not graphs:
+        raise BadInputError(
+            "report: no graph was compiled; call torch.compile(model, backend='tilewise') on inputs"
+        )
+    for number, graph in enumerate(graphs):
+        used = sum(bool(op.kernel) for op in graph.ops)
+        about = graph.fallback or f"{used} of {len(graph.ops)} ops use a kernel"
+        print(f"graph {number}: {about}", *graph.ops, sep="\n  ")
+    return [op for graph in graphs for op in graph.ops]

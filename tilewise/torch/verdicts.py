@@ -1,0 +1,186 @@
+"""Stored verdicts: each kernel is timed once against PyTorch's own op, with cold weights.
+
+Searches time kernels on operands in caches. In a model, the weights of other layers displace them,
+and some kernels lose to PyTorch's there. Losers are left to PyTorch.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.system.files import read_regular, write_whole
+from tilewise.torch.kernels import Kernel, warn_once
+from tilewise.torch.operators import cache_folder
+
+TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
+_TOLERANCES = {"f64": 1e-11, "f32": 1e-4, "bf16": 2e-2, "f16": 5e-3}
+"""Of the norm of the difference: far above rounding, far below a wrong kernel."""
+_COLD_BYTES, _MOST_COPIES = 48 << 20, 24
+"""Of all weights between two uses of the same; above the L2 cache of any core."""
+_ROUNDS, _ROUND_S = 11, 0.02
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a kernel compares with PyTorch's own op on this machine.
+
+    Attributes:
+        kernel_us, torch_us: median times of a call.
+        is_right: whether both have the same result within rounding.
+    """
+
+    kernel_us: float
+    torch_us: float
+    is_right: bool
+
+    @property
+    def wins(self) -> bool:
+        """Return whether the kernel is to be used."""
+        return self.is_right and self.kernel_us <= self.torch_us
+
+
+def verdict(kernel: Kernel) -> Verdict:
+    """Return the stored verdict of a kernel, or measure and store it."""
+    path = cache_folder() / "verdicts.json"
+    threads = torch.get_num_threads()
+    key = f"{kernel.problem} {kernel.target} {kernel.sha256} torch={torch.__version__},{threads}"
+    known = _stored(path).get(key)
+    if known is None:
+        with _disable_current_modes(), torch.inference_mode():
+            known = asdict(_measure(parse_problem(kernel.problem), kernel.symbol))
+        text = json.dumps({**_stored(path), key: known}, indent=1)
+        write_whole(path, text.encode())
+    return Verdict(**known)
+
+
+def _stored(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(read_regular(path))
+        return {key: asdict(Verdict(**one)) for key, one in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        warn_once(f"verdicts {path}: {error}; kernels are timed again")
+        return {}
+
+
+def _measure(problem: Problem, symbol: str) -> Verdict:
+    size = torch.Size(problem.operand_shapes["B"]).numel() * problem.element.bytes
+    copies = max(2, min(_MOST_COPIES, _COLD_BYTES // size))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        operands = _operands(problem)
+        weights = [_random(problem, "B") for _ in range(copies)]
+    ours = [_kernel_call(problem, symbol, {**operands, "B": one}) for one in weights]
+    theirs = [_torch_call(problem, {**operands, "B": one}) for one in weights]
+    got, expected = ours[0]().double(), theirs[0]().double()
+    error = (got - expected.reshape(got.shape)).norm() / expected.norm().clamp_min(1e-30)
+    is_right = bool(error <= _TOLERANCES[problem.dtype])
+    kernel_s, torch_s = _in_turns(ours, theirs)
+    return Verdict(1e6 * kernel_s, 1e6 * torch_s, is_right)
+
+
+def _in_turns(*sides: list[Call]) -> Iterator[float]:
+    """Yield the median seconds of a call of each side; a round calls all of its calls in turn."""
+    passes = [max(1, int(_ROUND_S / max(_seconds(calls, 1) * len(calls), 1e-9))) for calls in sides]
+    samples: list[list[float]] = [[] for _ in sides]
+    for number in range(_ROUNDS):
+        for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
+            samples[side].append(_seconds(sides[side], passes[side]))
+    yield from map(median, samples)
+
+
+def _seconds(calls: list[Call], passes: int) -> float:
+    """Return seconds of a call; of this thread where it is the only one."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    began = clock()
+    for _ in range(passes):
+        for call in calls:
+            call()
+    return (clock() - began) / passes / len(calls)
+
+
+def _random(problem: Problem, operand: str) -> Any:
+    shape = problem.operand_shapes[operand]
+    return torch.randn(shape).to(TYPES[problem.type_of(operand)])
+
+
+def _operands(problem: Problem) -> dict[str, Any]:
+    return {name: _random(problem, name) for name in ("A", *problem.extras)}
+
+
+def _kernel_call(problem: Problem, symbol: str, operands: dict[str, Any]) -> Call:
+    b = operands["B"]
+    if problem.has_constant_weights:
+        b = torch.ops.tilewise.prepare(b, symbol)
+    more, shape = (operands.get("bias"), operands.get("add")), problem.operand_shapes["C"]
+    return partial(torch.ops.tilewise.call.default, operands["A"], b, *more, symbol, shape)
+
+
+def _torch_call(problem: Problem, operands: dict[str, Any]) -> Call:
+    """Return what frozen Inductor calls: packed weights in MKL or oneDNN, where it has them."""
+    a, b, bias, add = *(operands[name] for name in "AB"), operands.get("bias"), operands.get("add")
+    bias = None if bias is None else bias.to(b.dtype)
+    if isinstance(problem, Conv2d):
+        is_fused, call = _convolution(problem, a, b, bias)
+        add = None if add is None else add.permute(0, 3, 1, 2)
+    else:
+        is_fused, call = _product(problem, a, b, bias)
+    plain = problem.epilogue == "none" or (is_fused and add is None)
+
+    def run() -> Any:
+        out = call()
+        out = out if add is None else out.add_(add)
+        return out if plain else out.clamp_(0, problem.ceiling)
+
+    if not isinstance(problem, Conv2d):
+        return run
+    return lambda: run().permute(0, 2, 3, 1)
+
+
+def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any) -> tuple[bool, Call]:
+    image, filters = a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1)
+    filters = filters.contiguous(memory_format=torch.channels_last)
+    pad, stride, dilation = list(problem.pads.low), list(problem.strides), list(problem.dilations)
+    if problem.dtype not in ("f32", "bf16") or not torch.backends.mkldnn.is_available():
+        convolve = partial(torch.nn.functional.conv2d, image, filters, bias, stride, pad, dilation)
+        return False, partial(convolve, groups=problem.groups)
+    geometry = (pad, stride, dilation, problem.groups)
+    ops, end = (
+        torch.ops.mkldnn,
+        "relu" if problem.epilogue == "relu" and not problem.add else "none",
+    )
+    if problem.has_constant_weights:
+        filters = ops._reorder_convolution_weight(filters, *geometry, list(image.shape))
+    call = partial(ops._convolution_pointwise.default, image, filters, bias, *geometry, end, [], "")
+    return end == "relu", call
+
+
+def _product(problem: Problem, a: Any, b: Any, bias: Any) -> tuple[bool, Call]:
+    if not problem.has_constant_weights:
+        b = b.mT if problem.transpose_b else b
+        product = torch.mm if a.dim() == 2 else torch.bmm
+        call = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
+        return False, call
+    rows, weights = a.shape[0], b.t().contiguous()
+    if problem.dtype == "f32" and torch.backends.mkl.is_available():
+        packed = torch.ops.mkl._mkl_reorder_linear_weight(weights, rows)
+        return False, partial(torch.ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
+    ops = torch.ops.mkldnn
+    if problem.dtype == "bf16" and ops._is_mkldnn_bf16_supported():
+        end = "relu" if problem.epilogue == "relu" else "none"
+        packed = ops._reorder_linear_weight(weights, rows)
+        call = partial(ops._linear_pointwise.default, a, packed, bias, end, [], "")
+        return end == "relu", call
+    return False, partial(torch.nn.functional.linear, a, weights, bias)
