@@ -3,13 +3,16 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 from torch._dynamo import list_backends, register_backend
+from torch._dynamo.guards import GuardBuilder
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._guards import TracingContext
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.fx_passes import freezing_patterns
 
@@ -19,10 +22,6 @@ from tilewise.torch.kernels import Kernel, Kernels, Source, warn_once
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
-
-# Dynamo decides before it calls a backend whether parameters are inputs of the graph or its
-# attributes, which freezing needs and which are guarded by their identity.
-torch._dynamo.config.prepare_freezing = True
 
 _OPTIONS = ("store", "server", "trials", "threads")
 _current = threading.local()
@@ -160,14 +159,57 @@ def backend(
     given = dict(options or {})
     source = _source({name: given.pop(name) for name in _OPTIONS if name in given})
     patches = {**(torch._inductor.list_mode_options(mode) if mode else {}), **given}
-    graph = new_graph(gm)
+    weights = [value for value in example_inputs if isinstance(value, torch.Tensor)]
+    graph = new_graph(weights)
     if torch.is_grad_enabled():
         graph.fallback = "left to Inductor: gradients are enabled; use torch.no_grad()"
         warn_once(f"a graph is {graph.fallback}")
         return compile_fx(gm, example_inputs, config_patches=patches)  # type: ignore[no-any-return]
     with _compiling(_Compilation(source, graph)):
-        patches["freezing"] = True
-        return compile_fx(gm, example_inputs, config_patches=patches)  # type: ignore[no-any-return]
+        return _frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
+
+
+def _frozen(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """Compile a graph with weights as constants, and guard that a call has the same weights.
+
+    Dynamo's setting `prepare_freezing` has no such guards: a second model of one class would get
+    the weights of the first, with any backend of the process.
+    """
+    guards = TracingContext.get().guards_context.dynamo_guards
+    frozen = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # Dynamo reads its own again
+    frozen.meta = gm.meta
+    kept, sources = [], {}
+    nodes = zip(_placeholders(gm), _placeholders(frozen), example_inputs, strict=True)
+    for index, (of, node, value) in enumerate(nodes):
+        source = node._dynamo_source = getattr(of, "_dynamo_source", None)
+        if not _is_weight(value, source):
+            kept.append(index)
+            continue
+        guards.add(source.make_guard(GuardBuilder.ID_MATCH))
+        name = f"_tilewise_{index}"
+        is_parameter = isinstance(value, torch.nn.Parameter)
+        (frozen.register_parameter if is_parameter else frozen.register_buffer)(name, value)
+        sources[name] = source
+        with frozen.graph.inserting_before(node):
+            constant = frozen.graph.get_attr(name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+        frozen.graph.erase_node(node)
+    frozen._param_name_to_source = (getattr(gm, "_param_name_to_source", None) or {}) | sources
+    frozen.recompile()
+    compiled = compile_fx(frozen, [example_inputs[index] for index in kept], **options)
+    return lambda *inputs: compiled(*[inputs[index] for index in kept])
+
+
+def _placeholders(gm: Any) -> list[Any]:
+    return list(gm.graph.find_nodes(op="placeholder"))
+
+
+def _is_weight(value: Any, source: Any) -> bool:
+    """Return whether an input is a parameter or a buffer of a module."""
+    if source is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return bool(source.guard_source.is_unspecialized_nn_module())
 
 
 # An installed package is known by its entry point, and a second registration raises.
@@ -198,9 +240,8 @@ def problems(model: Any, inputs: Any) -> list[str]:
 
     def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
         with _compiling(_Compilation(Source(), Graph(), found)):
-            return compile_fx(
-                gm, example_inputs, inner_compile=keep, config_patches={"freezing": True}
-            )
+            patches = {"freezing": True}
+            return _frozen(gm, example_inputs, inner_compile=keep, config_patches=patches)
 
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     with torch.no_grad():

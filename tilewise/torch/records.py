@@ -1,5 +1,6 @@
 """What was decided for each op of the graphs of this process, for `report`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +46,11 @@ _graphs: list[Graph] = []
 _graphs_by_tensor: Any = WeakIdKeyDictionary()
 
 
-def new_graph(module: Any) -> Graph:
+def new_graph(inputs: Iterable[Any]) -> Graph:
     """Return the record of a graph, to be filled in, and keep it for the owner of its weights."""
     graph = Graph()
     _graphs.append(graph)
-    for tensor in (*module.parameters(), *module.buffers()):
+    for tensor in inputs:
         _graphs_by_tensor.setdefault(tensor, []).append(graph)
     return graph
 

@@ -1,0 +1,193 @@
+"""Models compiled with kernels: which are used, and that results are those of eager f64."""
+
+import importlib.metadata
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import tilewise.torch as door
+from tests.tilewise.torch.stored import Stored, check, exact, lines
+from tilewise.errors import BadInputError
+from tilewise.torch import kernels, verdicts
+
+nn = torch.nn
+LINEAR = "matmul:m=6,n=32,k=20,dtype=f32,bias,weights=constant"
+WITH_RELU = "matmul:m=6,n=32,k=20,dtype=f32,bias,epilogue=relu,weights=constant"
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(20, 32), nn.ReLU())
+
+
+class Block(nn.Module):
+    """A residual block with folded norms, a projection, and a depthwise convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(16, 16, 3, padding=(1, 0)), nn.BatchNorm2d(16)
+        self.second, self.short = nn.Conv2d(16, 32, 3, 2, 1), nn.Conv2d(16, 32, (1, 3), 2)
+        self.wide = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+        nn.init.normal_(self.norm.weight)
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        y = torch.relu(self.norm(self.first(x)))
+        return nn.functional.relu6(self.wide(torch.relu(self.second(y) + self.short(x))))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 1e-2), ("float64", 1e-14)]
+)
+def test_a_layer_and_its_epilogue_are_one_kernel(
+    stored: Stored, dtype: str, tolerance: float
+) -> None:
+    kind = getattr(torch, dtype)
+    (op,) = check(linear().to(kind), torch.randn(6, 20).to(kind), tolerance=tolerance)
+    assert op.kernel and "epilogue=relu,weights=constant" in op.problem
+    assert (op.kernel_us, op.torch_us) == (1.0, 2.0)
+
+
+def test_convolutions_with_residual_and_epilogues(stored: Stored) -> None:
+    model = Block().eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 16, 9, 11).to(memory_format=torch.channels_last)
+    ops = check(model, x)
+    assert len(ops) == 4 and all(op.kernel for op in ops)
+    assert [op.problem.partition("dtype=f32,")[2] for op in ops] == [
+        "bias,epilogue=relu,weights=constant",
+        "bias,weights=constant",
+        "bias,add,epilogue=relu,weights=constant",
+        "bias,epilogue=relu6,weights=constant",
+    ]
+
+
+def test_products_of_variable_operands(stored: Stored) -> None:
+    class Scores(nn.Module):
+        def forward(self, a, b, c):  # type: ignore[no-untyped-def]
+            return (a @ b.transpose(1, 2)) @ c
+
+    a, b, c = (torch.randn(3, *shape) for shape in ((8, 20), (16, 20), (16, 32)))
+    ops = check(Scores(), a, b, c)
+    assert {op.problem for op in ops if op.kernel} >= {
+        "matmul:batch=3,m=8,n=16,k=20,dtype=f32,transpose_b",
+        "matmul:batch=3,m=8,n=32,k=16,dtype=f32",
+    }
+
+
+def test_threads_share_the_parts_of_a_kernel(stored: Stored) -> None:
+    torch.set_num_threads(2)
+    model = linear()
+    (op,) = check(model, torch.randn(6, 20))
+    assert op.kernel
+    (kernel,) = [kernel for kernel in _cached(op.kernel) if kernel.parts == 2]
+    assert "threads=2" in kernel.target
+
+
+def _cached(symbol: str) -> list[kernels.Kernel]:
+    texts = [path.read_text() for path in kernels.cache_folder().glob("kernel-*.json")]
+    found = [kernels.Kernel(**json.loads(text)) for text in texts]
+    return [kernel for kernel in found if kernel.symbol == symbol]
+
+
+def test_a_narrower_kernel_leaves_the_epilogue_to_inductor(stored: Stored) -> None:
+    stored.problems = {LINEAR}
+    (op,) = check(linear(), torch.randn(6, 20))
+    assert op.problem == LINEAR and op.kernel
+
+
+def test_what_is_not_stored_is_inductors_unless_a_search_is_allowed(
+    stored: Stored, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored.problems = set()
+    model, x = linear(), torch.randn(6, 20)
+    (op,) = check(model, x)
+    assert (op.kernel, op.reason, op.problem) == ("", "no kernel is stored", WITH_RELU)
+    assert not stored.searched and not lines(caplog)
+    torch.compiler.reset()
+    assert check(model, x, trials=3)[-1].kernel
+    assert stored.searched == [WITH_RELU]
+
+
+def test_a_slower_kernel_is_left_out_and_is_timed_once(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = []
+
+    def slower(*sides: object) -> tuple[float, float]:
+        timed.append(sides)
+        return 2e-6, 1e-6
+
+    monkeypatch.setattr(verdicts, "_in_turns", slower)
+    for _ in range(2):
+        torch.compiler.reset()
+        ops = check(linear(), torch.randn(6, 20))
+        assert {op.reason for op in ops} == {"PyTorch is faster"}
+    assert len(timed) == 2  # with and without the epilogue
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": {"kernel_us": 1}}'])
+def test_unreadable_verdicts_are_measured_again(
+    stored: Stored, cache: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.mkdir(exist_ok=True)
+    (cache / "verdicts.json").write_text(content)
+    assert check(nn.Linear(20, 32), torch.randn(6, 20))[0].kernel
+    assert len(lines(caplog)) == 1 and "verdicts.json" in lines(caplog)[0]
+
+
+def test_measured_times_are_those_of_calls(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    seen: list[int] = []
+    sides = [[lambda: seen.append(0)], [lambda: seen.append(1)]]
+    monkeypatch.setattr(verdicts, "_ROUND_S", 1e-4)
+    times = list(verdicts._in_turns(*sides))
+    assert len(times) == 2 and all(time > 0 for time in times) and {0, 1} == set(seen)
+
+
+def test_two_models_of_one_class_have_their_own_weights(stored: Stored) -> None:
+    first, second = (nn.Linear(20, 32) for _ in range(2))
+    x = torch.randn(6, 20)
+    check(first, x)
+    check(second, x)
+    compiled = torch.compile(first, backend="tilewise", dynamic=False)
+    with torch.no_grad():
+        assert (compiled(x).double() - exact(first, x)).norm() < 1e-6 * exact(first, x).norm()
+
+
+def test_the_problems_of_a_model(stored: Stored) -> None:
+    assert door.problems(linear(), torch.randn(6, 20)) == [WITH_RELU]
+    assert door.problems(linear(), (torch.randn(2, 20),)) == [WITH_RELU.replace("m=6", "m=2")]
+    assert not stored.made
+
+
+def test_gradients_are_left_to_inductor_with_one_line(
+    stored: Stored, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, x = nn.Linear(20, 32), torch.randn(6, 20)
+    torch.compile(model, backend="tilewise")(x).square().sum().backward()
+    got, model.weight.grad = model.weight.grad, None
+    model(x).square().sum().backward()
+    assert torch.allclose(got, model.weight.grad, rtol=1e-5)
+    assert len(lines(caplog)) == 1 and "torch.no_grad()" in lines(caplog)[0]
+    assert not door.report(model)
+    assert "gradients are enabled" in capsys.readouterr().out
+
+
+def test_a_report_of_what_was_never_compiled() -> None:
+    with pytest.raises(BadInputError, match="no graph was compiled"):
+        door.report(nn.Linear(3, 3))
+
+
+@pytest.mark.parametrize(
+    "options", [{"trials": -1}, {"threads": 0}, {"store": "sqlite://", "server": "http://x"}]
+)
+def test_options_that_make_no_sense(options: dict[str, object]) -> None:
+    compiled = torch.compile(nn.Linear(3, 3), backend="tilewise", options=options)
+    with pytest.raises(Exception, match="options: "), torch.no_grad():
+        compiled(torch.randn(2, 3))
+
+
+def test_pytorch_finds_the_backend_by_its_entry_point() -> None:
+    (point,) = importlib.metadata.entry_points(group="torch_dynamo_backends", name="tilewise")
+    assert point.load() is door.backend
+    assert "tilewise" in torch._dynamo.list_backends()
