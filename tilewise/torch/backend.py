@@ -182,7 +182,7 @@ def _frozen(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[
     nodes = zip(_placeholders(gm), _placeholders(frozen), example_inputs, strict=True)
     for index, (of, node, value) in enumerate(nodes):
         source = node._dynamo_source = getattr(of, "_dynamo_source", None)
-        if not _is_weight(value, source):
+        if source is None or not _is_weight(value, source):
             kept.append(index)
             continue
         guards.add(source.make_guard(GuardBuilder.ID_MATCH))
@@ -207,7 +207,7 @@ def _placeholders(gm: Any) -> list[Any]:
 
 def _is_weight(value: Any, source: Any) -> bool:
     """Return whether an input is a parameter or a buffer of a module."""
-    if source is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
         return False
     return bool(source.guard_source.is_unspecialized_nn_module())
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -27,6 +26,13 @@ _TOLERANCES = {"f64": 1e-11, "f32": 1e-4, "bf16": 2e-2, "f16": 5e-3}
 _COLD_BYTES, _MOST_COPIES = 48 << 20, 24
 """Of all weights between two uses of the same; above the L2 cache of any core."""
 _ROUNDS, _ROUND_S = 11, 0.02
+_ONEDNN = ("f32", "bf16")
+_FUSED: dict[str, tuple[Any, ...]] = {
+    "none": ("none", [], ""),
+    "relu": ("relu", [], ""),
+    "relu6": ("hardtanh", [0.0, 6.0], ""),
+}
+"""Epilogues as oneDNN's ops take them."""
 
 Call = Callable[[], Any]
 
@@ -36,7 +42,7 @@ class Verdict:
     """How a kernel compares with PyTorch's own op on this machine.
 
     Attributes:
-        kernel_us, torch_us: median times of a call.
+        kernel_us, torch_us: times of a call.
         is_right: whether both have the same result within rounding.
     """
 
@@ -92,13 +98,16 @@ def _measure(problem: Problem, symbol: str) -> Verdict:
 
 
 def _in_turns(*sides: list[Call]) -> Iterator[float]:
-    """Yield the median seconds of a call of each side; a round calls all of its calls in turn."""
+    """Yield seconds of a call of each side, of its fastest round: disturbances only add.
+
+    A round calls all calls of a side in turn, so that each finds its weights displaced.
+    """
     passes = [max(1, int(_ROUND_S / max(_seconds(calls, 1) * len(calls), 1e-9))) for calls in sides]
     samples: list[list[float]] = [[] for _ in sides]
     for number in range(_ROUNDS):
         for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
             samples[side].append(_seconds(sides[side], passes[side]))
-    yield from map(median, samples)
+    yield from map(min, samples)
 
 
 def _seconds(calls: list[Call], passes: int) -> float:
@@ -133,54 +142,60 @@ def _torch_call(problem: Problem, operands: dict[str, Any]) -> Call:
     a, b, bias, add = *(operands[name] for name in "AB"), operands.get("bias"), operands.get("add")
     bias = None if bias is None else bias.to(b.dtype)
     if isinstance(problem, Conv2d):
-        is_fused, call = _convolution(problem, a, b, bias)
-        add = None if add is None else add.permute(0, 3, 1, 2)
-    else:
-        is_fused, call = _product(problem, a, b, bias)
-    plain = problem.epilogue == "none" or (is_fused and add is None)
+        return _convolution(problem, a, b, bias, None if add is None else add.permute(0, 3, 1, 2))
+    return _product(problem, a, b, bias)
+
+
+def _finished(problem: Problem, call: Call, add: Any = None) -> Call:
+    """Return a call whose addition and epilogue are ops of their own, in place."""
+    if add is None and problem.epilogue == "none":
+        return call
 
     def run() -> Any:
-        out = call()
-        out = out if add is None else out.add_(add)
-        return out if plain else out.clamp_(0, problem.ceiling)
+        out = call() if add is None else call().add_(add)
+        return out if problem.epilogue == "none" else out.clamp_(0, problem.ceiling)
 
-    if not isinstance(problem, Conv2d):
-        return run
-    return lambda: run().permute(0, 2, 3, 1)
+    return run
 
 
-def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any) -> tuple[bool, Call]:
+def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any) -> Call:
     image, filters = a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1)
     filters = filters.contiguous(memory_format=torch.channels_last)
     pad, stride, dilation = list(problem.pads.low), list(problem.strides), list(problem.dilations)
-    if problem.dtype not in ("f32", "bf16") or not torch.backends.mkldnn.is_available():
+    if problem.dtype not in _ONEDNN or not torch.backends.mkldnn.is_available():
         convolve = partial(torch.nn.functional.conv2d, image, filters, bias, stride, pad, dilation)
-        return False, partial(convolve, groups=problem.groups)
+        return _channels_last(_finished(problem, partial(convolve, groups=problem.groups), add))
     geometry = (pad, stride, dilation, problem.groups)
-    ops, end = (
-        torch.ops.mkldnn,
-        "relu" if problem.epilogue == "relu" and not problem.add else "none",
-    )
+    ops, (name, *scalars) = torch.ops.mkldnn, _FUSED[problem.epilogue]
     if problem.has_constant_weights:
         filters = ops._reorder_convolution_weight(filters, *geometry, list(image.shape))
-    call = partial(ops._convolution_pointwise.default, image, filters, bias, *geometry, end, [], "")
-    return end == "relu", call
+    if add is None:
+        call = ops._convolution_pointwise.default
+        return _channels_last(partial(call, image, filters, bias, *geometry, name, *scalars))
+    call = partial(ops._convolution_pointwise.binary, image, add, filters, bias, *geometry)
+    if name == "relu":
+        return _channels_last(partial(call, "add", 1.0, name, *scalars))
+    return _channels_last(_finished(problem, partial(call, "add", 1.0, None, [], None)))
 
 
-def _product(problem: Problem, a: Any, b: Any, bias: Any) -> tuple[bool, Call]:
+def _channels_last(call: Call) -> Call:
+    return lambda: call().permute(0, 2, 3, 1)
+
+
+def _product(problem: Problem, a: Any, b: Any, bias: Any) -> Call:
     if not problem.has_constant_weights:
         b = b.mT if problem.transpose_b else b
         product = torch.mm if a.dim() == 2 else torch.bmm
-        call = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
-        return False, call
+        plain = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
+        return _finished(problem, plain)
     rows, weights = a.shape[0], b.t().contiguous()
     if problem.dtype == "f32" and torch.backends.mkl.is_available():
         packed = torch.ops.mkl._mkl_reorder_linear_weight(weights, rows)
-        return False, partial(torch.ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
+        call = torch.ops.mkl._mkl_linear.default
+        return _finished(problem, partial(call, a, packed, weights, bias, rows))
     ops = torch.ops.mkldnn
     if problem.dtype == "bf16" and ops._is_mkldnn_bf16_supported():
-        end = "relu" if problem.epilogue == "relu" else "none"
         packed = ops._reorder_linear_weight(weights, rows)
-        call = partial(ops._linear_pointwise.default, a, packed, bias, end, [], "")
-        return end == "relu", call
-    return False, partial(torch.nn.functional.linear, a, weights, bias)
+        call = ops._linear_pointwise.default
+        return partial(call, a, packed, bias, *_FUSED[problem.epilogue])
+    return _finished(problem, partial(torch.nn.functional.linear, a, weights, bias))

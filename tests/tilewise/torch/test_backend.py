@@ -10,6 +10,8 @@ import torch
 import tilewise.torch as door
 from tests.tilewise.torch.stored import Stored, check, exact, lines
 from tilewise.errors import BadInputError
+from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.problem import parse_problem
 from tilewise.torch import kernels, verdicts
 
 nn = torch.nn
@@ -144,6 +146,35 @@ def test_measured_times_are_those_of_calls(stored: Stored, monkeypatch: pytest.M
     assert len(times) == 2 and all(time > 0 for time in times) and {0, 1} == set(seen)
 
 
+CONV = "conv2d:n=1,h=5,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"{CONV}{dtype},bias{end},weights=constant"
+          for dtype in ("f32", "bf16,out=bf16", "f64")
+          for end in ("", ",epilogue=relu", ",add", ",add,epilogue=relu6")),
+        f"{CONV}f32,epilogue=relu",
+        *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,epilogue={end},weights=constant"
+          for dtype in ("f32", "bf16,out=bf16", "f16,out=f16") for end in ("relu", "relu6")),
+        "matmul:m=5,n=32,k=20,dtype=f32,transpose_b,epilogue=relu",
+        "matmul:batch=3,m=5,n=32,k=20,dtype=f32,transpose_b",
+    ],
+)  # fmt: skip
+def test_pytorch_own_op_computes_the_same(text: str) -> None:
+    problem = parse_problem(text)
+    with torch.inference_mode():
+        operands = {name: verdicts._random(problem, name) for name in "AB"}
+        operands |= {name: verdicts._random(problem, name) for name in problem.extras}
+        got = verdicts._torch_call(problem, operands)().double()
+        arrays = {name: one.double().numpy() for name, one in operands.items()}
+        wide = parse_problem({**problem.to_json(), "dtype": "f64", "out": ""})
+        expected = torch.from_numpy(reference(wide, arrays).value)
+    assert expected.norm() > 0 and got.shape == expected.shape
+    assert (got - expected).norm() <= verdicts._TOLERANCES[problem.dtype] * expected.norm()
+
+
 def test_two_models_of_one_class_have_their_own_weights(stored: Stored) -> None:
     first, second = (nn.Linear(20, 32) for _ in range(2))
     x = torch.randn(6, 20)
@@ -158,6 +189,20 @@ def test_the_problems_of_a_model(stored: Stored) -> None:
     assert door.problems(linear(), torch.randn(6, 20)) == [WITH_RELU]
     assert door.problems(linear(), (torch.randn(2, 20),)) == [WITH_RELU.replace("m=6", "m=2")]
     assert not stored.made
+
+
+def test_statistics_of_a_norm_are_still_written(stored: Stored) -> None:
+    model, x = (
+        nn.Sequential(nn.Conv2d(16, 16, 1), nn.BatchNorm2d(16)).train(),
+        torch.randn(4, 16, 5, 5),
+    )
+    compiled = torch.compile(model, backend="tilewise")
+    with torch.no_grad():
+        for _ in range(2):
+            before, expected = model[1].running_mean.clone(), exact(model, x)
+            got = compiled(x)
+            assert (got.double() - expected).norm() <= 1e-5 * expected.norm()
+            assert not torch.equal(before, model[1].running_mean)
 
 
 def test_gradients_are_left_to_inductor_with_one_line(
