@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("numba", "llvmlite", "optuna", "numpy", "iree", "sqlalchemy", "fastapi")
+HEAVY = ("numba", "llvmlite", "optuna", "numpy", "iree", "sqlalchemy", "fastapi", "torch")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ NOT_RUN = {
     "python -m venv": "makes an environment for TVM",
     "python -m pytest": "runs other tests",
     "python -m benchmarks.": "measures, from minutes to hours",
+    "python examples/pytorch/": "needs PyTorch; tests/examples/test_pytorch.py runs it",
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model mlp.mlir": "measures for minutes; tests/tilewise/model runs a small one",
     "tilewise model model.mlir  ": "the same",

@@ -91,6 +91,7 @@ def _cached(symbol: str) -> list[kernels.Kernel]:
     return [kernel for kernel in found if kernel.symbol == symbol]
 
 
+@pytest.mark.full
 def test_a_narrower_kernel_leaves_the_epilogue_to_inductor(stored: Stored) -> None:
     stored.problems = {LINEAR}
     (op,) = check(linear(), torch.randn(6, 20))
@@ -191,11 +192,9 @@ def test_the_problems_of_a_model(stored: Stored) -> None:
     assert not stored.made
 
 
+@pytest.mark.full
 def test_statistics_of_a_norm_are_still_written(stored: Stored) -> None:
-    model, x = (
-        nn.Sequential(nn.Conv2d(16, 16, 1), nn.BatchNorm2d(16)).train(),
-        torch.randn(4, 16, 5, 5),
-    )
+    model, x = nn.Sequential(nn.Conv2d(16, 16, 1), nn.BatchNorm2d(16)), torch.randn(4, 16, 5, 5)
     compiled = torch.compile(model, backend="tilewise")
     with torch.no_grad():
         for _ in range(2):
