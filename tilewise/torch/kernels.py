@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.errors import TilewiseError
+from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.torch.operators import cache_folder, link, register
 
@@ -68,13 +69,15 @@ class Source:
         from tilewise.backends.choose import open_backend
 
         # A search here sets limits of threads for its children; other children keep theirs.
-        before = dict(os.environ)
+        before = {name: os.environ.get(name) for name in ONE_THREAD}
         try:
             with open_backend(self.server, self.store) as backend:
                 yield Kernels(self, backend)
         finally:
-            os.environ.clear()
-            os.environ.update(before)
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
 
 class Kernels:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,33 @@ def test_statistics_of_a_norm_are_still_written(stored: Stored) -> None:
             got = compiled(x)
             assert (got.double() - expected).norm() <= 1e-5 * expected.norm()
             assert not torch.equal(before, model[1].running_mean)
+
+
+def test_autocast_uses_kernels_of_bf16(stored: Stored) -> None:
+    model, x = nn.Linear(20, 32), torch.randn(6, 20)
+    compiled = torch.compile(model, backend="tilewise", dynamic=False)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        got = compiled(x)
+    expected = exact(model, x)
+    assert got.dtype == torch.bfloat16 and ",dtype=bf16,out=bf16,bias," in stored.made[0]
+    assert (got.double() - expected).norm() <= 1e-2 * expected.norm()
+
+
+def test_threads_of_a_program_have_their_own_scratch(stored: Stored) -> None:
+    model = nn.Linear(20, 32)
+    compiled = torch.compile(model, backend="tilewise", dynamic=False)
+    inputs = [torch.randn(6, 20) for _ in range(64)]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return compiled(x)
+
+    run(inputs[0])
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(run, inputs))
+    for x, got in zip(inputs, results, strict=True):
+        expected = exact(model, x)
+        assert (got.double() - expected).norm() <= 1e-6 * expected.norm()
 
 
 def test_gradients_are_left_to_inductor_with_one_line(
