@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.errors import TilewiseError
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.torch.operators import cache_folder, link, register
@@ -167,5 +168,6 @@ def _is_loaded(path: Path, kernel: Kernel) -> bool:
         warn_once(f"{kernel.problem}: this processor cannot run the kernel {kernel.symbol}")
         return False
     sizes = (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts)
-    register(code, kernel.symbol, *sizes)
+    accumulates = parse_problem(kernel.problem).accumulates
+    register(code, kernel.symbol, *sizes, accumulates=accumulates)
     return True

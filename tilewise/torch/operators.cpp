@@ -1,6 +1,7 @@
 // The operators tilewise::prepare and tilewise::call, and the kernels that they call by symbol.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -14,6 +15,7 @@ namespace {
 struct Kernel {
   void *run, *part, *prepare;
   int64_t scratch_bytes, packed_bytes, parts;
+  bool accumulates;
 };
 
 // Filled under Python's lock before a graph that calls a kernel exists. Elements never move.
@@ -75,7 +77,7 @@ int call_with(void *function, int count, void *const *p, Last... last) {
 at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at::Tensor> &bias,
                 const std::optional<at::Tensor> &add, std::string_view symbol, at::IntArrayRef shape) {
   const Kernel &kernel = find(symbol);
-  auto out = at::empty(shape, a.options());
+  auto out = kernel.accumulates ? add->clone() : at::empty(shape, a.options());
   void *pointers[6];
   int count = 0;
   auto take = [&](const at::Tensor &tensor) {
@@ -85,7 +87,7 @@ at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at
   take(a);
   take(b);
   if (bias) take(*bias);
-  if (add) take(*add);
+  if (add && !kernel.accumulates) take(*add);
   take(out);
   pointers[count++] = scratch(kernel.scratch_bytes);
   if (kernel.parts == 1) {
@@ -102,8 +104,10 @@ at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at
 }  // namespace
 
 extern "C" void tilewise_register(const char *symbol, void *run, void *part, void *prepare,
-                                  int64_t scratch_bytes, int64_t packed_bytes, int64_t parts) {
-  kernels().insert_or_assign(symbol, Kernel{run, part, prepare, scratch_bytes, packed_bytes, parts});
+                                  int64_t scratch_bytes, int64_t packed_bytes, int64_t parts,
+                                  int accumulates) {
+  kernels().insert_or_assign(symbol, Kernel{run, part, prepare, scratch_bytes, packed_bytes, parts,
+                                            accumulates != 0});
 }
 
 TORCH_LIBRARY(tilewise, library) {

@@ -68,7 +68,9 @@ def _fake_call(a: Any, _b: Any, _bias: Any, _add: Any, _symbol: str, shape: Sequ
     return a.new_empty(shape)
 
 
-def register(code: ctypes.CDLL, symbol: str, scratch: int, packed: int, parts: int) -> None:
+def register(
+    code: ctypes.CDLL, symbol: str, scratch: int, packed: int, parts: int, *, accumulates: bool
+) -> None:
     """Make a loaded kernel known to the operators.
 
     Args:
@@ -77,9 +79,10 @@ def register(code: ctypes.CDLL, symbol: str, scratch: int, packed: int, parts: i
         scratch: bytes of scratch of a call.
         packed: bytes of packed weights; 0 for variable weights.
         parts: units of work for threads.
+        accumulates: whether the kernel adds to what its result holds.
     """
     ends = ("", "_part", "_prepare" if packed else "")
     addresses = [ctypes.cast(code[f"{symbol}{end}"], ctypes.c_void_p) for end in ends]
     numbers = [ctypes.c_int64(number) for number in (scratch, packed, parts)]
-    load_operators().tilewise_register(symbol.encode(), *addresses, *numbers)
+    load_operators().tilewise_register(symbol.encode(), *addresses, *numbers, int(accumulates))
     _PACKED_BYTES[symbol] = packed

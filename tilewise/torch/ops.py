@@ -117,11 +117,23 @@ def _convolutions(node: Node) -> Iterator[Candidate]:
     tries = [((node,), operands, keys)]
     if added is not None:
         total, other = added
-        tries.insert(0, ((node, total), {**operands, "add": other}, {**keys, "add": True}))
+        forms = [((node, total), {**operands, "add": other}, form | keys) for form in _added(keys)]
+        tries = forms + tries
     for start, given, settings in tries:
         for ops, more in _endings(start):
             problem = Conv2d(**{**settings, **more}).canonical
             yield Candidate(problem, ops, given, (n, oh, ow, co), orders, _TO_CHANNELS_FIRST)
+
+
+def _added(keys: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return how a residual is added, the form with the faster kernels first.
+
+    Winograd transforms add to what the result holds, into which the residual is copied before.
+    """
+    if keys["groups"] > 1 or "out" in keys:
+        return [{"add": True}]
+    forms: list[dict[str, Any]] = [{"init": "accumulate"}, {"add": True}]
+    return forms if keys["kh"] * keys["kw"] > 1 else forms[::-1]
 
 
 def _common(node: Node, weights: Node | None, has_bias: bool) -> dict[str, Any]:

@@ -121,12 +121,13 @@ def _seconds(calls: list[Call], passes: int) -> float:
 
 
 def _random(problem: Problem, operand: str) -> Any:
-    shape = problem.operand_shapes[operand]
+    shape = problem.operand_shapes["C" if operand == "add" else operand]
     return torch.randn(shape).to(TYPES[problem.type_of(operand)])
 
 
 def _operands(problem: Problem) -> dict[str, Any]:
-    return {name: _random(problem, name) for name in ("A", *problem.extras)}
+    added = ("add",) if problem.accumulates else ()
+    return {name: _random(problem, name) for name in ("A", *problem.extras, *added)}
 
 
 def _kernel_call(problem: Problem, symbol: str, operands: dict[str, Any]) -> Call:

@@ -59,9 +59,18 @@ def test_convolutions_with_residual_and_epilogues(stored: Stored) -> None:
     assert [op.problem.partition("dtype=f32,")[2] for op in ops] == [
         "bias,epilogue=relu,weights=constant",
         "bias,weights=constant",
-        "bias,add,epilogue=relu,weights=constant",
+        "init=accumulate,bias,epilogue=relu,weights=constant",
         "bias,epilogue=relu6,weights=constant",
     ]
+
+
+def test_either_form_of_a_residual(stored: Stored) -> None:
+    model = Block().eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 16, 9, 11).to(memory_format=torch.channels_last)
+    for left_out, used in (("init=accumulate", ",add,"), (",add,", "init=accumulate")):
+        torch.compiler.reset()
+        stored.leaves_out = left_out
+        assert any(op.kernel and used in op.problem for op in check(model, x)[-4:])
 
 
 def test_products_of_variable_operands(stored: Stored) -> None:
@@ -157,6 +166,7 @@ CONV = "conv2d:n=1,h=5,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
         *(f"{CONV}{dtype},bias{end},weights=constant"
           for dtype in ("f32", "bf16,out=bf16", "f64")
           for end in ("", ",epilogue=relu", ",add", ",add,epilogue=relu6")),
+        f"{CONV}f32,init=accumulate,epilogue=relu,weights=constant",
         f"{CONV}f32,epilogue=relu",
         *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,epilogue={end},weights=constant"
           for dtype in ("f32", "bf16,out=bf16", "f16,out=f16") for end in ("relu", "relu6")),
@@ -167,10 +177,11 @@ CONV = "conv2d:n=1,h=5,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
 def test_pytorch_own_op_computes_the_same(text: str) -> None:
     problem = parse_problem(text)
     with torch.inference_mode():
-        operands = {name: verdicts._random(problem, name) for name in "AB"}
-        operands |= {name: verdicts._random(problem, name) for name in problem.extras}
+        operands = verdicts._operands(problem) | {"B": verdicts._random(problem, "B")}
         got = verdicts._torch_call(problem, operands)().double()
         arrays = {name: one.double().numpy() for name, one in operands.items()}
+        if problem.accumulates:
+            arrays["C"] = arrays.pop("add")
         wide = parse_problem({**problem.to_json(), "dtype": "f64", "out": ""})
         expected = torch.from_numpy(reference(wide, arrays).value)
     assert expected.norm() > 0 and got.shape == expected.shape
