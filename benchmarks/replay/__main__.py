@@ -25,10 +25,10 @@ from statistics import median
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
-from benchmarks.replay.recording import Recording
 from benchmarks.replay.replay import RecordedSpace, replay
 from tilewise.kernels.errors import KernelsError
 from tilewise.search.errors import RecordingError
+from tilewise.search.recording import Recording
 from tilewise.search.records import SAMPLERS, TuneRequest
 
 NEAR = 1.02

@@ -22,9 +22,9 @@ from scipy.stats import spearmanr
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
-from benchmarks.replay.recording import Recording
 from tilewise.search.model.amounts import AMOUNTS, FITTED_WEIGHTS, READS, UNHIDDEN
 from tilewise.search.model.analytical import amounts
+from tilewise.search.recording import Recording
 from tilewise.search.space.space import Space
 
 SLOWEST = 3.0

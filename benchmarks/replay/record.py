@@ -25,7 +25,6 @@ from typing import Any
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, PROBLEMS, RELATIVES, UNSEEN
-from benchmarks.replay.recording import Recording
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import detect
@@ -35,6 +34,7 @@ from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.helpers import RemoteTrial
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
+from tilewise.search.recording import Recording
 from tilewise.search.records import TrialRecord
 from tilewise.search.runner.protocol import CandidateFailureError, Message
 from tilewise.search.runner.runner import Runner

@@ -13,13 +13,13 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.replay.recording import Recording
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.engine.study import PRIOR, Proposal, SearchStudy
 from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
+from tilewise.search.recording import Recording
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.space.algorithms import ALGORITHM
 from tilewise.search.space.parameters import completed

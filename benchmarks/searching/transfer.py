@@ -28,11 +28,11 @@ from statistics import geometric_mean, mean, median
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
-from benchmarks.replay.recording import Recording
 from benchmarks.replay.replay import RecordedSpace, replay
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
 from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.recording import Recording
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space

@@ -10,6 +10,7 @@ A cost is an amount times its weight. `amounts` counts; `tilewise.search.model.a
 weights.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log, prod
 from operator import itemgetter, mul
@@ -73,8 +74,12 @@ class AnalyticalModel:
 
     def log_time(self, point: Point) -> float:
         """Logarithm of the modelled cycles of a point."""
+        return self.log_cycles(amounts(self.space, point).values())
+
+    def log_cycles(self, counted: Iterable[float]) -> float:
+        """Logarithm of the modelled cycles of some amounts, in the order of `AMOUNTS`."""
         overlap = self.weights.overlap
-        cycles = list(map(mul, self.weights.cycles, amounts(self.space, point).values()))
+        cycles = list(map(mul, self.weights.cycles, counted))
         unhidden, reading = sum(_unhidden(cycles)), sum(_reads(cycles))
         computing = sum(cycles) - reading - unhidden
         return log(unhidden + (computing**overlap + reading**overlap) ** (1 / overlap))

@@ -102,16 +102,24 @@ def _legal(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Point]
 def ranked(model: AnalyticalModel, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
     """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
 
-    Where split tiles compete with packing, both come in turn. So do swept tiles that share words
-    and those of all rows, else small blocks. The best of other swept tiles comes behind the best
-    that the descents met, which packs B or not. Points whose B is fetched ahead come
-    before what the descents met.
-
     Args:
         model: of a space.
         algorithms: that points may have; a space without the choice has the direct one.
     """
-    space, met = model.space, _descended(model, algorithms)
+    yield from with_rules(model, algorithms, _descended(model, algorithms))
+
+
+def with_rules(
+    model: AnalyticalModel, algorithms: Sequence[str], met: Iterator[Point]
+) -> Iterator[Point]:
+    """The points of `met`, and between them those of tiles that the model misjudges.
+
+    Where split tiles compete with packing, both come in turn. So do swept tiles that share words
+    and those of all rows, else small blocks. The best of other swept tiles comes behind the best
+    that the descents met, which packs B or not. Points whose B is fetched ahead come
+    before what the descents met.
+    """
+    space = model.space
     yield from matrix_points(space)
     split = islice(split_points(space), MAX_OF_KIND)
     if reads_in_place(space.workload):

@@ -10,7 +10,6 @@ from math import ceil, hypot, prod
 from typing import NamedTuple
 
 from tilewise.kernels.block_sizes import equal_block
-from tilewise.kernels.schedule import chosen
 from tilewise.kernels.steps.algorithm import POINT
 from tilewise.kernels.target.cores import LINE_BYTES, Core
 from tilewise.kernels.target.costs import FarCache, Streams
@@ -24,13 +23,13 @@ from tilewise.search.model.amounts import (
 )
 from tilewise.search.model.traffic import OWN_SHARE
 from tilewise.search.space.algorithms import (
+    ALGORITHM,
     PAST_CACHES,
     WANTED,
-    algorithm_of,
     channels_of,
-    fetches_panels,
 )
 from tilewise.search.space.points import Point, TilePoint
+from tilewise.search.space.schedules import nest_of_algorithm
 from tilewise.search.space.space import Space
 
 
@@ -53,7 +52,7 @@ class _Filter(NamedTuple):
 
     def waited_for(self, space: Space) -> float:
         """Lines that take as long as those do which other operands have from the last cache."""
-        streams, core = fetches_panels(space.workload), space.target.core
+        streams, core = space.fetches_panels, space.target.core
         slowed = self._near(core.streams) if streams else 1.0
         if core.far_l3:
             slowed = self._far(core.far_l3) / core.costs.b_from_l3
@@ -79,10 +78,8 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     """The amounts of one run of one thread."""
     workload, shape = space.workload, point["tile"]
     rows, cols = shape.rows, shape.cols(workload.lanes)
-    extents, nest = (
-        space.part_of(point, rows, cols),
-        chosen(space.problem, algorithm_of(point)).nest,
-    )
+    extents = space.part_of(point, rows, cols)
+    nest = nest_of_algorithm(space.problem, str(point[ALGORITHM]))
     assert nest.algorithm is not None
     tiles, channels, depth = extents[nest.row], extents[nest.col], extents[nest.k]
     points = extents[POINT]
@@ -112,7 +109,7 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     far = 0 if weights_of_part + held <= near else blocks
     if core.far_l3 and weights * LINE_BYTES + held > near:
         far = max(far, 1)  # a part that stays comes from there for its first block of tiles
-    is_fetched = bool(point.get("prefetch")) and fetches_panels(workload)
+    is_fetched = bool(point.get("prefetch")) and space.fetches_panels
     read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
     out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
     beside = rows if core.far_l3 else 0  # lines of A beside a panel in the first cache

@@ -5,6 +5,7 @@ in a schedule (`tilewise.kernels.schedule.chosen`). Choices without effect make 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
@@ -16,6 +17,8 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, chosen, loop_nest
 from tilewise.kernels.target.model import KIB, Target
 from tilewise.search.space.algorithms import (
+    ALGORITHM,
+    DIRECT,
     PAST_CACHES,
     WANTED,
     algorithm_of,
@@ -48,8 +51,17 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
 
 def part_of(workload: Workload, point: Point, rows: int, cols: int) -> dict[str, int]:
     """Return the extents of one thread's part, for a register tile of `rows` by `cols`."""
-    choices = {**algorithm_of(point), **_division(point), "register": (rows, cols)}
+    algorithm, division = algorithm_of(point), _division(point)
+    if division["parallel"] == "none":  # a register tile alone leaves the extents as they are
+        return nest_of_algorithm(workload.problem, str(point.get(ALGORITHM, DIRECT))).extents
+    choices = {**algorithm, **division, "register": (rows, cols)}
     return chosen(workload.problem, choices).extents
+
+
+@lru_cache(maxsize=256)
+def nest_of_algorithm(problem: Problem, algorithm: str) -> Nest:
+    """Return the nest of an algorithm with no other step; it is the same for every point."""
+    return chosen(problem, algorithm_of({ALGORITHM: algorithm})).nest
 
 
 def _direct(workload: Workload, point: Point) -> Choices:

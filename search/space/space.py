@@ -19,7 +19,7 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
-from tilewise.search.space.algorithms import ALGORITHM
+from tilewise.search.space.algorithms import ALGORITHM, fetches_panels
 from tilewise.search.space.levels import LevelGenerator
 from tilewise.search.space.parameters import Parameter, Size, step_aside
 from tilewise.search.space.points import Point, Value
@@ -192,6 +192,11 @@ class Space:
             if is_free(point):
                 return point
         return None
+
+    @cached_property
+    def fetches_panels(self) -> bool:
+        """Whether B is transformed to so large panels that products wait for them."""
+        return fetches_panels(self.workload)
 
     def part_of(self, point: Point, rows: int, cols: int) -> dict[str, int]:
         """The extents of one thread's part, for a register tile of `rows` by `cols`."""

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.places import SPACES
-from benchmarks.replay.recording import Recording
 from benchmarks.replay.replay import RecordedSpace, replay
+from tilewise.search.recording import Recording
 from tilewise.search.records import TuneRequest
 
 

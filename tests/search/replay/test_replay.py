@@ -9,13 +9,13 @@ import pytest
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import METHODS
 from benchmarks.replay.record import Recorder
-from benchmarks.replay.recording import Recording
 from benchmarks.replay.replay import RecordedSpace, replay
 from tests.search.engine.fakes import SQUARE, TARGET, Confused, FakeRunner, run
 from tilewise.search.errors import RecordingError
 from tilewise.search.model.amounts import DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
+from tilewise.search.recording import Recording
 from tilewise.search.records import Solved, TuneRequest
 from tilewise.search.space.census import count_schedules
 from tilewise.search.space.points import Point
