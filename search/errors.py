@@ -35,3 +35,7 @@ class ChoiceError(SearchError):
 
 class NetworkError(SearchError):
     """A network that cannot run as planned; the message names the op and the way out."""
+
+
+class PredictorError(SearchError):
+    """A predictor that cannot be read, or trials that cannot teach one."""

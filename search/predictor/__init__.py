@@ -1,0 +1,1 @@
+"""Predict schedules of problems that no search has seen, from trials of other problems."""

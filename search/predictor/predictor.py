@@ -1,0 +1,199 @@
+"""The predictor: the analytical model, corrected by trees that trials of other problems taught.
+
+What a cycle of the model takes on a processor is its level, and the trees correct the modelled time
+of a point. The expected time is moved by the median error of predictions for problems, or else for
+processors, that were left out of the training. The interval has 90% of these errors.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import exp
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, detect, parse_target
+from tilewise.search.errors import PredictorError
+from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.predictor.candidates import Candidates, candidates
+from tilewise.search.predictor.features import NAMES, features
+from tilewise.search.predictor.trees import Trees
+from tilewise.search.space.points import Point
+from tilewise.search.space.space import Space
+
+Array = NDArray[np.float64]
+SHIPPED = Path(__file__).with_name("shipped.npz")
+FORMAT = 1
+
+
+class Errors(NamedTuple):
+    """Logarithms of actual over predicted times: 5%, 50% and 95% of predictions are below."""
+
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An untimed schedule; its time in us and the interval are None for a level nobody knows."""
+
+    problem: Problem
+    point: Point
+    schedule: Schedule
+    time_us: float | None
+    interval_us: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """What trials taught.
+
+    Attributes:
+        trees: corrections of the modelled logarithm of the time.
+        levels: by canonical target, the logarithm of us in a modelled cycle.
+        targets: processors of the trials, with their caches, by canonical name.
+        of_problems, of_processors: errors for unseen problems of known targets, and for others.
+    """
+
+    trees: Trees
+    levels: Mapping[str, float]
+    targets: Mapping[str, Target]
+    of_problems: Errors
+    of_processors: Errors
+
+    @classmethod
+    def load(cls, path: Path = SHIPPED) -> "Predictor":
+        """Read a file that `save` wrote; raise PredictorError if that is impossible."""
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                about = json.loads(str(kept["about"]))
+                parts = [kept[name] for name in ("features", "thresholds", "leaves")]
+        except (OSError, ValueError, KeyError) as error:
+            raise PredictorError(f"{path}: no predictor can be read: {error}") from error
+        if about.get("format") != FORMAT or tuple(about["names"]) != NAMES:
+            raise PredictorError(f"{path}: made by another version; run tilewise predictor train")
+        return cls(
+            Trees(*parts),
+            about["levels"],
+            {name: _target(stored) for name, stored in about["targets"].items()},
+            Errors(*about["of_problems"]),
+            Errors(*about["of_processors"]),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the predictor to a file."""
+        about = {
+            "format": FORMAT,
+            "names": NAMES,
+            "levels": dict(self.levels),
+            "targets": {name: _facts(target) for name, target in self.targets.items()},
+            "of_problems": self.of_problems,
+            "of_processors": self.of_processors,
+        }
+        with path.open("wb") as file:
+            np.savez_compressed(
+                file,
+                about=np.array(json.dumps(about)),
+                features=self.trees.features.astype(np.int16),
+                thresholds=self.trees.thresholds,
+                leaves=self.trees.leaves.astype(np.float32),
+            )
+
+    def target(self, text: str) -> Target | None:
+        """Return a target whose caches are known: of this machine, or of the training."""
+        name, here = parse_target(text), detect()
+        if name.kind != "cpu":
+            return None
+        is_here = name.cpu == "host" or name.is_of(here.named)
+        found = here if is_here else self.targets.get(replace(name, threads=1).canonical)
+        return found and found.with_threads(name.threads)
+
+    def predict(self, problems: Sequence[Problem], target: Target) -> list[Prediction | None]:
+        """Return a prediction for each problem; None where the target has no legal schedule."""
+        found = [_candidates(problem, target) for problem in problems]
+        known = [one for one in found if one is not None]
+        if not known:
+            return [None] * len(problems)
+        rows = [rows_of(*one) for one in known]
+        ends = np.cumsum([len(some) for some in rows])
+        corrections = iter(np.split(self.trees.predict(np.concatenate(rows)), ends[:-1]))
+        return [one and self._best(*one, next(corrections)) for one in found]
+
+    def _best(self, space: Space, few: Candidates, corrections: Array) -> Prediction | None:
+        """Return the best legal candidate."""
+        scores = scores_of(few, corrections)
+        for place in order_of(few, scores):
+            point = few.some[place].point
+            schedule = space.schedule(point)
+            if isinstance(schedule, Schedule) and space.why_illegal(schedule) is None:
+                time_us, interval_us = self._expected(space.target, float(scores[place]))
+                return Prediction(space.problem, point, schedule, time_us, interval_us)
+        return None
+
+    def _expected(
+        self, target: Target, score: float
+    ) -> tuple[float | None, tuple[float, float] | None]:
+        if target.threads > 1 and target.canonical not in self.levels:
+            return None, None
+        level, errors = self.level(target)
+        low, median, high = (exp(score + level + error) for error in errors)
+        return median, (low, high)
+
+    def level(self, target: Target) -> tuple[float, Errors]:
+        """Return the level of a target and the errors; of an unknown one the mean of all."""
+        level = self.levels.get(target.canonical)
+        if level is not None:
+            return level, self.of_problems
+        return float(np.mean(list(self.levels.values()))), self.of_processors
+
+
+@cache
+def shipped() -> Predictor:
+    """Return the predictor that Tilewise ships."""
+    return Predictor.load()
+
+
+def _candidates(problem: Problem, target: Target) -> tuple[Space, Candidates] | None:
+    """Return a space with its candidates; None where the target cannot compute the problem."""
+    space = Space(problem, target)
+    try:
+        return space, candidates(AnalyticalModel.shipped(space))
+    except KernelsError:
+        return None
+
+
+def rows_of(space: Space, few: Candidates) -> Array:
+    """Return the features of candidates."""
+    return features(space, [one.point for one in few.some], [one.amounts for one in few.some])
+
+
+def scores_of(few: Candidates, corrections: Array) -> Array:
+    """Return the logarithms of times of candidates, less the level."""
+    scores: Array = np.array([one.log_cycles for one in few.some]) + corrections
+    return scores
+
+
+def order_of(few: Candidates, scores: Array) -> list[int]:
+    """Return the places of candidates, the most promising first."""
+    places: list[int] = np.argsort(scores, kind="stable").tolist()
+    return list(range(len(few.some))) if few.is_ruled else places
+
+
+_SIZES = ("vector_bytes", "vector_registers", "l1_bytes", "l2_bytes", "l3_bytes")
+
+
+def _facts(target: Target) -> dict[str, Any]:
+    facts = {name: getattr(target, name) for name in _SIZES}
+    return {"cpu": target.cpu, "features": sorted(target.features), **facts}
+
+
+def _target(stored: dict[str, Any]) -> Target:
+    return Target(**{**stored, "features": frozenset(stored["features"])})
