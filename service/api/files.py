@@ -13,7 +13,7 @@ from tilewise.service.api.problem_details import TAMPERED
 from tilewise.service.api.requests import FileKind
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
-from tilewise.service.results import nearest, scripts, stored
+from tilewise.service.results import nearest, predictions, scripts, stored
 from tilewise.service.results.kernels import kernel_source, kernel_tag
 from tilewise.service.results.nearest import Asked
 
@@ -84,7 +84,7 @@ def _query(asked: Asked, kind: FileKind) -> str:
     return urlencode(query)
 
 
-DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}}
+DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}, "predicted": None}
 
 Known = Mapping[str, Mapping[FileKind, str]]
 """Entity tags of files, by the key of a problem and the kind of the file."""
@@ -119,6 +119,19 @@ def look_up(
             for key, text in wanted
         ],
     }
+
+
+def add_predictions(found: Json, problems: Sequence[Problem]) -> None:
+    """Add predicted schedules to the answers of a look-up of problems that nothing is stored of."""
+    pairs = zip(found["schedules"], problems, strict=True)
+    unseen = [(answer, problem) for answer, problem in pairs if _is_nothing(answer)]
+    guesses = predictions.predicted([problem for _, problem in unseen], found["target"])
+    for (answer, _), guess in zip(unseen, guesses, strict=True):
+        answer["predicted"] = guess
+
+
+def _is_nothing(answer: Json) -> bool:
+    return not (answer["schedule"] or answer["error"] or answer["unchanged"])
 
 
 def _answer(

@@ -105,7 +105,8 @@ class LookupRequest(BaseModel):
     """Problems, each a string or its JSON object, and the target of all of them.
 
     `files` are flavors of scripts, and `kernel`. `known` are, by key of a problem, the entity tags
-    of the files that the client has: where none differs, the answer says that and no more.
+    of the files that the client has: where none differs, the answer says that and no more. With
+    `predict` problems that nothing is stored of are answered with a predicted schedule.
     """
 
     model_config = ConfigDict(
@@ -129,6 +130,7 @@ class LookupRequest(BaseModel):
     cache: CacheMode | None = None
     match: Match = "exact"
     files: Annotated[list[FileKind], Field(max_length=len(FILE_KINDS))] = []
+    predict: bool = False
     known: Annotated[dict[Key, dict[FileKind, Tag]], Field(max_length=MOST_PROBLEMS)] = {}
 
 

@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tilewise.errors import MissingError
 from tilewise.search.progress import OnPhase, SearchPhase
 from tilewise.search.records import CacheMode, TrialState, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
+    from tilewise.kernels.problem import Problem
     from tilewise.schema.results import Found, ObjectFiles, Text
 
 Json = dict[str, Any]
@@ -40,6 +42,17 @@ OnTrialSeen = Callable[[TrialSeen], None]
 
 def ignore_phase(_phase: SearchPhase) -> None:
     """Ignore phases."""
+
+
+def prediction_of(problem: "Problem", target: str, predicted: Json | None) -> Json:
+    """Return the object of `show --predict`; raise MissingError if nothing was predicted."""
+    if predicted is None:
+        raise MissingError(
+            f"no schedule of {problem} is stored, and none can be predicted for {target}; "
+            "tilewise tune finds one on such a machine"
+        )
+    key, text = problem.key, problem.canonical
+    return {"problem": text, "key": key, "target": target, "best": predicted, "proof": None}
 
 
 class Backend(ABC):
@@ -79,6 +92,10 @@ class Backend(ABC):
     @abstractmethod
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Return the stored result, of a cache mode if given, or raise MissingError."""
+
+    @abstractmethod
+    def predict(self, problem: str, target: str) -> Json:
+        """Return a predicted schedule, its grade `predicted`, or raise MissingError."""
 
     @abstractmethod
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:

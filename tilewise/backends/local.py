@@ -5,7 +5,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, ignore_phase
+from tilewise.backends.base import (
+    Backend,
+    Json,
+    Known,
+    Match,
+    OnTrialSeen,
+    ignore_phase,
+    prediction_of,
+)
 from tilewise.backends.service_errors import database_of, opened_sessions, told
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
@@ -20,7 +28,7 @@ from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, make_engine, reading, writing
 from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import queue
-from tilewise.service.results import integrity, schedules, scripts, suites, trials
+from tilewise.service.results import integrity, predictions, schedules, scripts, suites, trials
 from tilewise.service.results.nearest import Asked
 
 if TYPE_CHECKING:
@@ -86,6 +94,11 @@ class LocalBackend(Backend):
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache)
+
+    def predict(self, problem: str, target: str) -> Json:
+        wanted, canonical = parse_problem(problem), self._machine.canonical_target(target)
+        (found,) = predictions.predicted([wanted], canonical)
+        return prediction_of(wanted, canonical, found)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         wanted = parse_problem(problem)

@@ -4,7 +4,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tilewise.backends.base import Backend, Json, Known, Match, OnTrialSeen, TrialSeen, ignore_phase
+from tilewise.backends.base import (
+    Backend,
+    Json,
+    Known,
+    Match,
+    OnTrialSeen,
+    TrialSeen,
+    ignore_phase,
+    prediction_of,
+)
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
@@ -58,6 +67,12 @@ class RemoteBackend(Backend):
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         _require_sense(problem, target)
         return self._client.schedule(problem, target, cache).document
+
+    def predict(self, problem: str, target: str) -> Json:
+        _require_sense(problem, target)
+        (found,) = self._client.look_up([problem], target, predict=True)
+        predicted = found.document.get("predicted")
+        return prediction_of(parse_problem(problem), found.target, predicted)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """Fetch the script; add the payload here if requested."""

@@ -15,6 +15,7 @@ from tilewise.cli.commands import (
     kernels,
     modules,
     plot,
+    predictor,
     script,
     serve,
     store,
@@ -27,10 +28,10 @@ from tilewise.version import VERSION
 
 MODULES = (
     *(tune, script, kernels, modules, model, native, fetch, plot, bench, serve, store, top),
-    *(compare, doctor, completion),
+    *(compare, predictor, doctor, completion),
 )
 GROUPS = {
-    "search": ("tune", "show", "trials", "bench", "compare", "plot", "export-study"),
+    "search": ("tune", "show", "trials", "bench", "compare", "plot", "export-study", "predictor"),
     "scripts and kernels": ("script", "kernel", "library", "asm", "fetch"),
     "MLIR modules and models": ("import", "model", "plan", "verify"),
     "service": ("serve", "top", "token", "db", "store"),

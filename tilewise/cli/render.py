@@ -59,6 +59,22 @@ def result_text(found: Json) -> str:
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
 
 
+def prediction_text(found: Json) -> str:
+    """Format a predicted schedule, a line per fact."""
+    best, speed = found["best"], "not known for so many threads"
+    if best["interval"] is not None:
+        low, high = best["interval"]
+        speed = f"{best['gflops']:.1f} GFLOP/s expected, 90% interval {low:.1f} to {high:.1f}"
+    lines = [
+        ("problem", found["problem"]),
+        ("target", found["target"]),
+        ("schedule", f"{best['hash']}, predicted: neither timed nor proven"),
+        *(("", line) for line in steps_text(best["steps"]).splitlines()),
+        ("speed", speed),
+    ]
+    return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+
+
 def machine_text(found: Json) -> str:
     """Format the machine that timed a result; empty if unknown."""
     known = found.get("machine")

@@ -324,12 +324,28 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Predicted(Finite):
+    """A schedule that was predicted from trials of other problems; nothing ran or proved it.
+
+    `gflops` and `time_us` are expected, and `interval` has 90% of the speeds of such predictions.
+    They are null for numbers of threads that no trial had.
+    """
+
+    hash: str
+    steps: tuple[Json, ...]
+    gflops: float | None
+    interval: Interval | None
+    time_us: float | None
+    grade: Annotated[str, Literal["predicted"]] = "predicted"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Found(Reply):
     """A normalised problem and its best schedule.
 
     `schedule` is null when none is stored, when what is stored is refused, as `error` says, and
     when each of the requested `files` is `unchanged`. A file is null that is not stored, or was not
-    proven. `target` is the requested one.
+    proven. `target` is the requested one. `predicted` is given on request where nothing is stored.
 
     Attributes:
         result: `schedule` of the document.
@@ -342,6 +358,7 @@ class Found(Reply):
     unchanged: bool = False
     files: dict[str, File | None] = field(default_factory=dict)
     target: str = ""
+    predicted: Predicted | None = None
 
 
 @dataclass(frozen=True)

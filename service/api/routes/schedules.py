@@ -249,12 +249,17 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
 
     With `files` the answer names the entity tag of each script and kernel, and with `known` it
     is short where the client has them all: one conditional request for a whole folder.
+
+    With `predict` a problem that nothing is stored of gets `predicted`: a schedule that was neither
+    timed nor proven, for processors whose trials taught the predictor and for this machine's.
     """
     wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]
     target = services.machine.canonical_target(body.target)
     asked = Asked(target, services.toolchain, body.cache, body.match)
     with services.reading() as session:
         found = files.look_up(session, wanted, asked, body.files, body.known)
+    if body.predict:
+        files.add_predictions(found, wanted)
     for one in found["schedules"]:
         services.metrics.count_answer(_kind_of(one))
     # To validate a thousand results would take as long as all else, on the thread of all requests.

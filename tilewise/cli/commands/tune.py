@@ -14,8 +14,9 @@ from tilewise.cli.command import (
     flag,
     of_request,
 )
+from tilewise.cli.files import json_text
 from tilewise.cli.progress import progress
-from tilewise.cli.render import print_mapping, print_result
+from tilewise.cli.render import prediction_text, print_mapping, print_result
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.requirements import BASE
@@ -45,7 +46,14 @@ def tune(options: argparse.Namespace) -> None:
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
     with backend_of(options) as backend:
-        result = backend.show(options.problem, options.target, options.cache)
+        try:
+            result = backend.show(options.problem, options.target, options.cache)
+        except MissingError:
+            if not options.predict:
+                raise
+            predicted = backend.predict(options.problem, options.target)
+            sys.stdout.write(json_text(predicted) if options.json else prediction_text(predicted))
+            return
     print_result(result, as_json=options.json, with_machine=True)
 
 
@@ -92,7 +100,11 @@ COMMANDS = (
     Command(
         "show",
         show,
-        (*STORED, arg("--cache", "of these caches; default: hot if both", choices=CACHE_MODES)),
+        (
+            *STORED,
+            arg("--cache", "of these caches; default: hot if both", choices=CACHE_MODES),
+            flag("--predict", "predict a schedule if none is stored; it is not timed or proven"),
+        ),
         at_service=BASE,
         examples=(
             "show matmul:m=1024,n=512,k=2048,dtype=f32",
