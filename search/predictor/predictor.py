@@ -6,9 +6,10 @@ processors, that were left out of the training. The interval has 90% of these er
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import exp
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.files import cache_dir
 from tilewise.kernels.target import Target, detect, parse_target
 from tilewise.search.errors import PredictorError
 from tilewise.search.model.analytical import AnalyticalModel
@@ -29,6 +31,7 @@ from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 
 Array = NDArray[np.float64]
+log = logging.getLogger(__name__)
 SHIPPED = Path(__file__).with_name("shipped.npz")
 FORMAT = 1
 
@@ -89,7 +92,7 @@ class Predictor:
         )
 
     def save(self, path: Path) -> None:
-        """Write the predictor to a file."""
+        """Write the predictor to a file, whole or not at all."""
         about = {
             "format": FORMAT,
             "names": NAMES,
@@ -98,7 +101,8 @@ class Predictor:
             "of_problems": self.of_problems,
             "of_processors": self.of_processors,
         }
-        with path.open("wb") as file:
+        draft = path.with_suffix(".tmp")
+        with draft.open("wb") as file:
             np.savez_compressed(
                 file,
                 about=np.array(json.dumps(about)),
@@ -106,6 +110,7 @@ class Predictor:
                 thresholds=self.trees.thresholds,
                 leaves=self.trees.leaves.astype(np.float32),
             )
+        draft.replace(path)
 
     def target(self, text: str) -> Target | None:
         """Return a target whose caches are known: of this machine, or of the training."""
@@ -159,6 +164,28 @@ class Predictor:
 def shipped() -> Predictor:
     """Return the predictor that Tilewise ships."""
     return Predictor.load()
+
+
+def own_file() -> Path:
+    """Return where `tilewise predictor train` puts a predictor for this machine to use."""
+    return cache_dir() / "predictor.npz"
+
+
+def in_use() -> Predictor:
+    """Return the predictor that was trained here, if any, else the shipped one."""
+    try:
+        return _own(own_file(), own_file().stat().st_mtime_ns)
+    except OSError:
+        return shipped()
+
+
+@lru_cache(maxsize=1)
+def _own(path: Path, _changed_ns: int) -> Predictor:
+    try:
+        return Predictor.load(path)
+    except PredictorError as error:  # one of an earlier version
+        log.warning("%s", error)
+        return shipped()
 
 
 def _candidates(problem: Problem, target: Target) -> tuple[Space, Candidates] | None:

@@ -13,12 +13,13 @@ Json = dict[str, Any]
 
 def predicted(problems: Sequence[Problem], target: str) -> list[Json | None]:
     """Return a predicted schedule of each problem; None where none can be predicted."""
-    from tilewise.search.predictor.predictor import shipped
+    from tilewise.search.predictor.predictor import in_use
 
-    where = shipped().target(target)
+    predictor = in_use()
+    where = predictor.target(target)
     if where is None:
         return [None] * len(problems)
-    found = shipped().predict(problems, where)
+    found = predictor.predict(problems, where)
     return [None if one is None else prediction_json(one) for one in found]
 
 

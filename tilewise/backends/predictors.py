@@ -12,7 +12,7 @@ from tilewise.errors import bad_input
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import PredictorError, RecordingError
 from tilewise.search.predictor import training
-from tilewise.search.predictor.predictor import shipped
+from tilewise.search.predictor.predictor import in_use, own_file
 from tilewise.search.predictor.training import Evaluated, TimedSpace
 from tilewise.search.recording import Recording
 from tilewise.search.records import TimedPoint
@@ -45,10 +45,15 @@ def evaluate(spaces: Sequence[TimedSpace]) -> tuple[list[Evaluated], Json]:
     return found, {"spaces": rows, "summary": summary}
 
 
-def train(spaces: Sequence[TimedSpace], into: Path) -> Json:
-    """Train on all spaces and write the predictor; return the document of its evaluation."""
+def train(spaces: Sequence[TimedSpace], into: Path | None) -> Json:
+    """Train on all spaces and write the predictor; return the document of its evaluation.
+
+    Without a file it is put where predictions on this machine find it.
+    """
     found, document = evaluate(spaces)
-    training.train(spaces, found).save(into)
+    into = into or own_file()
+    with bad_input(str(into), OSError):
+        training.train(spaces, found).save(into)
     return {**document, "file": str(into)}
 
 
@@ -93,5 +98,5 @@ def _stored(database: str | None) -> list[TimedSpace]:
     return [
         TimedSpace(f"{problem} {text}", parse_problem(problem), target, points)
         for (problem, text), points in timed.items()
-        if (target := shipped().target(text)) is not None
+        if (target := in_use().target(text)) is not None
     ]

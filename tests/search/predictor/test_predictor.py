@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import log
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.predictor import training
 from tilewise.search.predictor.candidates import MOST, candidates
-from tilewise.search.predictor.predictor import SHIPPED, Predictor, shipped
+from tilewise.search.predictor.predictor import SHIPPED, Predictor, in_use, own_file, shipped
 from tilewise.search.predictor.training import TimedSpace
 from tilewise.search.predictor.trees import Trees
 from tilewise.search.space.space import Space
@@ -111,6 +112,15 @@ def test_a_space_is_evaluated_without_its_own_problem(monkeypatch):
     monkeypatch.setattr(training, "_fitted", fitted)
     training.evaluate(spaces)
     assert sorted(map(sorted, seen)) == sorted([space.name] for space in spaces)
+
+
+def test_a_predictor_trained_here_replaces_the_shipped_one(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    assert in_use() is shipped()
+    replace(shipped(), levels={"cpu:here,threads=1": 0.5}).save(own_file())
+    assert in_use().levels == {"cpu:here,threads=1": 0.5}
+    own_file().write_bytes(b"of another version")
+    assert in_use() is shipped()
 
 
 def test_one_problem_cannot_teach():

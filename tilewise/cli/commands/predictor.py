@@ -19,7 +19,7 @@ def predictor(options: argparse.Namespace) -> None:
 
     spaces = predictors.read_spaces(options.spaces, options.db)
     if options.action == "train":
-        found = predictors.train(spaces, Path(options.output))
+        found = predictors.train(spaces, options.output and Path(options.output))
     else:
         found = predictors.evaluate(spaces)[1]
     sys.stdout.write(json_text(found) if options.json else _table(found))
@@ -48,12 +48,12 @@ COMMANDS = (
             arg("action", "train also writes the predictor", choices=ACTIONS),
             arg("spaces", SPACES, nargs="*", metavar="SPACE"),
             arg("--db", "URL of a store whose trials are read", metavar="URL"),
-            arg("-o --output", "file of train; default: predictor.npz", default="predictor.npz",
+            arg("-o --output", "file of train; default: where predictions here use it",
                 metavar="FILE"),
         ),
         examples=(
             "predictor evaluate benchmarks/data/spaces",
-            "predictor train --db sqlite:///tilewise.db -o predictor.npz",
+            "predictor train --db sqlite:///tilewise.db",
         ),
     ),
 )  # fmt: skip
