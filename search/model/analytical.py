@@ -12,11 +12,10 @@ weights.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, log, prod
+from math import ceil, log
 from operator import itemgetter, mul
 from typing import Protocol
 
-from tilewise.kernels.nest import Role
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.amounts import (
     AMOUNTS,
@@ -116,7 +115,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE_BYTES
     add_reads(out, space, point, sizes, tile)
     add_packs(out, space, point, sizes, tile[1])
-    lead = prod(map(workload.nest.extent, workload.nest.named(Role.LEAD)))
+    lead = workload.lead
     return {name: amount * lead for name, amount in out.items()} if lead > 1 else out
 
 

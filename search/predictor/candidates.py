@@ -65,17 +65,16 @@ def candidates(model: AnalyticalModel) -> Candidates:
         return met[key]
 
     def turn(point: Point, names: Sequence[str]) -> Point:
-        for parameter in space.parameters:
-            if parameter.name in names:
-                tried = _tried(space, parameter)
-                near = [look(point | {parameter.name: value}) for value in tried]
+        for name, values in tried.items():
+            if name in names:
+                near = [look(point | {name: value}) for value in values]
                 point = min([look(point), *near], key=itemgetter(2)).point
         return point
 
     algorithms = [str(name) for name in space.values(ALGORITHM)] or [DIRECT]
-    base = plain_point(space) | {"tile": _likely_tiles(space)[0]}
-    names = [parameter.name for parameter in space.parameters if parameter.name != "parallel"]
-    names = [name for name in names if name != ALGORITHM]
+    tried = {one.name: _tried(space, one) for one in space.parameters}
+    base = plain_point(space) | {"tile": tried["tile"][0]}
+    names = [name for name in tried if name not in ("parallel", ALGORITHM)]
     turned = [turn(base | {"pack_b": pack}, names) for pack in space.values("pack_b")]
     if not space.workload.nest.group:
         again = [one.name for one in space.parameters if isinstance(one, RegisterTile | Size)]
