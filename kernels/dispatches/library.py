@@ -440,8 +440,9 @@ def _inner_ops(uses: Sequence[_Use]) -> list[Inner]:
 
 
 def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
-    """Return the relus of the patterns' types."""
-    elements = {use.pattern.result.element: None for use in uses if use.kernel.found.has_relu}
+    """Return the relus of the patterns' sums."""
+    problems = [use.kernel.found for use in uses if use.kernel.found.has_relu]
+    elements = dict.fromkeys(problem.element.accumulator for problem in problems)
     return [(relu, element) for element in elements for relu in limits_of(element)]
 
 

@@ -244,6 +244,7 @@ def _ended(
         inputs.append(bias if spelling.bias != "tensor" else _broadcast(graph, problem, bias))
         maps.append(whole if spelling.bias == "tensor" else _along(problem))
     is_joined, ends = spelling.bias == "joined", problem.epilogue != "none"
+    rounds = is_joined and bool(problem.out) and not spelling.rounds_apart
     if addition is not None and problem.add and is_joined and not addition.is_first:
         lines += _added(problem, _made_by(lines) or "%in0", f"%in{len(inputs)}")
         inputs.append(addition.value)
@@ -255,11 +256,10 @@ def _ended(
         lines = _added(problem, left, right, is_first=addition.is_first)
         added = addition.value
         inputs, maps = [added, sums] if addition.is_first else [sums, added], [whole, whole]
-    if lines and not (is_joined and (ends or problem.out)):
+    if lines and not (is_joined and (ends or rounds)):
         ending = f"linalg.yield {_made_by(lines)} : {sums.element}"
         sums = _pass(graph, maps, inputs, [*lines, ending], sums.element)
         lines, inputs, maps = [], [sums], [whole]
-    rounds = is_joined and bool(problem.out)
     if not ends and not rounds:
         return sums
     if problem.ceiling is not None and spelling.relu6 != "body":

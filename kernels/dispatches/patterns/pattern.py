@@ -16,7 +16,7 @@ from tilewise.kernels.dispatches.patterns.contraction import (
     turns_layout,
 )
 from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Inner, Value
-from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
+from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, OF_ROUNDING, SPELLINGS, Spelling
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Problem
 
@@ -75,7 +75,11 @@ def patterns(problem: Problem) -> tuple[Pattern, ...]:
     sides: tuple[Side | None, ...] = (None, "left", "right") if is_residual else (None,)
     if problem.add:
         sides = ("left", "right")
-    spellings = SPELLINGS if problem.ceiling is None else (*SPELLINGS, *OF_RELU6)
+    spellings = (
+        *SPELLINGS,
+        *(OF_RELU6 if problem.ceiling is not None else ()),
+        *(OF_ROUNDING if problem.out else ()),
+    )
     for spelling, side in product(spellings, sides):
         if problem.accumulates and side is None and turns_layout(spelling, problem):
             continue  # what the sums start from lies in another order than the result

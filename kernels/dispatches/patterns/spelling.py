@@ -21,6 +21,8 @@ class Spelling:
         relu: by maximum, or by compare and select.
         relu6: both limits in one `body`, in two `passes`, or in two whose second limit (`scalar`)
             or both limits (`scalars`) are operands.
+        rounds_apart: whether a result of another type is rounded by an op of its own, also where
+            the bias is joined.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Spelling:
     bias: Literal["joined", "vector", "tensor", "init"] = "joined"
     relu: Literal["maximum", "select"] = "maximum"
     relu6: Literal["body", "passes", "scalar", "scalars"] = "body"
+    rounds_apart: bool = False
 
 
 SPELLINGS = (
@@ -47,6 +50,9 @@ OF_RELU6 = (
     *(replace(one, relu6="scalars") for one in _TORCH),
 )
 """Further spellings of PyTorch's `relu6` and `hardtanh`; its `clamp` is a body."""
+
+OF_ROUNDING = (replace(SPELLINGS[0], name="linalg, rounded apart", rounds_apart=True),)
+"""Those of results of another type than the sums'."""
 
 
 PREFIX = "tilewise_relu_"

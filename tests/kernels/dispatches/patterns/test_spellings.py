@@ -64,6 +64,43 @@ def test_named_ops_and_generics_of_linalg() -> None:
     assert found == {f"f{at}": [name_of(text)] for at, text in enumerate(LINALG)}
 
 
+ROUNDED_APART = """
+#whole = affine_map<(m, n) -> (m, n)>
+func.func @f(%a: tensor<9x19xbf16>, %b: tensor<19x33xbf16>, %bias: tensor<33xf32>)
+    -> tensor<9x33xbf16> {
+  %zero = arith.constant 0.0 : f32
+  %wide = tensor.empty() : tensor<9x33xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%wide : tensor<9x33xf32>) -> tensor<9x33xf32>
+  %sums = linalg.matmul ins(%a, %b : tensor<9x19xbf16>, tensor<19x33xbf16>)
+      outs(%start : tensor<9x33xf32>) -> tensor<9x33xf32>
+  %ended = linalg.generic {
+      indexing_maps = [#whole, affine_map<(m, n) -> (n)>, #whole],
+      iterator_types = ["parallel", "parallel"]}
+      ins(%sums, %bias : tensor<9x33xf32>, tensor<33xf32>) outs(%wide : tensor<9x33xf32>) {
+    ^bb0(%x: f32, %y: f32, %old: f32):
+      %s = arith.addf %x, %y : f32
+      %r = arith.maximumf %s, %zero : f32
+      linalg.yield %r : f32
+  } -> tensor<9x33xf32>
+  %narrow = tensor.empty() : tensor<9x33xbf16>
+  %rounded = linalg.generic {
+      indexing_maps = [#whole, #whole], iterator_types = ["parallel", "parallel"]}
+      ins(%ended : tensor<9x33xf32>) outs(%narrow : tensor<9x33xbf16>) {
+    ^bb0(%x: f32, %old: bf16):
+      %n = arith.truncf %x : f32 to bf16
+      linalg.yield %n : bf16
+  } -> tensor<9x33xbf16>
+  return %rounded : tensor<9x33xbf16>
+}"""
+
+
+def test_a_rounding_behind_joined_bias_and_relu_is_found() -> None:
+    problem = PRODUCT + "bf16,out=bf16,bias,epilogue=relu"
+    assert found_in(ROUNDED_APART, library_of(problem)) == {"f": [name_of(problem)]}
+    without = ROUNDED_APART.replace("%r = arith.maximumf %s, %zero", "%r = arith.addf %s, %zero")
+    assert found_in(without, library_of(problem)) == {}
+
+
 def test_what_torch_mlir_makes() -> None:
     module = (SPELLED / "torch.mlir").read_text()
     fused = PHOTO + "96,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f32,bias,epilogue=relu"
