@@ -73,7 +73,7 @@ def main() -> None:
 
 def draw(problem: Problem, generator: random.Random) -> Schedule:
     """A random legal schedule of the space that a search for `problem` has, with a script."""
-    space = Space(problem, resolve("host"))
+    space = Space(problem, resolve("host"), has_scripts=True)
     for _ in range(DRAWS):
         point = {p.name: generator.choice(p.values) for p in space.parameters}
         try:

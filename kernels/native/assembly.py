@@ -18,7 +18,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.instructions import Instruction
+from tilewise.kernels.instructions import Form, Instruction
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE
 from tilewise.kernels.native.microkernels.microkernel import KernelSpec, MicroKernel
@@ -216,7 +216,7 @@ def bound(counts: InstructionCounts, spec: KernelSpec, cpu: str) -> CycleBound:
     """Return the least cycles that an iteration can take on a core."""
     core, declared = core_of(cpu)
     width, one = counts.vector_bytes, spec.how.instruction
-    slots, is_product = one.slots_on(core), one.b == "i32"
+    slots, is_product = one.slots_on(core) // len(one.parts), one.b == "i32"
     operations = slots if is_product else 1
     multiply = counts.multiply_adds * slots * max(1.0, width / core.multiply_add_bytes)
     wide = max(1.0, width / core.load_bytes)
@@ -238,7 +238,7 @@ def bound(counts: InstructionCounts, spec: KernelSpec, cpu: str) -> CycleBound:
 
 def _share_of_fastest(one: Instruction, core: Core) -> float:
     """The rate of an instruction over that of the fastest for its type, of both it and widening."""
-    if one.c == "i32" or one.words > 1:  # products of single i32 are slower
+    if one.c == "i32" or Form.TILES in one.forms:  # products of single i32 are slower
         return 1.0
     return min(1.0, one.k / one.slots_on(core))
 

@@ -180,7 +180,7 @@ def _packed_a(nest: Nest, how: Arithmetic) -> PackedRows:
 def _packed_column(nest: Nest, how: Arithmetic) -> int:
     """Return the packed elements between steps of the reduction of a transposed A."""
     rows = (shape_of_stage(nest, "A") or (0,))[0]
-    word, lanes = how.depth * size_of(how.packed), LINE_BYTES // size_of(how.word)
+    word, lanes = how.depth * size_of(how.packed), max(1, LINE_BYTES // how.word_bytes)
     return odd_lines(-(-rows // lanes) * lanes, word) * how.depth
 
 

@@ -88,6 +88,13 @@ def error_bound(length: int, accumulator: str) -> float:
     return min(worst, likely) * (2 if accumulator == "f64" else 1)
 
 
+def bound_of(problem: Problem) -> float:
+    """Return the error allowed for the sums of a problem, as a fraction of |A||B|."""
+    if problem.accuracy == BF16X3:  # each factor is 2**-16 off, and low times low is left out
+        return error_bound(3 * problem.depth + 2, "f32") + 3 * 2.0**-16
+    return error_bound(problem.depth + 2, problem.element.accumulator)
+
+
 def reference(problem: Problem, operands: Operands) -> Expected:
     """Return the expected result of `problem` on `operands`; C is read if it accumulates."""
     if problem.element.is_float:
@@ -101,10 +108,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     size = _contract(problem, np.abs(wide["A"]), np.abs(wide["B"]), np.matmul)
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
-    unit = error_bound(problem.depth + 2, problem.element.accumulator)
-    if problem.accuracy == BF16X3:  # each factor is 2**-16 off, and low times low is left out
-        unit = error_bound(3 * problem.depth + 2, "f32") + 3 * 2.0**-16
-    tolerance = unit * size + TINY
+    tolerance = bound_of(problem) * size + TINY
     if problem.function.is_smooth:
         tolerance = problem.function.slope * tolerance + SMOOTH_UNIT * (np.abs(value) + tolerance)
     value = problem.function.apply(value)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import exp, log
+from math import exp, inf, log
 from statistics import median
 
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.keys import BF16X3
 from tilewise.search.budget import Budget
 from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
@@ -273,6 +274,8 @@ class FinalBenchmark:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
         own, peak = self._paces(finalists, rounds), self._peak
+        if self.problem.accuracy == BF16X3:
+            peak = inf  # that of f32, which products of bf16 exceed
         earlier = [pace for paces in self.earlier for pace in over_undisturbed(paces)]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [

@@ -125,6 +125,7 @@ def _add_matrix_tiles(
     tall, wide = shape.rows // TILE, shape.vectors
     elements = unit_of_depth(workload.arithmetic_of("matrix"))
     steps = work.calls * ceil(work.depth / elements)
+    steps *= len(workload.arithmetic_of("matrix").instruction.parts)
     out["multiply_adds"] = steps * max(tall * wide * TILE_CYCLES, (tall + wide) * TILE_LOAD_CYCLES)
     out["loads"] = steps * (tall + wide) * TILE_LOAD_CYCLES
     out["steps"] = steps / unroll

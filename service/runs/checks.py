@@ -19,6 +19,7 @@ from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.prove import proven_spec
 from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, check_levels, spec_text
 from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.cores import ceiling_gflops
@@ -105,7 +106,11 @@ class JobWork:
         target = self.target
         # Virtual machines hide the name of a processor: all that have AMX have two wide units.
         cpu = UNNAMED if "amx-tile" in target.features else target.cpu
-        return ceiling_gflops(cpu, target.features, self.problem.element.name, target.threads)
+        name = self.problem.element.name
+        of_type = ceiling_gflops(cpu, target.features, name, target.threads)
+        if self.problem.accuracy != BF16X3:
+            return of_type
+        return max(of_type, ceiling_gflops(cpu, target.features, "bf16", target.threads) / 3)
 
     @property
     def most_peer_gflops(self) -> float:

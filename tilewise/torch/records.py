@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tilewise.errors import BadInputError
+from tilewise.kernels.quoting import duration
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Op:
     torch_us: float | None = None
 
     def __str__(self) -> str:
-        times = "" if self.torch_us is None else f", {self.torch_us:.1f} -> {self.kernel_us:.1f} us"
+        pair = f"{duration(self.torch_us)} -> {duration(self.kernel_us)}"
+        times = "" if self.torch_us is None else f", {pair}"
         return f"{self.name:18} {'kernel' if self.kernel else self.reason}{times}  {self.problem}"
 
 

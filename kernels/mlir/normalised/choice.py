@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.normalised.prove import prove_lone
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.schedule import Fuse, Pack, Register, Schedule
 from tilewise.kernels.steps import Place, visited_alone
 
 MOST_PROOFS = 8
@@ -66,9 +66,12 @@ def problems_of(lone: LoneOp) -> tuple[Problem, ...]:
 def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
     """Return a schedule for an op: unchanged, or its register tile if the loops differ.
 
-    Loops that are visited one step at a time, such as groups, are added around it.
+    Loops that are visited one step at a time, such as groups, are added around it. Where pixels are
+    fused, which no script has, a small tile of packed channels takes its place.
     """
     own = schedulable(lone)
+    if Fuse() in schedule.steps:
+        return Schedule((*visited_alone(nest_of(own)), Pack("B"), Register(4, 32, "cols")))
     if _has_loops(problem, own):
         return schedule
     tile = (step for step in schedule.steps if step.place is Place.REGISTER)

@@ -9,6 +9,7 @@ from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.native.macrokernel.parameters import Addresses
 from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.schedule import Schedule
 
 
@@ -115,12 +116,15 @@ def _of_convolution(problem: Conv2d) -> tuple[str, str, str, str]:
 
 def method(schedule: Schedule, tuned: Tuned | None) -> str:
     """Return how a kernel of a fast algorithm differs from the formula; empty for a direct one."""
-    if schedule.algorithm is None:
+    if schedule.algorithm is not None:
+        lines = [
+            f"by fewer products (step {schedule.algorithm.name}): it rounds otherwise than the",
+            "formula does, and a NaN, an infinity or an overflow spreads to neighbouring elements",
+        ]
+    elif any(str(getattr(step, "op", "")).endswith(BF16X3) for step in schedule.steps):
+        lines = ["by three products of bf16 (accuracy=bf16x3): factors are 2**-16 off"]
+    else:
         return ""
-    lines = [
-        f"by fewer products (step {schedule.algorithm.name}): it rounds otherwise than the formula",
-        "does, and a NaN, an infinity or an overflow spreads to neighbouring elements",
-    ]
     if accuracy := tuned.accuracy if tuned else {}:
         kind = max(accuracy, key=lambda name: accuracy[name])
         lines.append(

@@ -28,7 +28,7 @@ from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
-from tilewise.kernels.oracle.reference import SMOOTH_UNIT, error_bound, rounding_of
+from tilewise.kernels.oracle.reference import SMOOTH_UNIT, bound_of, rounding_of
 from tilewise.kernels.problem import Conv2d, Epilogue, Matmul, Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
@@ -292,7 +292,7 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         of_error["relu"] = "    expected = np.maximum(expected, 0)\n"
     if element.is_float:
         spreads = planned.nest.algorithm is not None
-        bound = error_bound(problem.depth + 2, element.accumulator)
+        bound = bound_of(problem)
         bound *= MOST_TIMES if spreads else 1.0
         spread = _SPREAD if spreads else ""
         if problem.function.is_smooth:

@@ -102,8 +102,7 @@ class MatrixTiles:
             CONFIGURE: Piece(CONFIGURE, (spec.rows, spec.vectors), emit_configure),
             RELEASE: Piece(RELEASE, (), emit_release),
             **packs_of_b(spec, self.packs_transposed, self.patch_stride, tile_rows),
-            **packs_of_a(spec),
-            **(self._packs_of_parts() if spec.how.in_parts else {}),
+            **(self._packs_of_parts() if spec.how.in_parts else packs_of_a(spec)),
         }
 
     def _packs_of_parts(self) -> dict[str, Piece]:

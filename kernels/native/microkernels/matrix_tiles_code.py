@@ -114,7 +114,7 @@ class MatrixTileSpec:
 
     def steps(self, multiply_adds: int) -> int:
         """Return the steps of the reduction that so many products of tiles take."""
-        return multiply_adds // (self.rows * self.vectors)
+        return multiply_adds // (self.rows * self.vectors * len(self.how.instruction.parts))
 
 
 @dataclass(frozen=True)

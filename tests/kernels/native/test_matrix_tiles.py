@@ -223,6 +223,19 @@ def test_sizes_that_tiles_do_not_divide(dtype: str, sizes: tuple[int, int, int])
             check(problem, Schedule(steps), detect(), 0)
 
 
+def test_modules_of_products_in_parts_are_exported() -> None:
+    text = export(parse_problem(f"{IN_PARTS},accuracy=bf16x3"), PARTS, SERVER)
+    assert "_may_use_tiles():" in text and "by three products of bf16" in text
+
+
+@needs_amx
+def test_a_step_in_parts_is_three_products_of_each_tile() -> None:
+    found = inner_loop(parse_problem(f"{IN_PARTS},accuracy=bf16x3"), PARTS, detect())
+    assert (found.counts.multiply_adds, found.counts.tile_loads, found.steps) == (12, 10, 1)
+    assert found.bound is not None and found.bound.cycles["multiply-adds"] == 12 * 16
+    assert found.bound.peak_share == 1.0
+
+
 @needs_amx
 def test_the_inner_loop_is_bound_by_products_of_tiles() -> None:
     problem = parse_problem("matmul:m=256,n=256,k=1024,dtype=bf16")

@@ -39,6 +39,7 @@ GIVEN = {
     "model": ["model.mlir"],
     "plan": ["model.mlir"],
     "plot": [PROBLEM, "-o", "plot.svg"],
+    "predictor": ["evaluate", "spaces"],
     "scheduler": ["--port", "0"],
     "script": [PROBLEM],
     "serve": ["--port", "0"],
