@@ -1,7 +1,7 @@
 """The candidates of a prediction: a bounded number of points, found in a few milliseconds.
 
-A search can afford the descents of `tilewise.search.model.prior`. Here each start takes one turn
-through the parameters, with some of the values and the likeliest register tiles.
+A search can afford the descents of `tilewise.search.model.prior`. Here each start goes through the
+parameters once, with some of the values and the likeliest register tiles.
 
 Where measurements made a rule for tiles that the model misjudges, the points of the rule come
 first and stay first: few trials of other problems say anything about them.
@@ -22,7 +22,7 @@ from tilewise.search.space.points import Point, TilePoint, Value
 from tilewise.search.space.space import Space
 
 MOST = 32  # candidates of a problem
-MOST_TILES = 6  # register tiles that a turn tries
+MOST_TILES = 6  # register tiles that a start tries
 MOST_SIZES = 5  # sizes of a block, likewise
 MOST_ALGORITHMS = 2  # beside the direct method, those with the largest tiles
 
@@ -64,7 +64,7 @@ def candidates(model: AnalyticalModel) -> Candidates:
             met[key] = candidate(model, point)
         return met[key]
 
-    def turn(point: Point, names: Sequence[str]) -> Point:
+    def improved(point: Point, names: Sequence[str]) -> Point:
         for name, values in tried.items():
             if name in names:
                 near = [look(point | {name: value}) for value in values]
@@ -75,12 +75,12 @@ def candidates(model: AnalyticalModel) -> Candidates:
     tried = {one.name: _tried(space, one) for one in space.parameters}
     base = plain_point(space) | {"tile": tried["tile"][0]}
     names = [name for name in tried if name not in ("parallel", ALGORITHM)]
-    turned = [turn(base | {"pack_b": pack}, names) for pack in space.values("pack_b")]
+    found = [improved(base | {"pack_b": pack}, names) for pack in space.values("pack_b")]
     if not space.workload.nest.group:
         again = [one.name for one in space.parameters if isinstance(one, RegisterTile | Size)]
-        turn(min(map(look, turned), key=itemgetter(2)).point, again)
+        improved(min(map(look, found), key=itemgetter(2)).point, again)
     for name in algorithms[1:][-MOST_ALGORITHMS:]:
-        turn(base | {ALGORITHM: name}, EFFECTIVE)
+        improved(base | {ALGORITHM: name}, EFFECTIVE)
     by_time = sorted(met.values(), key=itemgetter(2))
     points = [one.point for one in by_time]
     ruled = list(islice(with_rules(model, algorithms, iter(points)), MOST))

@@ -100,7 +100,8 @@ def _measure(problem: Problem, symbol: str) -> Verdict:
 def _in_turns(*sides: list[Call]) -> Iterator[float]:
     """Yield seconds of a call of each side, of its fastest round: disturbances only add.
 
-    A round calls all calls of a side in turn, so that each finds its weights displaced.
+    A round calls all calls of a side one after the other, so that each finds its weights out of
+    the caches.
     """
     passes = [max(1, int(_ROUND_S / max(_seconds(calls, 1) * len(calls), 1e-9))) for calls in sides]
     samples: list[list[float]] = [[] for _ in sides]

@@ -50,10 +50,8 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     tile = nest.tile
     strips = _strips(_longest(problem), target)
     tiles = min(tile.rows * max(1, -(-LEAST_TILES // tile.rows)), MOST_TILES)
-    if nest.algorithm and problem.window != (
-        1,
-        1,
-    ):  # Winograd tiles, of pixels
+    # Tiles of Winograd's algorithm are of pixels.
+    if nest.algorithm and problem.window != (1, 1):
         height, width = nest.algorithm.tile
         shape, cols = (_whole(LINES, height), _whole(tiles * TILE, width)), tile.cols
     else:
