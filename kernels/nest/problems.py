@@ -10,6 +10,7 @@ convolution, or a grouped one of few channels, columns (or rows, for nchw) run o
 
 from functools import lru_cache, singledispatch
 
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Store
@@ -26,6 +27,9 @@ and more of it where tiles of a line read padding in different ways."""
 @lru_cache(maxsize=256)
 def nest_of(problem: Problem) -> Nest:
     """Return the nest of a problem: C += A * B over everything at once."""
+    if problem.zero or "u8" in (problem.element.name, problem.element_b.name):
+        key = "zero" if problem.zero else "b" if problem.b else "dtype"
+        raise UnsupportedError(f"no kernel or script has {key}={getattr(problem, key)} yet", key)
     return before_steps(problem)
 
 

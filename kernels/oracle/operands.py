@@ -42,7 +42,8 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
     """Return random `A`, `B`, `C` and `bias`, if any.
 
     Floats are uniform in [-1, 1), those of A and B below `operand_limit`; integers take their whole
-    range, so that i32 sums wrap. C is random if the problem accumulates, else poisoned.
+    range, so that i32 sums wrap, and zero points that of their factor. C is random if the problem
+    accumulates, else poisoned.
     """
     rng = np.random.default_rng(seed)
     operands: Operands = {}
@@ -53,7 +54,8 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
             poison(operands[name])
         else:
             limit = operand_limit(problem) if name in ("A", "B") else 1.0
-            operands[name][...] = _random(rng, shape, dtype, limit)
+            of = problem.type_of(name[-1].upper()) if name.startswith("zero_") else dtype
+            operands[name][...] = _random(rng, shape, of, limit)
     if problem.requant:
         _spread_results(problem, operands)
     return operands
@@ -61,7 +63,12 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
 
 def _spread_results(problem: Problem, operands: Operands) -> None:
     """Make scales and the zero point such that results take all values, and few are cut off."""
-    spread = math.sqrt(problem.depth) * 74**2  # of a sum of products of random bytes
+    means, squares = [], []
+    for name in ("A", "B"):
+        zero = float(operands.get(f"zero_{name.lower()}", np.zeros(1)).item())
+        means.append(operands[name].mean(dtype=np.float64) - zero)
+        squares.append(operands[name].var(dtype=np.float64) + means[-1] ** 2)
+    spread = math.sqrt(problem.depth * math.prod(squares)) + problem.depth * abs(math.prod(means))
     operands["scale_c"][...] = (1 + operands["scale_c"] / 2) * np.float32(50 / spread)
     operands["zero_c"][...] = operands["zero_c"] % 16 + (120 if problem.out == "u8" else -8)
     if problem.has_bias:
@@ -93,6 +100,15 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit:
         return to_bf16(uniform) if dtype == "bf16" else uniform
     limits = np.iinfo(NUMPY_TYPES[dtype])
     return rng.integers(limits.min, limits.max, shape, dtype=limits.dtype, endpoint=True)
+
+
+def less_zero(operands: Operands, name: str) -> Array:
+    """Return a factor, less its zero point where it has one, in a type that holds the difference.
+
+    So what is padded with zeros afterwards is padded with the zero point.
+    """
+    zero = operands.get(f"zero_{name.lower()}")
+    return operands[name] if zero is None else operands[name].astype(np.int64) - zero
 
 
 def to_bf16(values: Array) -> Array:

@@ -18,6 +18,7 @@ from tilewise.kernels.oracle.operands import (
     NUMPY_TYPES,
     Array,
     Operands,
+    less_zero,
     operand_type,
     widened,
 )
@@ -188,7 +189,8 @@ def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Produ
 def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
     """Compute modulo 2**32, exactly, at the speed of float64 matrix products."""
     product = _wrapped_product if problem.element.name == "i32" else _small_product
-    total = _contract(problem, operands["A"], operands["B"], product).astype(np.uint32)
+    a, b = less_zero(operands, "A"), less_zero(operands, "B")
+    total = _contract(problem, a, b, product).astype(np.uint32)
     for extra in _initial(problem, operands):
         total = total + extra.view(np.uint32)
     sums = problem.function.apply(total.view(np.int32))
@@ -220,7 +222,7 @@ def _wrapped_product(a: Array, b: Array) -> Array:
 
 
 def _small_product(a: Array, b: Array) -> Array:
-    """Multiply i8 modulo 2**32; float64 sums are exact up to a depth of 2**39."""
+    """Multiply bytes, less zero points, modulo 2**32; exact in float64 up to a depth of 2**37."""
     total = a.astype(np.float64) @ b.astype(np.float64)
     return total.astype(np.int64).astype(np.uint32)
 

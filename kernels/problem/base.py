@@ -11,7 +11,9 @@ from tilewise.kernels.problem.keys import BF16X3, DTYPES, EPILOGUES, STORED, DTy
 from tilewise.kernels.problem.window import FORMS, Pads, canonical, sizes_of
 from tilewise.kernels.quoting import quoted
 
-_QUANTISED = ("i8", "u8")
+_BYTES = ("i8", "u8")
+_EMPTY = ("b", "zero", "out", "requant")
+"""Keys whose empty value means what `dtype` implies."""
 LARGEST_DIM = 2**31 - 1
 JsonValue = str | int | bool
 Accuracy = Literal["standard", "strict"]
@@ -35,6 +37,8 @@ class Problem(ABC):
         accuracy: str
 
     # What an operation without the key has.
+    b = ""
+    zero = ""
     out = ""
     add = False
     requant = ""
@@ -45,6 +49,8 @@ class Problem(ABC):
     op: ClassVar[str]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
+        "b": _BYTES,
+        "zero": ("a", "b", "ab"),
         "out": ("f32", "bf16", "f16", "i8", "u8"),
         "requant": ("tensor", "channel"),
         "init": ("zero", "accumulate"),
@@ -64,6 +70,7 @@ class Problem(ABC):
             if why is not None:
                 raise ProblemError(f"{self.op}: {field.name}={quoted(value)} {why}", field.name)
         self._check_accuracy()
+        self._check_factors()
         self._check_result()
         if self.add and self.accumulates:
             raise ProblemError(
@@ -91,11 +98,23 @@ class Problem(ABC):
                 "accuracy",
             )
 
+    def _check_factors(self) -> None:
+        """Leave out the type of B that the dtype implies; raise for bytes beside wider ones."""
+        if self.b == self.dtype:
+            object.__setattr__(self, "b", "")
+        for key in ("b", "zero"):
+            if getattr(self, key) and self.dtype not in _BYTES:
+                raise ProblemError(
+                    f"{self.op}: {key}={getattr(self, key)} is for dtype=i8 and u8, "
+                    f"not {self.dtype}; leave it out",
+                    key,
+                )
+
     def _check_result(self) -> None:
         """Leave out the result type that the dtype implies; raise for one that no kernel stores."""
         if self.out == self.element.accumulator:
             object.__setattr__(self, "out", "")
-        if self.requant or self.out in _QUANTISED:
+        if self.requant or self.out in _BYTES:
             self._check_requant()
             return
         is_half = self.element.is_float and self.element.bytes < self.element.accumulator_bytes
@@ -107,7 +126,7 @@ class Problem(ABC):
             )
 
     def _check_requant(self) -> None:
-        if not self.requant or self.out not in _QUANTISED or self.element.accumulator != "i32":
+        if not self.requant or self.out not in _BYTES or self.element.accumulator != "i32":
             raise ProblemError(
                 f"{self.op}: requant=tensor or channel goes with out=i8 or u8 and sums of i32; "
                 f"found requant={self.requant or 'none'}, out={self.out or 'none'} and "
@@ -124,7 +143,7 @@ class Problem(ABC):
     def _why_not(self, name: str, value: object, *, is_flag: bool) -> str | None:
         if name in self.choices:
             allowed = self.choices[name]
-            is_implied = name in ("out", "requant") and value == ""
+            is_implied = name in _EMPTY and value == ""
             return None if is_implied or value in allowed else f"is not one of {', '.join(allowed)}"
         if is_flag:
             return None if isinstance(value, bool) else "is not true or false"
@@ -135,8 +154,13 @@ class Problem(ABC):
 
     @property
     def element(self) -> DType:
-        """Return the input's element type."""
+        """Return the element type of A, which decides that of sums."""
         return DTYPES[self.dtype]
+
+    @property
+    def element_b(self) -> DType:
+        """Return the element type of B: that of A, unless `b` says another one."""
+        return STORED[self.b or self.dtype]
 
     @property
     def result(self) -> DType:
@@ -153,13 +177,12 @@ class Problem(ABC):
         if self.requant:
             shapes["scale_c"] = channels if self.requant == "channel" else (1,)
             shapes["zero_c"] = (1,)
-        return shapes
+        return shapes | {f"zero_{factor}": (1,) for factor in self.zero}
 
     def type_of(self, operand: str) -> str:
         """Return an operand's element type: a bias has that of sums, what is added the result's."""
-        if operand in ("A", "B"):
-            return self.element.name
-        own = {"C": self.result.name, "add": self.result.name, "scale_c": "f32"}
+        own = {"A": self.element.name, "B": self.element_b.name, "scale_c": "f32"}
+        own |= dict.fromkeys(("C", "add"), self.result.name)
         return own.get(operand, self.element.accumulator)
 
     @property
@@ -316,10 +339,7 @@ class Problem(ABC):
         That is the least that a run reads and writes. An image's padding is not stored;
         `tilewise.kernels.footprint.working_bytes` counts it, and all other memory.
         """
-        element = self.element
-        sizes = {"A": element.bytes, "B": element.bytes}
-        sizes |= dict.fromkeys(("C", "add"), self.result.bytes)
         return sum(
-            sizes.get(name, element.accumulator_bytes) * prod(shape)
+            STORED[self.type_of(name)].bytes * prod(shape)
             for name, shape in self.operand_shapes.items()
         )

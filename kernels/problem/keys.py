@@ -34,12 +34,13 @@ DTYPES: dict[str, DType] = {
         DType("bf16", 2, "f32", 4, True),
         DType("f16", 2, "f32", 4, True),
         DType("i8", 1, "i32", 4, False),
+        DType("u8", 1, "i32", 4, False),
     )
 }
 
 
-STORED: dict[str, DType] = DTYPES | {"u8": DType("u8", 1, "i32", 4, False)}
-"""All types of operands and results; some are of results alone."""
+STORED: dict[str, DType] = dict(DTYPES)
+"""All types of operands and results."""
 
 SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}
 """Of the types that results are rounded to, the leading one included."""

@@ -17,6 +17,9 @@ class Matmul(Problem):
     such as a residual, before the epilogue. `out` is the type of C, to which results are rounded
     once, after the epilogue; for i8 and u8, `requant` says whether C or each of its columns has a
     scale, by which sums are multiplied before a zero point is added. `accuracy` is as for `Conv2d`.
+    `dtype` is the type of A, and of B unless `b` is another one. `zero` names the factors that have
+    a zero point, an operand of one i32 within the limits of the factor's type. It is subtracted
+    from their elements before they are multiplied, and stands for padding.
     """
 
     op: ClassVar[str] = "matmul"
@@ -26,6 +29,8 @@ class Matmul(Problem):
     n: int
     k: int
     dtype: str
+    b: str = ""
+    zero: str = ""
     out: str = ""
     transpose_a: bool = False
     transpose_b: bool = False
@@ -91,6 +96,8 @@ class Conv2d(Problem):
     groups: int = 1
     layout: str = "nhwc_hwcf"
     dtype: str
+    b: str = ""
+    zero: str = ""
     out: str = ""
     init: str = "zero"
     bias: bool = False

@@ -47,6 +47,30 @@ def test_the_reference_is_what_python_computes(dtype: str) -> None:
             assert expected.value[i, j] == pytest.approx(max(exact, 0), rel=1e-12)
 
 
+@pytest.mark.parametrize("keys", ["dtype=u8,b=i8", "dtype=i8,b=u8", "dtype=u8"])
+@pytest.mark.parametrize("zero", ["", "a", "b", "ab"])
+def test_zero_points_are_subtracted_and_pad_the_image(keys: str, zero: str) -> None:
+    with_zero = f",zero={zero}" if zero else ""
+    text = f"conv2d:n=1,h=3,w=4,ci=2,co=3,kh=2,kw=2,pad=1x0x1x1,{keys}{with_zero},init=accumulate"
+    problem = parse_problem(text)
+    operands = make_operands(problem, 3)
+    found = reference(problem, operands).value
+    a, b = (
+        operands[name].astype(object) - int(operands.get(f"zero_{name.lower()}", [0])[0])
+        for name in "AB"
+    )
+    _, height, width, _ = problem.operand_shapes["C"]
+    for y in range(height):
+        for x in range(width):
+            taps = [
+                (i, j) for i in range(2) for j in range(2) if y + i - 1 in range(3) and x + j < 4
+            ]
+            for c in range(3):
+                exact = sum(a[0, y + i - 1, x + j] @ b[i, j, :, c] for i, j in taps)
+                exact += int(operands["C"][0, y, x, c])
+                assert found[0, y, x, c] == (exact + 2**31) % 2**32 - 2**31
+
+
 def test_relu6_cuts_off_below_and_above() -> None:
     text = "matmul:m=3,n=4,k=25,dtype=f64,init=accumulate,epilogue="
     operands = make_operands(parse_problem(text + "none"), 1)

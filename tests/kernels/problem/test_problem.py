@@ -76,6 +76,8 @@ def test_strings_and_json_round_trip(problem: Matmul | Conv2d) -> None:
             "conv2d:n=1,h=9,w=9,ci=4,co=4,kh=3,kw=3,dtype=f32,pad=1,stride=2,epilogue=relu,bias",
             "conv2d:n=1,h=9,w=9,ci=4,co=4,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu",
         ),
+        ("matmul:zero=ab,b=i8,dtype=u8,m=1,n=2,k=3", "matmul:m=1,n=2,k=3,dtype=u8,b=i8,zero=ab"),
+        ("matmul:m=1,n=2,k=3,dtype=u8,b=u8", "matmul:m=1,n=2,k=3,dtype=u8"),
     ],
 )
 def test_normalised(written: str, canonical: str) -> None:
@@ -111,6 +113,9 @@ def test_normalised(written: str, canonical: str) -> None:
         ("matmul:m=1,n=2,k=3,dtype=f64,epilogue=gelu", "epilogue", "give dtype=f32, bf16 or f16"),
         ("matmul:m=1,n=2,k=3,dtype=i8,epilogue=silu", "epilogue", "give dtype=f32, bf16 or f16"),
         ("matmul:m=1,n=2,k=3,dtype=i8,epilogue=relu6", "epilogue", "needs a dtype of floats"),
+        ("matmul:m=1,n=2,k=3,dtype=i32,zero=a", "zero", "zero=a is for dtype=i8 and u8, not i32"),
+        ("matmul:m=1,n=2,k=3,dtype=f16,b=i8", "b", "b=i8 is for dtype=i8 and u8, not f16"),
+        ("matmul:m=1,n=2,k=3,dtype=i8,zero=ba", "zero", "is not one of a, b, ab"),
         ("matmul:m=1,n=2,k=3,dtype=f32,", "problem", "key=value"),
         ("conv2d:n=1,h=2,w=9,ci=1,co=1,kh=3,kw=3,dtype=f32", "kh", "spans 3"),
         ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,groups=2,dtype=f32", "groups", "ci=3"),
