@@ -28,16 +28,6 @@ def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
     assert {trial.pace for trial in result.trials} == {None, 1.0, 1.5}
 
 
-def test_a_search_that_goes_on_has_the_control_of_the_one_before() -> None:
-    store = MemoryStore()
-    first, *_ = run(TuneRequest(trials=20), store, Paced())
-    _, runner, _ = run(TuneRequest(trials=22), store, Paced())
-    fastest = min(t.measurement.time_us for t in first.trials if t.state == "timed")
-    near = [t for t in first.trials if t.state == "timed"]
-    near = [t for t in near if t.measurement.time_us <= fastest / WORTH]
-    assert runner.controls[0]["steps"] == list(near[0].schedule.to_json()), "not the luckiest"
-
-
 class Lucky(Paced):
     """A runner whose every trial seems faster than the one before, and none at a second look."""
 

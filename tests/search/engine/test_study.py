@@ -3,7 +3,6 @@
 from dataclasses import replace
 from random import Random
 
-import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
@@ -23,7 +22,7 @@ from tilewise.search.engine.study import (
 )
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import SAMPLERS, TrialRecord, TuneRequest
-from tilewise.search.samplers.base import SCHEDULE, point_of
+from tilewise.search.samplers.base import SCHEDULE
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.timing.samples import summarise
@@ -40,17 +39,6 @@ def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRec
     return record
 
 
-def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
-    search = SearchStudy(MODEL, TuneRequest(sampler=sampler, seed=seed))
-    waiting, taken = [], []
-    for number in range(trials):
-        waiting.append(search.ask())
-        taken.append(seconds(SPACE, waiting[-1].point))
-        if len(waiting) == in_flight:
-            tell_timed(search, waiting.pop(0), number)
-    return min(taken)
-
-
 @pytest.mark.parametrize("sampler", QUICK)
 def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
     search = SearchStudy(MODEL, TuneRequest(sampler=sampler))
@@ -63,15 +51,6 @@ def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
     for number, proposal in enumerate(asked):
         tell_timed(search, proposal, number)
     assert SPACE.schedule(search.ask().point).hash not in hashes
-
-
-@pytest.mark.parametrize("in_flight", [pytest.param(1, marks=pytest.mark.full), 3])
-def test_models_find_what_random_search_does_not(in_flight: int) -> None:
-    def reached(sampler: str) -> float:
-        return float(np.median([best_of(sampler, seed, 50, in_flight) for seed in range(3)]))
-
-    by_chance = reached("random")
-    assert reached("surrogate") < reached("local") < by_chance
 
 
 def test_what_is_offered_is_enqueued_with_its_origin_before_the_sampler_is_asked() -> None:
@@ -170,12 +149,6 @@ def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
     assert SPACE.schedule(point) not in {SPACE.schedule(p) for p in later}
 
 
-def test_what_is_refused_is_not_proposed() -> None:
-    refused = SPACE.schedule(SearchStudy(MODEL, TuneRequest()).ask().point).hash
-    search = SearchStudy(MODEL, TuneRequest(), refused=[refused])
-    assert refused not in {SPACE.schedule(search.ask().point).hash for _ in range(30)}
-
-
 @pytest.mark.parametrize("sampler", QUICK)
 def test_a_small_space_is_used_up_and_then_over(sampler: str) -> None:
     space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
@@ -207,11 +180,3 @@ def test_a_resumed_sampler_draws_other_numbers(stored: int) -> None:
     fresh = SearchStudy(MODEL, request, prior=[]).ask().point
     assert points[0] == points[1]
     assert (points[0] == fresh) == (stored == 0)
-
-
-def test_any_sampler_may_propose() -> None:
-    sampler = optuna.samplers.QMCSampler(seed=1, warn_independent_sampling=False)
-    search = SearchStudy(MODEL, TuneRequest(), sampler=sampler)
-    asked = [search.ask() for _ in range(PRIOR + 5)]
-    assert {proposal.origin for proposal in asked} == {"prior", "QMCSampler"}
-    assert [point_of(SPACE, p.trial.params) for p in asked] == [p.point for p in asked]

@@ -7,10 +7,7 @@ from optuna.samplers import RandomSampler
 
 from tests.brief import FINALS_S
 from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, register_of, run
-from tests.search.engine.faults import propose_rows
 from tests.search.replies import finals_reply, in_turn
-from tests.search.runner import faulty_child
-from tests.search.runner.patience import Patient
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
@@ -18,7 +15,7 @@ from tilewise.search.engine.tune import local_runner, tune
 from tilewise.search.errors import BudgetError
 from tilewise.search.final_benchmark import benchmark
 from tilewise.search.final_benchmark.benchmark import CONTENDERS, FINALISTS
-from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
+from tilewise.search.records import DEFAULT_SAMPLER, TrialRecord, TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore
@@ -35,13 +32,6 @@ def test_spends_the_budget_and_times_nothing_twice() -> None:
     fastest = min(runner.seconds(t.schedule) for t in result.trials)
     assert result.best.measurement.time_us == pytest.approx(fastest * 1e6)
     assert len(result.best.runners_up) == FINALISTS - 1
-
-
-@pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s != "gp"])
-def test_every_sampler_finds_untried_schedules(sampler: str) -> None:
-    result, runner, _ = run(TuneRequest(trials=40, sampler=sampler))
-    assert len(set(runner.hashes)) == 40
-    assert result.trials[-1].origin == sampler
 
 
 def test_anybodys_sampler_by_name_and_any_instance_propose() -> None:
@@ -194,15 +184,6 @@ def test_callbacks_see_each_trial_after_it_is_stored() -> None:
     assert seen == [(n, n + 1) for n in range(14)]
 
 
-def test_trials_of_another_space_are_kept_but_teach_nothing() -> None:
-    store = MemoryStore()
-    result, *_ = run(TuneRequest(trials=3), store=store)
-    strange = dataclasses.replace(result.trials[0], number=7, params={"colour": "red"})
-    store.add(strange)
-    again, *_ = run(TuneRequest(trials=20), store=store)
-    assert [t.number for t in again.trials][:4] == [0, 1, 2, 7]
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -240,33 +221,3 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> Non
     assert 0.05 < result.best.peak_fraction <= 1.1
     assert result.peers["openblas"].gflops > 0
     assert all(t.max_error is not None and t.samples for t in result.trials)
-
-
-@pytest.mark.full
-def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> None:
-    problem = parse_problem("matmul:m=24,n=40,k=16,dtype=f32")
-    rows = [
-        1,
-        faulty_child.HANG,
-        faulty_child.CRASH,
-        faulty_child.EAT,
-        faulty_child.RAISE,
-        faulty_child.EXIT,
-        8,
-        faulty_child.WRONG,
-    ]
-    propose_rows(monkeypatch, problem, rows)
-    monkeypatch.setattr(benchmark, "FINALS_S", FINALS_S)
-
-    def runner(problem, target, request):
-        return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")
-
-    store = MemoryStore()
-    result = tune(problem, detect(), TuneRequest(trials=8), store, make_runner=runner)
-    ends = [t.failure or t.state for t in store.trials()]
-    good = {"timed", "pruned"}
-    assert ends[0] == "timed"
-    assert ends[1:6] == ["timeout", "crash", "memory", "runtime", "crash"]
-    assert ends[6] in good
-    assert ends[7] == "wrong"
-    assert result.complete

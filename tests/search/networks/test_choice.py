@@ -10,7 +10,7 @@ from tilewise.search.errors import ChoiceError
 from tilewise.search.networks import choice
 from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions, priced
 
-GRAPHS = 200
+GRAPHS = 100
 
 
 def random_flow(rng: random.Random) -> Flow:

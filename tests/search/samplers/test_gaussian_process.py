@@ -102,22 +102,6 @@ def test_belief_is_as_if_the_predictions_had_been_measured(count):
     np.testing.assert_allclose(deviation, spread * np.sqrt(amplitude * (count + 3) / total), 1e-4)
 
 
-def test_the_process_learns_a_function_and_knows_what_it_knows() -> None:
-    random = np.random.default_rng(3)
-    points = random.uniform(0, 1, (40, 3))
-    values = np.sin(4 * points[:, 0]) + 0.5 * points[:, 1] ** 2
-    process = GaussianProcess()
-    for _ in range(6):
-        process.fit(points, values)
-    fresh = random.uniform(0.1, 0.9, (50, 3))
-    mean, deviation = process.predict(fresh)
-    truth = np.sin(4 * fresh[:, 0]) + 0.5 * fresh[:, 1] ** 2
-    assert np.abs(mean - truth).mean() < 0.1 * np.std(truth)
-    _, near = process.predict(points[:1])
-    _, far = process.predict(points[:1] + 9)
-    assert near < deviation.max() < far
-
-
 def test_improvement_is_expected_where_it_is_likely_or_unknown() -> None:
     mean, deviation = np.array([1.0, 1.0, 2.0]), np.array([0.1, 0.5, 0.1])
     low, unsure, hopeless = expected_improvement(mean, deviation, 1.1)

@@ -49,22 +49,6 @@ def test_each_value_of_few_has_a_trial_soon_whatever_the_model_says_of_it() -> N
         assert {t.params[name] for t in told[: first + untried]} == set(values)
 
 
-@pytest.mark.parametrize("turns", [1, 10**9])
-def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypatch) -> None:
-    monkeypatch.setattr(surrogate, "GREEDY", turns)
-    space = Space(SQUARE, WIDE)
-    told = screened(space, 40, {"tile": TilePoint(3, 6)})
-    few = [p.values for p in space.parameters if len(p.values) <= FEW_VALUES]
-    screens = PRIOR_OF["surrogate"] + sum(map(len, few))
-    points = [trial.params for trial in told]
-    beside = [
-        any(points[i] in space.neighbours(earlier) for earlier in points[:i])
-        for i in range(screens, int(0.75 * len(points)))
-    ]
-    assert len(beside) > 5
-    assert all(beside) == (turns == 1)
-
-
 def test_greedy_turns_are_beside_the_fastest(monkeypatch) -> None:
     monkeypatch.setattr(surrogate, "GREEDY", 1)
     space = Space(SQUARE, WIDE)
@@ -89,25 +73,6 @@ def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     assert best.params["unroll"] == feared
 
 
-@pytest.mark.parametrize(("staying", "farthest"), [(1, {1, 2}), (surrogate.PROMISING, {3, 4, 5})])
-def test_a_climb_goes_on_from_one_proposal_to_the_next(
-    staying: int, farthest: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By single changes, without a random candidate and with nothing timed meanwhile.
-
-    Where only the one that is proposed stays, a neighbour's neighbour is the end.
-    """
-    monkeypatch.setattr(surrogate, "RANDOM", 0)
-    monkeypatch.setattr(surrogate, "FRESH", 0)
-    monkeypatch.setattr(surrogate, "PROMISING", staying)
-    space = Space(SQUARE, WIDE)
-    tried = [space.draw(Random(seed)) for seed in range(6)]
-    study = study_of(space, tried, SurrogateSampler(space, trials=40))
-    asked = [ask(study, space)[1] for _ in range(8)]
-    away = [min(sum(point[n] != other[n] for n in point) for other in tried) for point in asked]
-    assert max(away) in farthest
-
-
 def test_what_is_under_way_is_believed_until_it_ends_however_it_ends(monkeypatch) -> None:
     space = Space(SQUARE, WIDE)
     sampler = SurrogateSampler(space, trials=40)
@@ -122,20 +87,6 @@ def test_what_is_under_way_is_believed_until_it_ends_however_it_ends(monkeypatch
     study.tell(second, state=TrialState.FAIL)
     ask(study, space)
     assert believed == [1], "nothing is under way any more"
-
-
-@pytest.mark.parametrize("trials", [8, 80])
-def test_the_last_part_of_a_budget_is_not_for_screening(trials: int, monkeypatch) -> None:
-    space, asked = Space(SQUARE, WIDE), []
-    *points, other = beside(space, 3)[:7]
-
-    def fastest(_sampler, _points) -> Point:
-        asked.append("a value nobody has tried, or a neighbour of the best")
-        return other
-
-    monkeypatch.setattr(SurrogateSampler, "_fastest", fastest)
-    ask(study_of(space, points, SurrogateSampler(space, trials=trials)), space)
-    assert bool(asked) == (trials == 80), "six of eight is where it settles"
 
 
 def test_the_model_sees_the_newest_and_of_the_older_the_fastest(monkeypatch) -> None:

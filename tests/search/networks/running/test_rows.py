@@ -12,21 +12,29 @@ from tilewise.search.networks.running.network import Network
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 
-def generic(name: str, ins: list[tuple[str, str, str]], out: tuple[str, str, str], body: str,
-            loops: int = 3, reduces: int = 0) -> str:  # fmt: skip
-    """A linalg.generic: operands as name, axes and type; the body gives %r of %a, %b, %o."""
+def generic(
+    name: str, sizes: tuple[int, ...], ins: list[str], out: str, body: str, reduces: int = 0
+) -> str:
+    """A linalg.generic over loops of `sizes`; its operands are like `%x[d0, d1]`.
+
+    The body gives %r of %a, %b and %o; an axis `0` has one element.
+    """
+    loops = len(sizes)
     space = ", ".join(f"d{i}" for i in range(loops))
-    maps = ", ".join(f"affine_map<({space}) -> ({axes})>" for _, axes, _ in (*ins, out))
+    axes = [one.rstrip("]").split("[") for one in (*ins, out)]
+    maps = ", ".join(f"affine_map<({space}) -> ({where})>" for _, where in axes)
     kinds = ", ".join('"reduction"' if i >= loops - reduces else '"parallel"' for i in range(loops))
+    extent = {"0": 1} | {f"d{i}": size for i, size in enumerate(sizes)}
+    types = [f"tensor<{''.join(f'{extent[a]}x' for a in w.split(', '))}f32>" for _, w in axes]
     named = ", ".join(f"%{letter}: f32" for letter, _ in zip("abc", ins, strict=False))
     return f"""
   %{name} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}
-      ins({", ".join(one[0] for one in ins)} : {", ".join(one[2] for one in ins)})
-      outs({out[0]} : {out[2]}) {{
+      ins({", ".join(one for one, _ in axes[:-1])} : {", ".join(types[:-1])})
+      outs({axes[-1][0]} : {types[-1]}) {{
     ^bb0({named}, %o: f32):
       {body}
       linalg.yield %r : f32
-  }} -> {out[2]}"""
+  }} -> {types[-1]}"""
 
 
 def network(text: str, threads: int = 1) -> Network:
@@ -44,6 +52,16 @@ def values(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+ALL, EACH = "d0, d1, d2, d3", "d0, d1, d2, 0"
+MASKED_BY = [
+    ("s", [f"%x[{ALL}]", "%view[d0, 0, 0, d3]"], f"%wide[{ALL}]",
+     "%t = arith.mulf %a, %by : f32 %r = arith.addf %t, %b : f32", 0),
+    ("m", [f"%s[{ALL}]"], f"%lows[{EACH}]", "%r = arith.maximumf %a, %o : f32", 1),
+    ("e", [f"%s[{ALL}]", f"%m[{EACH}]"], f"%wide[{ALL}]",
+     "%t = arith.subf %a, %b : f32 %r = math.exp %t : f32", 0),
+    ("n", [f"%e[{ALL}]"], f"%zeros[{EACH}]", "%r = arith.addf %o, %a : f32", 1),
+    ("p", [f"%e[{ALL}]", f"%n[{EACH}]"], f"%wide[{ALL}]", "%r = arith.divf %a, %b : f32", 0),
+]  # fmt: skip
 MASKED = f"""
 func.func @main(%x: tensor<2x3x7x37xf32>, %mask: tensor<2x37xf32>) -> tensor<2x3x7x37xf32> {{
   %by = arith.constant 0.25 : f32
@@ -55,62 +73,7 @@ func.func @main(%x: tensor<2x3x7x37xf32>, %mask: tensor<2x37xf32>) -> tensor<2x3
   %zeros = linalg.fill ins(%zero : f32) outs(%one : tensor<2x3x7x1xf32>) -> tensor<2x3x7x1xf32>
   %view = tensor.expand_shape %mask [[0], [1, 2, 3]] output_shape [2, 1, 1, 37]
       : tensor<2x37xf32> into tensor<2x1x1x37xf32>
-  {
-    generic(
-        "s",
-        [
-            ("%x", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
-            ("%view", "d0, 0, 0, d3", "tensor<2x1x1x37xf32>"),
-        ],
-        ("%wide", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
-        "%t = arith.mulf %a, %by : f32 %r = arith.addf %t, %b : f32",
-        4,
-    )
-}
-  {
-    generic(
-        "m",
-        [("%s", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>")],
-        ("%lows", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
-        "%r = arith.maximumf %a, %o : f32",
-        4,
-        1,
-    )
-}
-  {
-    generic(
-        "e",
-        [
-            ("%s", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
-            ("%m", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
-        ],
-        ("%wide", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
-        "%t = arith.subf %a, %b : f32 %r = math.exp %t : f32",
-        4,
-    )
-}
-  {
-    generic(
-        "n",
-        [("%e", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>")],
-        ("%zeros", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
-        "%r = arith.addf %o, %a : f32",
-        4,
-        1,
-    )
-}
-  {
-    generic(
-        "p",
-        [
-            ("%e", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
-            ("%n", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
-        ],
-        ("%wide", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
-        "%r = arith.divf %a, %b : f32",
-        4,
-    )
-}
+  {"".join(generic(name, (2, 3, 7, 37), *op) for name, *op in MASKED_BY)}
   return %p : tensor<2x3x7x37xf32>
 }}
 """
@@ -142,19 +105,15 @@ def test_a_masked_softmax_is_one_pass(threads: int) -> None:
     assert (found[expected == 0] == 0).all()
 
 
+TANH = generic(
+    "second", (7, 5, 6), ["%first[d0, d1, d2]"], "%to[d0, d1, d2]", "%r = math.tanh %a : f32"
+)
 TURNED = f"""
 func.func @main(%x: tensor<5x6x7xf32>) -> tensor<7x30xf32> {{
   %to = tensor.empty() : tensor<7x5x6xf32>
   %first = linalg.transpose ins(%x : tensor<5x6x7xf32>) outs(%to : tensor<7x5x6xf32>)
       permutation = [2, 0, 1]
-  {
-    generic(
-        "second",
-        [("%first", "d0, d1, d2", "tensor<7x5x6xf32>")],
-        ("%to", "d0, d1, d2", "tensor<7x5x6xf32>"),
-        "%r = math.tanh %a : f32",
-    )
-}
+  {TANH}
   %last = tensor.collapse_shape %second [[0], [1, 2]] : tensor<7x5x6xf32> into tensor<7x30xf32>
   return %last : tensor<7x30xf32>
 }}
@@ -169,21 +128,13 @@ def test_a_transposition_and_what_follows_in_another_shape() -> None:
     np.testing.assert_allclose(run(made, x), expected, rtol=1e-6)
 
 
+MAXIMUM = generic("m", (4, 9), ["%x[d0, d1]"], "%lows[d0]", "%r = arith.maximumf %a, %o : f32", 1)
 LEAST = f"""
 func.func @main(%x: tensor<4x9xf32>) -> tensor<4xf32> {{
   %least = arith.constant -3.40282347E+38 : f32
   %one = tensor.empty() : tensor<4xf32>
   %lows = linalg.fill ins(%least : f32) outs(%one : tensor<4xf32>) -> tensor<4xf32>
-  {
-    generic(
-        "m",
-        [("%x", "d0, d1", "tensor<4x9xf32>")],
-        ("%lows", "d0", "tensor<4xf32>"),
-        "%r = arith.maximumf %a, %o : f32",
-        2,
-        1,
-    )
-}
+  {MAXIMUM}
   return %m : tensor<4xf32>
 }}
 """
@@ -197,40 +148,19 @@ def test_a_maximum_of_infinities_is_what_it_starts_from() -> None:
     np.testing.assert_array_equal(run(network(LEAST), x), expected)
 
 
+SHARED_BY = [
+    ("s", ["%x[d0, d1]", "%y[d1, d0]"], "%wide[d0, d1]", "%r = arith.subf %a, %b : f32", 0),
+    ("t", ["%s[d0, d1]"], "%zeros[d0]", "%r = arith.addf %a, %o : f32", 1),
+    ("u", ["%s[d0, d1]", "%t[d0]"], "%wide[d0, d1]",
+     "%g = arith.cmpf ugt, %a, %b : f32 %r = arith.select %g, %a, %zero : f32", 0),
+]  # fmt: skip
 SHARED = f"""
 func.func @main(%x: tensor<4x9xf32>, %y: tensor<9x4xf32>) -> (tensor<4x9xf32>, tensor<4xf32>) {{
   %zero = arith.constant 0.0 : f32
   %wide = tensor.empty() : tensor<4x9xf32>
   %one = tensor.empty() : tensor<4xf32>
   %zeros = linalg.fill ins(%zero : f32) outs(%one : tensor<4xf32>) -> tensor<4xf32>
-  {
-    generic(
-        "s",
-        [("%x", "d0, d1", "tensor<4x9xf32>"), ("%y", "d1, d0", "tensor<9x4xf32>")],
-        ("%wide", "d0, d1", "tensor<4x9xf32>"),
-        "%r = arith.subf %a, %b : f32",
-        2,
-    )
-}
-  {
-    generic(
-        "t",
-        [("%s", "d0, d1", "tensor<4x9xf32>")],
-        ("%zeros", "d0", "tensor<4xf32>"),
-        "%r = arith.addf %a, %o : f32",
-        2,
-        1,
-    )
-}
-  {
-    generic(
-        "u",
-        [("%s", "d0, d1", "tensor<4x9xf32>"), ("%t", "d0", "tensor<4xf32>")],
-        ("%wide", "d0, d1", "tensor<4x9xf32>"),
-        "%g = arith.cmpf ugt, %a, %b : f32 %r = arith.select %g, %a, %zero : f32",
-        2,
-    )
-}
+  {"".join(generic(name, (4, 9), *op) for name, *op in SHARED_BY)}
   return %u, %t : tensor<4x9xf32>, tensor<4xf32>
 }}
 """
@@ -264,16 +194,11 @@ def convolution(name: str, given: str, weights: str, shapes: tuple[str, str, str
 
 
 def test_elements_in_whatever_order_the_layers_around_have_them() -> None:
-    wide, narrow, scale, x = (
-        values(16, 8, 1, 1),
-        values(8, 16, 1, 1),
-        values(16),
-        values(1, 8, 6, 5),
-    )
+    wide, narrow = values(16, 8, 1, 1), values(8, 16, 1, 1)
+    scale, x = values(16), values(1, 8, 6, 5)
     product = generic(
-        "e", [("%c", "d0, d1, d2, d3", "tensor<1x16x6x5xf32>"), ("%scale", "d1", "tensor<16xf32>")],
-        ("%c_empty", "d0, d1, d2, d3", "tensor<1x16x6x5xf32>"),
-        "%t = arith.mulf %a, %b : f32 %r = math.tanh %t : f32", 4,
+        "e", (1, 16, 6, 5), ["%c[d0, d1, d2, d3]", "%scale[d1]"], "%c_empty[d0, d1, d2, d3]",
+        "%t = arith.mulf %a, %b : f32 %r = math.tanh %t : f32",
     )  # fmt: skip
     text = f"""
 func.func @main(%x: tensor<1x8x6x5xf32>) -> tensor<1x8x6x5xf32> {{
