@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,9 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, instruction_of, loop_nest
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import described
+from tilewise.schema import results as schema
+from tilewise.schema.base import NAME
+from tilewise.schema.status import SuiteReportHead, Token
 from tilewise.search.space.points import TilePoint, scalars_of
 from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.db import models
@@ -31,6 +34,28 @@ from tilewise.service.runs import helping
 Json = dict[str, Any]
 
 LINKS = {"self": "", "trials": "/trials", "events": "/events"}
+
+
+def shown(rows: Sequence[object], kind: type, **given: Any) -> Json:
+    """Return an object of the API: what is `given`, and all else from the first row that has it.
+
+    The column of a field `created` may be `created_at`. Moments are in UTC, as text.
+    """
+    return {name: given[name] if name in given else _value(rows, name) for name in _names(kind)}
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(one.metadata.get(NAME, one.name) for one in fields(kind) if one.name != "document")
+
+
+def _value(rows: Sequence[object], name: str) -> Any:
+    for row in rows:
+        for column in (name, f"{name}_at"):
+            if hasattr(row, column):
+                value = getattr(row, column)
+                return moment(value) if isinstance(value, datetime) else value
+    raise AttributeError(f"no row has {name}")
 
 
 def result_json(
@@ -90,38 +115,26 @@ def results_json(
 def _result_json(
     row: models.Schedule, proof: StoredProof | None, trials: Json, asked: Asked
 ) -> Json:
-    return {
-        "problem": row.problem.canonical,
-        "key": row.problem.key,
-        "target": row.target,
-        "cache": row.cache,
-        "toolchain": row.toolchain.identity,
-        "machine": machine_json(row.machine),
-        "trials": trials,
-        "space": None,
-        "elapsed_s": row.elapsed_s,
-        "best": {**best_json(row), "grade": "proven" if proof and proof.ok else "measured"},
-        "peers": row.peers or {},
-        "proof": None if proof is None else proof_json(proof),
-        "complete": row.complete,
-        "previous": None,
+    return shown(
+        (row,),
+        schema.StoredResult,
+        problem=row.problem.canonical,
+        key=row.problem.key,
+        toolchain=row.toolchain.identity,
+        machine=machine_json(row.machine),
+        trials=trials,
+        space=None,
+        best={**best_json(row), "grade": "proven" if proof and proof.ok else "measured"},
+        peers=row.peers or {},
+        proof=None if proof is None else proof_json(proof),
+        previous=None,
         **match_json(row, asked),
-        "created": moment(row.created_at),
-    }
+    )
 
 
 def machine_json(row: models.Machine) -> Json | None:
     """The machine that has timed something; None where its row is damaged."""
-    if not is_sound(row):
-        return None
-    return {
-        "host": row.host,
-        "cpu": row.cpu,
-        "cores": row.cores,
-        "caches": row.caches,
-        "peaks": row.peaks or {},
-        "bandwidth_gbs": row.bandwidth_gbs,
-    }
+    return shown((row,), schema.Machine, peaks=row.peaks or {}) if is_sound(row) else None
 
 
 def match_json(row: models.Schedule, asked: Asked) -> Json:
@@ -164,28 +177,19 @@ def space_json(problem: str, target: str) -> Json | None:
 
 def job_json(session: Session, job: models.Job) -> Json:
     """The object that `GET /v1/jobs/{id}` gives."""
-    return {
-        "id": job.id,
-        "state": job.state,
-        "problem": job.problem.canonical,
-        "key": job.problem.key,
-        "target": job.target,
-        "cache": job.cache,
-        "toolchain": job.toolchain.identity,
-        "trials": trials_json(session, job),
-        "elapsed_s": elapsed(job),
-        "phase": phase_json(session, job),
+    return shown(
+        (job,),
+        schema.Job,
+        problem=job.problem.canonical,
+        key=job.problem.key,
+        toolchain=job.toolchain.identity,
+        trials={"asked": job.trials, **queue.counts(session, job.id)},
+        elapsed_s=lease.elapsed_s(job),
+        phase=phase_json(session, job),
         **_outcome(session, job),
-        "error": job.error,
-        "complete": job.complete,
-        "spread": job.spread,
-        "helpers": _helpers(session, job),
-        "unserved_since": moment(job.unserved_since) if job.unserved_since else None,
-        "created": moment(job.created_at),
-        "started": moment(job.started_at) if job.started_at else None,
-        "finished": moment(job.finished_at) if job.finished_at else None,
-        "links": {name: f"/v1/jobs/{job.id}{path}" for name, path in LINKS.items()},
-    }
+        helpers=_helpers(session, job),
+        links={name: f"/v1/jobs/{job.id}{path}" for name, path in LINKS.items()},
+    )
 
 
 def _helpers(session: Session, job: models.Job) -> int:
@@ -209,32 +213,12 @@ def phase_json(session: Session, job: models.Job) -> Json | None:
 
 def token_json(row: models.Token) -> Json:
     """A token, without itself."""
-    return {
-        "name": row.name,
-        "scope": row.scope,
-        "created": moment(row.created_at),
-        "expires": None if row.expires_at is None else moment(row.expires_at),
-        "revoked": None if row.revoked_at is None else moment(row.revoked_at),
-        "used": None if row.used_at is None else moment(row.used_at),
-    }
+    return shown((row,), Token)
 
 
 def suite_report_json(row: models.SuiteReport) -> Json:
     """A report of a suite, without its problems."""
-    return {
-        "id": row.id,
-        "suite": row.suite,
-        "source": row.source,
-        "target": row.target,
-        "processor": row.processor,
-        "toolchain": row.toolchain.identity,
-        "counted": row.counted,
-        "left_out": row.left_out,
-        "geomean_ratio": row.geomean_ratio,
-        "ours_gflops": row.ours_gflops,
-        "oracle_gflops": row.oracle_gflops,
-        "created": moment(row.created_at),
-    }
+    return shown((row,), SuiteReportHead, toolchain=row.toolchain.identity)
 
 
 def report_of(row: models.SuiteReport) -> Json:
@@ -248,30 +232,18 @@ def report_of(row: models.SuiteReport) -> Json:
 def trial_json(row: models.Trial) -> Json:
     """One trial; `samples_us` are its samples as they were, `time_us` is at pace 1."""
     tile = row.params.get("tile")
-    return {
-        "number": row.number,
-        "hash": row.hash,
-        "steps": row.steps,
-        "params": scalars_of(row.params),
-        "tile": {**asdict(tile), "description": tile.description}
+    return shown(
+        (row,),
+        schema.Trial,
+        params=scalars_of(row.params),
+        tile={**asdict(tile), "description": tile.description}
         if isinstance(tile, TilePoint)
         else None,
-        "state": row.state,
-        "origin": row.origin,
-        "failure": row.failure,
-        "message": row.message,
-        "gflops": row.gflops,
-        "interval": _interval(row.low, row.high),
-        "time_us": row.time_us,
-        "samples_us": [seconds * 1e6 for seconds in unpack_samples(row.samples)],
-        "samples_taken": row.samples_taken,
-        "pace": row.pace,
-        "cache": row.job.cache,
-        "rejected": row.rejected,
-        "compile_s": row.compile_s,
-        "max_error": _finite(row.max_error),
-        "created": moment(row.created_at),
-    }
+        interval=_interval(row.low, row.high),
+        samples_us=[seconds * 1e6 for seconds in unpack_samples(row.samples)],
+        cache=row.job.cache,
+        max_error=_finite(row.max_error),
+    )
 
 
 def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
@@ -285,40 +257,26 @@ def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
     }
 
 
-def trials_json(session: Session, job: models.Job) -> Json:
-    """The trials of a job: how many were asked for, and how those that ended did."""
-    return {"asked": job.trials, **queue.counts(session, job.id)}
-
-
 def best_json(row: models.Schedule | models.PastSchedule) -> Json:
     """The best schedule and its speed."""
-    return {
-        "hash": row.hash,
-        "steps": row.steps,
-        "instruction": _instruction(row.problem.canonical, row.steps, row.machine),
-        "gflops": row.gflops,
-        "interval": [row.low, row.high],
-        "time_us": row.time_us,
-        "peak_fraction": row.gflops / row.peak_gflops,
-        "scratch_bytes": row.scratch_bytes,
-        "measured": row.measured,
-        "quality": history.quality(row),
-    }
+    return shown(
+        (row,),
+        schema.Best,
+        instruction=_instruction(row.problem.canonical, row.steps, row.machine),
+        interval=[row.low, row.high],
+        peak_fraction=row.gflops / row.peak_gflops,
+        quality=history.quality(row),
+        grade=None,
+    )
 
 
 def past_json(row: models.PastSchedule) -> Json:
     """Return a result that was replaced, or that was measured and not kept."""
-    return {
-        "state": "superseded" if row.was_best else "not_kept",
-        "hash": row.hash,
-        "gflops": row.gflops,
-        "interval": [row.low, row.high],
-        "time_us": row.time_us,
-        "quality": history.quality(row),
-        "job": row.job_id,
-        "created": moment(row.created_at),
-        "ended": moment(row.ended_at),
-    }
+    state = "superseded" if row.was_best else "not_kept"
+    interval, quality = [row.low, row.high], history.quality(row)
+    return shown(
+        (row,), schema.Past, state=state, interval=interval, quality=quality, job=row.job_id
+    )
 
 
 def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> str | None:
@@ -344,27 +302,17 @@ def proof_json(proof: StoredProof) -> Json:
     of a single result why that one has no script. `sha256` is of the script's text. `by` is the
     machine of the cluster worker that proved it, null for a process of this service.
     """
-    return {
-        "applied": proof.applied,
-        "executed": proof.executed,
-        "max_error": _finite(proof.max_error),
-        "tolerance": proof.tolerance,
-        "gflops": proof.gflops,
-        "interval": _interval(proof.low, proof.high),
-        "time_us": proof.time_us,
-        "mlir": proof.mlir,
-        "failure": proof.failure,
-        "message": proof.message,
-        "reason": None,
-        "hash": None if proof.script is None else proof.script.hash,
-        "sha256": None if proof.script is None else proof.script.sha256,
-        "by": None if proof.script is None else prover_of(proof.script.text),
-    }
-
-
-def elapsed(job: models.Job) -> float:
-    """Seconds spent on the job by all its runs so far."""
-    return lease.elapsed_s(job)
+    script = proof.script
+    return shown(
+        (proof,),
+        schema.Proof,
+        max_error=_finite(proof.max_error),
+        interval=_interval(proof.low, proof.high),
+        reason=None,
+        hash=None if script is None else script.hash,
+        sha256=None if script is None else script.sha256,
+        by=None if script is None else prover_of(script.text),
+    )
 
 
 def _outcome(session: Session, job: models.Job) -> Json:

@@ -5,6 +5,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from tilewise.schema.modules import Model, PlanHead
+from tilewise.service.api.documents import shown
 from tilewise.service.db.models import Network, Plan
 from tilewise.service.jobs.model_jobs import accuracy_of
 from tilewise.service.jobs.parts import (
@@ -27,21 +29,16 @@ LINKS = {"self": "", "script": "/script", "runner": "/runner", "events": "/event
 def model_json(session: Session, network: Network) -> Json:
     """Return a model with the state of each of its problems."""
     parts, job = parts_of_model(session, network), network.job
-    return {
-        "id": network.id,
-        "state": state_of_model(parts),
-        "sha256": network.sha256,
-        "target": job.target,
-        "toolchain": job.toolchain.identity,
-        "cache": job.cache,
-        "accuracy": accuracy_of(network),
-        "trials": job.trials,
-        "problems": [{**part.found, **_state(part)} for part in parts],
-        "skipped": network.skipped,
-        "time_us": _time_us(parts),
-        "created": job.created_at,
-        "links": {"self": f"{MODELS}/{network.id}"},
-    }
+    return shown(
+        (network, job),
+        Model,
+        state=state_of_model(parts),
+        toolchain=job.toolchain.identity,
+        accuracy=accuracy_of(network),
+        problems=[{**part.found, **_state(part)} for part in parts],
+        time_us=_time_us(parts),
+        links={"self": f"{MODELS}/{network.id}"},
+    )
 
 
 def _time_us(parts: Sequence[ModelProblem]) -> float | None:
@@ -81,29 +78,12 @@ def _state(part: ModelProblem) -> Json:
 
 
 def _head(plan: Plan, parts: PlanProblems) -> Json:
-    job = plan.job
-    return {
-        "id": plan.id,
-        "state": state_of(plan, parts),
-        "phase": phase_of(plan, parts),
-        "name": plan.name,
-        "sha256": plan.sha256,
-        "target": job.target,
-        "toolchain": job.toolchain.identity,
-        "cache": job.cache,
-        "trials": job.trials,
-        "seed": job.seed,
-        "layouts": plan.layouts,
-        "accuracy": plan.accuracy,
-        "totals": plan.totals,
-        "proof": plan.proof,
-        "script_error": plan.script_error,
-        "error": job.error,
-        "created": job.created_at,
-        "started": job.started_at,
-        "finished": job.finished_at,
-        "links": {
-            **{name: f"{PLANS}/{plan.id}{rest}" for name, rest in LINKS.items()},
-            "page": f"/plans/{plan.id}",
-        },
-    }
+    links = {name: f"{PLANS}/{plan.id}{rest}" for name, rest in LINKS.items()}
+    return shown(
+        (plan, plan.job),
+        PlanHead,
+        state=state_of(plan, parts),
+        phase=phase_of(plan, parts),
+        toolchain=plan.job.toolchain.identity,
+        links={**links, "page": f"/plans/{plan.id}"},
+    )

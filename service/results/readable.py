@@ -1,10 +1,13 @@
 """Lists that outlive a damaged row: it is left out, counted and logged."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from types import GenericAlias
 from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -35,6 +38,34 @@ def listed(
             _tell(made[index][0], ": ".join((*map(str, fault["loc"][1:]), fault["msg"])))
         made = [one for index, one in enumerate(made) if index not in faults]
     return {name: [shown for _, shown in made], "unreadable": len(rows) - len(made)}
+
+
+@dataclass(frozen=True)
+class RowPage:
+    """A page of at most `limit` rows of the list `name` at `path`; `filters` are of its query."""
+
+    name: str
+    path: str
+    limit: int
+    filters: Mapping[str, str | None]
+
+    def of(
+        self,
+        found: Sequence[Row],
+        show: Callable[[Row], Json],
+        view: type[BaseModel],
+        cursor_of: Callable[[Any], int] = attrgetter("id"),
+    ) -> Json:
+        """Return the page of rows, of which one beyond `limit` says that there are more.
+
+        `cursor_of` names the last row for the path of the page after.
+        """
+        page, following = found[: self.limit], None
+        if len(found) > self.limit:
+            asked = {"cursor": cursor_of(page[-1]), "limit": self.limit, **self.filters}
+            given = {name: value for name, value in asked.items() if value is not None}
+            following = f"{self.path}?{urlencode(given)}"
+        return {**listed(self.name, page, show, view), "next": following}
 
 
 def _shown(row: Row, show: Callable[[Row], Json]) -> Json | None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -24,7 +24,7 @@ from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.jobs import idempotency, queue
 from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.queue import Submission, Submitter
-from tilewise.service.results.readable import listed
+from tilewise.service.results.readable import RowPage
 
 LARGEST_ID = 2**31 - 1
 KEY = r"^[\x21-\x7e]+$"
@@ -79,12 +79,8 @@ def list_jobs(
     """Jobs, newest first."""
     with services.reading() as session:
         found = queue.list_jobs(session, state=state, before=cursor, limit=limit + 1)
-        page = found[:limit]
-        more = page[-1].id if len(found) > limit else None
-        return {
-            **listed("jobs", page, lambda job: job_json(session, job), JobView),
-            "next": next_page("/v1/jobs", more, limit, state),
-        }
+        page = RowPage("jobs", "/v1/jobs", limit, {"state": state})
+        return page.of(found, partial(job_json, session), JobView)
 
 
 @router.get("/{job_id}", response_model=JobView, responses=responses(HTTPStatus.NOT_FOUND))
@@ -126,12 +122,8 @@ def list_trials(
     with services.reading() as session:
         queue.get(session, job_id)
         found = queue.trials_page(session, job_id, state=state, after=cursor, limit=limit + 1)
-        page = found[:limit]
-        more = page[-1].number if len(found) > limit else None
-        return {
-            **listed("trials", page, trial_json, TrialView),
-            "next": next_page(f"/v1/jobs/{job_id}/trials", more, limit, state),
-        }
+        page = RowPage("trials", f"/v1/jobs/{job_id}/trials", limit, {"state": state})
+        return page.of(found, trial_json, TrialView, attrgetter("number"))
 
 
 @dataclass(frozen=True)
@@ -200,11 +192,3 @@ def _ending(services: Services, job_id: int) -> JSONResponse:
         if stored is None:
             return _accepted(job_json(session, job))
         return JSONResponse(result_json(session, stored, services.toolchain, in_full=True))
-
-
-def next_page(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:
-    """Return the path of the page after a row; None where there is none."""
-    if cursor is None:
-        return None
-    query = {"cursor": cursor, "limit": limit, **({"state": state} if state else {})}
-    return f"{path}?{urlencode(query)}"

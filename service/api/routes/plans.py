@@ -22,7 +22,7 @@ from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import Tuning
-from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit, next_page
+from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
 from tilewise.service.api.routes.modules import BODY, given, graph_of
 from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
@@ -32,7 +32,7 @@ from tilewise.service.jobs import idempotency, model_jobs, plans
 from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.model_jobs import Wanted
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.results.readable import listed
+from tilewise.service.results.readable import RowPage
 
 LONGEST_NAME = 200
 MLIR, PYTHON = "text/x-mlir", "text/x-python"
@@ -116,12 +116,8 @@ def list_plans(
     """
     with services.reading() as session:
         found = model_jobs.newest_plans(session, state=state, before=cursor, limit=limit + 1)
-        page = found[:limit]
-        more = page[-1].id if len(found) > limit else None
-        return {
-            **listed("plans", page, partial(plan_head_json, session), PlanHeadView),
-            "next": next_page(PLANS, more, limit, state),
-        }
+        page = RowPage("plans", PLANS, limit, {"state": state})
+        return page.of(found, partial(plan_head_json, session), PlanHeadView)
 
 
 @router.get("/{plan_id}", response_model=PlanView, responses=responses(HTTPStatus.NOT_FOUND))

@@ -6,6 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from tilewise.schema.status import Worker
+from tilewise.service.api.documents import shown
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.schemas import ReadyView, StatusView, TargetsView
@@ -85,17 +87,4 @@ def _by_threads(target: str) -> tuple[str, str, int, str]:
 
 
 def _shown(worker: models.Worker) -> dict[str, Any]:
-    machine = worker.machine
-    return {
-        "host": machine.host,
-        "cpu": machine.cpu,
-        "cores": machine.cores,
-        "targets": worker.targets,
-        "toolchain": worker.toolchain,
-        "capacity": worker.capacity,
-        "features": machine.features,
-        "peaks": machine.peaks or {},
-        "bandwidth_gbs": machine.bandwidth_gbs,
-        "peaks_at": machine.peaks_at,
-        "seen": worker.seen_at,
-    }
+    return shown((worker, worker.machine), Worker, peaks=worker.machine.peaks or {})

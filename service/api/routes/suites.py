@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
@@ -19,7 +18,7 @@ from tilewise.service.api.schemas import (
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.results import suites
-from tilewise.service.results.readable import listed
+from tilewise.service.results.readable import RowPage
 
 PATH = "/v1/suite-reports"
 
@@ -61,12 +60,8 @@ def list_reports(
     """Reports without their problems, newest first; of one suite, if asked."""
     with services.reading() as session:
         found = suites.newest(session, suite=suite, before=cursor, limit=limit + 1)
-        page = found[:limit]
-        more = page[-1].id if len(found) > limit else None
-        return {
-            **listed("reports", page, suite_report_json, SuiteReportView),
-            "next": None if more is None else _next(more, limit, suite),
-        }
+        page = RowPage("reports", PATH, limit, {"suite": suite})
+        return page.of(found, suite_report_json, SuiteReportView)
 
 
 @router.get(
@@ -78,8 +73,3 @@ def get_report(report_id: ReportId, services: ServicesDep) -> dict[str, Any]:
     with services.reading() as session:
         row = suites.get(session, report_id)
         return {**suite_report_json(row), "report": report_of(row)}
-
-
-def _next(cursor: int, limit: int, suite: str | None) -> str:
-    asked = {"cursor": cursor, "limit": limit} | ({} if suite is None else {"suite": suite})
-    return f"{PATH}?{urlencode(asked)}"

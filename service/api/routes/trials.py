@@ -1,19 +1,18 @@
 """`/v1/trials`: what has been timed, of every job."""
 
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.records import CacheMode, TrialState
 from tilewise.service.api.documents import stored_trial_json
 from tilewise.service.api.lanes import in_lane
-from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.routes.jobs import Cursor, Limit
 from tilewise.service.api.schemas import StoredTrialPage, StoredTrialView
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.results import trials
-from tilewise.service.results.readable import listed
+from tilewise.service.results.readable import RowPage
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"])
 
@@ -26,8 +25,8 @@ def list_trials(
     target: str | None = None,
     state: TrialState | None = None,
     cache: CacheMode | None = None,
-    cursor: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> dict[str, Any]:
     """Finished trials in the order in which they were stored, each with its problem and job.
 
@@ -45,15 +44,8 @@ def list_trials(
             after=cursor,
             limit=limit + 1,
         )
-        page = found[:limit]
-        following = None
-        if len(found) > limit:
-            filters = {"problem": problem, "target": target, "state": state, "cache": cache}
-            following = _path({**filters, "cursor": page[-1][0].id, "limit": limit})
-        shown = listed("trials", page, lambda row: stored_trial_json(*row), StoredTrialView)
-        return {**shown, "next": following}
-
-
-def _path(query: dict[str, Any]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"/v1/trials?{urlencode(given)}"
+        filters = {"problem": problem, "target": target, "state": state, "cache": cache}
+        page = RowPage("trials", "/v1/trials", limit, filters)
+        return page.of(
+            found, lambda row: stored_trial_json(*row), StoredTrialView, lambda row: row[0].id
+        )

@@ -13,7 +13,6 @@ from sqlalchemy import update
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.search.progress import SearchPhase
-from tilewise.service.api import documents
 from tilewise.service.db import base, make_engine, models, reading, writing
 from tilewise.service.db import session as session_module
 from tilewise.service.db.session import make_sessions
@@ -414,7 +413,7 @@ def test_a_job_that_ends_early_counts_its_runs_and_is_not_complete(
         job = session.get_one(models.Job, job_id)
     assert 150 <= job.elapsed_s < 170 and job.claimed_at is None
     assert job.complete is False and job.finished_at is not None
-    assert documents.elapsed(job) == job.elapsed_s
+    assert lease.elapsed_s(job) == job.elapsed_s
 
 
 def test_a_job_that_waits_and_is_cancelled_has_spent_nothing(submit, sessions):
