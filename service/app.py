@@ -39,6 +39,7 @@ from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.dashboard import assets, live
 from tilewise.service.dashboard import plans as plan_pages
 from tilewise.service.dashboard import suites as suite_pages
+from tilewise.service.dashboard.live import POLL_S, OverviewReader
 from tilewise.service.dashboard.rendering import as_page
 from tilewise.service.dashboard.routes import code, forms, pages, plots
 from tilewise.service.db import schema
@@ -88,13 +89,11 @@ def create_app(
         work = PoolWork(here.targets, present, workers, worker_arguments, here, measures_peaks)
         services = await run_in_threadpool(_open, settings, here, work, metrics)
         app.state.services = services
-        app.state.overviews = _overviews(services, settings)
         if services.pool is not None:
             services.pool.start()
         try:
             yield
         finally:
-            app.state.overviews.close()
             await _close(services)
             if tracing is not None:
                 await run_in_threadpool(tracing.stop)
@@ -110,16 +109,6 @@ def create_app(
     )
     _build(app, settings, metrics, tracing)
     return app
-
-
-def _overviews(services: Services, settings: Settings) -> live.Overviews:
-    """Return the streams of the overview."""
-    return live.Overviews(
-        live.reader(services.lanes.reads, services.sessions),
-        services.changes.number,
-        longest_s=settings.stream_seconds,
-        most_streams=most_streams(),
-    )
 
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
@@ -158,12 +147,7 @@ def stop_waiting(app: FastAPI) -> None:
     """Answer the requests that wait, for a job or a text, since the service is about to end."""
     services: Services | None = getattr(app.state, "services", None)
     if services is not None:
-        app.state.overviews.close()
-        services.endings.close()
-        services.feeds.close()
-        services.kernels.let_go()
-        services.proofs.let_go()
-        services.modules.let_go()
+        _let_go(services)
 
 
 def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metrics) -> Services:
@@ -183,6 +167,12 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
             else Pool(sessions, settings.db, work)
         )
     lanes, changes = Lanes(), Changes(settings.db)
+    streams = partial(
+        Feeds,
+        state=changes.number,
+        longest_s=settings.stream_seconds,
+        most_streams=most_streams(),
+    )
     stored_metrics = StoredMetrics()
     with reading(sessions) as session:
         stored_metrics.begin(session)
@@ -210,12 +200,8 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
         endings=Endings(
             lambda job_ids: lanes.reads.run(partial(_ended_jobs, sessions, job_ids)),
         ),
-        feeds=Feeds(
-            NewsReader(lanes.reads, sessions),
-            changes.number,
-            longest_s=settings.stream_seconds,
-            most_streams=most_streams(),
-        ),
+        feeds=streams(NewsReader(lanes.reads, sessions)),
+        overviews=streams(OverviewReader(lanes.reads, sessions), poll_s=POLL_S),
         changes=changes,
         tokens=token_book(lanes.reads, lanes.writes, sessions),
         run_tokens=run_token_book(lanes.reads, sessions),
@@ -225,9 +211,16 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
     )
 
 
+def _let_go(services: Services) -> None:
+    """Let every request go; may be called from a signal handler."""
+    for part in (services.endings, services.feeds, services.overviews):
+        part.close()
+    for flights in (services.kernels, services.proofs, services.modules):
+        flights.let_go()
+
+
 async def _close(services: Services) -> None:
-    services.endings.close()
-    services.feeds.close()
+    _let_go(services)
     for flights in (services.kernels, services.proofs, services.modules):
         await flights.close()
     if services.pool is not None:

@@ -62,9 +62,9 @@ class Services:
     """The parts of a running service.
 
     `prober` is an engine of its own, so that probes do not wait behind requests. `pool` runs the
-    jobs, here or in a cluster (`has_cluster`); None if nothing does. `kernels`, `proofs` and
-    `modules` hold slow work. `jobs_in_flight` limits the queued and running jobs of one token; 0 is
-    no limit.
+    jobs, here or in a cluster (`has_cluster`); None if nothing does. `feeds` are events of jobs and
+    plans, `overviews` those of dashboards. `kernels`, `proofs` and `modules` hold slow work.
+    `jobs_in_flight` limits the queued and running jobs of one token; 0 is no limit.
     """
 
     engine: Engine
@@ -80,6 +80,7 @@ class Services:
     modules: Flights
     endings: Endings
     feeds: Feeds
+    overviews: Feeds
     changes: Changes
     tokens: TokenBook
     run_tokens: TokenBook

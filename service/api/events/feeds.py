@@ -1,4 +1,4 @@
-"""Feeds: each job and plan that somebody watches is read by one poller, however many watch it.
+"""Feeds: what somebody watches is read by one poller, however many watch it.
 
 The database is what all processes share, and is asked in the lane of reads. A watcher that comes
 late, or again after a loss, reads what it lacks in pages and goes on with the others.
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Feed:
-    """The newest events of one job or plan.
+    """The newest events of one source.
 
     `base` is the number before the kept parts, None before the first poll. `is_settled` means that
     only a change of the database can bring more. `changed` is set and replaced with every poll that
@@ -82,7 +82,7 @@ class _Feed:
 
 
 class Feeds:
-    """Stream the events of jobs and plans; used on one event loop.
+    """Stream the events of jobs, plans or the overview; used on one event loop.
 
     `state` returns a number that changes with the database, or None if unknown. A comment every
     `heartbeat_s` shows that the stream lives. After `longest_s` the stream ends and its client

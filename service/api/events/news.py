@@ -30,7 +30,7 @@ from tilewise.service.jobs.parts import (
 )
 from tilewise.service.results.readable import listed
 
-Source = tuple[Literal["job", "plan"], int]
+Source = tuple[Literal["job", "plan", "overview"], int]
 """Whose events, with its number."""
 
 PAGE = 200  # trials that are read at once
