@@ -91,7 +91,7 @@ def _put_out(session: Session, held: Lease, offered: Sequence[RemoteTrial]) -> N
             "job_id": held.job_id,
             "epoch": held.epoch,
             "number": candidate.number,
-            "asked": CandidateWire.of(candidate).model_dump_json(),
+            "asked": CandidateWire.model_validate(candidate).model_dump_json(),
         }
         for candidate in offered
         if candidate.number not in known
@@ -180,7 +180,7 @@ def answer(session: Session, offer: models.Offer, said: TrialWire) -> None:
     if row is None:
         return
     asked = CandidateWire.model_validate_json(row.asked)
-    if (asked.steps, asked.params, asked.origin) != (said.steps, said.params, said.origin):
+    if (asked.schedule, asked.params, asked.origin) != (said.schedule, said.params, said.origin):
         raise ConflictError(
             f"candidate {said.number} of job {offer.job_id} is not what was tried under its number"
         )

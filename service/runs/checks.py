@@ -14,7 +14,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.proof import FAILURES, ScriptProof, annotated
 from tilewise.kernels.mlir.transform.module import HEADER_END
-from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration, read_steps
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.prove import proven_spec
 from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, check_levels, spec_text
@@ -24,14 +24,14 @@ from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.cores import ceiling_gflops
 from tilewise.kernels.target.features import differences
-from tilewise.search.records import TrialRecord
+from tilewise.search.records import Measurement, TrialRecord
 from tilewise.service.db import models
 from tilewise.service.errors import RefusedError
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.wire.orders import AttemptWire, EndWire, MachineWire, ProofWire
-from tilewise.service.runs.wire.trials import CandidateWire, MeasurementWire, Steps, TrialWire
+from tilewise.service.runs.wire.trials import CandidateWire, TrialWire
 
 Fault = tuple[str, str]
 """A field of a message, and what is wrong with its value."""
@@ -117,7 +117,7 @@ class JobWork:
         """The speed that no other library exceeds."""
         return MARGIN * SAVED * self.most_peak_gflops
 
-    def speed_faults(self, field: str, speed: MeasurementWire, most: float) -> Iterator[Fault]:
+    def speed_faults(self, field: str, speed: Measurement, most: float) -> Iterator[Fault]:
         """Yield what is wrong with a measurement that may be at most so fast."""
         low, high = speed.interval
         if not (speed.gflops > 0 and speed.time_us > 0):
@@ -227,12 +227,11 @@ def _candidate_faults(
     if offered and used > work.budget:
         yield "offered", f"with trials {used} are beyond the budget of {work.budget} trials"
     for place, wire in enumerate(offered):
-        candidate = wire.candidate()
-        fault = work.steps_fault(candidate.schedule)
+        fault = work.steps_fault(wire.schedule)
         if fault is not None:
             yield f"offered.{place}.steps", fault
         control = wire.control
-        fault = None if control is None else work.steps_fault(control.schedule())
+        fault = None if control is None else work.steps_fault(control.schedule)
         if fault is not None:
             yield f"offered.{place}.control.steps", fault
 
@@ -272,7 +271,7 @@ def _speed_faults(
         if (wire.gflops, wire.interval, wire.time_us) != (None, None, None):
             yield f"{at}.gflops", "gflops, interval and time_us are given together"
         return
-    speed = MeasurementWire(gflops=wire.gflops, interval=wire.interval, time_us=wire.time_us)
+    speed = Measurement(wire.gflops, wire.interval, wire.time_us)
     yield from work.speed_faults(at, speed, work.most_gflops(schedule))
 
 
@@ -359,13 +358,9 @@ def _end_faults(
     yield from _machine_faults(work, body.machine, owner)
     timed = {trial.schedule.hash for trial in trials if trial.state == "timed"}
     best = body.best
-    finalists = [("best", best.steps, best.measurement)]
-    finalists += [
-        (f"best.runners_up.{place}", one.steps, one.measurement)
-        for place, one in enumerate(best.runners_up)
-    ]
-    for at, steps, measurement in finalists:
-        yield from _finalist_faults(work, at, steps, measurement, timed)
+    yield from _finalist_faults(work, "best", best.schedule, best.measurement, timed)
+    for place, (schedule, speed) in enumerate(best.runners_up):
+        yield from _finalist_faults(work, f"best.runners_up.{place}", schedule, speed, timed)
     most = MARGIN * work.most_peak_gflops
     if not 0 < best.peak_gflops <= most:
         yield "best.peak_gflops", work.too_fast(best.peak_gflops, most)
@@ -388,10 +383,10 @@ def _machine_faults(work: JobWork, machine: MachineWire, owner: str) -> Iterator
 
 
 def _finalist_faults(
-    work: JobWork, at: str, steps: Steps, speed: MeasurementWire, timed: Collection[str]
+    work: JobWork, at: str, schedule: AnySchedule, speed: Measurement, timed: Collection[str]
 ) -> Iterator[Fault]:
-    schedule, fault = _read(work, steps)
-    if schedule is None:
+    fault = work.steps_fault(schedule)
+    if fault is not None:
         yield f"{at}.steps", fault
         return
     if schedule.hash not in timed:
@@ -399,7 +394,7 @@ def _finalist_faults(
     yield from work.speed_faults(f"{at}.measurement", speed, work.most_gflops(schedule))
 
 
-def _peer_faults(work: JobWork, peers: dict[str, MeasurementWire]) -> Iterator[Fault]:
+def _peer_faults(work: JobWork, peers: dict[str, Measurement]) -> Iterator[Fault]:
     if peers and not (work.peers or work.target.kind == "iree"):
         yield "peers", "the job asks for none"
     for name, speed in peers.items():
@@ -412,25 +407,15 @@ def _peer_faults(work: JobWork, peers: dict[str, MeasurementWire]) -> Iterator[F
 def _attempt_faults(
     work: JobWork, at: str, wire: AttemptWire, is_checkable: bool
 ) -> Iterator[Fault]:
-    schedule, fault = _read(work, wire.steps)
-    if schedule is None:
+    fault = work.steps_fault(wire.schedule)
+    if fault is not None:
         yield f"{at}.steps", fault
     elif wire.proof is not None and is_checkable:
-        yield from proof_faults(work, f"{at}.proof", schedule, wire.proof)
-
-
-def _read(work: JobWork, steps: Steps) -> tuple[AnySchedule | None, str]:
-    """Return the schedule of some steps, or None and why it is not one of the job's."""
-    try:
-        schedule = read_steps(steps)
-    except KernelsError as error:
-        return None, str(error)
-    fault = work.steps_fault(schedule)
-    return (schedule, "") if fault is None else (None, fault)
+        yield from proof_faults(work, f"{at}.proof", wire.schedule, wire.proof)
 
 
 def _attempt(work: JobWork, wire: AttemptWire, by: str, is_checkable: bool) -> Attempt:
-    schedule = wire.schedule()
+    schedule = wire.schedule
     if wire.proof is None:
         return Attempt(schedule, None, wire.error, wire.failure)
     if not is_checkable:

@@ -29,7 +29,6 @@ from tilewise.service.runs.wire.orders import (
     WordWire,
 )
 from tilewise.service.runs.wire.trials import (
-    LONGEST_MESSAGE,
     MOST_SEARCHES,
     AddWire,
     AskedWire,
@@ -40,7 +39,6 @@ from tilewise.service.runs.wire.trials import (
     GivenWire,
     HelpWire,
     HistoryWire,
-    MeasurementWire,
     SearchesWire,
     TrialsWire,
     TrialWire,
@@ -171,7 +169,7 @@ class HttpTrialStore:
 
     def add(self, trial: TrialRecord) -> None:
         """Store one finished trial; raise LeaseLostError or UnreachableError, when nobody knows."""
-        said = AddWire(epoch=self._epoch, trial=TrialWire.of(trial))
+        said = AddWire(epoch=self._epoch, trial=TrialWire.model_validate(trial))
         self.is_stopped = self._calls.post("/trials", said, WordWire).word == "stop"
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
@@ -221,7 +219,7 @@ class HttpHelpers:
         said = ExchangeWire(
             epoch=self._epoch,
             start=start,
-            offered=[CandidateWire.of(one) for one in offered],
+            offered=list(map(CandidateWire.model_validate, offered)),
             back=sorted(back),
             late_s=late_s,
         )
@@ -260,21 +258,20 @@ class HttpKeeper:
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results; False where it was cancelled or taken over."""
-        peers = {name: MeasurementWire.of(speed) for name, speed in result.peers.items()}
         said = EndWire(
             epoch=self.epoch,
-            best=BestWire.of(best),
-            peers=peers,
+            best=BestWire.model_validate(best),
+            peers=result.peers,
             elapsed_s=result.elapsed_s,
             complete=result.complete,
-            attempts=[AttemptWire.of(attempt) for attempt in attempts],
-            machine=MachineWire.of(machine),
+            attempts=list(map(AttemptWire.model_validate, attempts)),
+            machine=MachineWire.model_validate(machine),
         )
         return self._ended("/done", said)
 
     def failed(self, message: str) -> bool:
         """End the job without a result; False where it was cancelled or taken over."""
-        return self._ended("/failed", FailWire(epoch=self.epoch, message=message[:LONGEST_MESSAGE]))
+        return self._ended("/failed", FailWire(epoch=self.epoch, message=message))
 
     def release(self) -> None:
         """Give the job back to the queue; a driver does, where the service does not hear it."""
@@ -308,7 +305,7 @@ class HttpLeader:
 
         Raises LeaseLostError or UnreachableError.
         """
-        told = None if answer is None else TrialWire.of(answer)
+        told = None if answer is None else TrialWire.model_validate(answer)
         said = HelpWire(epoch=self.epoch, answer=told, wants=wants)
         given = self._calls.post("/help", said, GivenWire)
         if given.word == "stop":

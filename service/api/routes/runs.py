@@ -119,7 +119,7 @@ def get_trials(
     """The job's finished trials, by number."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     page, more = store.page(start, TRIALS_A_PAGE)
-    return TrialsWire(trials=[TrialWire.of(trial) for trial in page], next=more)
+    return TrialsWire(trials=list(map(TrialWire.model_validate, page)), next=more)
 
 
 @router.post("/trials")
@@ -156,7 +156,7 @@ def get_earlier(
 ) -> SearchesWire:
     """Other jobs for an operation (`matmul`), the newest first."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
-    return SearchesWire(searches=[EarlierWire.of(one) for one in store.earlier(operation)])
+    return SearchesWire(searches=list(map(EarlierWire.model_validate, store.earlier(operation))))
 
 
 @router.post("/solved")
@@ -164,7 +164,7 @@ def get_earlier(
 def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
     """What some of those have found, in the order in which they are asked for."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
-    return FoundWire(found=[SolvedWire.of(one) for one in store.solved_by(body.keys)])
+    return FoundWire(found=list(map(SolvedWire.model_validate, store.solved_by(body.keys))))
 
 
 @router.post("/phase")
@@ -240,7 +240,8 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
         candidates.exchange(session, held, offered, body.back, late)
     with services.reading() as session:
         found = candidates.outcome(session, held, body.start)
-        return ExchangedWire.of(found, "go" if lease.holds(session, held) else "stop")
+        word = "go" if lease.holds(session, held) else "stop"
+        return ExchangedWire.model_validate({**vars(found), "word": word})
 
 
 @router.post("/join")

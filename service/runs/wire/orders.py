@@ -4,23 +4,19 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, create_model, model_validator
 
-from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
 from tilewise.schema.base import declared
 from tilewise.search.progress import PhaseName, SearchPhase
-from tilewise.search.records import TrialRecord, TuneRequest, TuneResult, Winner
+from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.host.machine import MachineInfo
-from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.trials import (
     LARGEST,
-    LONGEST_MESSAGE,
     Bytes,
     Label,
-    MeasurementWire,
     Message,
     Name,
     Number,
-    Steps,
+    SaidSchedule,
     Unbounded,
     Wire,
     Word,
@@ -115,16 +111,11 @@ class MachineWire(Wire):
     cores: Annotated[int, Field(ge=1, le=LARGEST)]
     memory_bytes: Bytes
     caches: Annotated[dict[Label, Bytes], Field(max_length=MOST_NAMES)]
-    features: Annotated[list[Label], Field(max_length=1000)]
-
-    @classmethod
-    def of(cls, machine: MachineInfo) -> "MachineWire":
-        """A machine as it is said."""
-        return cls(**{**vars(machine), "features": list(machine.features)})
+    features: Annotated[tuple[Label, ...], Field(max_length=1000)]
 
     def machine(self) -> MachineInfo:
         """The machine that was said."""
-        return MachineInfo(**{**dict(self), "features": tuple(self.features)})
+        return MachineInfo(**dict(self))
 
 
 class ProofWire(Wire):
@@ -147,41 +138,21 @@ class ProofWire(Wire):
 class AttemptWire(Wire):
     """One schedule's script that was put to the proof; without a proof the prover failed."""
 
-    steps: Steps
+    schedule: SaidSchedule = Field(alias="steps")
     proof: ProofWire | None
     error: Message = ""
     failure: Label = "prover"
 
-    @classmethod
-    def of(cls, attempt: Attempt) -> "AttemptWire":
-        """An attempt as it is said."""
-        proof, steps = attempt.proof, attempt.schedule.to_json()
-        if proof is None:
-            error = attempt.error[:LONGEST_MESSAGE]
-            return cls(steps=steps, proof=None, error=error, failure=attempt.failure)
-        said = {name: getattr(proof, name) for name in ProofWire.model_fields}
-        said["message"] = said["message"][:LONGEST_MESSAGE]
-        return cls(steps=steps, proof=ProofWire(**said))
-
-    def schedule(self) -> AnySchedule:
-        """Return the schedule; ScheduleError if the steps are not those of one."""
-        return read_steps(self.steps)
-
-
-class FinalistWire(Wire):
-    """A schedule with its speed in the finals."""
-
-    steps: Steps
-    measurement: MeasurementWire
-
 
 class BestWire(Wire):
-    """The winner of the finals, as `tilewise.search.records.Best` has it."""
+    """The winner of the finals, as `tilewise.search.records.Winner` has it."""
 
-    steps: Steps
-    measurement: MeasurementWire
+    schedule: SaidSchedule = Field(alias="steps")
+    measurement: Measurement
     peak_gflops: float
-    runners_up: Annotated[list[FinalistWire], Field(max_length=MOST_RUNNERS_UP)]
+    runners_up: Annotated[
+        tuple[tuple[SaidSchedule, Measurement], ...], Field(max_length=MOST_RUNNERS_UP)
+    ]
     scratch_bytes: Annotated[dict[Label, Bytes], Field(max_length=MOST_NAMES)]
     samples: Number
     placements: Number
@@ -193,37 +164,9 @@ class BestWire(Wire):
     cold: Name | None
     accuracy: Annotated[dict[Label, Deviation], Field(max_length=MOST_NAMES)]
 
-    @classmethod
-    def of(cls, best: Winner) -> "BestWire":
-        """A winner as it is said."""
-        runners_up = [
-            FinalistWire(steps=schedule.to_json(), measurement=MeasurementWire.of(speed))
-            for schedule, speed in best.runners_up
-        ]
-        said = {name: getattr(best, name) for name in _PLAIN}
-        return cls(
-            steps=best.schedule.to_json(),
-            measurement=MeasurementWire.of(best.measurement),
-            runners_up=runners_up,
-            **said,
-        )
-
     def best(self) -> Winner:
         """The winner that was said."""
-        runners_up = tuple(
-            (read_steps(one.steps), one.measurement.measurement()) for one in self.runners_up
-        )
-        return Winner(
-            schedule=read_steps(self.steps),
-            measurement=self.measurement.measurement(),
-            runners_up=runners_up,
-            **{name: getattr(self, name) for name in _PLAIN},
-        )
-
-
-_PLAIN = tuple(
-    name for name in BestWire.model_fields if name not in ("steps", "measurement", "runners_up")
-)
+        return Winner(**dict(self))
 
 
 class EndWire(Wire):
@@ -231,7 +174,7 @@ class EndWire(Wire):
 
     epoch: Number
     best: BestWire
-    peers: Annotated[dict[Label, MeasurementWire], Field(max_length=MOST_NAMES)]
+    peers: Annotated[dict[Label, Measurement], Field(max_length=MOST_NAMES)]
     elapsed_s: Seconds
     complete: bool
     attempts: Annotated[list[AttemptWire], Field(max_length=MOST_ATTEMPTS)]
@@ -239,8 +182,7 @@ class EndWire(Wire):
 
     def result(self, trials: tuple[TrialRecord, ...]) -> TuneResult:
         """What was found, with the trials that are stored."""
-        peers = {name: speed.measurement() for name, speed in self.peers.items()}
-        return TuneResult(self.best.best(), trials, self.elapsed_s, self.complete, peers)
+        return TuneResult(self.best.best(), trials, self.elapsed_s, self.complete, self.peers)
 
 
 class FailWire(Wire):

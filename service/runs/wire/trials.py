@@ -8,15 +8,21 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidatorFunctionWrapHandler,
     model_validator,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, read_steps
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration, read_steps
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
 from tilewise.search.helpers import Exchanged, Helped, RemoteTrial
 from tilewise.search.records import (
     LONGEST_SAMPLER,
@@ -33,12 +39,6 @@ from tilewise.service.db.trials import fault_of
 
 LARGEST = 2**31 - 1
 LONGEST_MESSAGE = 100_000
-
-
-def _without_nul(text: str) -> str:
-    return text.replace("\0", "")
-
-
 PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Text without control characters: it is printed in terminals, and PostgreSQL stores no NUL."""
 
@@ -48,7 +48,9 @@ Steps = Annotated[list[dict[Label, Whole | Label]], Field(max_length=200)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Field(max_length=300, pattern=PLAIN)]
-Message = Annotated[str, Field(max_length=LONGEST_MESSAGE), AfterValidator(_without_nul)]
+Message = Annotated[str, AfterValidator(lambda text: text.replace("\0", "")[:LONGEST_MESSAGE])]
+"""Of any length; what is longer is cut off."""
+
 Unbounded = Annotated[float, Field(allow_inf_nan=True)]
 """How far a result is off, which may be infinitely far."""
 
@@ -58,34 +60,63 @@ Params = Annotated[
     Field(max_length=200),
     BeforeValidator(lambda said: point_from_json(said) if isinstance(said, dict) else said),
 ]
+Origin = Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
 
+
+def _schedule(said: object, steps: ValidatorFunctionWrapHandler) -> AnySchedule:
+    """Return a schedule, or the one of some steps; ValueError where they are those of none."""
+    if isinstance(said, Schedule | Configuration):
+        return said
+    try:
+        return read_steps(steps(said))
+    except KernelsError as error:
+        raise ValueError(str(error)) from error
+
+
+def _of_steps(_kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    return core_schema.no_info_wrap_validator_function(_schedule, handler.generate_schema(Steps))
+
+
+SaidSchedule = Annotated[
+    AnySchedule, GetPydanticSchema(_of_steps), PlainSerializer(lambda made: made.to_json())
+]
+"""A schedule, as its steps."""
+
+
+def _problem(said: object, text: ValidatorFunctionWrapHandler) -> Problem:
+    return said if isinstance(said, Problem) else parse_problem(text(said))
+
+
+SaidProblem = Annotated[
+    Problem,
+    GetPydanticSchema(
+        lambda _kind, handler: core_schema.no_info_wrap_validator_function(
+            _problem, handler.generate_schema(str)
+        )
+    ),
+    PlainSerializer(lambda made: made.canonical),
+]
+"""A problem, as its canonical string."""
 
 Word = Literal["go", "stop"]
 
 
 class Wire(BaseModel):
-    """What is said: no more than is declared, and an infinity as text, which JSON lacks."""
+    """What is said: no more than is declared, and an infinity as text, which JSON lacks.
+
+    `model_validate` takes an object with attributes of the same names as well.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="strings"
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="strings",
+        from_attributes=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
     )
-
-
-class MeasurementWire(Wire):
-    """A speed with its 95% interval."""
-
-    gflops: float
-    interval: tuple[float, float]
-    time_us: float
-
-    @classmethod
-    def of(cls, speed: Measurement) -> "MeasurementWire":
-        """A speed as it is said."""
-        return cls(gflops=speed.gflops, interval=speed.interval, time_us=speed.time_us)
-
-    def measurement(self) -> Measurement:
-        """The speed that was said."""
-        return Measurement(self.gflops, self.interval, self.time_us)
 
 
 TRIALS_A_PAGE = 200
@@ -97,14 +128,14 @@ class TrialWire(Wire):
     """One finished trial, as `tilewise.search.records.TrialRecord` has it."""
 
     number: Number
-    steps: Steps
+    schedule: SaidSchedule = Field(alias="steps")
     params: Params
     state: TrialState
-    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
+    origin: Origin
     failure: FailureClass | None = None
     message: Message = ""
-    measurement: MeasurementWire | None = None
-    samples: Annotated[list[float], Field(max_length=MOST_SAMPLES)]
+    measurement: Measurement | None = None
+    samples: Annotated[tuple[float, ...], Field(max_length=MOST_SAMPLES)]
     pace: float | None = None
     rejected: Number = 0
     compile_s: float = 0.0
@@ -112,41 +143,14 @@ class TrialWire(Wire):
 
     @model_validator(mode="after")
     def _is_a_trial(self) -> Self:
-        try:
-            fault = fault_of(self.record())
-        except KernelsError as error:
-            raise ValueError(str(error)) from error
+        fault = fault_of(self.record())
         if fault is not None:
             raise ValueError(fault)
         return self
 
-    @classmethod
-    def of(cls, trial: TrialRecord) -> "TrialWire":
-        """A trial as it is said."""
-        speed = trial.measurement
-        return cls(
-            steps=trial.schedule.to_json(),
-            message=trial.message[:LONGEST_MESSAGE],
-            measurement=None if speed is None else MeasurementWire.of(speed),
-            samples=list(trial.samples),
-            **{name: getattr(trial, name) for name in _SAME},
-        )
-
     def record(self) -> TrialRecord:
-        """The trial that was said; ScheduleError where its steps are none."""
-        same = {name: getattr(self, name) for name in _SAME}
-        return TrialRecord(
-            schedule=read_steps(self.steps),
-            message=self.message,
-            measurement=None if self.measurement is None else self.measurement.measurement(),
-            samples=tuple(self.samples),
-            **{**same, "params": dict(self.params)},
-        )
-
-
-_CONVERTED = ("steps", "message", "measurement", "samples")
-_SAME = tuple(name for name in TrialWire.model_fields if name not in _CONVERTED)
-"""The fields that a trial and its message share."""
+        """The trial that was said."""
+        return TrialRecord(**dict(self))
 
 
 class AddWire(Wire):
@@ -167,40 +171,26 @@ class EarlierWire(Wire):
     """An earlier search; `key` is the number of its job."""
 
     key: Number
-    problem: str
+    problem: SaidProblem
     target: str
     trials: int
 
-    @classmethod
-    def of(cls, search: Earlier) -> "EarlierWire":
-        """A search as it is said."""
-        problem = search.problem.canonical
-        return cls(key=search.key, problem=problem, target=search.target, trials=search.trials)
-
     def earlier(self) -> Earlier:
         """The search that was said."""
-        return Earlier(self.key, parse_problem(self.problem), self.target, self.trials)
+        return Earlier(**dict(self))
 
 
 class SolvedWire(Wire):
     """What an earlier search has found: its fastest points and the others that it tried early."""
 
-    problem: str
+    problem: SaidProblem
     target: str
-    points: list[tuple[Params, float]]
-    slower: list[tuple[Params, float]]
-
-    @classmethod
-    def of(cls, found: Solved) -> "SolvedWire":
-        """What was found, as it is said."""
-        points, slower = list(found.points), list(found.slower)
-        problem = found.problem.canonical
-        return cls(problem=problem, target=found.target, points=points, slower=slower)
+    points: tuple[tuple[Params, float], ...]
+    slower: tuple[tuple[Params, float], ...]
 
     def solved(self) -> Solved:
         """What was said to be found."""
-        problem = parse_problem(self.problem)
-        return Solved(problem, self.target, tuple(self.points), tuple(self.slower))
+        return Solved(**dict(self))
 
 
 class HistoryWire(Wire):
@@ -237,54 +227,24 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 class ControlWire(Wire):
     """The schedule that a machine's pace is read from, and what one run takes at pace 1."""
 
-    steps: Steps
+    schedule: SaidSchedule = Field(alias="steps")
     seconds: Seconds
-
-    def schedule(self) -> AnySchedule:
-        """Return the schedule; ScheduleError if the steps are not those of one."""
-        return read_steps(self.steps)
 
 
 class CandidateWire(Wire):
-    """A point that is to be tried, as `tilewise.search.helpers.Candidate` has it."""
+    """A point that is to be tried, as `tilewise.search.helpers.RemoteTrial` has it."""
 
     number: Number
-    steps: Steps
+    schedule: SaidSchedule = Field(alias="steps")
     params: Params
-    origin: Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
+    origin: Origin
     best_s: Seconds | None
     control: ControlWire | None
 
-    @model_validator(mode="after")
-    def _is_a_candidate(self) -> Self:
-        try:
-            self.candidate()
-        except KernelsError as error:
-            raise ValueError(str(error)) from error
-        return self
-
-    @classmethod
-    def of(cls, candidate: RemoteTrial) -> "CandidateWire":
-        """A candidate as it is said."""
-        control: Any = candidate.control
-        return cls(
-            number=candidate.number,
-            steps=candidate.steps,
-            params=candidate.params,
-            origin=candidate.origin,
-            best_s=candidate.best_s,
-            control=None if control is None else ControlWire(**control),
-        )
-
     def candidate(self) -> RemoteTrial:
-        """The candidate that was said; ScheduleError where its steps are none."""
-        control = None
-        if self.control is not None:
-            self.control.schedule()
-            control = self.control.model_dump()
-        schedule = read_steps(self.steps)
-        params = dict(self.params)
-        return RemoteTrial(self.number, schedule, params, self.origin, self.best_s, control)
+        """The candidate that was said."""
+        control = None if self.control is None else self.control.model_dump()
+        return RemoteTrial(**{**dict(self), "control": control})
 
 
 class ExchangeWire(Wire):
@@ -308,11 +268,6 @@ class HelpedWire(Wire):
     trial: TrialWire
     place: Annotated[str, Field(max_length=64)]
 
-    @classmethod
-    def of(cls, helped: Helped) -> "HelpedWire":
-        """A trial as it is said."""
-        return cls(number=helped.number, trial=TrialWire.of(helped.trial), place=helped.place)
-
     def helped(self) -> Helped:
         """The trial that was said."""
         return Helped(self.number, self.trial.record(), self.place)
@@ -325,12 +280,6 @@ class ExchangedWire(Wire):
     out: list[Number]
     helpers: Annotated[int, Field(ge=0, le=LARGEST)]
     word: Word
-
-    @classmethod
-    def of(cls, found: Exchanged, word: Word) -> "ExchangedWire":
-        """An outcome as it is said."""
-        helped = [HelpedWire.of(one) for one in found.helped]
-        return cls(helped=helped, out=sorted(found.out), helpers=found.helpers, word=word)
 
     def exchanged(self) -> Exchanged:
         """The outcome that was said."""

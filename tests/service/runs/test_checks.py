@@ -52,7 +52,10 @@ class Worker:
 
     def trial(self, number=0, **changes):
         trial = fakes.trial(number, gflops=10.0 + number, flops=self.problem.flops)
-        return {"epoch": 1, "trial": TrialWire.of(trial).model_dump(mode="json") | changes}
+        return {
+            "epoch": 1,
+            "trial": TrialWire.model_validate(trial).model_dump(mode="json") | changes,
+        }
 
     def end(self):
         """The end of a search of one trial, as an honest worker sends it."""
@@ -72,7 +75,8 @@ class Worker:
         }  # fmt: skip
         said = EndWire(
             epoch=1, best=BestWire(**best), peers={}, elapsed_s=1.0, complete=True,
-            attempts=[{"steps": steps, "proof": proof}], machine=MachineWire.of(self.machine),
+            attempts=[{"steps": steps, "proof": proof}],
+            machine=MachineWire.model_validate(self.machine),
         )  # fmt: skip
         return said.model_dump(mode="json")
 
@@ -117,7 +121,6 @@ SPEED = {"gflops": 1e12, "interval": [1e12, 1e12], "time_us": 1.96608e-10}
         ({"compile_s": -1.0}, "trial.compile_s"),
         ({"state": "failed", "failure": "wrong"}, "trial.measurement"),
         ({"params": {"rows": 10**400}}, ""),
-        ({"message": "x" * 200_000}, "trial.message"),
         ({"origin": "\x1b]0;title\x07"}, "trial.origin"),
     ],
 )
@@ -183,7 +186,7 @@ OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
         ("attempts.0.proof.interval", [1e-9, 2e-9], "attempts.0.proof.interval"),
         ("best.peak_gflops", 1e12, "best.peak_gflops"),
         ("best.peak_gflops", 0.0, "best.peak_gflops"),
-        ("best.runners_up", [{"steps": OTHER, "measurement": SPEED}], "best.runners_up.0.steps"),
+        ("best.runners_up", [[OTHER, SPEED]], "best.runners_up.0.steps"),
         ("best.accuracy", {"zeros": -1.0}, "best.accuracy.zeros"),
         ("best.cold", "cold\nquality  good", "best.cold"),
         ("peers", {"openblas": SPEED}, "peers"),
