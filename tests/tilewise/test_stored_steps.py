@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +110,14 @@ def test_it_is_shown_and_copied(cli: Cli, case: Case, server: str) -> None:
     assert told("show", "--json", "--db", "sqlite:///other.db") == here
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("kernel",), ("kernel", "--format", "object", "-o", "made.o"), ("asm",),
-     ("plot", "--kind", "nest", "-o", "nest.svg")],
-    ids=lambda command: "-".join(command[:1] + command[2:3]),
+COMMANDS = (
+    ("kernel",), ("kernel", "--format", "object", "-o", "made.o"), ("asm",),
+    ("plot", "--kind", "nest", "-o", "nest.svg"),
 )  # fmt: skip
-def test_no_kernel_is_made_of_it(
-    cli: Cli, case: Case, command: tuple[str, ...], server: str
-) -> None:
-    for where in ((), ("--server", server)):
+
+
+def test_no_kernel_is_made_of_it(cli: Cli, case: Case, server: str) -> None:
+    for command, where in product(COMMANDS, ((), ("--server", server))):
         ran = cli(command[0], case.problem, "--target", case.target, *command[1:], *where)
         assert ran.code != 0 and ran.err.count("\n") == 1
         assert case.refusal in ran.err

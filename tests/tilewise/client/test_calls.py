@@ -189,15 +189,6 @@ def test_a_new_token_is_told_where_it_is_asked_for_alone() -> None:
     assert made.expires == datetime(2026, 11, 23, 10, tzinfo=UTC)
 
 
-def test_tokens_are_listed_as_values() -> None:
-    listed = {"tokens": [documents.token(), documents.token(name="old", revoked=documents.MOMENT)]}
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=listed))
-    with Client("http://fake", transport) as client:
-        first, second = client.tokens()
-    assert first.used and not first.revoked and second.revoked and second.name == "old"
-    assert [one.document for one in (first, second)] == listed["tokens"]
-
-
 def test_a_redirect_is_not_followed() -> None:
     asked = []
 

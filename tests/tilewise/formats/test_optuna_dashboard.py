@@ -44,6 +44,7 @@ def opened(cli: Cli, tuned: str, tmp_path: Path) -> Iterator[str]:
     process.wait()
 
 
+@pytest.mark.full
 def test_its_plots_show_the_trials(browser: Browser, opened: str) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 1400})
     errors: list[str] = []

@@ -199,9 +199,9 @@ def test_what_a_slow_moment_did_to_the_samples_is_taken_out(storage: str) -> Non
     """The final time is at pace 1, and so must be the ones before it."""
     rows = [trial(0, pace=2.0, samples_us=[3e3, 5e3]), trial(1, pace=None, samples_us=[3e3])]
     export(rows, storage)
-    slow, unknown = (t["intermediate"] for t in json.loads(read(READ, storage))["trials"])
-    assert slow == {"1": 1500.0, "2": 2000.0}
-    assert unknown == {"1": 3000.0}
+    slow, unknown = optuna.load_study(study_name=None, storage=storage).trials
+    assert slow.intermediate_values == {1: 1500.0, 2: 2000.0}
+    assert unknown.intermediate_values == {1: 3000.0}
 
 
 @pytest.fixture
@@ -217,7 +217,6 @@ def test_times_are_those_of_the_clock_on_the_wall_as_in_every_study(
     storage: str, elsewhere: None
 ) -> None:
     export([trial(0)], storage)
-    (study,) = optuna.get_all_study_summaries(storage)
-    (made,) = optuna.load_study(study_name=study.study_name, storage=storage).trials
+    (made,) = optuna.load_study(study_name=None, storage=storage).trials
     assert made.datetime_complete is not None
     assert made.datetime_complete.isoformat().startswith("2026-11-21T03:25:00")

@@ -103,6 +103,7 @@ def test_every_command_is_tried() -> None:
     assert {*GIVEN, *without_needs} == {*COMMANDS}
 
 
+@pytest.mark.full
 def test_a_command_that_lacks_something_says_what_to_install(
     bare: dict[tuple[str, ...], Ended],
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_command_that_lacks_something_says_what_to_install(
             assert extras == [command.extra], (arguments, end.err)
 
 
+@pytest.mark.full
 def test_a_server_is_advised_where_one_does_the_work(bare: dict[tuple[str, ...], Ended]) -> None:
     for name in GIVEN:
         command, end = COMMANDS[name], bare[(name, *GIVEN[name])]
@@ -158,6 +160,7 @@ def test_the_extra_of_kernels_is_enough_to_verify_and_to_import(
     assert {"import", "verify"} <= set(ready.replace(",", "").split())
 
 
+@pytest.mark.full
 def test_doctor_says_of_each_command_what_it_lacks(bare: dict[tuple[str, ...], Ended]) -> None:
     end = bare[("doctor",)]
     assert end.code == 0 and not end.err

@@ -134,6 +134,7 @@ def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
 
 
+@pytest.mark.full
 def test_a_service_makes_the_plan_under_the_name_of_the_file(
     cli: Cli, served: str, source: str
 ) -> None:
