@@ -122,7 +122,7 @@ def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> Use
     from tilewise.kernels.mlir.frontend.read import as_module
 
     try:
-        module = as_module(module)
+        module = as_module(module, splits=True)
         cuts = tuple(cut.with_accuracy(accuracy) for cut in cut_module(module))
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error

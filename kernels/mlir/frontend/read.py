@@ -167,28 +167,34 @@ ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 
 
 _ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
+_TRANSPOSED = re.compile(rb"aten\.conv|ConvTranspose|lhs_dilat|insert_slice")
 
 
-def as_module(source: bytes) -> bytes:
+def as_module(source: bytes, *, splits: bool = False) -> bytes:
     """Return an ONNX model as bytecode with weights, and a module unchanged unless it attends.
 
-    IREE compiles attention as one op, so it is taken apart.
+    IREE compiles attention as one op, so it is taken apart. With `splits` transposed convolutions
+    are split, too, as `read_module` and its like do; their module is on linalg then.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.
         CompilerAbsentError: MLIR is not installed.
     """
     module = _rewritten(source, "folder", ONNX_CHILD) if is_onnx(source) else source
-    return _rewritten(module, "apart", CHILD) if _ATTENTION.search(module) else module
+    more = {"split": ""} if splits and _TRANSPOSED.search(module) else {}
+    is_read = more or _ATTENTION.search(module)
+    return _rewritten(module, "apart", CHILD, more) if is_read else module
 
 
-def _rewritten(source: bytes, folder_key: str, child: str) -> bytes:
+def _rewritten(
+    source: bytes, folder_key: str, child: str, more: dict[str, str] | None = None
+) -> bytes:
     """Return the bytecode that a child makes of a module, or what has to stay as it is.
 
     Raise as `as_module`.
     """
     with on_disk(source) as path, TemporaryDirectory() as folder:
-        reply = ask_of_file(path, WITH_WEIGHTS, {folder_key: folder}, child)
+        reply = ask_of_file(path, WITH_WEIGHTS, {folder_key: folder, **(more or {})}, child)
         pieces = [(Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"])]
         return b"".join(pieces) or source
 

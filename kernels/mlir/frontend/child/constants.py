@@ -14,6 +14,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Number,
     Structured,
     element,
+    gathered,
     integers,
     is_copy,
     owner,
@@ -60,6 +61,8 @@ class Constants:
         seen = structured(op)
         if seen is not None and is_copy(op):
             return _copied(seen, self.value(op.operands[0], steps - 1), shape)
+        if seen is not None and (read := gathered(op)) is not None:
+            return _gathered(seen, self.value(read, steps - 1), shape)
         if seen is not None and _narrows(seen):
             return to_bf16(self.value(op.operands[0], steps - 1))
         raise NestRefusedError(f"reads a weight that {op.name} computes")
@@ -151,6 +154,34 @@ def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(
         values[tuple(slice(None) if dim in dims else None for dim in order)], shape
     )
+
+
+_INTEGERS = {"arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply}
+
+
+def _gathered(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
+    """Return the elements of an array that an op reads at sums and products of its indices."""
+    known: dict[Any, Any] = {}
+    grid = np.indices(shape, sparse=True)
+    *body, read, _ = (view.operation for view in op.body.operations)
+    for one in body:
+        if one.name == "linalg.index":
+            known[one.results[0]] = grid[one.attributes["dim"].value]
+            continue
+        if one.name not in _INTEGERS:
+            raise NestRefusedError(f"reads a weight at an index that {one.name} computes")
+        pair = (_index(value, known) for value in one.operands)
+        known[one.results[0]] = _INTEGERS[one.name](*pair)
+    at = tuple(_index(value, known) for value in list(read.operands)[1:])
+    return np.asarray(np.broadcast_to(values[at], shape))
+
+
+def _index(value: Any, known: dict[Any, Any]) -> Any:
+    found = known.get(value)
+    number = splat(value) if found is None else found
+    if number is None:
+        raise NestRefusedError("reads a weight at an index that is not known")
+    return number
 
 
 def _narrows(op: Structured) -> bool:

@@ -18,6 +18,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Number,
     Structured,
     element,
+    gathered,
     is_constant,
     is_copy,
     only_user,
@@ -371,7 +372,9 @@ def _is_ahead(op: Any, tensors: Tensors) -> bool:
     if all(tensors.is_known(value) for value in made):
         return True
     is_pure = op.name.startswith(_COMPUTED_AHEAD) and len(op.operands)
-    if not is_pure or not all(tensors.is_known(value) for value in op.operands):
+    read = gathered(op)
+    reads = [*op.operands, *([] if read is None else [read])]
+    if not is_pure or not all(tensors.is_known(value) for value in reads):
         return False
     for value in made:
         tensors.take_as_known(value)

@@ -76,7 +76,7 @@ def transposed_source(value: Any) -> tuple[int, ...] | None:
     """Return the axis of `value` for each axis of what is transposed (and perhaps padded) to it."""
     op = owner(value)
     if op is not None and op.name == "tensor.pad" and _is_taken(value):
-        return transposed_source(op.operands[0]) if _pads_zeros(op) else None
+        return transposed_source(op.operands[0]) if pads_zeros(op) else None
     if op is None or not is_copy(op) or not _is_taken(value):
         return None
     seen = structured(op)
@@ -128,7 +128,7 @@ def zeros_around(
         if op is None or only_user(trail.value) is None:
             return Pads()
         if op.name == "tensor.pad":
-            return _padding(_pads_zeros(op), trail.at)
+            return _padding(pads_zeros(op), trail.at)
         if op.name == "tensor.insert_slice":
             return _padding(_inserted(op), trail.at)
         if not (reshapes if op.name in RESHAPES else transposes):
@@ -175,7 +175,7 @@ def _before_reshape(op: Any, trail: _Trail) -> _Trail | None:
     return _Trail(source, tuple(at))
 
 
-def _pads_zeros(op: Any) -> tuple[list[int], list[int]] | None:
+def pads_zeros(op: Any) -> tuple[list[int], list[int]] | None:
     """Return the padding before and after each axis; None if unknown or not zero."""
     low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
     if any(one < 0 for one in (*low, *high)):  # dynamic ones, too

@@ -22,7 +22,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     path, is_run = Path(request["path"]), "pieces" in request
     if "apart" in request:
         folder = Path(request["apart"])
-        return looked_at(path, lambda one: _written(one, folder), keeps_weights=True, lowers=False)
+        return looked_at(
+            path,
+            lambda one: _written(one, folder),
+            keeps_weights=True,
+            lowers=False,
+            splits="split" in request,
+        )
     return looked_at(
         path,
         lambda parsed: _asked(parsed, request),
@@ -38,10 +44,12 @@ def looked_at(
     keeps_weights: bool = False,
     keeps_functions: bool = False,
     lowers: bool = True,
+    splits: bool = False,
 ) -> dict[str, Any]:
     """Return `look` of a file's module on linalg, in its context; or MLIR's first error.
 
-    Unless it `lowers`, the module is in its own dialect, and one without attention has no pieces.
+    Transposed convolutions are split. Unless it `lowers`, the module is in its own dialect but
+    where it `splits` some, and one that nothing has changed has no pieces.
     """
     stage("cutting out weights")
     source = path.read_bytes()
@@ -71,13 +79,16 @@ def looked_at(
             stage("lowering to linalg")
             from tilewise.kernels.mlir.frontend.child.attention import decompose
             from tilewise.kernels.mlir.frontend.child.operations import to_linalg
+            from tilewise.kernels.mlir.frontend.child.transposed import has_transposed, split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
-            had_attention = decompose(parsed)
-            if not lowers and not had_attention:
+            is_rewritten = decompose(parsed)
+            if lowers or (splits and has_transposed(parsed)):
+                to_linalg(parsed, keeps_functions=keeps_functions)
+                is_rewritten |= split(parsed)
+            if not lowers and not is_rewritten:
                 return {"pieces": 0}
             if lowers:
-                to_linalg(parsed, keeps_functions=keeps_functions)
                 drop_unused_results(parsed)
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}

@@ -276,9 +276,25 @@ def is_constant(value: Any) -> bool:
             return _is_immutable(op)
         if op.name in ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES) or _is_of_one(op):
             value = op.operands[0]
+        elif (read := gathered(op)) is not None:
+            value = read
         else:
             return False
     return False
+
+
+def gathered(op: Any) -> Any | None:
+    """Return the tensor that an op without inputs reads by `tensor.extract`, and nothing else.
+
+    Such ops reverse the filters of transposed convolutions. None for other ops.
+    """
+    seen = structured(op)
+    if seen is None or seen.inputs or list(islice(seen.body.arguments[-1].uses, 1)):
+        return None
+    *_, read, left = (None, *(view.operation for view in seen.body.operations))
+    if read is None or read.name != "tensor.extract" or left.operands[0] != read.results[0]:
+        return None
+    return read.operands[0]
 
 
 def _is_of_one(op: Any) -> bool:

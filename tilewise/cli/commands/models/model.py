@@ -122,7 +122,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
 
     given = read_module_bytes(options.file)
     with bad_input(source.name, ModuleError):
-        module = as_module(given)
+        module = as_module(given, splits=True)
     imported = _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry)
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module)]
