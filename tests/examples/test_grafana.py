@@ -10,9 +10,9 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from benchmarks.serving.populated import TARGET
+from tests.service.db.described_views import VIEWS
 from tilewise.service.db import make_engine
 from tilewise.service.db.base import Base, now
-from tilewise.service.db.views import VIEWS
 
 FOLDER = Path(__file__).parents[2] / "examples" / "grafana"
 DASHBOARD = json.loads((FOLDER / "dashboards" / "tilewise.json").read_text())

@@ -4,24 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.db.described_views import VIEWS
 from tilewise.service.db import make_engine
-from tilewise.service.db.views import VIEWS, reference
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE, COLUMNS = DOCS / "sql.md", DOCS / "sql-views.md"
-BEGIN, END = "<!-- columns: begin, from service/db/views.py -->\n", "<!-- columns: end -->"
+PAGE = DOCS / "sql.md"
 COOKBOOK = dict(re.findall(r"### (.*?)\n\n```sql\n(.*?);\n```", PAGE.read_text(), re.DOTALL))
 DIFFERENT = {"steps", "created_at", "waited_s"}  # in form, or from moment to moment
-
-
-def test_the_page_describes_the_columns(request):
-    text = COLUMNS.read_text()
-    head, rest = text.split(BEGIN)
-    told, tail = rest.split(END)
-    if request.config.getoption("--update-golden"):
-        COLUMNS.write_text(head + BEGIN + reference() + END + tail)
-        told = reference()
-    assert told == reference(), "if this change is meant, run with --update-golden"
 
 
 def test_the_page_names_every_view():

@@ -3,11 +3,11 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.service.db.described_views import VIEWS, View
 from tilewise.kernels.problem import DTYPES
 from tilewise.migrations.views import v0009
 from tilewise.service.db import make_engine, schema
 from tilewise.service.db.session import write_connection
-from tilewise.service.db.views import VIEWS, View
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.lease import MOST_CRASHES
 
