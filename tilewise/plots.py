@@ -18,7 +18,7 @@ from typing import Any, get_args
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.service.errors import DrawingError
 from tilewise.service.plots import convergence as searches
-from tilewise.service.plots import nest, parameters, roofline, speeds
+from tilewise.service.plots import nest, parameters, roofline
 from tilewise.service.plots.drawing import FORMATS, Format, Spec, Theme, draw, draw_svg, trial_row
 
 Json = dict[str, Any]
@@ -124,11 +124,6 @@ def roofline_of(
 def roofline_of_report(found: Json) -> Plot:
     """Plot all problems of a suite, as `tilewise bench --json` prints them."""
     return Plot(roofline.of_report(found))
-
-
-def shares_of_peak(found: Json) -> Plot:
-    """Plot bars for the problems of a run of `benchmarks.peers.main_job`."""
-    return Plot(speeds.shares_of_peak(found))
 
 
 def loop_nest(result: Json, caches: dict[str, int] | None = None) -> NestPlot:

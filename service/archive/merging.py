@@ -28,7 +28,7 @@ from tilewise.service.db.base import now
 from tilewise.service.db.rows import problem_row, toolchain_row
 from tilewise.service.errors import ArchiveError
 from tilewise.service.jobs import queue
-from tilewise.service.jobs.model_jobs import end_at_once, model_job
+from tilewise.service.jobs.model_jobs import ended_job
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, integrity, suites
 from tilewise.service.results.scripts import drop_proofs
@@ -156,9 +156,8 @@ def add_model(session: Session, line: ModelLine, numbers: Numbers, merged: Merge
     is_new = session.scalar(known.limit(1)) is None
     if is_new:
         request, toolchain_id = TuneRequest(cache=line.cache), numbers.toolchains[line.toolchain]
-        job = model_job(request, line.target, toolchain_id, Submitter())
+        job = ended_job(request, line.target, toolchain_id, Submitter(), line.created_at)
         job.trials = line.trials
-        end_at_once(job, line.created_at)
         own = {"sha256": line.sha256, "problems": line.problems, "skipped": line.skipped}
         session.add(models.Network(job=job, **own))
     merged.count("models", is_new=is_new)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from functools import cache
@@ -35,65 +34,20 @@ from tilewise.service.plots.networks.picture import told_us
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class EndpointParameter:
-    """What a call takes: its name, where it stands, and what it may be."""
-
-    name: str
-    place: str
-    told: str
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """One call; `first` and `rest` are its description, `answers` the meaning of each status."""
-
-    method: str
-    path: str
-    first: str
-    rest: tuple[str, ...]
-    parameters: tuple[EndpointParameter, ...]
-    body: str
-    answers: dict[str, str]
-
-
-def calls_of(document: Json) -> dict[str, list[Endpoint]]:
-    """The calls of an OpenAPI document, by their tag, in its order."""
-    found: dict[str, list[Endpoint]] = {}
+def calls_of(document: Json) -> dict[str, list[Json]]:
+    """The calls of an OpenAPI document with method and path, by their tag, in its order."""
+    found: dict[str, list[Json]] = {}
     for path, methods in document["paths"].items():
         for method, call in methods.items():
             for tag in call.get("tags", ["others"]):
-                found.setdefault(tag, []).append(_call(method.upper(), path, call))
+                found.setdefault(tag, []).append({**call, "method": method.upper(), "path": path})
     return found
 
 
-def _call(method: str, path: str, call: Json) -> Endpoint:
-    told = str(call.get("description") or call.get("summary") or "")
-    first, *rest = told.split("\n\n")
-    content = call.get("requestBody", {}).get("content", {}).values()
-    schemas = [one.get("schema", {}).get("$ref", "") for one in content]
-    return Endpoint(
-        method=method,
-        path=path,
-        first=" ".join(first.split()),
-        rest=tuple(" ".join(line.split()) for line in rest),
-        parameters=tuple(_parameter(one) for one in call.get("parameters", ())),
-        body=schemas[0].rpartition("/")[2] if schemas else "",
-        answers={status: one["description"] for status, one in call["responses"].items()},
-    )
-
-
-def _parameter(given: Json) -> EndpointParameter:
-    told = _told(given.get("schema", {}))
-    if given.get("required"):
-        told += ", required"
-    return EndpointParameter(given["name"], given["in"], told)
-
-
-def _told(schema: Json) -> str:
+def told_schema(schema: Json) -> str:
     """What a value may be, in a few words."""
     if "anyOf" in schema:
-        kinds = [_told(one) for one in schema["anyOf"] if one.get("type") != "null"]
+        kinds = [told_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
         return " or ".join(kinds)
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
@@ -268,7 +222,7 @@ def environment() -> Environment:
     )
     made.filters.update(
         speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=told_us,
-        ago=ago, short=short, value=value, code=code,
+        ago=ago, short=short, value=value, code=code, told_schema=told_schema,
     )  # fmt: skip
     return made
 

@@ -106,8 +106,8 @@ def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter)
     own = [asdict(found) for found in wanted.graph.layers]
     known = {found["problem"] for found in own}
     toolchain_id = toolchain_row(session, toolchain).id
-    job = model_job(wanted.request, wanted.target, toolchain_id, by)
-    job.work = wanted.work
+    of_model = {"kind": "model", "work": wanted.work}
+    job = queue.new_job(wanted.request, wanted.target, toolchain_id, by, **of_model)
     made = Plan(
         job=job,
         sha256=wanted.sha256,
@@ -149,9 +149,8 @@ def ask_to_tune(
     sha256, imported = module
     found = [asdict(one) for one in imported.problems]
     _ask_to_tune(session, (one["problem"] for one in found), target, request, toolchain, by)
-    job = model_job(request, target, toolchain_row(session, toolchain).id, by)
-    end_at_once(job, now())
     skipped = [asdict(one) for one in imported.skipped]
+    job = ended_job(request, target, toolchain_row(session, toolchain).id, by, now())
     made = Network(job=job, sha256=sha256, problems=found, skipped=skipped)
     session.add(made)
     session.flush()
@@ -176,22 +175,13 @@ def _ask_to_tune(
     return jobs
 
 
-def model_job(request: TuneRequest, target: str, toolchain_id: int, by: Submitter) -> Job:
-    """Return a job of kind `model` that waits, and is not part of a session yet."""
-    return Job(
-        kind="model",
-        target=target,
-        toolchain_id=toolchain_id,
-        **asdict(request),
-        state="queued",
-        token_id=by.token_id,
-        request_id=by.request_id,
-    )
-
-
-def end_at_once(job: Job, moment: datetime) -> None:
-    """Make a new job one with nothing to do of its own, since no plan is wanted."""
+def ended_job(
+    request: TuneRequest, target: str, toolchain_id: int, by: Submitter, moment: datetime
+) -> Job:
+    """Return a job with nothing to do of its own, since no plan is wanted."""
+    job = queue.new_job(request, target, toolchain_id, by, kind="model")
     job.state, job.created_at, job.finished_at = "done", moment, moment
+    return job
 
 
 def _planned(session: Session, job: Job) -> Plan:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import exists, func, inspect, or_, select
 from sqlalchemy.exc import IntegrityError
@@ -82,7 +83,7 @@ def create_or_join(
         _widen(running, request)
         return Submission(job=running)
     require_room(session, by or Submitter(), "tune")
-    job = _queued(problem_id, target, toolchain_id, request, by or Submitter())
+    job = new_job(request, target, toolchain_id, by or Submitter(), problem_id=problem_id)
     try:
         with session.begin_nested():
             session.add(job)
@@ -110,17 +111,18 @@ def require_room(session: Session, by: Submitter, kind: JobKind) -> None:
         )
 
 
-def _queued(
-    problem_id: int, target: str, toolchain_id: int, request: TuneRequest, by: Submitter
+def new_job(
+    request: TuneRequest, target: str, toolchain_id: int, by: Submitter, **columns: Any
 ) -> models.Job:
+    """Return a job that waits, and is not part of a session yet."""
     return models.Job(
-        problem_id=problem_id,
         target=target,
         toolchain_id=toolchain_id,
         **vars(request),
         state="queued",
         token_id=by.token_id,
         request_id=by.request_id,
+        **columns,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
@@ -86,18 +86,8 @@ def live(session: Session) -> list[models.Worker]:
     return [row for row in found if is_sound(row.machine) and not is_dead(row.owner)]
 
 
-def count_dead(session: Session) -> int:
-    """How many processes have not shown themselves for long."""
-    return session.scalar(select(func.count(models.Worker.id)).where(_is_late())) or 0
-
-
-def drop_dead(session: Session) -> int:
-    """Strike off the processes that have not shown themselves for long; how many there were."""
-    struck = session.execute(delete(models.Worker).where(_is_late()).returning(models.Worker.id))
-    return len(struck.all())
-
-
-def _is_late() -> ColumnElement[bool]:
+def is_gone() -> ColumnElement[bool]:
+    """Whether a process has not shown itself for long."""
     return models.Worker.seen_at < now() - 10 * LOST_AFTER
 
 

@@ -11,13 +11,14 @@ and the largest: its median and its spread can be seen as before. All else of a 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Engine, delete, exists, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
-from tilewise.service.db.base import now
+from tilewise.service.db.base import Base, now
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.db.trials import pack_samples, unpack_samples
 from tilewise.service.jobs import registry
@@ -60,12 +61,18 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
         if not rows:
             break
         last = rows[-1][0]
-    keys, workers = _forget(sessions, dry_run=dry_run)
-    job, past = models.Job, models.PastSchedule
+    key, job, past = models.IdempotencyKey, models.Job, models.PastSchedule
     is_over = (job.kind == "model") & job.state.in_(("failed", "cancelled"))
-    plans = _forget_rows(sessions, job, is_over, job.finished_at < before, dry_run=dry_run)
-    unkept = _forget_rows(sessions, past, ~past.was_best, past.ended_at < before, dry_run=dry_run)
-    return Pruned(trials, dropped, dropped * BYTES, keys, workers, plans, unkept)
+    forget = partial(_forget, sessions, dry_run=dry_run)
+    return Pruned(
+        trials,
+        dropped,
+        dropped * BYTES,
+        keys=forget(key, key.created_at < now() - KEPT),
+        workers=forget(models.Worker, registry.is_gone()),
+        plans=forget(job, is_over, job.finished_at < before),
+        unkept_results=forget(past, ~past.was_best, past.ended_at < before),
+    )
 
 
 def give_back(engine: Engine) -> None:
@@ -126,27 +133,10 @@ def _store(session: Session, number: int, samples: tuple[float, ...], taken: int
     session.execute(update(models.Trial).where(models.Trial.id == number).values(**values))
 
 
-def _forget(sessions: Sessions, *, dry_run: bool) -> tuple[int, int]:
-    """Idempotency keys that are too old, and processes that are gone; how many of each."""
-    old = models.IdempotencyKey.created_at < now() - KEPT
+def _forget(sessions: Sessions, model: type[Base], *old: ColumnElement[bool], dry_run: bool) -> int:
+    """Delete the rows that meet all conditions; return how many there are."""
     if dry_run:
         with reading(sessions) as session:
-            keys = session.scalar(select(func.count()).where(old)) or 0
-            return keys, registry.count_dead(session)
+            return session.scalar(select(func.count()).select_from(model).where(*old)) or 0
     with writing(sessions) as session:
-        gone = session.execute(delete(models.IdempotencyKey).where(old).returning(1)).all()
-        return len(gone), registry.drop_dead(session)
-
-
-def _forget_rows(
-    sessions: Sessions,
-    model: type[models.Job] | type[models.PastSchedule],
-    *old: ColumnElement[bool],
-    dry_run: bool,
-) -> int:
-    """Rows that meet all conditions; how many."""
-    if dry_run:
-        with reading(sessions) as session:
-            return session.scalar(select(func.count(model.id)).where(*old)) or 0
-    with writing(sessions) as session:
-        return len(session.execute(delete(model).where(*old).returning(model.id)).all())
+        return len(session.execute(delete(model).where(*old).returning(literal(1))).all())

@@ -1,7 +1,7 @@
 """Administer the service, its database, tokens and archives on this machine."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -82,20 +82,8 @@ def revoke_token(name: str, database_url: str | None) -> Json:
         return token_json(token_store.revoke(session, name))
 
 
-@dataclass(frozen=True)
-class ArchiveSelection:
-    """What the command line selects; `since` is ISO 8601, in UTC by default."""
-
-    problems: Sequence[str] = ()
-    kinds: Sequence[str] = ()
-    dtypes: Sequence[str] = ()
-    targets: Sequence[str] = ()
-    since: str | None = None
-
-
-def export_store(path: str, wanted: ArchiveSelection, database_url: str | None) -> Json:
+def export_store(path: str, selection: Selection, database_url: str | None) -> Json:
     """Write an archive; return its rows by member and the damaged rows left out."""
-    selection = _selection(wanted)
     with opened_sessions(database_url) as sessions:
         written_by = f"tilewise {VERSION}"
         manifest = export(sessions, Path(path), selection, written_by)
@@ -122,13 +110,20 @@ def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: 
     }
 
 
-def _selection(wanted: ArchiveSelection) -> Selection:
+def selected(
+    problems: Sequence[str] | None,
+    kinds: Sequence[str] | None,
+    dtypes: Sequence[str] | None,
+    targets: Sequence[str] | None,
+    since: str | None,
+) -> Selection:
+    """Return what the command line selects; `since` is ISO 8601, in UTC by default."""
     return Selection(
-        problems=tuple(parse_problem(text).canonical for text in wanted.problems),
-        kinds=tuple(wanted.kinds),
-        dtypes=tuple(wanted.dtypes),
-        targets=tuple(map(_canonical_target, wanted.targets)),
-        since=None if wanted.since is None else _moment(wanted.since),
+        problems=tuple(parse_problem(text).canonical for text in problems or ()),
+        kinds=tuple(kinds or ()),
+        dtypes=tuple(dtypes or ()),
+        targets=tuple(map(_canonical_target, targets or ())),
+        since=None if since is None else _moment(since),
     )
 
 

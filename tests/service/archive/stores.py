@@ -27,8 +27,8 @@ from tilewise.service.db.session import make_sessions
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
-from tilewise.service.jobs.model_jobs import end_at_once, model_job
-from tilewise.service.jobs.queue import Submitter
+from tilewise.service.jobs.model_jobs import ended_job
+from tilewise.service.jobs.queue import Submitter, new_job
 from tilewise.service.results import history, suites
 from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
@@ -200,16 +200,14 @@ def keep_secrets(sessions: Sessions) -> None:
         )
 
 
-def _model_job(session: Any) -> models.Job:
+def _asked(session: Any) -> tuple[TuneRequest, str, int, Submitter]:
     toolchain = toolchain_row(session, TOOLCHAIN)
-    return model_job(TuneRequest(trials=4), here().target, toolchain.id, Submitter())
+    return TuneRequest(trials=4), here().target, toolchain.id, Submitter()
 
 
 def _model(session: Any) -> models.Network:
-    job = _model_job(session)
-    end_at_once(job, now())
     return models.Network(
-        job=job,
+        job=ended_job(*_asked(session), now()),
         sha256="ab" * 32,
         problems=[{"problem": PROBLEM, "count": 2, "where": ["main"]}],
         skipped=[{"op": "linalg.softmax", "reason": "no problem", "where": "main"}],
@@ -218,7 +216,7 @@ def _model(session: Any) -> models.Network:
 
 def _plan(session: Any, job: int) -> models.Plan:
     return models.Plan(
-        job=_model_job(session),
+        job=new_job(*_asked(session), kind="model"),
         sha256="cd" * 32,
         name="model.mlir",
         layouts="all",

@@ -9,9 +9,8 @@ from tilewise.search.networks.plan import Plan
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import Sessions, models, writing
 from tilewise.service.db.rows import toolchain_row
-from tilewise.service.jobs.model_jobs import model_job
 from tilewise.service.jobs.plans import digest
-from tilewise.service.jobs.queue import Submitter
+from tilewise.service.jobs.queue import Submitter, new_job
 
 PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.0",
          "packs": 0, "unpacks": 1, "reshapes": 1, "weights": 3}  # fmt: skip
@@ -39,7 +38,9 @@ def store_plan(
     of_job = models.Job.__table__.columns.keys()
     with writing(sessions) as session:
         toolchain_id = toolchain_row(session, toolchain).id
-        job = model_job(TuneRequest(trials=8), values["target"], toolchain_id, Submitter())
+        job = new_job(
+            TuneRequest(trials=8), values["target"], toolchain_id, Submitter(), kind="model"
+        )
         made = models.Plan(job=job)
         for name, value in values.items():
             setattr(job if name in of_job else made, name, value)

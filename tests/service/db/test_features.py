@@ -56,7 +56,7 @@ def old(url, sessions, machine, masked, submit, run):
         session.execute(update(models.Machine).where(models.Machine.host == "old")
                         .values(features=None))  # fmt: skip
         waits = submit_on(session, "matmul:m=7,n=7,k=7,dtype=f32")
-        job = model_jobs.model_job(TuneRequest(), PLAIN, 1, Submitter())
+        job = queue.new_job(TuneRequest(), PLAIN, 1, Submitter(), kind="model")
         session.add(models.Network(job=job, sha256="0" * 64, problems=[], skipped=[]))
         plan = model_jobs.ask_to_plan(session, wanted(PLAIN), TOOLCHAIN, Submitter())
         plan.job.state, plan.plan = "done", {"target": PLAIN}

@@ -74,15 +74,6 @@ def test_a_dead_process_of_this_host_is_not_live(sessions, machine):
     assert live(sessions) == []
 
 
-def test_who_was_silent_for_long_is_struck_off(sessions, machine):
-    with writing(sessions) as session:
-        registry.show(session, entry_of(machine, "a:1:1"))
-        registry.show(session, entry_of(machine, "b:1:1"))
-        session.query(models.Worker).filter_by(owner="a:1:1").one().seen_at = now() - timedelta(1)
-        assert registry.drop_dead(session) == 1
-        assert [row.owner for row in session.query(models.Worker)] == ["b:1:1"]
-
-
 def test_targets_are_those_of_all_services_on_the_database(client, sessions, machine):
     other = entry_of(machine, "elsewhere:1:1", host="elsewhere")
     with writing(sessions) as session:

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 import vl_convert
 
+from benchmarks.peers.plot import shares_of_peak
 from tilewise.kernels.errors import KernelsError
 from tilewise.service.plots import convergence, drawing, nest, parameters, roofline, speeds
 from tilewise.service.plots.drawing import improvements, thinned, trial_row
@@ -54,7 +55,7 @@ SPECS = {
     ),
     "roofline of nothing": roofline.roofline([PROBLEM], [], roofline.MachineLimits({}, None)),
     "suite": roofline.of_report(json.loads((RESULTS / "square.json").read_text())),
-    "bars": speeds.shares_of_peak(json.loads((RESULTS / "main_job.json").read_text())),
+    "bars": shares_of_peak(json.loads((RESULTS / "main_job.json").read_text())).spec,
     "intervals": speeds.intervals("two", [{"name": "a", "gflops": 1.0, "low": None, "high": None}]),
     "history": speeds.history("h", [{"when": "2026-01-01T00:00:00Z", "value": 1.0, "series": "s",
                                      "toolchain": "t"}]),

@@ -32,12 +32,8 @@ def _export(options: argparse.Namespace) -> Json:
     require_folder(options.file)
     from tilewise.backends import administration
 
-    wanted = administration.ArchiveSelection(
-        problems=options.problem or (),
-        kinds=options.kind or (),
-        dtypes=options.dtype or (),
-        targets=options.target or (),
-        since=options.since,
+    wanted = administration.selected(
+        options.problem, options.kind, options.dtype, options.target, options.since
     )
     with file_errors("write", options.file):
         return administration.export_store(options.file, wanted, options.db)
