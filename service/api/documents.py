@@ -27,7 +27,7 @@ from tilewise.service.errors import DamagedError, TamperedError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.results import history, integrity, nearest, schedules
 from tilewise.service.results.nearest import Asked
-from tilewise.service.results.stored import ResultKey, StoredProof, shown_proofs, why_not_own
+from tilewise.service.results.stored import ResultKey, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
 from tilewise.service.runs import helping
 
@@ -113,7 +113,7 @@ def results_json(
 
 
 def _result_json(
-    row: models.Schedule, proof: StoredProof | None, trials: Json, asked: Asked
+    row: models.Schedule, proof: models.Proof | None, trials: Json, asked: Asked
 ) -> Json:
     return shown(
         (row,),
@@ -295,7 +295,7 @@ def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> st
     return instruction_of(nest, described(machine.cpu, map(str, machine.features)))
 
 
-def proof_json(proof: StoredProof) -> Json:
+def proof_json(proof: models.Proof) -> Json:
     """Describe a proof; `failure` and `message` say why it is not served.
 
     `hash` names the script's schedule, which may differ from the fastest native one; `reason` says

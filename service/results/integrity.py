@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import stored
-from tilewise.service.results.stored import ResultKey, StoredProof, StoredScript
+from tilewise.service.results.stored import ResultKey
 
 TUNE_AGAIN = "tune the problem again (tilewise tune, POST /v1/jobs), which replaces it"
 
@@ -53,7 +53,7 @@ def schedule_digest(work: ResultKey, row: models.Schedule | models.PastSchedule)
     return _digest("schedule", work, _values(row, _SCHEDULE))
 
 
-def proof_digest(work: ResultKey, proof: models.Proof | StoredProof) -> str:
+def proof_digest(work: ResultKey, proof: models.Proof) -> str:
     """The digest of a proof and of the script that it proves; 64 hex digits."""
     script = None if proof.script is None else _values(proof.script, _SCRIPT)
     return _digest("proof", work, {**_values(proof, _PROOF), "script": script})
@@ -71,7 +71,7 @@ def check_schedule(row: models.Schedule | models.PastSchedule) -> None:
         raise refusal(row.__tablename__, row.id, fault)
 
 
-def check_proof(work: ResultKey, proof: StoredProof) -> None:
+def check_proof(work: ResultKey, proof: models.Proof) -> None:
     """Raise TamperedError unless a proof, its script and its problem are as they were stored."""
     if (fault := _proof_fault(work, proof)) is not None:
         raise refusal("proofs", proof.id, fault)
@@ -87,12 +87,12 @@ def without_job(row: models.Schedule) -> TamperedError:
     return refusal("schedules", row.id, "the job that found it is not there")
 
 
-def is_proof_whole(work: ResultKey, proof: models.Proof | StoredProof) -> bool:
+def is_proof_whole(work: ResultKey, proof: models.Proof) -> bool:
     """Whether a proof of some work is what was stored, with its script."""
     return _proof_fault(work, proof) is None
 
 
-def tampered_proofs(session: Session, schedule: models.Schedule) -> list[StoredProof]:
+def tampered_proofs(session: Session, schedule: models.Schedule) -> list[models.Proof]:
     """The proofs of a schedule, of every flavor, that are not what was stored."""
     work = ResultKey.of(schedule)
     proofs = stored.all_proofs(session, schedule.id)
@@ -125,7 +125,7 @@ def _schedule_fault(row: models.Schedule | models.PastSchedule) -> str | None:
     return fault or _digest_fault(row.digest, lambda: schedule_digest(work, row))
 
 
-def _proof_fault(work: ResultKey, proof: models.Proof | StoredProof) -> str | None:
+def _proof_fault(work: ResultKey, proof: models.Proof) -> str | None:
     fault = _work_fault(work)
     if fault is None and proof.script is not None:
         fault = _script_fault(proof.script)
@@ -149,14 +149,14 @@ def _steps_fault(name: str, steps: object) -> str | None:
     return None if found == name else "its steps do not have its hash"
 
 
-def _script_fault(script: models.Script | StoredScript) -> str | None:
+def _script_fault(script: models.Script) -> str | None:
     if _sha256(script.text) != script.sha256:
         return "the text of its script does not have the script's SHA-256"
     # A script of flavor air has no steps of a schedule; what names it is in the digest alone.
     return None if script.flavor == "air" else _steps_fault(script.hash, script.steps)
 
 
-def _proven_fault(proof: models.Proof | StoredProof) -> str | None:
+def _proven_fault(proof: models.Proof) -> str | None:
     if proof.script is None:
         return "it proves a script that is not there"
     if not (proof.applied and proof.executed):

@@ -21,7 +21,7 @@ from tilewise.service.db.session import Sessions
 from tilewise.service.errors import BusyError, ConflictError, NotFoundError
 from tilewise.service.results import integrity, schedules, stored
 from tilewise.service.results.schedules import key_of
-from tilewise.service.results.stored import ResultKey, StoredProof, StoredScript
+from tilewise.service.results.stored import ResultKey
 
 SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
 """The flavor of script that a search proves, by whose code its target runs."""
@@ -81,14 +81,14 @@ def _script(
     )
 
 
-def searched_proofs(session: Session, row: models.Schedule) -> list[StoredProof]:
+def searched_proofs(session: Session, row: models.Schedule) -> list[models.Proof]:
     """The attempts that a search makes; those of other flavors do not depend on what it found."""
     proofs = stored.all_proofs(session, row.id)
     flavor = searched_flavor(row.target)
     return [proof for proof in proofs if proof.script is None or proof.script.flavor == flavor]
 
 
-def drop_proofs(session: Session, proofs: Sequence[StoredProof]) -> None:
+def drop_proofs(session: Session, proofs: Sequence[models.Proof]) -> None:
     """Forget attempts, with their scripts."""
     scripts = [proof.script.id for proof in proofs if proof.script is not None]
     session.execute(delete(models.Proof).where(models.Proof.id.in_([p.id for p in proofs])))
@@ -100,7 +100,7 @@ class ServedScript:
     """The best schedule of a problem, and its fastest proven script, if there is one."""
 
     work: ResultKey
-    script: StoredScript | None
+    script: models.Script | None
 
 
 def served_script(
@@ -128,7 +128,7 @@ def find_script(
     target: str,
     flavor: str = "cpu",
     toolchain: str | None = None,
-) -> StoredScript | None:
+) -> models.Script | None:
     """Return the fastest proven script of the stored schedule; raise TamperedError."""
     found = served_script(session, problem, target, flavor, toolchain)
     return None if found is None else found.script
@@ -136,12 +136,12 @@ def find_script(
 
 def proven_script(
     session: Session, schedule: models.Schedule, flavor: str = "cpu"
-) -> StoredScript | None:
+) -> models.Script | None:
     """Return the fastest proven script of this schedule; raise TamperedError."""
     return _proven(ResultKey.of(schedule), stored.fastest_proof(session, schedule.id, flavor))
 
 
-def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> StoredProof | None:
+def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> models.Proof | None:
     """Return the latest failed attempt at a script of a flavor; raise TamperedError."""
     found = stored.latest_failure(session, schedule.id, flavor)
     if found is not None:
@@ -149,7 +149,7 @@ def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> St
     return found
 
 
-def _proven(work: ResultKey, proof: StoredProof | None) -> StoredScript | None:
+def _proven(work: ResultKey, proof: models.Proof | None) -> models.Script | None:
     """The script of a proof, once both are found to be what was stored."""
     if proof is None:
         integrity.check_work(work)

@@ -1,7 +1,7 @@
-"""Stored proofs and scripts as plain values, fetched in one query however many there are."""
+"""Stored proofs with their scripts, fetched in one query however many there are."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -19,7 +19,7 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, contains_eager
 
 from tilewise.service.db import models
 
@@ -52,44 +52,12 @@ class ResultKey:
         return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)
 
 
-@dataclass(frozen=True)
-class StoredScript:
-    """A row of `scripts`; its attributes are the row's."""
-
-    id: int
-    flavor: str
-    hash: str
-    steps: list[Any]
-    text: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class StoredProof:
-    """A row of `proofs` with its script; its attributes are the row's."""
-
-    id: int
-    ok: bool
-    applied: bool
-    executed: bool
-    max_error: float | None
-    tolerance: float | None
-    gflops: float | None
-    low: float | None
-    high: float | None
-    time_us: float | None
-    mlir: str
-    failure: str | None
-    message: str
-    digest: str | None
-    script: StoredScript | None
-
-
-_SCRIPT_COLUMNS = [_SCRIPT[field.name] for field in fields(StoredScript)]
-_PROOF_COLUMNS = [_PROOF[field.name] for field in fields(StoredProof) if field.name != "script"]
-
-PROOF_COLUMNS = [*_SCRIPT_COLUMNS, *_PROOF_COLUMNS]
-"""What `read` makes a proof of, at the start of a row."""
+_WITH_SCRIPT = (
+    select(models.Proof)
+    .outerjoin(models.Proof.script)
+    .options(contains_eager(models.Proof.script))
+    .execution_options(populate_existing=True)
+)
 
 FASTEST = (_PROOF.gflops.desc().nulls_last(), _PROOF.id)
 """The order of proofs of which the first one's script is served."""
@@ -113,15 +81,6 @@ def why_not_own(session: Session, schedule_id: int, name: str) -> str | None:
         if proof.script is None and proof.message.startswith(named(name)):
             return proof.message.removeprefix(named(name))
     return None
-
-
-def read(row: Sequence[Any]) -> StoredProof | None:
-    """The proof and its script in the first columns of a row; None where they are all null."""
-    script, proof = row[: len(_SCRIPT_COLUMNS)], row[len(_SCRIPT_COLUMNS) : len(PROOF_COLUMNS)]
-    if proof[0] is None:
-        return None
-    values = [*proof, None if script[0] is None else StoredScript(*script)]
-    return StoredProof(*values)
 
 
 def in_parts(values: Collection[Any]) -> Iterator[list[Any]]:
@@ -155,51 +114,47 @@ def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], .
 
 def best_proof(
     session: Session, key: str, target: str, flavor: str, toolchain: str
-) -> tuple[ResultKey, StoredProof | None] | None:
+) -> tuple[ResultKey, models.Proof | None] | None:
     """The best schedule's work, and the proof of its fastest script of a flavor, in one query."""
     given = {"key": key, "target": target, "flavor": flavor, "toolchain": toolchain}
     row = session.execute(_BEST_PROOF, given).first()
-    return None if row is None else (ResultKey(*row[len(PROOF_COLUMNS) :]), read(row))
+    return None if row is None else (ResultKey(*row[1:]), row[0])
 
 
-def all_proofs(session: Session, schedule_id: int) -> list[StoredProof]:
+def all_proofs(session: Session, schedule_id: int) -> list[models.Proof]:
     """Every proof of a schedule, of each flavor, in the order in which they were stored."""
-    return _read_all(session, _of(schedule_id).order_by(_PROOF.id))
+    return list(session.scalars(_of(schedule_id).order_by(_PROOF.id)))
 
 
-def fastest_proof(session: Session, schedule_id: int, flavor: str) -> StoredProof | None:
+def fastest_proof(session: Session, schedule_id: int, flavor: str) -> models.Proof | None:
     """The proof of the schedule's fastest script of a flavor that is marked as proven."""
     query = _of(schedule_id).where(_PROOF.ok, _SCRIPT.flavor == flavor).order_by(*FASTEST)
-    return next(iter(_read_all(session, query.limit(1))), None)
+    return session.scalar(query.limit(1))
 
 
 def fastest_proofs(
     session: Session, schedule_ids: Collection[int], flavor: str
-) -> dict[int, StoredProof]:
+) -> dict[int, models.Proof]:
     """What `fastest_proof` finds of each schedule that has one, in few queries."""
-    found: dict[int, StoredProof] = {}
+    found: dict[int, models.Proof] = {}
     for ids in in_parts(schedule_ids):
-        query = (
-            select(*PROOF_COLUMNS, _PROOF.schedule_id)
-            .select_from(_WITH_SCRIPTS)
-            .where(among(session, _PROOF.schedule_id, ids), _PROOF.ok, _SCRIPT.flavor == flavor)
-            .order_by(*FASTEST)
+        query = _WITH_SCRIPT.where(
+            among(session, _PROOF.schedule_id, ids), _PROOF.ok, _SCRIPT.flavor == flavor
         )
-        for row in session.execute(query):
-            if (proof := read(row)) is not None:
-                found.setdefault(row.schedule_id, proof)
+        for proof in session.scalars(query.order_by(*FASTEST)):
+            found.setdefault(proof.schedule_id, proof)
     return found
 
 
-def latest_failure(session: Session, schedule_id: int, flavor: str) -> StoredProof | None:
+def latest_failure(session: Session, schedule_id: int, flavor: str) -> models.Proof | None:
     """The latest attempt at a script of a flavor that failed."""
     query = _of(schedule_id).where(~_PROOF.ok, _SCRIPT.flavor == flavor).order_by(_PROOF.id.desc())
-    return next(iter(_read_all(session, query.limit(1))), None)
+    return session.scalar(query.limit(1))
 
 
-def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, StoredProof]:
+def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, models.Proof]:
     """For each schedule that has one: the proof of its search's script, else its latest failure."""
-    found: dict[int, StoredProof] = {}
+    found: dict[int, models.Proof] = {}
     served_first = func.row_number().over(
         partition_by=_PROOF.schedule_id,
         order_by=(
@@ -211,18 +166,12 @@ def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, S
     for ids in in_parts(schedule_ids):
         ranked = (
             select(_PROOF.id, served_first.label("place"))
-            .select_from(_WITH_SCRIPTS)
+            .select_from(_PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id))
             .where(among(session, _PROOF.schedule_id, ids), _is_searched())
             .subquery()
         )
-        query = (
-            select(*PROOF_COLUMNS, _PROOF.schedule_id)
-            .select_from(_WITH_SCRIPTS.join(ranked, ranked.c.id == _PROOF.id))
-            .where(ranked.c.place == 1)
-        )
-        for row in session.execute(query):
-            if (proof := read(row)) is not None:
-                found[row.schedule_id] = proof
+        query = _WITH_SCRIPT.join(ranked, ranked.c.id == _PROOF.id).where(ranked.c.place == 1)
+        found |= {proof.schedule_id: proof for proof in session.scalars(query)}
     return found
 
 
@@ -234,16 +183,8 @@ def _is_searched() -> ColumnElement[bool]:
     return or_(_SCRIPT.flavor.in_(_SEARCHED), _PROOF.script_id.is_(None))
 
 
-_WITH_SCRIPTS = _PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id)
-
-
-def _of(schedule_id: int) -> Select[Any]:
-    query = select(*PROOF_COLUMNS).select_from(_WITH_SCRIPTS)
-    return query.where(_PROOF.schedule_id == schedule_id)
-
-
-def _read_all(session: Session, query: Select[Any]) -> list[StoredProof]:
-    return [proof for row in session.execute(query) if (proof := read(row)) is not None]
+def _of(schedule_id: int) -> Select[models.Proof]:
+    return _WITH_SCRIPT.where(_PROOF.schedule_id == schedule_id)
 
 
 def _best_proof() -> Select[Any]:
@@ -256,13 +197,15 @@ def _best_proof() -> Select[Any]:
     is_proven = and_(_PROOF.schedule_id == schedules.id, _PROOF.ok, of_flavor)
     work = problems.key, problems.canonical, schedules.target, toolchains.identity, schedules.cache
     return (
-        select(*PROOF_COLUMNS, *work)
+        select(models.Proof, *work)
         .select_from(
             _PROBLEMS.join(_SCHEDULES, schedules.problem_id == problems.id)
             .join(_TOOLCHAINS, schedules.toolchain_id == toolchains.id)
             .outerjoin(_PROOFS, is_proven)
             .outerjoin(_SCRIPTS, _SCRIPT.id == _PROOF.script_id)
         )
+        .options(contains_eager(models.Proof.script))
+        .execution_options(populate_existing=True)
         .where(problems.key == bindparam("key"), schedules.target == bindparam("target"))
         .order_by(*best_first(bindparam("toolchain")), *FASTEST)
         .limit(1)

@@ -38,7 +38,7 @@ from tilewise.service.results.kernels import (
     object_document,
 )
 from tilewise.service.results.nearest import Asked
-from tilewise.service.results.stored import ResultKey, StoredScript
+from tilewise.service.results.stored import ResultKey
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
 
@@ -192,7 +192,7 @@ def _asked(services: Services, target: str, match: Match, cache: CacheMode | Non
 
 def _find_script(
     services: Services, key: str, asked: Asked, flavor: Flavor
-) -> tuple[StoredScript | scripts.ScriptText | None, ResultKey]:
+) -> tuple[models.Script | scripts.ScriptText | None, ResultKey]:
     """The script, None for an air script that nobody has asked for yet; what it belongs to."""
     with services.reading() as session:
         found = scripts.served_script(session, key, asked.target, flavor, services.toolchain)
