@@ -34,7 +34,7 @@ from tilewise.service.api.routes import (
     trials,
 )
 from tilewise.service.api.routes import metrics as metrics_route
-from tilewise.service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
+from tilewise.service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.dashboard import assets, live
 from tilewise.service.dashboard import plans as plan_pages
@@ -159,7 +159,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
         statement_s=STATEMENT_S,
     )
     sessions = make_sessions(engine)
-    pool: Workers | None = None
+    pool: Pool | DriverProcess | None = None
     if work.workers and _is_writable(engine):
         pool = (
             DriverProcess(settings, work.arguments)

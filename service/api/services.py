@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Protocol, cast
+from typing import Annotated, cast
 
 from fastapi import Depends, Request
 from sqlalchemy import Engine
@@ -16,12 +16,14 @@ from tilewise.service.api.access.tokens import TokenBook
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.flights import Flights
 from tilewise.service.api.lanes import PATIENCE_S, Lane
+from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.db import checked
 from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import Sessions
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.waiting import Endings
 from tilewise.service.telemetry.metrics import Metrics, StoredMetrics
+from tilewise.service.workers.pool import Pool
 
 READERS, WRITERS = 16, 4
 OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven
@@ -34,27 +36,6 @@ class Lanes:
         self.reads = Lane("reads", READERS, patience_s)
         self.writes = Lane("writes", WRITERS, patience_s)
         self.probes = Lane("probes", 1, patience_s)
-
-
-class Workers(Protocol):
-    """What has the jobs run: the embedded workers, or the driver of a cluster."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether jobs are being taken."""
-        ...
-
-    def start(self) -> None:
-        """Begin to take jobs."""
-        ...
-
-    def wake(self) -> None:
-        """Look for jobs now."""
-        ...
-
-    def stop(self) -> None:
-        """Give the jobs back to the queue."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +53,7 @@ class Services:
     sessions: Sessions
     machine: MachineInfo
     toolchain: str
-    pool: Workers | None
+    pool: Pool | DriverProcess | None
     has_cluster: bool
     lanes: Lanes
     kernels: Flights

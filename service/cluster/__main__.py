@@ -8,7 +8,7 @@ import threading
 from datetime import timedelta
 
 from tilewise.kernels.system.children import die_with_parent
-from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.cluster.connection import Cluster
 from tilewise.service.cluster.driver import Driver
 from tilewise.service.db import schema
 from tilewise.service.db.session import make_engine, make_sessions
@@ -27,7 +27,7 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
     stopping = threading.Event()
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, lambda *_: stopping.set())
-    cluster = DaskCluster(settings.scheduler, settings.service_url, arguments)
+    cluster = Cluster(settings.scheduler, settings.service_url, arguments)
     if not schema.prepare_once_there(settings.db, stopping):
         return
     engine = make_engine(settings.db)

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tilewise.service.cluster.facts import TIMING, Facts, facts_in
 from tilewise.service.cluster.scheduler import UNUSABLE, configure
@@ -20,59 +20,14 @@ Ending = Literal["ended", "killed"]
 log = logging.getLogger(__name__)
 
 
-class Task(Protocol):
+@dataclass(frozen=True)
+class Task:
     """A job that was given to a worker."""
 
-    def ending(self) -> Ending | None:
-        """None while it runs; `killed` where its worker has died with it."""
-        ...
-
-    def cancel(self) -> None:
-        """Forget it; a run that goes on is told by the service."""
-        ...
-
-
-class PlanTask(Protocol):
-    """A plan that was given to a worker."""
-
-    def is_over(self) -> bool:
-        """Whether it has ended, however it has."""
-        ...
-
-    def result(self) -> str:
-        """What `make_plan` gave; PlanError where its worker has died with it."""
-        ...
-
-    def cancel(self) -> None:
-        """Forget it."""
-        ...
-
-
-class Cluster(Protocol):
-    """What a driver needs of a cluster."""
-
-    def workers(self) -> dict[str, Facts]:
-        """The workers that there are, by address; UnreachableError where nobody tells."""
-        ...
-
-    def submit(self, offer: OfferedJob, toolchain: str) -> Task:
-        """Give a job to the worker that it is offered to."""
-        ...
-
-    def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
-        """Have a worker make a plan."""
-        ...
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        ...
-
-
-@dataclass(frozen=True)
-class _DaskTask:
     future: Any
 
     def ending(self) -> Ending | None:
+        """None while it runs; `killed` where its worker has died with it."""
         status = self.future.status
         if status == "pending":
             return None
@@ -88,29 +43,35 @@ class _DaskTask:
         return False
 
     def cancel(self) -> None:
+        """Forget it; a run that goes on is told by the service."""
         self.future.cancel()
 
 
 @dataclass(frozen=True)
-class _DaskPlan:
+class PlanTask:
+    """A plan that was given to a worker."""
+
     future: Any
 
     def is_over(self) -> bool:
+        """Whether it has ended, however it has."""
         status: str = self.future.status
         return status != "pending"
 
     def result(self) -> str:
+        """What `make_plan` gave; PlanError where its worker has died with it."""
         if self.future.status != "finished":
             raise PlanError(f"its worker was lost, or could not begin ({self.future.status})")
         made: str = self.future.result(timeout=ANSWER_S)
         return made
 
     def cancel(self) -> None:
+        """Forget it."""
         self.future.cancel()
 
 
-class DaskCluster:
-    """A `Cluster` of Dask; `arguments` are passed to `tilewise.service.workers`."""
+class Cluster:
+    """The workers of a Dask scheduler; `arguments` are passed to `tilewise.service.workers`."""
 
     def __init__(self, scheduler: str, service: str, arguments: Sequence[str] = ()) -> None:
         configure()
@@ -133,13 +94,11 @@ class DaskCluster:
         arguments = (*self._arguments, *helps)
         given = offer.job_id, offer.token, self._service, toolchain, arguments
         name = f"job-{offer.job_id}"
-        return _DaskTask(
-            self._submit(run_offer, *given, to=offer.worker, on=offer.target, as_=name)
-        )
+        return Task(self._submit(run_offer, *given, to=offer.worker, on=offer.target, as_=name))
 
     def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
         """Have a worker make a plan, once it is free."""
-        return _DaskPlan(self._submit(make_plan, order, module, to=worker, on=target, as_="plan"))
+        return PlanTask(self._submit(make_plan, order, module, to=worker, on=target, as_="plan"))
 
     def _submit(self, work: Callable[..., Any], *given: Any, to: str, on: str, as_: str) -> Any:
         """Submit a task to a worker, which times for one target and runs nothing else then."""

@@ -229,7 +229,7 @@ class HttpHelpers:
 
 
 class HttpKeeper:
-    """A `Keeper` at the service.
+    """Keep one job at the service for one run, with the methods of `SqlKeeper`.
 
     Raises LeaseLostError if the job has ended, somebody else runs it, or it is for other compilers;
     UnreachableError if the service does not answer.

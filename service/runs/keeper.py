@@ -1,4 +1,4 @@
-"""`Keeper`: where the job of a run is kept, as the run sees it; and one over the database.
+"""Where the job of a run is kept, as the run sees it: in the database.
 
 A run outlives its database's absence: what it reads and writes is tried again, for a while. Only
 whole transactions are repeated. One whose answer was lost may have been committed, so each learns
@@ -9,17 +9,15 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
-from tilewise.search.helpers import Helpers
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import Earlier, Solved, TrialRecord, TuneRequest, TuneResult, Winner
-from tilewise.search.store import TrialStore
 from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING
@@ -131,59 +129,11 @@ class RunOrder:
     elapsed_s: float
 
 
-class Keeper(Protocol):
-    """Keeps one job for one run of it, whose lease every write carries."""
-
-    @property
-    def epoch(self) -> int:
-        """The number of the run."""
-        ...
-
-    @property
-    def request_id(self) -> str:
-        """Of the request that asked for the job; empty where none is known."""
-        ...
-
-    @property
-    def order(self) -> RunOrder:
-        """What the run is to do."""
-        ...
-
-    @property
-    def trials(self) -> TrialStore:
-        """The job's trials; one counts once it is kept."""
-        ...
-
-    @property
-    def helpers(self) -> Helpers | None:
-        """Other machines that may share the search; None where there can be none."""
-        ...
-
-    def beating(self) -> AbstractContextManager[Callable[[], bool]]:
-        """Keeps the lease meanwhile; gives what says whether the run should stop."""
-        ...
-
-    def note(self, phase: SearchPhase) -> None:
-        """Keep what the run does now; one that cannot be kept is no reason to stop."""
-        ...
-
-    def done(
-        self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
-    ) -> bool:
-        """End the job with what was found; False where it was cancelled or taken over."""
-        ...
-
-    def failed(self, message: str) -> bool:
-        """End the job without a result; False where it was cancelled or taken over."""
-        ...
-
-    def release(self) -> None:
-        """Give the job back to the queue."""
-        ...
-
-
 class SqlKeeper:
-    """A `Keeper` over the database; raise as `queue.get`."""
+    """Keep one job in the database for one run, whose lease every write carries.
+
+    Raises as `queue.get`.
+    """
 
     def __init__(self, sessions: Sessions, held: Lease) -> None:
         self._sessions = sessions

@@ -22,13 +22,13 @@ from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
-from tilewise.service.runs.keeper import Keeper, SqlKeeper, patiently
+from tilewise.service.runs.keeper import SqlKeeper, patiently
 from tilewise.service.runs.process import load, parser_of, run_process
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.logs import bind
 from tilewise.service.telemetry.traces import start_tracing
 from tilewise.service.workers.entry_points import HELPER, PLANNER, PROVER, TUNER, Helper
-from tilewise.service.workers.job_run import run_job
+from tilewise.service.workers.job_run import Keeper, run_job
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
 

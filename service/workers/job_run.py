@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tilewise.kernels.errors import KernelsError, LoweringError, UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
@@ -20,11 +20,15 @@ from tilewise.search.records import TrialRecord, TuneResult, Winner
 from tilewise.service.errors import LeaseLostError, TamperedError
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.keeper import Keeper, RunOrder
+from tilewise.service.runs.keeper import RunOrder, SqlKeeper
 from tilewise.service.runs.process import load
 from tilewise.service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 from tilewise.service.workers.proving import Proofs
 
+if TYPE_CHECKING:
+    from tilewise.service.runs.http import HttpKeeper
+
+Keeper: TypeAlias = "SqlKeeper | HttpKeeper"
 _LEAST_SECONDS = 0.001
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from tests.docs.commands import ROOT
 from tests.service.cluster.farm import Farm
 from tests.service.processes import wait_until
 from tilewise.cli.parser import make_parser
-from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.cluster.connection import Cluster
 from tilewise.service.errors import UnreachableError
 
 MANIFESTS = ROOT / "examples" / "kubernetes" / "tilewise.yaml"
@@ -37,7 +37,7 @@ def test_the_command_that_slurm_runs_joins_as_a_worker(script, tmp_path):
     farm = Farm(tmp_path, ["scheduler"])
     farm.commands["worker"] = [words[2], farm.scheduler, *words[4:]]
     assert words[:2] == [sys.executable, "-m"]
-    cluster = DaskCluster(farm.scheduler, farm.service)
+    cluster = Cluster(farm.scheduler, farm.service)
 
     def seen():
         try:

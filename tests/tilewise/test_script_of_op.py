@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernels.mlir.normalised.ops import generic
 from tests.tilewise.conftest import Cli
-from tilewise.backends.base import Backend
+from tilewise.backends.local import LocalBackend
 from tilewise.cli.commands.scripts.op_of_module import _schedules
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule
@@ -35,7 +35,7 @@ def test_the_schedule_of_the_problems_own_script_comes_first(
     """Behind it the fastest kernel, and the others as fast as they are."""
     rows = {n: Schedule((Register(n, 16),)) for n in (1, 2, 3)}
     told = {n: {"hash": one.hash, "steps": one.to_json()} for n, one in rows.items()}
-    backend = Mock(Backend)
+    backend = Mock(LocalBackend)
     backend.show.return_value = {
         "best": told[1],
         "proof": {"failure": failure, "hash": rows[3].hash},

@@ -1,10 +1,17 @@
 """Choose the backend of a command: a service where one is named, else this machine."""
 
 import os
+from typing import TYPE_CHECKING, Union
 
-from tilewise.backends.base import Backend
 from tilewise.errors import BadInputError
 from tilewise.kernels.system.children import ONE_THREAD
+
+if TYPE_CHECKING:
+    from tilewise.backends.local import LocalBackend
+    from tilewise.backends.remote import RemoteBackend
+
+Backend = Union["LocalBackend", "RemoteBackend"]
+"""Runs commands here or at a service, with the same methods; a context manager."""
 
 
 def open_backend(server: str | None, database: str | None, began: float | None = None) -> Backend:

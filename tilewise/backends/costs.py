@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewise.backends.base import Backend, Json
+from tilewise.backends.base import Json
+from tilewise.backends.choose import Backend
 from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.networks.copy_times import CopyTimes

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import (
-    Backend,
     Json,
     Known,
     Match,
@@ -43,13 +42,19 @@ def _require_flavor(flavor: str) -> None:
         )
 
 
-class LocalBackend(Backend):
+class LocalBackend:
     """Searches here and keeps results in this machine's database."""
 
     def __init__(self, database_url: str | None, began: float | None = None) -> None:
         self._url = database_url
         self._began = began
         self._machine = examine_here()
+
+    def __enter__(self) -> "LocalBackend":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Do nothing: nothing is held between commands."""
@@ -90,17 +95,20 @@ class LocalBackend(Backend):
         return peak_gflops(asked, parse_problem(problem).element.name)
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
+        """Return the stored result, of a cache mode if given, or raise MissingError."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache)
 
     def predict(self, problem: str, target: str) -> Json:
+        """Return a predicted schedule, its grade `predicted`, or raise MissingError."""
         wanted, canonical = parse_problem(problem), self._machine.canonical_target(target)
         (found,) = predictions.predicted([wanted], canonical)
         return prediction_of(wanted, canonical, found)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
+        """Return the proven script or raise MissingError."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         _require_flavor(flavor)
@@ -137,6 +145,7 @@ class LocalBackend(Backend):
             raise TilewiseError(str(error)) from error
 
     def trials(self, problem: str, target: str) -> list[Json]:
+        """Return every stored trial of the problem or raise MissingError."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions, reading(sessions) as session:
@@ -147,10 +156,12 @@ class LocalBackend(Backend):
         return rows
 
     def job(self, number: int) -> Json:
+        """Return a job as it is now, or raise an error."""
         with self._stored() as sessions, reading(sessions) as session, told():
             return job_json(session, queue.get(session, number))
 
     def job_trials(self, number: int) -> list[Json]:
+        """Return the finished trials of a job, by number."""
         with self._stored() as sessions, reading(sessions) as session, told():
             queue.get(session, number)
             return list(map(trial_json, queue.trials_page(session, number)))
@@ -184,6 +195,7 @@ class LocalBackend(Backend):
         """Do nothing: searches run one after another here."""
 
     def store_report(self, report: Json) -> int:
+        """Store a suite's report; return its number."""
         from tilewise.service.api.suite_reports import SuiteReport
 
         try:

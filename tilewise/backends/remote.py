@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tilewise.backends.base import (
-    Backend,
     Json,
     Known,
     Match,
@@ -23,11 +22,17 @@ from tilewise.search.progress import PHASES, OnPhase, SearchPhase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 
 
-class RemoteBackend(Backend):
+class RemoteBackend:
     """Runs commands at a service."""
 
     def __init__(self, url: str) -> None:
         self._client = Client(url)
+
+    def __enter__(self) -> "RemoteBackend":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._client.close()

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tilewise.backends.base import Backend
-from tilewise.backends.choose import open_backend
+from tilewise.backends.choose import Backend, open_backend
 from tilewise.kernels.problem import ACCURACIES
 from tilewise.kernels.quoting import one_line
 from tilewise.requirements import BASE

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Backend
+from tilewise.backends.choose import Backend
 from tilewise.fetch.lock import KERNEL, Lock, LockEntry
 from tilewise.fetch.update import WantedFiles
 

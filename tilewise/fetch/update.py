@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from tilewise.backends.base import Backend
+from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, is_kept, keep, sha256
 from tilewise.fetch.lock import KERNEL, Lock, LockEntry, file_name

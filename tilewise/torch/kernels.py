@@ -20,7 +20,7 @@ from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.torch.operators import cache_folder, link, register
 
 if TYPE_CHECKING:
-    from tilewise.backends.base import Backend
+    from tilewise.backends.choose import Backend
     from tilewise.schema.results import ObjectFiles, StoredResult
 
 _log = logging.getLogger("tilewise.torch")

@@ -13,7 +13,7 @@ from tests.service.cluster.tuners import HANGING, REAL, SPREAD, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.cluster.connection import DaskCluster
+from tilewise.service.cluster.connection import Cluster
 from tilewise.service.db import make_engine
 from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import UnreachableError
@@ -123,7 +123,7 @@ def test_nobody_joins_without_a_certificate(farm, monkeypatch):
     monkeypatch.setattr("tilewise.service.cluster.connection.CONNECT_S", 1.0)
     for address in (farm.scheduler, farm.scheduler.replace("tls:", "tcp:")):
         with pytest.raises(UnreachableError, match=re.escape(address)):
-            DaskCluster(address, farm.service).workers()
+            Cluster(address, farm.service).workers()
 
 
 def test_a_real_search_runs_on_a_worker(farm):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tilewise.backends.base import Backend, Json
-from tilewise.backends.choose import open_backend
+from tilewise.backends.base import Json
+from tilewise.backends.choose import Backend, open_backend
 from tilewise.bench import Compared, Suite, SuiteEntry, SuiteTable, read_suite, table
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
 from tilewise.cli.command import trials as trials_option

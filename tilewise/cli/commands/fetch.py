@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tilewise.backends.base import Backend
+from tilewise.backends.choose import Backend
 from tilewise.cli.command import DB, PROBLEMS, SERVER, TARGET, Command, arg, backend_of, flag
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, read_regular_text, read_text, require_file

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Backend
+from tilewise.backends.choose import Backend
 from tilewise.cli.command import (
     DB,
     OUTPUT,

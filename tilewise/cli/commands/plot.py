@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Backend, Json
+from tilewise.backends.base import Json
+from tilewise.backends.choose import Backend
 from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter
 from tilewise.cli.files import require_folder, write_bytes
 from tilewise.cli.render import print_mapping

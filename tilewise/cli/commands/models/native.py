@@ -30,7 +30,7 @@ from tilewise.kernels.target import resolve
 from tilewise.requirements import BASE, OR_SERVER, require
 
 if TYPE_CHECKING:
-    from tilewise.backends.base import Backend
+    from tilewise.backends.choose import Backend
     from tilewise.kernels.mlir.frontend.graph import Graph
     from tilewise.kernels.mlir.frontend.program import Outline
     from tilewise.model.network import Ran

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from tilewise.backends.base import Backend
+from tilewise.backends.choose import Backend
 from tilewise.cli.command import backend_of
 from tilewise.cli.files import json_text, read_module_bytes
 from tilewise.errors import BadInputError, MissingError

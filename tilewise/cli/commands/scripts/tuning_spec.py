@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewise.backends.base import Backend
+from tilewise.backends.choose import Backend
 from tilewise.cli.command import backend_of
 from tilewise.cli.commands.scripts.iree_library import wished
 from tilewise.errors import BadInputError, MissingError
