@@ -167,21 +167,21 @@ ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 
 
 _ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
-_TRANSPOSED = re.compile(rb"aten\.conv|ConvTranspose|lhs_dilat|insert_slice")
+_SPLIT = re.compile(rb"aten\.conv|onnx\.Conv|stablehlo|insert_slice|conv_?3d|linalg\.generic")
 
 
 def as_module(source: bytes, *, splits: bool = False) -> bytes:
     """Return an ONNX model as bytecode with weights, and a module unchanged unless it attends.
 
-    IREE compiles attention as one op, so it is taken apart. With `splits` transposed convolutions
-    are split, too, as `read_module` and its like do; their module is on linalg then.
+    IREE compiles attention as one op, so it is taken apart. With `splits` convolutions of volumes
+    and transposed ones are split, too, as `read_module` does; their module is on linalg then.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.
         CompilerAbsentError: MLIR is not installed.
     """
     module = _rewritten(source, "folder", ONNX_CHILD) if is_onnx(source) else source
-    more = {"split": ""} if splits and _TRANSPOSED.search(module) else {}
+    more = {"split": ""} if splits and _SPLIT.search(module) else {}
     is_read = more or _ATTENTION.search(module)
     return _rewritten(module, "apart", CHILD, more) if is_read else module
 

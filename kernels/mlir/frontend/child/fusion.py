@@ -208,14 +208,13 @@ def _inserted(op: Any) -> tuple[list[int], list[int]] | None:
 
 
 def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None]) -> Pads:
-    """Return the padding of both windows, if nothing else is padded."""
-    known = [axis for axis in at if axis is not None]
-    if pads is None or len(known) != len(Pads().low):
+    """Return the padding along the windows, if nothing else is padded; a window of one has none."""
+    if pads is None:
         return Pads()
     low, high = pads
-    if any(low[i] or high[i] for i in range(len(low)) if i not in known):
+    if any(low[i] or high[i] for i in range(len(low)) if i not in at):
         return Pads()
-    return Pads(*(side[axis] for side in (low, high) for axis in known))
+    return Pads(*(0 if axis is None else side[axis] for side in (low, high) for axis in at))
 
 
 IsFree = Callable[[Any], bool]

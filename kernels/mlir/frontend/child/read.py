@@ -48,7 +48,7 @@ def looked_at(
 ) -> dict[str, Any]:
     """Return `look` of a file's module on linalg, in its context; or MLIR's first error.
 
-    Transposed convolutions are split. Unless it `lowers`, the module is in its own dialect but
+    Some convolutions are split. Unless it `lowers`, the module is in its own dialect but
     where it `splits` some, and one that nothing has changed has no pieces.
     """
     stage("cutting out weights")
@@ -79,11 +79,11 @@ def looked_at(
             stage("lowering to linalg")
             from tilewise.kernels.mlir.frontend.child.attention import decompose
             from tilewise.kernels.mlir.frontend.child.operations import to_linalg
-            from tilewise.kernels.mlir.frontend.child.transposed import has_transposed, split
+            from tilewise.kernels.mlir.frontend.child.splitting import may_split, split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
             is_rewritten = decompose(parsed)
-            if lowers or (splits and has_transposed(parsed)):
+            if lowers or (splits and may_split(parsed)):
                 to_linalg(parsed, keeps_functions=keeps_functions)
                 is_rewritten |= split(parsed)
             if not lowers and not is_rewritten:

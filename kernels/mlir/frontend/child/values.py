@@ -274,7 +274,9 @@ def is_constant(value: Any) -> bool:
             return True
         if op.name in _LOADS:
             return _is_immutable(op)
-        if op.name in ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES) or _is_of_one(op):
+        is_part = op.name == "tensor.extract_slice" and len(op.operands) == 1
+        known = ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES)
+        if op.name in known or is_part or _is_of_one(op):
             value = op.operands[0]
         elif (read := gathered(op)) is not None:
             value = read

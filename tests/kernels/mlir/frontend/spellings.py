@@ -266,6 +266,7 @@ util.global private mutable @changing : tensor<5x6xf32>
 
 def _pads() -> dict[str, tuple[str, str]]:
     """Of an image of 6x6, or of what makes 8x8 of it, for a filter of 3x3."""
+    line = "tensor<2x6x3xf32>"
 
     def padded(name: str, low: str, high: str, shape: str, value: str = "0.0", extra: str = "",
                image: str = "1x6x6x3") -> str:  # fmt: skip
@@ -293,6 +294,18 @@ def _pads() -> dict[str, tuple[str, str]]:
                       conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=0x0x2x2")),
         "pad_one_way": (padded("pad_one_way", "0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"),
                         conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1x0")),
+        "pad_of_a_line": (function("pad_of_a_line", f"%a: {line}, %b: tensor<3x3x5xf32>", """
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<2x7x5xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<2x7x5xf32>) -> tensor<2x7x5xf32>
+  %padded = tensor.pad %a low[0, 1, 0] high[0, 2, 0] {
+  ^bb0(%i: index, %j: index, %k: index):
+    tensor.yield %zero : f32
+  } : tensor<2x6x3xf32> to tensor<2x9x3xf32>
+  %p = linalg.conv_1d_nwc_wcf ins(%padded, %b : tensor<2x9x3xf32>, tensor<3x3x5xf32>)
+      outs(%init : tensor<2x7x5xf32>) -> tensor<2x7x5xf32>
+""", "%p", "tensor<2x7x5xf32>"),
+            "conv2d:n=2,h=1,w=6,ci=3,co=5,kh=1,kw=3,pad=0x1x0x2,dtype=f32"),
         "pad_channels": (padded("pad_channels", "0, 1, 1, 1", "0, 1, 1, 0", "1x8x8x4"),
                          conv.replace("ci=3", "ci=4")),
         "pad_shared": (padded("pad_shared", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", extra="""

@@ -1,0 +1,182 @@
+"""Split convolutions of volumes: a sum over the filter's depth of convolutions of images.
+
+For each tap along the depth, the slices of the volume that it reads are images of one `conv2d`,
+which adds to the sums of the taps before it. Slices have to follow each other, so volumes with
+channels before the depth are transposed once, and so is their result.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
+from tilewise.kernels.mlir.frontend.child.operations import operations
+from tilewise.kernels.mlir.frontend.child.values import (
+    Structured,
+    element,
+    owner,
+    splat,
+    structured,
+)
+from tilewise.kernels.mlir.frontend.child.writing import (
+    Writer,
+    Written,
+    index,
+    region_of,
+    replace,
+)
+from tilewise.kernels.mlir.frontend.nest import (
+    ContractionNest,
+    NestOperand,
+    NestRefusedError,
+    dims_of,
+    slides,
+)
+
+INPUTS = 2
+WINDOWS = 3
+
+
+@dataclass(frozen=True)
+class _Volume:
+    """A convolution of volumes.
+
+    Attributes:
+        operands: the nest's accesses to the volume, the filter and the result.
+        values: the volume without its zeros, the filter, and what the sums start from.
+        low, high: zeros around the volume on each axis.
+        depth, tap: the volume's and the filter's axis of depth.
+        out, along: the loops along the result's and the filter's depth.
+        step, dilation: slices between outputs, and between taps.
+        is_swapped: whether the volume is the op's second input.
+    """
+
+    op: Structured
+    nest: ContractionNest
+    operands: tuple[NestOperand, NestOperand, NestOperand]
+    values: tuple[Any, Any, Any]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    depth: int
+    tap: int
+    out: int
+    along: int
+    step: int
+    dilation: int
+    is_swapped: bool
+
+
+def split_volumes(module: Any) -> bool:
+    """Split convolutions of volumes of a module on linalg in place; return whether any was."""
+    found = [(op, _volume(op)) for op, _, _ in operations(module.operation)]
+    for op, volume in found:
+        if volume is not None:
+            replace(op, _Slices(volume).text(), volume.values)
+    return any(volume is not None for _, volume in found)
+
+
+def _volume(op: Any) -> _Volume | None:
+    """Return how an op convolves volumes; None if it does not, or in groups."""
+    seen = structured(op)
+    if seen is None or len(seen.inputs) != INPUTS:
+        return None
+    try:
+        nest = seen.nest()
+    except NestRefusedError:
+        return None
+    is_swapped = not nest.a.has_windows
+    x, w = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
+    windows = [i for i, axis in enumerate(x.axes) if slides(axis)]
+    is_plain = all(len(axis) == 1 and axis[0][1] == 1 for axis in (*w.axes, *nest.c.axes))
+    has_groups = any(nest.has_length(dim) for dim in x.dims & w.dims & nest.c.dims)
+    if len(windows) != WINDOWS or not is_plain or has_groups or len(x.axes[windows[0]]) != INPUTS:
+        return None
+    if not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
+        return None
+    depth = windows[0]
+    terms = sorted(x.axes[depth], key=lambda term: term[0] not in nest.c.dims)
+    (out, step), (along, dilation) = terms
+    if out not in nest.c.dims or along not in w.dims or out in w.dims:
+        return None
+    image, filters = seen.inputs[::-1] if is_swapped else seen.inputs
+    source, low, high = _without_zeros(image)
+    return _Volume(
+        seen, nest, (x, w, nest.c), (source, filters, seen.init), low, high, depth,
+        w.axes.index(((along, 1),)), out, along, step, dilation, is_swapped,
+    )  # fmt: skip
+
+
+def _without_zeros(image: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """Return what zeros were padded to an image, and how many on each axis."""
+    op = owner(image)
+    pads = pads_zeros(op) if op is not None and op.name == "tensor.pad" else None
+    none = (0,) * len(image.type.shape)
+    return (image, none, none) if pads is None else (op.operands[0], *map(tuple, pads))
+
+
+class _Slices(Writer):
+    """Writes the function `(volume, filter, init) -> result` of a convolution."""
+
+    def __init__(self, volume: _Volume) -> None:
+        super().__init__()
+        self._volume = volume
+        names = zip(("%x", "%w", "%init"), volume.values, strict=True)
+        self._given = [Written(name, tuple(value.type.shape), element(value))
+                       for name, value in names]  # fmt: skip
+
+    def text(self) -> str:
+        """Return the function."""
+        volume, (x, w, init) = self._volume, self._given
+        of_x, of_w, of_c = volume.operands
+        images = dims_of(axis for axis in of_x.axes if not slides(axis)) - of_w.dims
+        orders = [self._depth_first(one, images) for one in (of_x, of_c)]
+        low, high = ([0 if i != volume.depth else side[i] for i in range(len(side))]
+                     for side in (volume.low, volume.high))  # fmt: skip
+        x = self.transposed(self.padded(x, low, high), orders[0])
+        sums = self.transposed(init, orders[1]) if splat(volume.values[2]) != 0 else self.zeros(
+            [init.shape[at] for at in orders[1]], init.kind)  # fmt: skip
+        for number in range(volume.nest.extents[volume.along]):
+            sums = self._tap(number, x, w, sums, orders)
+        back = [orders[1].index(at) for at in range(len(orders[1]))]
+        return self.function(self._given, self.transposed(sums, back))
+
+    def _depth_first(self, operand: NestOperand, images: frozenset[int]) -> list[int]:
+        """Return the axes of a volume with the depth behind the images, before all others."""
+        axes = list(range(len(operand.axes)))
+        depth = next(i for i in axes if self._volume.out in {dim for dim, _ in operand.axes[i]})
+        lead = [i for i in axes if i != depth and _is_of(operand, i, images)]
+        return [*lead, depth, *(i for i in axes if i != depth and i not in lead)]
+
+    def _tap(
+        self, number: int, x: Written, w: Written, sums: Written, orders: list[list[int]]
+    ) -> Written:
+        """Return sums with the products of one tap along the depth."""
+        volume, (of_x, of_w, of_c) = self._volume, self._volume.operands
+        extents, (order, order_c) = volume.nest.extents, orders
+        at, rank = order.index(volume.depth), len(order)
+        first, sizes, steps = [0] * rank, list(x.shape), [1] * rank
+        first[at], steps[at] = number * volume.dilation, volume.step
+        sizes[at] = extents[volume.out]
+        image = self.sliced(x, first, sizes, steps)
+        low, high = ([0 if i == volume.depth else side[i] for i in order]
+                     for side in (volume.low, volume.high))  # fmt: skip
+        first, sizes = [0] * len(w.shape), list(w.shape)
+        first[volume.tap], sizes[volume.tap] = number, 1
+        filters = self.sliced(w, first, sizes, without=volume.tap)
+        inputs = [self.padded(image, low, high), filters]
+        loops = [dim for dim in range(len(extents)) if dim != volume.along]
+        reads = [f"d{volume.out}" if i == volume.depth else index(of_x.axes[i]) for i in order]
+        places = [reads, [index(axis) for i, axis in enumerate(of_w.axes) if i != volume.tap],
+                  [index(of_c.axes[i]) for i in order_c]]  # fmt: skip
+        if volume.is_swapped:
+            places[:2], inputs = places[1::-1], inputs[::-1]
+        names = ", ".join(f"d{dim}" for dim in loops)
+        return self.generic([f"({names}) -> ({', '.join(place)})" for place in places], inputs,
+                            sums, region_of(volume.op.op),
+                            [dim not in of_c.dims for dim in loops])  # fmt: skip
+
+
+def _is_of(operand: NestOperand, axis: int, dims: frozenset[int]) -> bool:
+    """Return whether an axis runs along one of some loops alone."""
+    terms = operand.axes[axis]
+    return len(terms) == 1 and terms[0][1] == 1 and terms[0][0] in dims
