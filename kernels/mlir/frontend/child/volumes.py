@@ -110,8 +110,10 @@ def _without_zeros(image: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Return what zeros were padded to an image, and how many on each axis."""
     op = owner(image)
     pads = pads_zeros(op) if op is not None and op.name == "tensor.pad" else None
-    none = (0,) * len(image.type.shape)
-    return (image, none, none) if pads is None else (op.operands[0], *map(tuple, pads))
+    if op is None or pads is None:
+        none = (0,) * len(image.type.shape)
+        return image, none, none
+    return op.operands[0], tuple(pads[0]), tuple(pads[1])
 
 
 class _Slices(Writer):
