@@ -7,7 +7,8 @@ bytes, at most `MOST_COPIES`. Activations stay warm, as in a network.
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 from statistics import median
 
@@ -32,7 +33,6 @@ from tilewise.kernels.schedule import Schedule, with_panels_fetched
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.costs import LayerTimes, Timed
 from tilewise.search.networks.running.memory import Arena, room
-from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
@@ -41,32 +41,24 @@ MOST_COPIES = 64
 MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
 
 
-@dataclass
-class Retimed:
-    """Costs of layers with cold weights (`tilewise.search.networks.costs.Costs`).
+def retimed(costs: LayerTimes, target: Target, weights_bytes: int) -> LayerTimes:
+    """Return times of layers with cold weights, each measured on first use.
 
     Problems with variable weights, or that cannot be compiled, keep their times. `weights_bytes` is
     that of the whole network.
     """
+    again = _Retimed(costs, target, weights_bytes)
+    return replace(costs, schedules=cache(lambda one: _fastest_of_each(again.timed(one))))
 
+
+@dataclass(frozen=True)
+class _Retimed:
     costs: LayerTimes
     target: Target
     weights_bytes: int
-    _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
 
-    def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """Return the fastest of each algorithm, fastest first."""
-        if problem not in self._known:
-            self._known[problem] = _fastest_of_each(self._timed(problem))
-        return self._known[problem]
-
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
-    ) -> float:
-        """Return the time of the underlying costs."""
-        return self.costs.conversion_us(shape, dtype, made, wanted)
-
-    def _timed(self, problem: str) -> Sequence[Timed]:
+    def timed(self, problem: str) -> Sequence[Timed]:
+        """Return the schedules of a problem with their new times."""
         offered, parsed = self.costs.schedules(problem), parse_problem(problem)
         if not offered or not parsed.has_constant_weights:
             return offered

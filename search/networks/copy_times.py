@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -18,26 +19,11 @@ Unsigned = type[np.unsignedinteger[Any]]
 _TYPES: dict[int, Unsigned] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-class CopyTimes:
-    """Times of copies on this machine, measured on first use."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[int, ...], str, TensorLayout, TensorLayout], float] = {}
-
-    def of(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
-    ) -> float:
-        """Return `conversion_us` of a copy."""
-        copy = shape, dtype, made, wanted
-        if copy not in self._known:
-            self._known[copy] = conversion_us(*copy)
-        return self._known[copy]
-
-
+@cache
 def conversion_us(
     shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
 ) -> float:
-    """Return the microseconds of a hot copy on one thread; infinity if it is impossible."""
+    """Return microseconds of a hot copy on one thread, measured once; infinity if impossible."""
     found = conversion_of(shape, dtype, made, wanted)
     if found is None:
         return float("inf")

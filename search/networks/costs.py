@@ -1,8 +1,8 @@
 """Times for the choice of algorithms and layouts."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.networks.variants import TensorLayout
@@ -25,18 +25,19 @@ class Timed:
     time_us: float
 
 
-class LayerTimes(Protocol):
-    """Times of layers and of conversions."""
+@dataclass(frozen=True)
+class LayerTimes:
+    """Times of layers and of conversions.
 
-    def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """Return the fastest known schedule of each algorithm, the fastest first."""
-        ...
+    Attributes:
+        schedules: returns the fastest known schedule of each algorithm of a problem, the fastest
+            first.
+        conversion_us: returns the microseconds of copying a tensor of a shape and type from one
+            layout to another.
+    """
 
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
-    ) -> float:
-        """Return the microseconds of copying a tensor from one layout to another."""
-        ...
+    schedules: Callable[[str], tuple[Timed, ...]]
+    conversion_us: Callable[[tuple[int, ...], str, TensorLayout, TensorLayout], float]
 
 
 def algorithm_of(schedule: Schedule) -> str:

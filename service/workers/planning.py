@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,7 @@ from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
-from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.variants import TensorLayout
+from tilewise.search.networks.costs import LayerTimes
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import DamagedError, PlanError
 from tilewise.service.jobs import lease, plans
@@ -32,7 +30,6 @@ from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome, Pl
 from tilewise.service.runs.keeper import patiently
 
 if TYPE_CHECKING:
-    from tilewise.search.networks.copy_times import CopyTimes
     from tilewise.search.networks.pass_times import PassTimes
 
 Json = dict[str, Any]
@@ -108,8 +105,8 @@ def chosen(order: PlanOrder, module: bytes) -> Json:
 
     Raises PlanError if no layer has a schedule.
     """
-    from tilewise.search.networks.cold_weights import Retimed, weights_bytes
-    from tilewise.search.networks.copy_times import CopyTimes
+    from tilewise.search.networks.cold_weights import retimed, weights_bytes
+    from tilewise.search.networks.copy_times import conversion_us
     from tilewise.search.networks.planning import Named, planned
 
     if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
@@ -118,7 +115,8 @@ def chosen(order: PlanOrder, module: bytes) -> Json:
             "their jobs say why"
         )
     named = Named(order.name, order.target, order.cache, order.accuracy)
-    costs = Retimed(_Costs(order, CopyTimes()), resolve(order.target), weights_bytes(order.graph))
+    stored = LayerTimes(lambda problem: order.schedules.get(problem, ()), conversion_us)
+    costs = retimed(stored, resolve(order.target), weights_bytes(order.graph))
     plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
@@ -167,24 +165,6 @@ def packed(target: str, module: bytes) -> PackOutcome:
 
 def _without(why: str) -> PackOutcome:
     return PackOutcome(error=one_line(why)[:LONGEST])
-
-
-@dataclass(frozen=True)
-class _Costs:
-    """Stored times of an order's layers, and of copies as this machine makes them."""
-
-    order: PlanOrder
-    copies: "CopyTimes"
-
-    def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """As the order has them."""
-        return self.order.schedules.get(problem, ())
-
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
-    ) -> float:
-        """Measured when it is asked for first."""
-        return self.copies.of(shape, dtype, made, wanted)
 
 
 def make_in(folder: Path) -> None:

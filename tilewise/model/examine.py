@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewise.backends.choose import Backend
-from tilewise.backends.costs import StoredCosts
+from tilewise.backends.costs import stored_costs
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
@@ -28,8 +28,8 @@ from tilewise.model.signature import declarations_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, KernelRow, judged
-from tilewise.search.networks.cold_weights import Retimed, bytes_of_weights
-from tilewise.search.networks.costs import RETIMED
+from tilewise.search.networks.cold_weights import bytes_of_weights, retimed
+from tilewise.search.networks.costs import RETIMED, LayerTimes
 from tilewise.search.records import CacheMode
 
 LIBRARY = "lib.mlir"
@@ -146,19 +146,19 @@ def _ops(imported: Imported) -> list[ProblemReport]:
     return [ProblemReport(found.problem, found.count, found.where) for found in imported.problems]
 
 
-def _costs(model: ExaminedModel, backend: Backend, target: Target) -> Retimed:
+def _costs(model: ExaminedModel, backend: Backend, target: Target) -> LayerTimes:
     """Return times of schedules with cold weights, as in a model of several layers."""
-    stored = StoredCosts(backend, target.canonical, model.cache or "hot", most=RETIMED)
+    stored = stored_costs(backend, target.canonical, model.cache or "hot", most=RETIMED)
     problems = (
         parse_problem(found.problem)
         for found in model.imported.problems
         for _ in range(found.count)
     )
-    return Retimed(stored, target, bytes_of_weights(problems))
+    return retimed(stored, target, bytes_of_weights(problems))
 
 
 def _known(
-    backend: Backend, model: ExaminedModel, op: ProblemReport, costs: Retimed
+    backend: Backend, model: ExaminedModel, op: ProblemReport, costs: LayerTimes
 ) -> tuple[ProblemReport, LibraryEntry | None]:
     """Return the op with its fastest stored schedule for use inside the model."""
     try:

@@ -23,8 +23,8 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.target import detect
 from tilewise.search.networks import cold_weights
-from tilewise.search.networks.cold_weights import Retimed, in_turns, weights_bytes, with_prefetch
-from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.cold_weights import in_turns, retimed, weights_bytes, with_prefetch
+from tilewise.search.networks.costs import LayerTimes
 from tilewise.search.networks.variants import TensorLayout
 
 CONV = "conv2d:n=1,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,bias,weights=constant"
@@ -34,23 +34,14 @@ PACKED = Schedule((Pack("B"), Register(rows=6, cols=16)))
 FILTERED = Schedule((Winograd(2), Pack("B"), Pack("A"), Register(rows=6, cols=16)))
 
 
-class Costs:
-    """Times that nobody took of given schedules."""
-
-    def __init__(self, *schedules: Schedule) -> None:
-        self._timed = tuple(timed(one, STORED_US) for one in schedules)
-
-    def schedules(self, problem: str) -> tuple[Timed, ...]:
-        return self._timed
-
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, to: TensorLayout
-    ) -> float:
-        return 3.0
+def untaken(*schedules: Schedule) -> LayerTimes:
+    """Return times that nobody took of given schedules."""
+    found = tuple(timed(one, STORED_US) for one in schedules)
+    return LayerTimes(lambda _problem: found, lambda *_copy: 3.0)
 
 
 def test_the_fastest_of_each_algorithm_is_offered() -> None:
-    costs = Retimed(Costs(IN_PLACE, PACKED, FILTERED), detect(), 1 << 16)
+    costs = retimed(untaken(IN_PLACE, PACKED, FILTERED), detect(), 1 << 16)
     found = costs.schedules(CONV)
     assert costs.schedules(CONV) is found
     assert sorted(one.algorithm for one in found) == ["direct", "winograd F2"]
@@ -68,7 +59,7 @@ def test_panels_are_also_fetched_ahead() -> None:
     fetching = next(one for one in tried if one[0].hash == ahead.hash)
     assert fetching[1] == PACKED.hash, "it has to compute what the schedule without computes"
     assert len(tried) == 5, "the fastest of each algorithm, where it packs B"
-    (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
+    (packed,) = retimed(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash in (PACKED.hash, ahead.hash)
 
 
@@ -79,7 +70,7 @@ def test_what_was_read_in_place_is_also_packed_and_fetched() -> None:
     assert [(one.hash, twin) for one, twin in tried] == [
         (in_place.hash, in_place.hash), (PACKED.hash, PACKED.hash), (ahead.hash, in_place.hash),
     ]  # fmt: skip
-    (found,) = Retimed(Costs(in_place), detect(), 1 << 16).schedules(CONV)
+    (found,) = retimed(untaken(in_place), detect(), 1 << 16).schedules(CONV)
     assert found.hash in (in_place.hash, ahead.hash)
 
 
@@ -100,7 +91,7 @@ def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPat
         "interleave",
         lambda runs, *more: met.append(len(runs)) or interleave(runs, *more),
     )
-    (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
+    (packed,) = retimed(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash == PACKED.hash
     assert next(results, None) is None and met == [1]
 
@@ -113,8 +104,8 @@ def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_others_keep_their_times(problem: str, schedule: Schedule) -> None:
-    costs = Costs(schedule)
-    assert Retimed(costs, detect(), 1 << 16).schedules(problem) == costs.schedules(problem)
+    costs = untaken(schedule)
+    assert retimed(costs, detect(), 1 << 16).schedules(problem) == costs.schedules(problem)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

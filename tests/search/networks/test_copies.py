@@ -3,7 +3,7 @@
 import pytest
 
 from tilewise.search.networks import copy_times
-from tilewise.search.networks.copy_times import CopyTimes, conversion_us
+from tilewise.search.networks.copy_times import conversion_us
 from tilewise.search.networks.variants import TensorLayout, ordered, plain
 
 SHAPE = (1, 24, 24, 32)
@@ -35,7 +35,8 @@ def test_names_of_layouts() -> None:
 
 def test_a_copy_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((1.0, 2.0))
-    monkeypatch.setattr(copy_times, "conversion_us", lambda *_: next(times))
-    known, other = CopyTimes(), ordered((0, 3, 1, 2), SHAPE)
-    assert [known.of(SHAPE, "f32", plain(SHAPE), other) for _ in range(2)] == [1.0, 1.0]
-    assert known.of(SHAPE, "bf16", plain(SHAPE), other) == 2.0
+    monkeypatch.setattr(copy_times, "_time_us", lambda *_: next(times))
+    shape = (1, 3, 5, 7)
+    other = ordered((0, 3, 1, 2), shape)
+    assert [conversion_us(shape, "f32", plain(shape), other) for _ in range(2)] == [1.0, 1.0]
+    assert conversion_us(shape, "bf16", plain(shape), other) == 2.0

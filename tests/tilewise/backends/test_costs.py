@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tilewise.backends.costs import StoredCosts
+from tilewise.backends.costs import stored_costs
 from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
 
@@ -37,7 +37,7 @@ class Store:
 
 
 def found(store: Store) -> list[tuple[str, float]]:
-    costs = StoredCosts(store, "cpu:znver4,threads=1", "hot")  # type: ignore[arg-type]
+    costs = stored_costs(store, "cpu:znver4,threads=1", "hot")  # type: ignore[arg-type]
     known = costs.schedules(PROBLEM)
     assert costs.schedules(PROBLEM) is known
     assert store.asked == 1
@@ -65,7 +65,7 @@ def test_several_of_an_algorithm_are_had_for_whoever_times_them_again() -> None:
         row(WINOGRAD, 10.0), row(DIRECT, 14.0, state="pruned"), row(other, 12.0), row(DIRECT, 15.0),
         row(Schedule((Register(rows=2, cols=16),)), 16.0), row(WINOGRAD, 9.0),
     )  # fmt: skip
-    costs = StoredCosts(store, "cpu:znver4,threads=1", "hot", most=2)  # type: ignore[arg-type]
+    costs = stored_costs(store, "cpu:znver4,threads=1", "hot", most=2)  # type: ignore[arg-type]
     assert [(one.hash, one.time_us) for one in costs.schedules(PROBLEM)] == [
         (WINOGRAD.hash, 10.0), (other.hash, 12.0), (DIRECT.hash, 14.0)]  # fmt: skip
 

@@ -11,9 +11,10 @@ from tests.kernels.dispatches.extraction.test_combined import reshaped_result
 from tests.tilewise.conftest import Cli
 from tilewise.errors import TilewiseError
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
+from tilewise.kernels.target.model import Target
+from tilewise.model import examine
 from tilewise.model.child import entry_of
-from tilewise.search.networks.cold_weights import Retimed
-from tilewise.search.networks.costs import Timed
+from tilewise.search.networks.costs import LayerTimes, Timed
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
 
@@ -75,12 +76,15 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
 ) -> None:
     asked: dict[str, int] = {}
 
-    def schedules(costs: Retimed, problem: str) -> tuple[Timed, ...]:
-        asked[problem] = costs.weights_bytes
-        return (replace(costs.costs.schedules(problem)[0], hash=AHEAD.hash,
-                        steps=tuple(AHEAD.to_json())),)  # fmt: skip
+    def retimed(costs: LayerTimes, _target: Target, weights_bytes: int) -> LayerTimes:
+        def schedules(problem: str) -> tuple[Timed, ...]:
+            asked[problem] = weights_bytes
+            return (replace(costs.schedules(problem)[0], hash=AHEAD.hash,
+                            steps=tuple(AHEAD.to_json())),)  # fmt: skip
 
-    monkeypatch.setattr(Retimed, "schedules", schedules)
+        return replace(costs, schedules=schedules)
+
+    monkeypatch.setattr(examine, "retimed", retimed)
     found = modelled(cli, source)
     assert asked == dict.fromkeys((FIRST, SECOND), 4 * (64 * 96 + 96 * 40))
     assert [(op["schedule"], op["replaced"]) for op in found["ops"]] == [(AHEAD.hash, 1)] * 2

@@ -155,14 +155,14 @@ def _costs(
     options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph"
 ) -> "LayerTimes":
     """Return stored times of layers, or times measured here with cold weights."""
-    from tilewise.backends.costs import StoredCosts
-    from tilewise.search.networks.cold_weights import Retimed, weights_bytes
+    from tilewise.backends.costs import stored_costs
+    from tilewise.search.networks.cold_weights import retimed, weights_bytes
     from tilewise.search.networks.costs import RETIMED
 
     if options.times == "stored":
-        return StoredCosts(backend, target, options.cache)
-    stored = StoredCosts(backend, target, options.cache, most=RETIMED)
-    return Retimed(stored, resolve(target), weights_bytes(graph))
+        return stored_costs(backend, target, options.cache)
+    stored = stored_costs(backend, target, options.cache, most=RETIMED)
+    return retimed(stored, resolve(target), weights_bytes(graph))
 
 
 def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
