@@ -14,8 +14,6 @@ from tilewise.client.api import Api
 from tilewise.client.transport import (
     PATIENCE_S,
     TIMEOUT_S,
-    AsyncTransport,
-    BlockingTransport,
     Service,
     checked_url,
     headers_of,
@@ -50,7 +48,7 @@ class AsyncClient(Api):
         http = httpx.AsyncClient(
             base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
         )
-        super().__init__(Service(url, AsyncTransport(http, sleep), patience_s))
+        super().__init__(Service(url, http, sleep, patience_s))
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -127,7 +125,7 @@ class Client:
         http = httpx.Client(
             base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
         )
-        self._api = Api(Service(url, BlockingTransport(http, sleep), patience_s))
+        self._api = Api(Service(url, http, sleep, patience_s))
 
     def __enter__(self) -> "Client":
         return self

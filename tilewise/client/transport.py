@@ -1,7 +1,7 @@
 """Send requests to one service: tokens, retries, refusals, pages, and streams of events.
 
-`Service` consists of coroutines over a transport. Those of `BlockingTransport` never suspend, so a
-client without `async` needs no event loop.
+`Service` consists of coroutines. Over a blocking `httpx.Client` they never suspend, so a client
+without `async` needs no event loop.
 """
 
 import itertools
@@ -96,73 +96,8 @@ class ListPage:
     following: PagePath | None
 
 
-class AsyncTransport:
-    """Requests by `httpx.AsyncClient`."""
-
-    def __init__(self, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]) -> None:
-        self._http, self._sleep = http, sleep
-
-    async def request(self, request: ApiRequest) -> httpx.Response:
-        """Send a request once."""
-        return await self._http.request(request.method, request.path, **_parts(request))
-
-    @asynccontextmanager
-    async def stream(
-        self, path: str, headers: Mapping[str, str]
-    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
-        """Open a stream of events."""
-        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
-        async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-            if not response.is_success:
-                await response.aread()
-            yield response, response.aiter_text()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await self._sleep(seconds)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-
-class BlockingTransport:
-    """Requests by `httpx.Client`; its coroutines never suspend."""
-
-    def __init__(self, http: httpx.Client, sleep: Callable[[float], None]) -> None:
-        self._http, self._sleep = http, sleep
-
-    async def request(self, request: ApiRequest) -> httpx.Response:
-        """Send a request once."""
-        return self._http.request(request.method, request.path, **_parts(request))
-
-    @asynccontextmanager
-    async def stream(
-        self, path: str, headers: Mapping[str, str]
-    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
-        """Open a stream of events."""
-        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
-        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-            if not response.is_success:
-                response.read()
-            yield response, _each(response.iter_text())
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        self._sleep(seconds)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-
-def _parts(request: ApiRequest) -> dict[str, Any]:
-    return {
-        "params": request.params or None,
-        "json": request.json,
-        "content": request.content,
-        "headers": request.headers,
-    }
+async def _settled(made: Awaitable[Value] | Value) -> Value:
+    return await made if isinstance(made, Awaitable) else made
 
 
 async def _each(items: Iterable[Value]) -> AsyncIterator[Value]:
@@ -170,26 +105,32 @@ async def _each(items: Iterable[Value]) -> AsyncIterator[Value]:
         yield item
 
 
-Transport = AsyncTransport | BlockingTransport
-
-
 class Service:
-    """One service; `patience_s` bounds retries while it is unavailable.
+    """One service, by a client of httpx; over a blocking one no coroutine suspends.
 
-    The attribute `url` is as messages show it.
+    `patience_s` bounds retries while it is unavailable. The attribute `url` is as messages show it.
     """
 
-    def __init__(self, url: str, transport: Transport, patience_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        http: httpx.AsyncClient | httpx.Client,
+        pause: Callable[[float], Awaitable[None] | None],
+        patience_s: float,
+    ) -> None:
         self.url = checked_url(url)
-        self._transport, self._patience_s = transport, patience_s
+        self._http, self._pause, self._patience_s = http, pause, patience_s
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.close()
+        if isinstance(self._http, httpx.AsyncClient):
+            await self._http.aclose()
+        else:
+            self._http.close()
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
-        await self._transport.sleep(seconds)
+        await _settled(self._pause(seconds))
 
     async def send(self, request: ApiRequest) -> httpx.Response:
         """Return a successful answer.
@@ -205,7 +146,7 @@ class Service:
             is_last = losses == MOST_TRIES - 1 or not request.is_safe
             try:
                 with sendable(self.url):
-                    response = await self._transport.request(request)
+                    response = await self._once(request)
             except httpx.TransportError as error:
                 if is_last:
                     raise TilewiseError(f"no answer from {self.url}: {one_line(error)}") from error
@@ -224,6 +165,35 @@ class Service:
             losses += not is_unavailable
             await self.sleep(pause)
         raise AssertionError("the last try returns or raises")
+
+    async def _once(self, request: ApiRequest) -> httpx.Response:
+        return await _settled(
+            self._http.request(
+                request.method,
+                request.path,
+                params=request.params or None,
+                json=request.json,
+                content=request.content,
+                headers=request.headers,
+            )
+        )
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[str]]]:
+        """Open a stream of events."""
+        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
+        if isinstance(self._http, httpx.AsyncClient):
+            async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                yield response, response.aiter_text()
+            return
+        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            if not response.is_success:
+                response.read()
+            yield response, _each(response.iter_text())
 
     async def json(self, method: str, path: str, **parts: Any) -> Json:
         """Return the object in the answer."""
@@ -294,7 +264,7 @@ class Service:
     async def _connection(self, stream: EventStream[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
         headers = stream.headers
         with sendable(self.url):
-            async with self._transport.stream(stream.path, headers) as (response, texts):
+            async with self._stream(stream.path, headers) as (response, texts):
                 stream.retry_after_s = pause_s(response, stream.losses)
                 if stream.retry_after_s is not None:
                     return

@@ -15,7 +15,6 @@ Interval = tuple[float, float]
 Value = TypeVar("Value")
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-PlanState = Literal["queued", "running", "done", "failed", "cancelled"]
 PlanLayouts = Literal["model", "all"]
 Scope = Literal["read", "submit", "admin"]
 Match = Literal["exact", "nearest"]
@@ -41,6 +40,17 @@ def declared(kind: type) -> dict[str, Any]:
 
 class Finite:
     """Marks objects whose numbers are all finite, as JSON requires."""
+
+
+class Work(Finite):
+    """Marks objects of work that has a `state`."""
+
+    state: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, failed or cancelled."""
+        return self.state not in ("queued", "running")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from tilewise.kernels.problem import Accuracy
 from tilewise.schema.base import (
-    Finite,
     JobState,
     Json,
     MatchKind,
     PlanLayouts,
-    PlanState,
     Reply,
+    Work,
     older,
 )
 from tilewise.search.records import CacheMode
@@ -96,7 +95,7 @@ class ModelPart(FoundProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model(Reply, Finite):
+class Model(Reply, Work):
     """A model whose problems are tuned as one.
 
     `trials` are those of each search. `time_us` is the sum over all problems by count; null while
@@ -116,11 +115,6 @@ class Model(Reply, Finite):
     time_us: float | None
     created: Annotated[datetime | None, datetime] = older(None)
     links: dict[str, str] = older({})
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is done, failed or cancelled."""
-        return self.state not in ("queued", "running")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +170,7 @@ class PackProof:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanHead(Reply, Finite):
+class PlanHead(Reply, Work):
     """A plan without its problems.
 
     `phase` is `tuning` while jobs run, `waiting` for a worker, `choosing` or `proving`; null once
@@ -184,7 +178,7 @@ class PlanHead(Reply, Finite):
     """
 
     id: int
-    state: Annotated[str, PlanState]
+    state: Annotated[str, JobState]
     phase: str | None
     name: str
     sha256: str
@@ -203,11 +197,6 @@ class PlanHead(Reply, Finite):
     started: datetime | None = older(None)
     finished: datetime | None = older(None)
     links: dict[str, str] = older({})
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is done, failed or cancelled."""
-        return self.state not in ("queued", "running")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from tilewise.schema.base import (
     Json,
     MatchKind,
     Reply,
+    Work,
     older,
 )
 from tilewise.search.final_benchmark.quality import Quality
@@ -210,7 +211,7 @@ class StoredResult(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job(Reply, Finite):
+class Job(Reply, Work):
     """A job, and its best so far; `phase` is null before its first run.
 
     `unserved_since` is when it began to wait without a live worker of the cluster for its target,
@@ -239,11 +240,6 @@ class Job(Reply, Finite):
     started: datetime | None = older(None)
     finished: datetime | None = older(None)
     links: dict[str, str] = older({})
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is done, failed or cancelled."""
-        return self.state not in ("queued", "running")
 
 
 @dataclass(frozen=True, kw_only=True)
