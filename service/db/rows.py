@@ -1,5 +1,6 @@
 """Rows that exist once per natural key: found, or made by whoever comes first."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sqlalchemy import select
@@ -8,10 +9,21 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
 from tilewise.service.db import models
-from tilewise.service.db.base import Base, now
+from tilewise.service.db.base import Base, damage, now
+from tilewise.service.errors import DamagedError, NotFoundError
 from tilewise.service.host.machine import MachineInfo
 
 Row = TypeVar("Row", bound=Base)
+
+
+def required(row: Row | None, name: str, fault_of: Callable[[Row], str | None] = damage) -> Row:
+    """Return the row that `name` names (`plan 3`); raise NotFoundError or DamagedError."""
+    if row is None:
+        raise NotFoundError(f"there is no {name}")
+    broken = fault_of(row)
+    if broken is not None:
+        raise DamagedError(f"the row of {name} in the database is damaged: {broken}")
+    return row
 
 
 def problem_row(session: Session, problem: Problem) -> models.Problem:

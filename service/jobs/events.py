@@ -1,8 +1,6 @@
-"""What a job has to tell since it was last asked: trials, the present phase, its end."""
+"""What a job has to tell: its last trial, the present phase, its end."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import func, select
@@ -13,35 +11,12 @@ from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.session import Sessions, writing
 from tilewise.service.errors import DatabaseError
-from tilewise.service.jobs import queue
 from tilewise.service.jobs.lease import Lease
 
 LATE_TRIAL = timedelta(seconds=2)
 """A cancelled run may store the trial that was under way for so long."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class JobEvent:
-    """New trials and the state of a job.
-
-    `is_full`: there may be more trials already. `is_over`: there will be none after these.
-    """
-
-    job: models.Job
-    trials: Sequence[models.Trial]
-    is_full: bool
-    is_over: bool
-
-
-def news(session: Session, job_id: int, after: int, limit: int) -> JobEvent:
-    """Return the trials after number `after`, and the state of the job; raise as `queue.get`."""
-    # Read first: what ends between the two queries has all of its trials in the second.
-    job = queue.get(session, job_id)
-    trials = queue.trials_page(session, job_id, after=after, limit=limit)
-    is_full = len(trials) == limit
-    return JobEvent(job, trials, is_full, not is_full and _is_over(job))
 
 
 def last_number(session: Session, job_id: int) -> int:
@@ -65,7 +40,8 @@ def note_phase(sessions: Sessions, held: Lease, phase: SearchPhase) -> None:
         log.warning("job %d: phase %s is not stored: %s", held.job_id, phase.name, error)
 
 
-def _is_over(job: models.Job) -> bool:
+def is_over(job: models.Job) -> bool:
+    """Whether a job has ended, and the trial that was under way too."""
     if job.state != "cancelled" or job.owner is None:
         return job.state in models.ENDED
     return job.finished_at is None or now() - job.finished_at > LATE_TRIAL

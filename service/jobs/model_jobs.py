@@ -31,9 +31,10 @@ from tilewise.service.db.models import (
     PlanSource,
     Toolchain,
 )
-from tilewise.service.db.rows import toolchain_row
-from tilewise.service.errors import DamagedError, NotFoundError, UndoneError
+from tilewise.service.db.rows import required, toolchain_row
+from tilewise.service.errors import UndoneError
 from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.lease import fault_of_plan
 from tilewise.service.jobs.queue import Submitter
 
 LEVEL = 1  # of zlib: dense weights in hex shrink to about half at any level
@@ -194,23 +195,13 @@ def get_plan(session: Session, number: int, *columns: Any) -> Plan:
     """Return a plan with its deferred columns if asked; raise NotFoundError or DamagedError."""
     options = [undefer(column) for column in columns]
     found = session.get(Plan, number, options=options, populate_existing=True)
-    if found is None:
-        raise NotFoundError(f"there is no plan {number}")
-    broken = damage(found.job) or lease.fault_of_plan(found)
-    if broken is not None:
-        raise DamagedError(f"the row of plan {number} in the database is damaged: {broken}")
-    return found
+    return required(found, f"plan {number}", lambda plan: damage(plan.job) or fault_of_plan(plan))
 
 
 def get_model(session: Session, number: int) -> Network:
     """Return a model; raise NotFoundError or DamagedError."""
     found = session.get(Network, number)
-    if found is None:
-        raise NotFoundError(f"there is no model {number}")
-    broken = damage(found.job) or damage(found)
-    if broken is not None:
-        raise DamagedError(f"the row of model {number} in the database is damaged: {broken}")
-    return found
+    return required(found, f"model {number}", lambda row: damage(row.job) or damage(row))
 
 
 def newest_plans(

@@ -13,14 +13,8 @@ from tilewise.search.records import MOST_TRIALS, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import ENDED, JobKind
-from tilewise.service.db.rows import problem_row, toolchain_row
-from tilewise.service.errors import (
-    ConflictError,
-    DamagedError,
-    ForbiddenError,
-    NotFoundError,
-    TooManyJobsError,
-)
+from tilewise.service.db.rows import problem_row, required, toolchain_row
+from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from tilewise.service.jobs import lease
 from tilewise.service.results import history, integrity
 from tilewise.service.results.schedules import find_fresh
@@ -204,12 +198,7 @@ def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
     """Return the job, locked if asked; raise NotFoundError or DamagedError."""
     query = select(models.Job).where(models.Job.id == job_id, models.Job.kind == "tune")
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
-    if job is None:
-        raise NotFoundError(f"there is no job {job_id}")
-    broken = lease.fault_of(job)
-    if broken is not None:
-        raise DamagedError(f"the row of job {job_id} in the database is damaged: {broken}")
-    return job
+    return required(job, f"job {job_id}", lease.fault_of)
 
 
 def list_jobs(

@@ -9,9 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from tilewise.service.db import models
-from tilewise.service.db.base import damage
-from tilewise.service.db.rows import toolchain_row
-from tilewise.service.errors import DamagedError, NotFoundError
+from tilewise.service.db.rows import required, toolchain_row
 
 Json = dict[str, Any]
 
@@ -51,12 +49,7 @@ def get(session: Session, number: int) -> models.SuiteReport:
     """Return a report by its number; raise NotFoundError or DamagedError."""
     whole = [undefer(models.SuiteReport.report)]
     found = session.get(models.SuiteReport, number, options=whole, populate_existing=True)
-    if found is None:
-        raise NotFoundError(f"there is no report {number} of a suite")
-    broken = damage(found)
-    if broken is not None:
-        raise DamagedError(f"the row of report {number} in the database is damaged: {broken}")
-    return found
+    return required(found, f"report {number}")
 
 
 def latest(session: Session, limit: int) -> list[tuple[models.SuiteReport, int]]:

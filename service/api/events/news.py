@@ -17,7 +17,7 @@ from tilewise.service.db.checked import reading, writing
 from tilewise.service.db.models import ENDED, Plan
 from tilewise.service.db.session import Sessions
 from tilewise.service.errors import DamagedError, DatabaseError, NotFoundError, ServiceError
-from tilewise.service.jobs import events
+from tilewise.service.jobs import events, queue
 from tilewise.service.jobs.model_jobs import get_plan
 from tilewise.service.jobs.parts import (
     TUNING,
@@ -119,20 +119,24 @@ def read_news(session: Session, source: Source, after: int | None) -> EncodedEve
 
 
 def _news_of_job(session: Session, job_id: int, after: int | None) -> EncodedEvent:
+    # Read first: what ends between the queries has all of its trials in the later ones.
+    job = queue.get(session, job_id)
     known = events.last_number(session, job_id) if after is None else after
-    found = events.news(session, job_id, known, PAGE)
-    phase = phase_json(session, found.job)
-    shown = listed("trials", found.trials, trial_json, TrialView)["trials"]
-    end = JobView(**job_json(session, found.job)) if found.is_over else None
+    trials = queue.trials_page(session, job_id, after=known, limit=PAGE)
+    is_full = len(trials) == PAGE
+    is_over = not is_full and events.is_over(job)
+    phase = phase_json(session, job)
+    shown = listed("trials", trials, trial_json, TrialView)["trials"]
+    end = JobView(**job_json(session, job)) if is_over else None
     return EncodedEvent(
-        last=found.trials[-1].number if found.trials else known,
+        last=trials[-1].number if trials else known,
         parts=tuple(
             (one["number"], encoded("trial", TrialView(**one).model_dump_json(), one["number"]))
             for one in shown
         ),
         phase=None if phase is None else encoded("phase", PhaseView(**phase).model_dump_json()),
         end=None if end is None else encoded("end", end.model_dump_json()),
-        is_settled=found.is_over or (not found.is_full and found.job.state != "cancelled"),
+        is_settled=is_over or (not is_full and job.state != "cancelled"),
     )
 
 
