@@ -17,7 +17,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form, Instruction, instructions
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.keys import DTYPES
+from tilewise.kernels.problem.keys import STORED
 from tilewise.kernels.target.model import Target
 
 _NARROW = {"bf16": 2, "f16": 1}
@@ -32,7 +32,9 @@ class Arithmetic:
     """What follows from an instruction and from how panels of B are stored.
 
     Attributes:
-        stored: how the operands hold an element, by name.
+        stored: how B holds an element, by name.
+        stored_a: how A does; empty for B's.
+        zero: which of A and B have a zero point, which packing subtracts.
         instruction: what multiplies and adds.
         form: how the micro-kernel feeds it. A skinny GEMM joins words, and widens elements, as it
             loads them; split reductions and depthwise tiles read both factors as they are stored.
@@ -44,6 +46,12 @@ class Arithmetic:
     instruction: Instruction
     form: Form = Form.OUTER_PRODUCT
     is_narrow: bool = False
+    stored_a: str = ""
+    zero: str = ""
+
+    def stored_as(self, role: str) -> str:
+        """Return how A or B holds an element, by name."""
+        return self.stored_a or self.stored if role == "A" else self.stored
 
     @property
     def accumulator(self) -> str:
@@ -66,12 +74,17 @@ class Arithmetic:
         """Return the type of elements of panels; another one where packing widens."""
         return self.stored if self._reads_stored else self.instruction.b
 
+    @property
+    def in_panels(self) -> str:
+        """Return the type of elements of panels of B: the stored one where they are narrow."""
+        return self.stored if self.is_narrow else self.packed
+
     @cached_property
     def word(self) -> str:
         """Return the type of a word of B."""
         if self.depth > 1:
-            return f"i{8 * self.depth * size_of(self.stored)}"
-        return self.stored if self.is_narrow else self.packed
+            return f"i{8 * self.depth * size_of(self.in_panels)}"
+        return self.in_panels
 
     @cached_property
     def word_bytes(self) -> int:
@@ -97,7 +110,7 @@ class Arithmetic:
         The first factor of vpdpbusd is unsigned: (a + 128) b summed, less 128 times the column sums
         of B. A skinny GEMM makes B so, and the correction needs A alone.
         """
-        return 0 if self._reads_stored else self.instruction.offset
+        return 0 if self._reads_stored else self.instruction.offset(self.stored_as("A"))
 
     @property
     def multiply_adds(self) -> int:
@@ -107,7 +120,8 @@ class Arithmetic:
     @property
     def widens(self) -> bool:
         """Return whether packing changes the element type, so that nothing can be read in place."""
-        return self.stored != self.packed and self.form is not Form.SKINNY
+        widens = size_of(self.stored) != size_of(self.packed)
+        return widens and self.form is not Form.SKINNY
 
     @property
     def packs_a(self) -> bool:
@@ -138,9 +152,10 @@ def arithmetic_of(
     Raises:
         LoweringError: the target lacks the instruction.
     """
-    dtype = problem.element.name
+    nest = nest_of(problem)
+    dtype = nest.factors
     found = {one.name: one for one in instructions(dtype, target, form, problem.accuracy)}
-    name = instruction or next(iter(found))
+    name = instruction or next(iter(found), "")
     if name not in found:
         raise LoweringError(
             f"step 'instruction op={name}': {target.cpu} has {', '.join(found)} for dtype={dtype}"
@@ -149,7 +164,9 @@ def arithmetic_of(
     may_be_narrow = form is Form.OUTER_PRODUCT and target.vector_bytes == WHOLE_BYTES
     widens = dtype in _NARROW and found[name].b != dtype
     is_narrow = may_be_narrow and widens and _is_far(problem, target)
-    return Arithmetic(dtype, found[name], form, is_narrow)
+    a, b = (problem.type_of(nest.operand(role).name) for role in "AB")
+    zero = "".join(r for r in "AB" if nest.operand(r).name.lower() in problem.zero)
+    return Arithmetic(b, found[name], form, is_narrow, "" if a == b else a, zero)
 
 
 def _is_far(problem: Problem, target: Target) -> bool:
@@ -207,4 +224,4 @@ def _must_pack_split(problem: Problem) -> frozenset[str]:
 
 def size_of(name: str) -> int:
     """Return the bytes of an element type."""
-    return DTYPES[name].bytes
+    return STORED[name].bytes

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.instructions import WITH_CHOICE, plain, usable
+from tilewise.kernels.instructions import WITH_CHOICE, Form, instructions, plain
 from tilewise.kernels.nest import LoopKind, Nest, Role, nest_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.steps import (
@@ -221,15 +221,16 @@ def instruction_of(nest: Nest, target: Target) -> str:
     """Return the instruction by which the native kernel of a nest multiplies and adds."""
     if nest.compute.instruction is not None:
         return nest.compute.instruction
-    dtype = nest.problem.element.name
+    dtype = nest.factors
     if nest.group:
         return plain(dtype, target)
-    return usable(dtype, target, nest.compute.lanes > 1)[0]
+    form = Form.SPLIT if nest.compute.lanes > 1 else Form.OUTER_PRODUCT
+    return instructions(dtype, target, Form.SKINNY if nest.is_skinny else form)[0].name
 
 
 def with_instruction(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """Return a schedule that names its instruction, where it has a choice and names none."""
-    if problem.element.name not in WITH_CHOICE:
+    if nest_of(problem).factors not in WITH_CHOICE:
         return schedule
     nest = loop_nest(problem, schedule)
     if nest.algorithm or nest.group or nest.compute.instruction:

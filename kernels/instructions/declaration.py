@@ -9,18 +9,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilewise.kernels.problem.keys import BF16X3, DTYPES
+from tilewise.kernels.problem.keys import BF16X3, DTYPES, STORED
+from tilewise.kernels.problem.products import fused, in_parts, rounded, wrapping
 from tilewise.kernels.target.cores import Core
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from tilewise.kernels.problem.keys import Array
 
-    Array = npt.NDArray[Any]
-
-
-Meaning = Callable[["npt.NDArray[Any]", "npt.NDArray[Any]", "npt.NDArray[Any]"], "npt.NDArray[Any]"]
+Meaning = Callable[["Array", "Array", "Array"], "Array"]
 """C [.., rows, cols], A [.., rows, k] and B [.., k, cols] to the new C."""
 
 UNSIGNED_OFFSET = 128
@@ -47,8 +45,8 @@ class Instruction:
     """One instruction; C[rows, cols] += A[rows, k] * B[k, cols].
 
     `k` elements of the reduction lie side by side in the registers of both factors: they are the
-    word that panels are made of. Where `a` is u8 and `b` is i8, signed elements of A are packed
-    with 128 added, and C is corrected by sums over B; a skinny GEMM exchanges the factors.
+    word that panels are made of. Where `a` is u8 and `b` is i8, signed elements of A can be packed
+    with 128 added, and C corrected by sums over B; a skinny GEMM exchanges the factors.
 
     Attributes:
         name: vector unit and mnemonic, such as `x86.avx512.vdpbf16ps`, as schedules have it.
@@ -118,36 +116,17 @@ class Instruction:
         """Return the products of a column of C that one sums."""
         return self.rows * self.k * self.words
 
-    @property
-    def offset(self) -> int:
-        """Return what is added to elements of A that are stored signed."""
-        return UNSIGNED_OFFSET if (self.a, self.b) == ("u8", "i8") else 0
+    def offset(self, a: str) -> int:
+        """Return what is added to elements of A that are stored in a type."""
+        return UNSIGNED_OFFSET * ((self.a, a) == ("u8", "i8") and Form.TILES not in self.forms)
 
-    def takes(self, dtype: str) -> bool:
-        """Return whether it multiplies elements of a problem's type, as they are or widened."""
-        accumulator = DTYPES[dtype].accumulator
-        return self.c == accumulator and self.b in (dtype, accumulator)
-
-
-def fused(c: "Array", a: "Array", b: "Array") -> "Array":
-    """Add exact products of floats one after another, the last of `k` first."""
-    total = c.astype("float64")
-    for k in reversed(range(a.shape[-1])):
-        product = a[..., k : k + 1].astype("float64") * b[..., k : k + 1, :]
-        total = (total + product).astype(c.dtype).astype("float64")
-    return total.astype(c.dtype)
-
-
-def rounded(c: "Array", a: "Array", b: "Array") -> "Array":
-    """Add products of floats that are rounded before."""
-    total: Array = c + (a.astype(c.dtype) @ b.astype(c.dtype)).astype(c.dtype)
-    return total
-
-
-def wrapping(c: "Array", a: "Array", b: "Array") -> "Array":
-    """Add products of integers modulo 2**32."""
-    total: Array = c + a.astype(c.dtype) @ b.astype(c.dtype)
-    return total
+    def takes(self, factors: str) -> bool:
+        """Return whether it multiplies `FACTORS`, as they are, widened, or A made unsigned."""
+        a, b = (factors.split("*") * 2)[:2]
+        sums = STORED[a].accumulator
+        fits = b == self.b and (a == self.a or self.offset(a) > 0)
+        is_widened = self.b == sums or (self.b == "i16" and factors == "u8")
+        return self.c == sums and (fits or is_widened)
 
 
 TILE_UNIT = "x86.amx"
@@ -162,17 +141,6 @@ _ASSEMBLY = {
     "mul.arm": "mla",
 }
 _FMA = frozenset({"fma"})  # NEON always has it
-
-
-def in_parts(c: "Array", a: "Array", b: "Array") -> "Array":
-    """Add products of f32 as high times high, low times high and high times low bf16."""
-    from tilewise.kernels.problem.rounding import rounded as nearest
-
-    high = [nearest(x, "bf16").astype("float32") for x in (a, b)]
-    low = [nearest(x - y, "bf16").astype("float32") for x, y in zip((a, b), high, strict=True)]
-    for x, y in (high, (low[0], high[1]), (high[0], low[1])):
-        c = fused(c, x, y)
-    return c
 
 
 def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
@@ -195,13 +163,13 @@ def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
     )
 
 
-def _tiles(mnemonic: str, dtype: str, accumulator: str, k: int, meaning: Meaning) -> Instruction:
+def _tiles(mnemonic: str, a: str, b: str, c: str, k: int, meaning: Meaning) -> Instruction:
     """Return a product of matrix tiles: 16 rows of 64 bytes each; one takes 16 cycles."""
-    feature = "amx-int8" if dtype == "i8" else f"amx-{dtype}"
+    feature = "amx-int8" if c == "i32" else f"amx-{a}"
     return Instruction(
         f"{TILE_UNIT}.{mnemonic}",
         *(16, 16, k),
-        *(dtype, dtype, accumulator),
+        *(a, b, c),
         meaning,
         intrinsic=f"llvm.x86.{mnemonic}",
         features=frozenset({"amx-tile", feature}),
@@ -211,16 +179,48 @@ def _tiles(mnemonic: str, dtype: str, accumulator: str, k: int, meaning: Meaning
     )
 
 
-_TDPBF16PS = _tiles("tdpbf16ps", "bf16", "f32", 2, fused)
+_TDPBF16PS = _tiles("tdpbf16ps", "bf16", "bf16", "f32", 2, fused)
 _BF16X3 = replace(
     _TDPBF16PS, name=f"{TILE_UNIT}.{BF16X3}", k=32, words=1, a="f32", b="f32", slots=96,
     meaning=in_parts, assembly="tdpbf16ps", accuracy=BF16X3, parts=((0, 0), (1, 0), (0, 1)),
 )  # fmt: skip
 
+_VPDPBUSD = Instruction(
+    "x86.avx512.vpdpbusd",
+    *(1, 16, 4),
+    *("u8", "i8", "i32"),
+    wrapping,
+    intrinsic="llvm.x86.avx512.vpdpbusd.512",
+    features=frozenset({"avx512vnni"}),
+    forms=_WORDS_OF_B,
+)
+_SWAPPED = replace(
+    _VPDPBUSD, name="x86.avx512.vpdpbusd.i8.u8", a="i8", b="u8", assembly="vpdpbusd",
+    arguments=("acc", "y", "x"),
+)  # fmt: skip
+_VPMADDWD = Instruction(
+    "x86.avx512.vpmaddwd.i16",
+    *(1, 16, 2),
+    *("i16", "i16", "i32"),
+    wrapping,
+    intrinsic="llvm.x86.avx512.pmaddw.d.512",
+    arguments=("x", "y"),
+    assembly="vpmaddwd|vpdpwssd",  # which adds, too
+    features=frozenset({"avx512bw"}),
+    forms=frozenset({Form.OUTER_PRODUCT}),
+)
+_WIDENED = replace(
+    _VPMADDWD, name="x86.avx512.vpmaddwd", a="i8", b="i8", widened="i16", slots=2,
+    forms=frozenset({Form.SPLIT}),
+)  # fmt: skip
+
 DECLARED = (
     _TDPBF16PS,
     _BF16X3,
-    _tiles("tdpbssd", "i8", "i32", 4, wrapping),
+    _tiles("tdpbssd", "i8", "i8", "i32", 4, wrapping),
+    _tiles("tdpbsud", "i8", "u8", "i32", 4, wrapping),
+    _tiles("tdpbusd", "u8", "i8", "i32", 4, wrapping),
+    _tiles("tdpbuud", "u8", "u8", "i32", 4, wrapping),
     Instruction(
         "x86.avx512.vdpbf16ps",
         *(1, 16, 2),
@@ -230,28 +230,10 @@ DECLARED = (
         features=frozenset({"avx512bf16"}),
         forms=_WORDS_OF_B | {Form.SPLIT},
     ),
-    Instruction(
-        "x86.avx512.vpdpbusd",
-        *(1, 16, 4),
-        *("u8", "i8", "i32"),
-        wrapping,
-        intrinsic="llvm.x86.avx512.vpdpbusd.512",
-        features=frozenset({"avx512vnni"}),
-        forms=_WORDS_OF_B,
-    ),
-    Instruction(
-        "x86.avx512.vpmaddwd",
-        *(1, 16, 2),
-        *("i8", "i8", "i32"),
-        wrapping,
-        intrinsic="llvm.x86.avx512.pmaddw.d.512",
-        arguments=("x", "y"),
-        assembly="vpmaddwd|vpdpwssd",  # which adds, too
-        widened="i16",
-        features=frozenset({"avx512bw"}),
-        forms=frozenset({Form.SPLIT}),
-        slots=2,
-    ),
+    _VPDPBUSD,
+    _SWAPPED,
+    _VPMADDWD,
+    _WIDENED,
     *(*_plain("fma", "f32"), *_plain("fma", "f64")),
     *(*_plain("mul", "f32"), *_plain("mul", "f64"), *_plain("mul", "i32")),
 )

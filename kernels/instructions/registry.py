@@ -12,7 +12,7 @@ from collections.abc import Iterator, KeysView
 from contextlib import contextmanager
 
 from tilewise.kernels.instructions.declaration import DECLARED, UNITS, Form, Instruction
-from tilewise.kernels.problem.keys import DTYPES
+from tilewise.kernels.problem.keys import FACTORS
 from tilewise.kernels.target.cores import core_of
 from tilewise.kernels.target.model import Target
 
@@ -59,7 +59,7 @@ def _find_choices() -> None:
     """Find types with instructions of several names in one form, none of which replaces another."""
     several = {
         dtype
-        for dtype in DTYPES
+        for dtype in FACTORS
         for form in Form
         if len({one.mnemonic for one in _fitting(dtype, form) if not one.unless}) > 1
     }
@@ -119,9 +119,14 @@ def _fitting(dtype: str, form: Form, accuracy: str = "") -> list[Instruction]:
     found = [
         one
         for one in _declared.values()
-        if form in one.forms and one.takes(dtype) and one.accuracy in ("", accuracy)
+        if form in _forms(one, dtype) and one.takes(dtype) and one.accuracy in ("", accuracy)
     ]
     return sorted(found, key=lambda one: -one.products)
+
+
+def _forms(one: Instruction, dtype: str) -> frozenset[Form]:
+    """Return the forms that can use an instruction; zero points are subtracted in two of them."""
+    return one.forms & {Form.OUTER_PRODUCT, Form.DEPTHWISE} if dtype == "i16" else one.forms
 
 
 def _form(split: bool) -> Form:

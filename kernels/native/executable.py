@@ -18,6 +18,7 @@ from tilewise.kernels.native.macrokernel.nest_printer import PACK_A_SHIFT, PACK_
 from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
     COUNT_AT,
+    EXTRAS,
     PARTS,
     REPEAT,
     TRANSFORMED_AT,
@@ -143,7 +144,7 @@ class Executable:
             c=operands["C"].ctypes.data,
             **{
                 name: operands[name].ctypes.data if name in self.problem.extras else 0
-                for name in ("bias", "add", "scale_c", "zero_c")
+                for name in EXTRAS
             },
             a_panels=scratch["A"].ctypes.data,
             b_panels=scratch["B"].ctypes.data,

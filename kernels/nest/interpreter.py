@@ -80,6 +80,9 @@ class Interpreter:
         self.operands = {**operands, "C": np.array(operands["C"])}
         for name, shape in nest.problem.operand_shapes.items():  # other ones after the step fuse
             self.operands[name] = self.operands[name].reshape(shape)
+        for factor in nest.problem.zero:
+            name = factor.upper()
+            self.operands[name] = self.operands[name] - self.operands[f"zero_{factor}"]
         self.shape_of_c = operands["C"].shape
         self.reduced = nest.named(Role.TAP, Role.K)
         self.result = tuple(d.name for d in nest.dims if d.name not in self.reduced)

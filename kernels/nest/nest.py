@@ -52,6 +52,12 @@ class Nest:
     group: int = 0
     algorithm: Algorithm | None = None
 
+    @cached_property
+    def factors(self) -> str:
+        """Return the types that are multiplied, of `FACTORS`; less zero points, bytes are i16."""
+        a, b = (self.problem.type_of(self.operand(role).name) for role in "AB")
+        return "i16" if self.problem.zero else a if a == b else f"{a}*{b}"
+
     def dim(self, name: str) -> Dim:
         """Return the dim of a name; KeyError when there is none."""
         return self._named[name]
@@ -326,8 +332,7 @@ def _notes(nest: Nest, here: Here) -> str:
         return f":  # {', '.join(notes)}"
     if isinstance(node, Stage):
         shape = "x".join(map(str, shape_of(nest, here)))
-        words = f" in words of {node.word}" if node.word > 1 else ""
-        return f" {shape}{words}{', ahead' * node.is_ahead}"
+        return f" {shape}{', ahead' * node.is_ahead}"
     if not isinstance(node, Compute) or node.tile is None:
         return ""
     jammed = f"{node.tile.lines}x" if node.tile.lines > 1 else ""

@@ -81,15 +81,12 @@ class Stage:
         layout: of the copy.
         transforms: whether the nest's algorithm computes it on the way (Winograd, Strassen).
         is_ahead: whether it is made of the whole operand, once, before all runs: constant weights.
-        word: elements of the reduction that lie side by side for one lane of the instruction
-            (VNNI pairs and quads); set when an instruction is bound.
     """
 
     operand: str
     layout: Layout
     transforms: bool = False
     is_ahead: bool = False
-    word: int = 1
 
     def __str__(self) -> str:
         return f"{'transform' if self.transforms else 'pack'} {self.operand} to {self.layout.value}"

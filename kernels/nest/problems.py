@@ -10,7 +10,6 @@ convolution, or a grouped one of few channels, columns (or rows, for nchw) run o
 
 from functools import lru_cache, singledispatch
 
-from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Store
@@ -27,9 +26,6 @@ and more of it where tiles of a line read padding in different ways."""
 @lru_cache(maxsize=256)
 def nest_of(problem: Problem) -> Nest:
     """Return the nest of a problem: C += A * B over everything at once."""
-    if problem.zero or "u8" in (problem.element.name, problem.element_b.name):
-        key = "zero" if problem.zero else "b" if problem.b else "dtype"
-        raise UnsupportedError(f"no kernel or script has {key}={getattr(problem, key)} yet", key)
     return before_steps(problem)
 
 
@@ -68,7 +64,7 @@ def _matmul(problem: Matmul) -> Nest:
         (*dims, Dim("m", m, Role.ROW), Dim("n", n, Role.COL), Dim("k", k, Role.K)),
         (
             Operand("A", "A", (*lead, *a)),
-            Operand("B", "B", (*lead, *b), problem.has_constant_weights),
+            Operand("B", "B", (*lead, *b), problem.keeps_panels),
             Operand("C", "C", (*lead, rows, cols)),
             Operand("bias", "bias", (cols,)),
         ),
@@ -107,7 +103,7 @@ def _nhwc(problem: Conv2d) -> Nest:
         ),
         (
             Operand("A", "A", image),
-            Operand("B", "B", (*taps, _axis("ci", ci), outputs), problem.has_constant_weights),
+            Operand("B", "B", (*taps, _axis("ci", ci), outputs), problem.keeps_panels),
             Operand("C", "C", (*pixels, outputs)),
             Operand("bias", "bias", (outputs,)),
         ),

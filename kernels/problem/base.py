@@ -268,6 +268,11 @@ class Problem(ABC):
         return self.weights == "constant"
 
     @property
+    def keeps_panels(self) -> bool:
+        """Return whether panels of B serve all runs: each run gives a zero point anew."""
+        return self.has_constant_weights and "b" not in self.zero
+
+    @property
     def is_strict(self) -> bool:
         """Return whether only direct methods may compute it, whose rounding every user expects."""
         return self.accuracy == "strict"

@@ -39,8 +39,11 @@ DTYPES: dict[str, DType] = {
 }
 
 
-STORED: dict[str, DType] = dict(DTYPES)
-"""All types of operands and results."""
+STORED: dict[str, DType] = DTYPES | {"i16": DType("i16", 2, "i32", 4, False)}
+"""All types of operands, results and packed factors; i16 is a byte less a zero point."""
+
+FACTORS = (*STORED, "u8*i8", "i8*u8")
+"""Types of two factors as they are multiplied: one for both, or those of A and B."""
 
 SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}
 """Of the types that results are rounded to, the leading one included."""

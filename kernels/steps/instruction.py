@@ -22,7 +22,7 @@ class InstructionChoice(Step):
     before                          after
         C += A * B                      C += A * B  # by x86.avx512.fma.f32
 
-    bf16 and i8 have such a choice (`tilewise.kernels.instructions`), and searches record it.
+    bf16 and bytes have such a choice (`tilewise.kernels.instructions`), and searches record it.
     Without the step the kernel takes the instruction of the target with the most products, as all
     schedules did before there was a choice.
     """
@@ -40,7 +40,7 @@ class InstructionChoice(Step):
 
     def check(self, nest: Nest) -> None:
         """Raise unless some target has the instruction for the type and form of the reduction."""
-        dtype, is_split = nest.problem.element.name, nest.compute.lanes > 1
+        dtype, is_split = nest.factors, nest.compute.lanes > 1
         names = known(dtype, is_split, nest.problem.accuracy)
         has_choice = dtype in WITH_CHOICE or names != known(dtype, is_split)
         if not has_choice or nest.group or nest.algorithm:

@@ -43,6 +43,8 @@ class Split(Step):
             raise self.refused(nest, "a group has too few channels to split; drop the step")
         if nest.image or nest.algorithm:
             raise self.refused(nest, "only a matmul's reduction is split; drop the step")
+        if nest.problem.zero:
+            raise self.refused(nest, "only packs subtract zero points; drop the step")
         if self.dim != nest.k:
             raise self.refused(nest, f"split takes the reduction {nest.k}")
         if not 2 <= self.lanes <= MOST_LANES:

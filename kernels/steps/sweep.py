@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tilewise.kernels.instructions import Form, known_instruction
 from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
@@ -44,12 +45,17 @@ class Sweep(Step):
             raise self.refused(nest, "only rows of a matrix B that lie along n are swept")
         if nest.compute.lanes > 1:
             raise self.refused(nest, "the reduction is split; drop one of the steps")
+        if nest.problem.zero:
+            raise self.refused(nest, "only packs subtract zero points; drop the step")
         if self.dim != nest.col:
             raise self.refused(nest, f"sweep takes the columns {nest.col}")
         if rows > 1 and not nest.operand("A").is_contiguous(nest.k):
             raise self.refused(nest, "rows of a transposed A are not contiguous")
         if nest.tile.rows > rows:
             raise self.refused(nest, f"there are {rows} rows; give rows={rows} or fewer")
+        op = nest.compute.instruction
+        if op is not None and Form.SKINNY not in known_instruction(op).forms:
+            raise self.refused(nest, f"skinny GEMMs do not multiply by {op}; choose another")
         outermost = nest.loops_of(LoopKind.MICRO)[0].dim
         if nest.tile.rows < rows and outermost == nest.col:
             why = "columns are the innermost loop; give outer=rows, or all rows at once"

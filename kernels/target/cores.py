@@ -115,7 +115,7 @@ def core_of(cpu: str) -> tuple[Core, bool]:
 CLOCK_GHZ = 5.5
 """Above the sustained clock of every processor in the table of cores."""
 
-DEPTH = {"bf16": 2, "f16": 2, "i8": 4}
+DEPTH = {"bf16": 2, "f16": 2, "i8": 4, "u8": 4}
 """Elements that the widest dot-product instruction sums into a lane; 1 for other types."""
 
 

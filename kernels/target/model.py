@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.problem.keys import DTYPES
+from tilewise.kernels.problem.keys import STORED
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target.cores import Core, core_of
 from tilewise.kernels.target.features import (
@@ -124,7 +124,7 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """Return the accumulator lanes of one vector register for a problem's dtype."""
-        return self.vector_bytes // DTYPES[dtype].accumulator_bytes
+        return self.vector_bytes // STORED[dtype.partition("*")[0]].accumulator_bytes
 
     def with_threads(self, threads: int) -> "Target":
         """Return the same processor using `threads` cores."""

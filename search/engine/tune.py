@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from optuna.samplers import BaseSampler
 
 from tilewise.kernels.native.measured_rates import with_rates
+from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.files import require_cache_dir
 from tilewise.kernels.target.model import Target
@@ -96,7 +97,7 @@ def _begin(
         levels = LevelModel(Space(problem, target))
         starts, prior = near_levels(levels.space, store), level_starts(levels, PRIOR)
         return Exploration(levels, request, store, starts, prior, sampler=sampler)
-    space = Space(problem, with_rates(target, problem.element.name))
+    space = Space(problem, with_rates(target, nest_of(problem).factors))
     model, starts = warmed(AnalyticalModel.shipped(space), store)
     return Exploration(model, request, store, starts, sampler=sampler)
 

@@ -155,7 +155,7 @@ def _register(workload: Workload, point: Point, outer: str) -> Choices:
 
 def _instruction(workload: Workload, how: Arithmetic) -> Choices:
     """The instruction, where processors have several for the type."""
-    has_choice = workload.problem.element.name in WITH_CHOICE or how.instruction.accuracy
+    has_choice = workload.nest.factors in WITH_CHOICE or how.instruction.accuracy
     return {"instruction": how.instruction.name if has_choice else ""}
 
 

@@ -110,7 +110,7 @@ def matrix_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The split tiles to offer; none where columns fill vectors and B lies along them."""
     registers = workload.target.vector_registers
-    if workload.nest.image:
+    if workload.nest.image or workload.problem.zero:
         return ()
     if not is_thin(workload):
         return _tiles_in_place(workload) if reads_in_place(workload) else ()
@@ -215,7 +215,8 @@ def joins_for_few_rows(workload: Workload) -> bool:
 def _is_swept(workload: Workload) -> bool:
     """Whether rows of B can be read side by side, and B is used too seldom to be packed for it."""
     problem, rows = workload.problem, workload.rows
-    if workload.nest.image or problem.transpose_b or (problem.transpose_a and rows > 1):
+    reads_rows = not (workload.nest.image or problem.transpose_b or problem.zero)
+    if not reads_rows or (problem.transpose_a and rows > 1):
         return False
     return rows <= (MAX_SWEPT_AHEAD if workload.b.is_constant else MAX_SWEPT_ROWS)
 

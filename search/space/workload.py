@@ -139,7 +139,7 @@ class Workload:
 
         Rows of a transposed A are no rows of tiles.
         """
-        nest, dtype = self.nest, self.problem.element.name
+        nest, dtype = self.nest, self.nest.factors
         if nest.group or not nest.operand("A").is_contiguous(nest.k):
             return None
         has_tiles = instructions(dtype, self.target, Form.TILES, self.problem.accuracy)
@@ -155,7 +155,7 @@ class Workload:
         return self.swept_arithmetic if kind == "sweep" else self.arithmetic
 
     def _fastest(self, form: Form) -> Arithmetic:
-        op = chosen(self.problem.element.name, self.target, form, self.problem.accuracy)
+        op = chosen(self.nest.factors, self.target, form, self.problem.accuracy)
         return arithmetic_of(self.problem, self.target, form, op)
 
     @cached_property

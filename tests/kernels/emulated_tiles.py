@@ -96,7 +96,7 @@ def _widened(tile: "np.ndarray[Any, Any]", dtype: str) -> "np.ndarray[Any, Any]"
     """Return a tile's elements in the type in which they are multiplied exactly."""
     if dtype == "bf16":
         return (tile.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return tile.view(np.int8).astype(np.int32)
+    return tile.view(np.uint8 if dtype == "u8" else np.int8).astype(np.int32)
 
 
 @contextmanager

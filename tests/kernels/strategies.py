@@ -39,7 +39,7 @@ from tilewise.kernels.target import Target
 
 MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
-dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8"])
+dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8", "u8"])
 inits = st.sampled_from(["zero", "accumulate"])
 
 
@@ -58,29 +58,40 @@ def with_results(draw: st.DrawFn, problem: Problem) -> Problem:
     """A problem, or the same with results of another type, with an addition, or with both."""
     if problem.element.bytes == 2:
         problem = replace(problem, out=draw(st.sampled_from(["", "bf16", "f16"])))
-    if problem.dtype == "i8" and not problem.accumulates and draw(st.booleans()):
+    if problem.dtype in ("i8", "u8"):
+        problem = replace(
+            problem,
+            b=draw(st.sampled_from(["", "i8", "u8"])),
+            zero=draw(st.sampled_from(["", "", "a", "b", "ab"])),
+        )
+    if problem.dtype in ("i8", "u8") and not problem.accumulates and draw(st.booleans()):
         requant = draw(st.sampled_from(["tensor", "channel"]))
         return replace(problem, out=draw(st.sampled_from(["i8", "u8"])), requant=requant)
     adds = not problem.accumulates and draw(st.sampled_from([False, False, True]))
     return replace(problem, add=adds)
 
 
-matmuls = dtypes.flatmap(
-    lambda dtype: st.builds(
-        Matmul,
-        dtype=st.just(dtype),
-        batch=st.sampled_from([1, 1, 1, 3]),
-        m=odd_sizes,
-        n=odd_sizes,
-        k=odd_sizes,
-        transpose_a=st.booleans(),
-        transpose_b=st.booleans(),
-        init=inits,
-        bias=st.booleans(),
-        epilogue=epilogues(dtype),
-        weights=st.sampled_from(["variable", "constant"]),
-    )
-).flatmap(with_results)
+def matmuls_of(dtypes: st.SearchStrategy[str]) -> st.SearchStrategy[Problem]:
+    """Products of matrices of some types of A."""
+    return dtypes.flatmap(
+        lambda dtype: st.builds(
+            Matmul,
+            dtype=st.just(dtype),
+            batch=st.sampled_from([1, 1, 1, 3]),
+            m=odd_sizes,
+            n=odd_sizes,
+            k=odd_sizes,
+            transpose_a=st.booleans(),
+            transpose_b=st.booleans(),
+            init=inits,
+            bias=st.booleans(),
+            epilogue=epilogues(dtype),
+            weights=st.sampled_from(["variable", "constant"]),
+        )
+    ).flatmap(with_results)
+
+
+matmuls = matmuls_of(dtypes)
 
 
 plain_matmuls = st.builds(Matmul, dtype=dtypes, m=odd_sizes, n=odd_sizes, k=odd_sizes)
@@ -88,7 +99,7 @@ plain_matmuls = st.builds(Matmul, dtype=dtypes, m=odd_sizes, n=odd_sizes, k=odd_
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> Conv2d:
+def convolutions(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Conv2d:
     """Convolutions of every stride, dilation and pad that leave an output."""
     kh, kw = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     dilation, pad = draw(st.integers(1, 2)), draw(st.integers(0, 3))
@@ -127,11 +138,18 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
 
 
 problems = matmuls | convolutions().flatmap(with_results)
+octets = st.sampled_from(["i8", "u8"])
+quantised = (matmuls_of(octets) | convolutions(octets).flatmap(with_results)).filter(
+    lambda problem: bool(problem.zero or problem.b) or problem.dtype == "u8"
+)
+"""Problems of unsigned bytes, of mixed ones, and with zero points."""
 
 
 def can_split(problem: Problem) -> bool:
     """Whether the reduction can be split: rows of A are contiguous."""
-    return isinstance(problem, Matmul) and not (problem.transpose_a and problem.m > 1)
+    if not isinstance(problem, Matmul) or problem.zero:
+        return False
+    return not (problem.transpose_a and problem.m > 1)
 
 
 @st.composite
@@ -205,6 +223,8 @@ def can_sweep(problem: Problem, target: Target) -> bool:
     """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
         return False
+    if problem.zero:
+        return False
     how = arithmetic_of(problem, target, Form.SKINNY)
     return problem.k >= how.depth and not (problem.transpose_a and problem.m > 1)
 
@@ -212,7 +232,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 @st.composite
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
-    op = draw(instructions(problem, target, Form.OUTER_PRODUCT))
+    op = draw(instructions(problem, target, Form.SKINNY))
     how = arithmetic_of(problem, target, Form.SKINNY, op)
     deep = how.depth
     depth = deep * draw(st.integers(1, min(problem.k, MOST_ROWS_OF_B) // deep))
@@ -239,7 +259,7 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
 
 def instructions(problem: Problem, target: Target, form: Form) -> st.SearchStrategy[str | None]:
     """What a schedule may name as its instruction, or None, which never means tiles."""
-    dtype = problem.element.name
+    dtype = nest_of(problem).factors
     has_choice = dtype in WITH_CHOICE or form is Form.TILES
     found = usable(dtype, target, form, problem.accuracy) if has_choice else []
     names = [one.name for one in found]
@@ -250,7 +270,7 @@ def can_tile(problem: Problem, target: Target) -> bool:
     """Whether the target has matrix tiles for a problem."""
     nest = nest_of(problem)
     has_rows = not nest.group and nest.operand("A").is_contiguous(nest.k)
-    found = usable(problem.element.name, target, Form.TILES, problem.accuracy)
+    found = usable(nest.factors, target, Form.TILES, problem.accuracy)
     return has_rows and bool(found)
 
 

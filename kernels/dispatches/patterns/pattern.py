@@ -18,6 +18,7 @@ from tilewise.kernels.dispatches.patterns.contraction import (
 from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Inner, Value
 from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, OF_ROUNDING, SPELLINGS, Spelling
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.payload.factors import widens_ahead
 from tilewise.kernels.problem import Problem
 
 Side = Literal["left", "right"]
@@ -98,6 +99,10 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     """
     if problem.requant:
         raise UnsupportedError(f"{problem} has no dispatch: requant is not matched", "requant")
+    if widens_ahead(problem):
+        raise UnsupportedError(
+            f"{problem} has no dispatch: unsigned bytes and zero points are not matched", "dtype"
+        )
     if problem.accumulates and problem.out:
         raise UnsupportedError(
             f"{problem} has no dispatch: it adds to results in {problem.out}; give add", "init"

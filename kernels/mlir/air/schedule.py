@@ -101,8 +101,11 @@ def require_streamed(problem: Problem) -> Matmul:
             "batch",
         )
     plain = {"transpose_a": False, "transpose_b": False, "init": "zero", "bias": False,
-             "epilogue": "none", "out": "", "add": False, "requant": ""}  # fmt: skip
+             "epilogue": "none", "out": "", "add": False, "requant": "",
+             "b": "", "zero": ""}  # fmt: skip
     given = {field: getattr(problem, field) for field in plain}
+    if problem.dtype == "u8":
+        given["dtype"] = "u8"
     if problem.has_constant_weights:
         given["weights"] = "constant"
     for field, value in given.items():

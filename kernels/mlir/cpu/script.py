@@ -8,6 +8,7 @@ from tilewise.kernels.mlir.cpu.loops import LoopEmitter
 from tilewise.kernels.mlir.cpu.register_tile import InnerProductEmitter, KernelEmitter
 from tilewise.kernels.mlir.cpu.windows import WindowEmitter, padding_of_blocks
 from tilewise.kernels.mlir.payload.contraction import gathers_patches
+from tilewise.kernels.mlir.payload.factors import factor_type
 from tilewise.kernels.mlir.payload.form import LinalgForm, form
 from tilewise.kernels.mlir.payload.images import splits_lines
 from tilewise.kernels.mlir.transform.module import module_of
@@ -29,14 +30,18 @@ _WIDENED = {
     "f16": "f16 is widened to f32 and multiplied there",
     "i8": "i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI), and "
     "iree-opt has no operations on matrix tiles (x86.amx)",
+    "i16": "both factors are widened to i16, less zero points, in a pass of their own, and to i32 "
+    "where they are multiplied: linalg.quantized_matmul has no unsigned bytes, and MLIR's "
+    "transform dialect reaches no dot product (VNNI)",
 }
 
 
 def notes(problem: Problem) -> tuple[str, ...]:
     """Return what scripts of `problem` cannot do, or do otherwise than the native kernel."""
     found = []
-    if problem.element.name in _WIDENED:
-        found.append(_WIDENED[problem.element.name])
+    factor = factor_type(problem).name
+    if factor in _WIDENED:
+        found.append(_WIDENED[factor])
     if problem.has_constant_weights:
         found.append(
             "constant weights are an ordinary argument: where the schedule packs them, "

@@ -8,6 +8,11 @@ from functools import singledispatch
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.contraction import dense
+from tilewise.kernels.mlir.payload.factors import (
+    argument_of,
+    factor_type,
+    widened_factors,
+)
 from tilewise.kernels.mlir.payload.function import (
     ENTRY,
     finished,
@@ -39,16 +44,24 @@ def argument_names(problem: Problem) -> list[str]:
 def module_text(problem: Problem) -> str:
     """Return the text of the module; raise UnsupportedError for an unknown operation."""
     result = operand_type(problem, "C")
-    arguments = [f"%{name}: {operand_type(problem, name)}" for name in argument_names(problem)]
+    arguments = [
+        f"{argument_of(problem, name)}: {operand_type(problem, name)}"
+        for name in argument_names(problem)
+    ]
     arguments.append(f"%out: {result} {{iree.abi.output = 0 : index}}")
-    lines = [*_initial(problem), *_contraction(problem), *_finish(problem)]
+    lines = [
+        *widened_factors(problem),
+        *_initial(problem),
+        *_contraction(problem),
+        *_finish(problem),
+    ]
     parameter = ""
     if problem.has_constant_weights:
         kind = operand_type(problem, "B")
         parameter = (
             f'util.global private @weights = #flow.parameter.named<"{SCOPE}"::"B"> : {kind}\n'
         )
-        lines.insert(0, f"%B = util.global.load @weights : {kind}")
+        lines.insert(0, f"{argument_of(problem, 'B')} = util.global.load @weights : {kind}")
     body = "\n".join(f"  {line}" for line in lines)
     return f"{parameter}func.func @{ENTRY}({', '.join(arguments)}) -> {result} {{\n{body}\n}}\n"
 
@@ -58,7 +71,7 @@ def _initial(problem: Problem) -> list[str]:
     element, result = problem.element.accumulator, _sums_type(problem)
     zeros = [
         f"%zero = arith.constant {zero_of(DTYPES[element])}",
-        f"%pad = arith.constant {zero_of(problem.element)}",
+        f"%pad = arith.constant {zero_of(factor_type(problem))}",
     ]
     if _start(problem) == "%C":
         return zeros
@@ -72,6 +85,11 @@ def _initial(problem: Problem) -> list[str]:
 def _sums_type(problem: Problem) -> str:
     """Return the type of the result before it is rounded."""
     return tensor(problem.operand_shapes["C"], problem.element.accumulator)
+
+
+def _factor_type(problem: Problem, name: str) -> str:
+    """Return the type of %A or %B, as they are multiplied."""
+    return tensor(problem.operand_shapes[name], factor_type(problem).name)
 
 
 def _adds_last(problem: Problem) -> bool:
@@ -110,7 +128,7 @@ def _product(problem: Matmul) -> list[str]:
     maps = ", ".join(affine_map(dims, ", ".join((*lead, at))) for at in (a, b, "m, n"))
     op = "linalg.batch_matmul" if problem.batch > 1 else "linalg.matmul"
     attributes = f"indexing_maps = [{maps}]" if problem.transpose_a or problem.transpose_b else ""
-    operands = ((f"%{name}", operand_type(problem, name)) for name in "AB")
+    operands = ((f"%{name}", _factor_type(problem, name)) for name in "AB")
     return [_apply(problem, op, attributes, *operands)]
 
 
@@ -122,7 +140,7 @@ def _convolution(problem: Conv2d) -> list[str]:
         f"strides = dense<{dense(problem.strides)}> : tensor<2xi64>}}"
     )
     lines, image, image_type = _padded(problem)
-    filters, filters_type = "%B", operand_type(problem, "B")
+    filters, filters_type = "%B", _factor_type(problem, "B")
     if problem.groups == 1:
         op = "linalg.conv_2d_nhwc_hwcf" if nhwc else "linalg.conv_2d_nchw_fchw"
     elif problem.groups == problem.ci == problem.co:
@@ -132,7 +150,7 @@ def _convolution(problem: Conv2d) -> list[str]:
             if nhwc
             else ((problem.co, problem.kh, problem.kw), "[[0, 1], [2], [3]]")
         )
-        narrow = tensor(flat, problem.dtype)
+        narrow = tensor(flat, factor_type(problem).name)
         lines.append(f"%flat = tensor.collapse_shape %B {how} : {filters_type} into {narrow}")
         filters, filters_type = "%flat", narrow
     else:
@@ -156,10 +174,10 @@ def _grouped(problem: Conv2d, image: str) -> list[str]:
         shapes = (n, h, w, g, c), (kh, kw, c, g, f), (n, oh, ow, g, f)
         maps = f"n, {row}, {col}, g, c", "i, j, c, g, f", "n, y, x, g, f"
         splits = ("[[0], [1], [2], [3, 4]]",) * 3
-    element, result = problem.element, _sums_type(problem)
+    element, result = factor_type(problem), _sums_type(problem)
     stored = (
         (image, tensor(problem.padded_shape, element.name)),
-        ("%B", operand_type(problem, "B")),
+        ("%B", _factor_type(problem, "B")),
         (_start(problem), result),
     )
     types = (element.name, element.name, element.accumulator)
@@ -180,15 +198,15 @@ def _grouped(problem: Conv2d, image: str) -> list[str]:
 
 def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
     """Return the lines that pad the image with zeros, its name and its type."""
-    plain = operand_type(problem, "A")
+    plain, factor = _factor_type(problem, "A"), factor_type(problem).name
     if not problem.is_padded:
         return [], "%A", plain
     low, high = problem.padding
-    wide = tensor(problem.padded_shape, problem.dtype)
+    wide = tensor(problem.padded_shape, factor)
     lines = [
         f"%padded = tensor.pad %A low{low} high{high} {{",
         "^bb0(%i: index, %j: index, %k: index, %l: index):",
-        f"  tensor.yield %pad : {problem.dtype}",
+        f"  tensor.yield %pad : {factor}",
         f"}} : {plain} to {wide}",
     ]
     return lines, "%padded", wide

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tilewise.kernels.mlir.payload.contraction import Contraction, contraction, gathers_patches
+from tilewise.kernels.mlir.payload.factors import factor_type
 from tilewise.kernels.mlir.payload.function import (
     bias_dims,
     channels_of,
@@ -84,7 +85,7 @@ class LinalgForm:
     @property
     def element(self) -> DType:
         """The element type of A and B."""
-        return self.nest.problem.element
+        return factor_type(self.nest.problem)
 
     @property
     def widens(self) -> bool:

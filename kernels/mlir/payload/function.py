@@ -21,6 +21,7 @@ from tilewise.kernels.mlir.payload.contraction import (
     pixels,
     read_image,
 )
+from tilewise.kernels.mlir.payload.factors import argument_of, factor_type, widened_factors
 from tilewise.kernels.mlir.payload.images import (
     TAPS,
     grouped_image,
@@ -62,7 +63,8 @@ def payload(problem: Problem) -> str:
     name, ending = _epilogue(problem, op)
     back = reshape(name, "%stored", seen, stored, mlir_type(problem.result.name))
     result = f"return {'%stored' if back else name} : {operand_type(problem, 'C')}"
-    return function_of(problem, [*initial, *inputs, *computed, *ending, *back, result])
+    body = [*widened_factors(problem), *initial, *inputs, *computed, *ending, *back, result]
+    return function_of(problem, body)
 
 
 def function_of(problem: Problem, body: list[str]) -> str:
@@ -85,7 +87,8 @@ def mlir_type(name: str) -> str:
 
 def _argument(problem: Problem, name: str) -> str:
     writable = "true" if name == "C" else "false"
-    return f"%{name}: {operand_type(problem, name)} {{bufferization.writable = {writable}}}"
+    value = argument_of(problem, name)
+    return f"{value}: {operand_type(problem, name)} {{bufferization.writable = {writable}}}"
 
 
 def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
@@ -109,7 +112,7 @@ def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[st
     for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
         operand = nest.operand(role).name
         made, value, shape = _prepared(problem, operand, seen)
-        view = reshape(value, f"%{role}_view", shape, seen, problem.element.name)
+        view = reshape(value, f"%{role}_view", shape, seen, factor_type(problem).name)
         lines += [*made, *view]
         values.append(f"%{role}_view" if view else value)
     return (values[0], values[1]), lines
@@ -142,7 +145,7 @@ def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
         lines += _padded(problem)
         value, shape = "%padded", problem.padded_shape
     if shape != read_image(problem):  # where oh or ow is 1, MLIR wants it as large as the taps
-        lines += cropped(value, shape, read_image(problem), problem.dtype)
+        lines += cropped(value, shape, read_image(problem), factor_type(problem).name)
         value, shape = "%cropped", read_image(problem)
     if gathers_patches(problem):
         patches, shape = _patches(problem, value, shape)
@@ -151,14 +154,15 @@ def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
 
 
 def _padded(problem: Conv2d) -> list[str]:
-    low, high = problem.padding
-    widens = problem.element.accumulator != problem.dtype
+    (low, high), factor = problem.padding, factor_type(problem)
+    widens = factor.accumulator != factor.name
+    whole = tensor(problem.padded_shape, factor.name)
     return [
-        *([f"%blank = arith.constant {zero_of(problem.element)}"] if widens else []),
+        *([f"%blank = arith.constant {zero_of(factor)}"] if widens else []),
         f"%padded = tensor.pad %A low{low} high{high} {{",
         "^bb0(%i: index, %y: index, %x: index, %c: index):",
-        f"  tensor.yield {'%blank' if widens else '%zero'} : {problem.dtype}",
-        f"}} : {operand_type(problem, 'A')} to {tensor(problem.padded_shape, problem.dtype)}",
+        f"  tensor.yield {'%blank' if widens else '%zero'} : {factor.name}",
+        f"}} : {tensor(problem.operand_shapes['A'], factor.name)} to {whole}",
     ]
 
 
@@ -176,16 +180,16 @@ def _patches(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shap
     else:
         patches = (*seen[:-2], problem.kh, problem.kw, problem.oh, problem.ow)
         dims, read = (*channels, "kh", "kw", "oh", "ow"), f"{line}, {column}"
-    lines = reshape(image, "%channels", shape, seen, problem.dtype)
+    lines = reshape(image, "%channels", shape, seen, factor_type(problem).name)
     source, indices = "%channels" if lines else image, f"{', '.join(channels)}, {read}"
-    patched = gathered("%patches", source, seen, indices, dims, patches, problem.dtype)
+    patched = gathered("%patches", source, seen, indices, dims, patches, factor_type(problem).name)
     return [*lines, *patched], patches
 
 
 def _contract(
     problem: Problem, op: Contraction, values: tuple[str, str, str], name: str
 ) -> list[str]:
-    narrow, wide = problem.element.name, problem.element.accumulator
+    narrow, wide = factor_type(problem).name, problem.element.accumulator
     a, b, c = (
         TensorOperand(value, shape, element, ", ".join(terms), argument)
         for value, shape, element, terms, argument in zip(
@@ -194,7 +198,7 @@ def _contract(
     )
     if op.is_generic:
         reductions = (nest_of(problem).k, "kh", "kw", *TAPS)
-        return generic(name, op.dims, [a, b], c, multiply_add(problem.element), reductions)
+        return generic(name, op.dims, [a, b], c, multiply_add(factor_type(problem)), reductions)
     operands = f"ins({a.value}, {b.value} : {a.kind}, {b.kind}) outs({c.value} : {c.kind})"
     return [f"{name} = {op.op}{op.options} {operands} -> {c.kind}"]
 

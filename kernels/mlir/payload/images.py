@@ -15,6 +15,7 @@ it.
 
 from dataclasses import dataclass
 
+from tilewise.kernels.mlir.payload.factors import factor_type
 from tilewise.kernels.mlir.payload.tensors import (
     Shape,
     cropped,
@@ -108,7 +109,7 @@ def _parts(problem: Problem) -> Shape:
 
 def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
     """Return lines that split those of %A and pad the parts, the value and its shape."""
-    split, parts, dtype = SplitLines.of(problem), _parts(problem), problem.element.name
+    split, parts, dtype = SplitLines.of(problem), _parts(problem), factor_type(problem).name
     pairs = (*parts[:3], parts[4], parts[3])
     kinds = [tensor(shape, dtype) for shape in (pairs, parts)]
     lines = [
@@ -120,7 +121,7 @@ def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
     value = "%parted"
     if pads_split_lines(problem):
         low = (0, 0, problem.pads.top, 0, split.low)
-        lines += padded(value, "%padded", parts, split.padded, low, zero_of(problem.element))
+        lines += padded(value, "%padded", parts, split.padded, low, zero_of(factor_type(problem)))
         value = "%padded"
     if split.read != split.padded:
         lines += cropped(value, split.padded, split.read, dtype)
@@ -130,7 +131,7 @@ def split_image(problem: Problem) -> tuple[list[str], str, Shape]:
 
 def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
     """Return lines that pad the taps of %B's lines, the value and its shape to view as `seen`."""
-    split, dtype = SplitLines.of(problem), problem.element.name
+    split, dtype = SplitLines.of(problem), factor_type(problem).name
     stored = (*seen[:-2], problem.window[1])
     whole = (*seen[:-2], split.turns * split.stride)
     lines = reshape("%B", "%taps", problem.operand_shapes["B"], stored, dtype)
@@ -138,7 +139,7 @@ def split_filter(problem: Problem, seen: Shape) -> tuple[list[str], str, Shape]:
     if not pads_taps(problem):
         return lines, value, stored
     low = (*(0 for _ in seen[:-2]), split.lead)
-    zeros = padded(value, "%turns", stored, whole, low, zero_of(problem.element))
+    zeros = padded(value, "%turns", stored, whole, low, zero_of(factor_type(problem)))
     return [*lines, *zeros], "%turns", whole
 
 
@@ -161,7 +162,7 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
 
     With nothing between the padding and its reader, a script can copy both together.
     """
-    dtype, pads = problem.dtype, problem.pads
+    dtype, pads = factor_type(problem).name, problem.pads
     lines = reshape("%A", "%groups", problem.operand_shapes["A"], shape, dtype)
     value = "%groups" if lines else "%A"
     if problem.is_padded:
@@ -170,7 +171,7 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
             (0,) * first + side + (0,) * (len(shape) - first - 2) for side in (pads.low, pads.high)
         )
         whole = tuple(map(sum, zip(shape, low, high, strict=True)))
-        lines += padded(value, "%padded", shape, whole, low, zero_of(problem.element))
+        lines += padded(value, "%padded", shape, whole, low, zero_of(factor_type(problem)))
         value, shape = "%padded", whole
     if shape != read:
         lines += cropped(value, shape, read, dtype)
@@ -184,7 +185,7 @@ def spread_image(problem: Conv2d, read: Shape, seen: Shape) -> tuple[list[str], 
     `read` is what is read of the padded image, [n, h, w, ci]; `seen` is the shape of the spread
     one, [n, h, w, ci of a group, co], without ci if that is 1.
     """
-    dtype, groups = problem.dtype, problem.groups
+    dtype, groups = factor_type(problem).name, problem.groups
     inputs, outputs = problem.ci // groups, problem.co // groups
     channels = (groups, *((inputs,) if inputs > 1 else ()))
     taken: Shape = (*read[:-1], *channels)

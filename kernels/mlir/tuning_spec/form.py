@@ -9,6 +9,7 @@ from functools import singledispatch
 from typing import Literal
 
 from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.mlir.payload.factors import widens_ahead
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.target import target_kind
 
@@ -75,6 +76,12 @@ def form_of(problem: Problem) -> LoopForm:
             f"{problem}: init=accumulate is not measured through IREE; give init=zero, whose "
             "entry serves both",
             "init",
+        )
+    if widens_ahead(problem):
+        raise UnsupportedError(
+            f"{problem}: unsigned bytes and zero points have no tuning spec; flavor iree has "
+            "kernels for them",
+            "dtype",
         )
     return _form(problem)
 

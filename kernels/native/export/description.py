@@ -6,7 +6,7 @@ from functools import singledispatch
 from typing import Any
 
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.native.macrokernel.parameters import Addresses
+from tilewise.kernels.native.macrokernel.parameters import EXTRAS, Addresses
 from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.problem.keys import BF16X3
@@ -51,10 +51,7 @@ def driver_addresses(
         a=a,
         b="0" if planned.is_ahead else b,
         c=given["C"],
-        bias=given.get("bias", "0"),
-        add=given.get("add", "0"),
-        scale_c=given.get("scale_c", "0"),
-        zero_c=given.get("zero_c", "0"),
+        **{name: given.get(name, "0") for name in EXTRAS},
         a_panels=a_panels,
         b_panels=given["B"] if planned.is_ahead else b_panels,
         c_sums=c_sums,
@@ -94,8 +91,8 @@ def _sum(problem: Problem) -> tuple[str, str, str, str]:
 
 @_sum.register
 def _of_matmul(problem: Matmul) -> tuple[str, str, str, str]:
-    left = "a[k, i]" if problem.transpose_a else "a[i, k]"
-    right = "b[j, k]" if problem.transpose_b else "b[k, j]"
+    left = _less(problem, "a", "a[k, i]" if problem.transpose_a else "a[i, k]")
+    right = _less(problem, "b", "b[j, k]" if problem.transpose_b else "b[k, j]")
     where = f"for each of {problem.batch} along the first axis" if problem.batch > 1 else ""
     return "out[i, j]", f"sum over k of {left} * {right}", "bias[j]", where
 
@@ -107,11 +104,18 @@ def _of_convolution(problem: Conv2d) -> tuple[str, str, str, str]:
         image, weights, result = f"image[n, c, {pixel}]", "weights[f, c, i, j]", "out[n, f, y, x]"
     else:
         image, weights, result = f"image[n, {pixel}, c]", "weights[i, j, c, f]", "out[n, y, x, f]"
+    image, weights = _less(problem, "a", image), _less(problem, "b", weights)
+    zero = "zero_a" if "a" in problem.zero else "zeros"
     where = (
-        f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} (zeros), "
+        f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} ({zero}), "
         f"groups={problem.groups}, layout {problem.layout}"
     )
     return result, f"sum over i, j, c of\n    {image}\n    * {weights}", "bias[f]", where
+
+
+def _less(problem: Problem, factor: str, element: str) -> str:
+    """Return an element of a factor, less its zero point."""
+    return f"({element} - zero_{factor})" if factor in problem.zero else element
 
 
 def method(schedule: Schedule, tuned: Tuned | None) -> str:

@@ -6,6 +6,7 @@ that of the tuned kernel. Run as a program, it checks itself against NumPy in fl
 for integers.
 """
 
+import math
 from functools import singledispatch
 from pathlib import Path
 from textwrap import indent
@@ -310,7 +311,8 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         product = _template("product_of_integers")
         if problem.requant:
             of_error["relu"] += _requantised(problem)
-        error = _template("error_of_integers", **of_error)
+        less = {f"less_{x}": f" - ZERO_{x.upper()}" if x in problem.zero else "" for x in "ab"}
+        error = _template("error_of_integers", **of_error, **less)
     out = random_result.format("C") if problem.accumulates else "np.empty(C_SHAPE, C_TYPE)"
     initial = random_result.format("ADD") if problem.add else "None"
     return {
@@ -323,21 +325,39 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         "contract": _contract(problem).strip(),
         "error": error.strip(),
         "initial": "out.copy()" if problem.accumulates else initial,
-        "given_more": ", initial" if problem.add else ", *SCALES" if problem.requant else "",
-        "scales": f"\n\n{_scales(problem)}" if problem.requant else "",
+        "given_more": _given_more(problem),
+        "scales": "".join(f"\n\n{line}" for line in _constants(problem)),
         "prepare": "    packed = pack(b)\n" if planned.is_ahead else "",
         "weights": "packed" if planned.is_ahead else "b",
     }
 
 
-def _scales(problem: Problem) -> str:
-    """Return the assignment of scales and a zero point for the self-check."""
-    (size,), spread = problem.extras["scale_c"], problem.depth**0.5 * 74**2
-    zero = 128 if problem.out == "u8" else 3
-    return (
-        f"SCALES = (np.linspace(0.5, 1.5, {size}, dtype=np.float32) * np.float32({50 / spread!r}),"
-        f"\n          np.array([{zero}], np.int32))"
-    )
+def _given_more(problem: Problem) -> str:
+    """Return the self-check's arguments behind the bias."""
+    more = ["initial"] if problem.add else ["*SCALES"] if problem.requant else []
+    more += [f"ZERO_{factor.upper()}" for factor in problem.zero]
+    return "".join(f", {one}" for one in more)
+
+
+def _constants(problem: Problem) -> list[str]:
+    """Return the assignments of scales and zero points for the self-check."""
+    lines, means = [], {}
+    for factor in "ab":
+        mean = 127.5 if problem.type_of(factor.upper()) == "u8" else -0.5
+        if factor in problem.zero:
+            lines.append(f"ZERO_{factor.upper()} = np.array([{int(mean) + 3}], np.int32)")
+            mean = 3.0
+        means[factor] = mean
+    if problem.requant:
+        (size,), product = problem.extras["scale_c"], abs(math.prod(means.values()))
+        rms = math.prod(74**2 + mean**2 for mean in means.values()) ** 0.5
+        spread = problem.depth**0.5 * rms + problem.depth * product
+        zero = 128 if problem.out == "u8" else 3
+        lines.append(
+            f"SCALES = (np.linspace(0.5, 1.5, {size}, dtype=np.float32) * np.float32("
+            f"{50 / spread!r}),\n          np.array([{zero}], np.int32))"
+        )
+    return lines
 
 
 def _requantised(problem: Problem) -> str:

@@ -5,7 +5,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.instructions import Instruction
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, declare
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I32, Element, Value, Vectors, declare
 
 _BF16_SHIFT = 16
 _UPPER_HALF = 0xFFFF0000
@@ -52,7 +52,7 @@ def column_sums(v: Vectors, one: Instruction, word: Value, acc: Value) -> Value:
 
 def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
     """Convert a vector of stored elements to packed ones; exact, also for NaN and infinity."""
-    if stored == packed:
+    if ELEMENTS[stored].type is ELEMENTS[packed].type:
         return value
     wide = ir.VectorType(ELEMENTS[packed].type, value.type.count)
     if stored == "bf16":
@@ -61,7 +61,23 @@ def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
         return builder.bitcast(builder.shl(builder.zext(value, bits), shift), wide)
     if ELEMENTS[stored].is_float:
         return builder.fpext(value, wide)
-    return builder.sext(value, wide)
+    return builder.zext(value, wide) if stored == "u8" else builder.sext(value, wide)
+
+
+def zero_at(builder: Builder, address: Value) -> Value:
+    """Return the zero point at an address."""
+    return builder.load(builder.inttoptr(address, I32.as_pointer()), align=4)
+
+
+def less_zero(builder: Builder, value: Value, zero: Value | None, mask: Value | None) -> Value:
+    """Return widened elements less a zero point, if any; lanes off in `mask` stay zero."""
+    if zero is None:
+        return value
+    element = value.type.element
+    scalar = zero if element == I32 else builder.trunc(zero, element)
+    v = Vectors(builder, Element(element, "", element.width // 8, False), value.type.count)
+    moved = builder.sub(value, v.splat(scalar))
+    return moved if mask is None else builder.select(mask, moved, v.zero)
 
 
 def narrow(builder: Builder, value: Value, to: str) -> Value:

@@ -22,13 +22,14 @@ from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_SPINS, 
 def pack_b(
     pack_panel: int, to: int, source: int, cols: int, panel_cols: int, taps: int, tap_stride: int,
     depth: int, rows: int, row: int, col: int, size: int, word_depth: int, word_size: int,
-    sums_size: int,
+    sums_size: int, zero: int,
 ) -> None:  # fmt: skip
     """Pack to[panel][tap][words][NR] = source[tap][depth][cols], column sums after each panel.
 
     `rows` of the source go to all panels before the next ones. `row` and `col` are what one row
     and one column move the source by, in elements of `size` bytes (for a transposed B `row` is the
-    step between its stored rows); `sums_size` is the bytes of a panel's column sums, 0 for none.
+    step between its stored rows); `sums_size` is the bytes of a panel's column sums, 0 for none;
+    `zero` is the address of the zero point.
     """
     tap_bytes = (depth + word_depth - 1) // word_depth * panel_cols * word_size
     panel_bytes = taps * tap_bytes + sums_size
@@ -42,31 +43,31 @@ def pack_b(
                 panel = to + first // panel_cols * panel_bytes
                 call_address(pack_panel, panel + before, panel_cols, at, row,
                              min(rows, depth - start), min(panel_cols, cols - first),
-                             panel + panel_bytes - sums_size)  # fmt: skip
+                             panel + panel_bytes - sums_size, zero)  # fmt: skip
 
 
 @njit(nogil=True)
 def pack_transposed_a(
     pack_panel: int, lanes: int, to: int, to_row: int, source: int, source_row: int, rows: int,
-    depth: int, size: int, word_size: int,
+    depth: int, size: int, word_size: int, zero: int,
 ) -> None:  # fmt: skip
     """Pack to[words][rows] = source[depth][rows], in strips of `lanes` rows of A."""
     for first in range(0, rows, lanes):
         call_address(pack_panel, to + first * word_size, to_row, source + first * size, source_row,
-                     depth, min(lanes, rows - first), 0)  # fmt: skip
+                     depth, min(lanes, rows - first), 0, zero)  # fmt: skip
 
 
 @njit(nogil=True)
 def pack_image(
     copy_rows: int, to: int, image: int, first_row: int, first_col: int, rows: int, cols: int,
     height: int, width: int, channels: int, depth: int, to_pixel: int, size: int, to_size: int,
-    zero: int,
+    packed_zero: int, zero: int,
 ) -> None:  # fmt: skip
     """Pack to[rows][cols][to_pixel] = image[first_row.., first_col.., :depth], zero outside it.
 
     `first_row` and `first_col` count from the image's corner and are negative in the padding;
-    `image` points at the first channel wanted of pixel (0, 0); `zero` is the byte of a
-    packed zero.
+    `image` points at the first channel wanted of pixel (0, 0); `packed_zero` is the
+    byte of a packed zero, `zero` the address of the zero point.
     """
     left = min(max(-first_col, 0), cols)
     inside = max(min(width - first_col, cols) - left, 0)
@@ -75,19 +76,19 @@ def pack_image(
         line = to + r * cols * pixel_bytes
         y = first_row + r
         if y < 0 or y >= height or inside == 0:
-            fill(line, cols * pixel_bytes, zero)
+            fill(line, cols * pixel_bytes, packed_zero)
             continue
         if left > 0:
-            fill(line, left * pixel_bytes, zero)
+            fill(line, left * pixel_bytes, packed_zero)
         start = line + left * pixel_bytes
         source = image + (y * width + first_col + left) * channels * size
         if depth == channels and to_pixel == depth:
-            call_address(copy_rows, start, 0, source, 0, 1, inside * depth)
+            call_address(copy_rows, start, 0, source, 0, 1, inside * depth, zero)
         else:
-            call_address(copy_rows, start, to_pixel, source, channels, inside, depth)
+            call_address(copy_rows, start, to_pixel, source, channels, inside, depth, zero)
         right = cols - left - inside
         if right > 0:
-            fill(start + inside * pixel_bytes, right * pixel_bytes, zero)
+            fill(start + inside * pixel_bytes, right * pixel_bytes, packed_zero)
 
 
 @njit(nogil=True)
@@ -95,7 +96,7 @@ def gather_panel(
     copy_patches: int, to: int, lane_size: int, panel_cols: int, image: int, pixel: int,
     pixels: int, start: int, depth: int, out_width: int, height: int, width: int, filter_rows: int,
     filter_cols: int, stride_down: int, stride_across: int, dilation_down: int,
-    dilation_across: int, pad_top: int, pad_left: int, size: int,
+    dilation_across: int, pad_top: int, pad_left: int, size: int, zero: int,
 ) -> None:  # fmt: skip
     """Gather to[depth][NR] = the patches of `pixels` outputs from `pixel` on, zero in the padding.
 
@@ -128,7 +129,7 @@ def gather_panel(
                 right = 0
             source = image + ((first * height + source_y) * width + source_x) * size
             call_address(copy_patches, row + lane * lane_size, taps * panel_cols, source,
-                         height * width, channels, length, left, right)  # fmt: skip
+                         height * width, channels, length, left, right, zero)  # fmt: skip
             lane += length
             x = 0
             y += 1
@@ -140,7 +141,7 @@ def pack_patches(
     panel_cols: int, start: int, depth: int, out_width: int, height: int, width: int,
     filter_rows: int, filter_cols: int, stride_down: int, stride_across: int, dilation_down: int,
     dilation_across: int, pad_top: int, pad_left: int, size: int,
-    word_depth: int, word_size: int, sums_size: int,
+    word_depth: int, word_size: int, sums_size: int, zero: int,
 ) -> None:  # fmt: skip
     """Pack to[panel][words][NR] = patches of an nchw image, column sums after each panel.
 
@@ -152,11 +153,12 @@ def pack_patches(
         gather_panel(copy_patches, raw if joins else to, size if joins else word_size, panel_cols,
                      image, pixel + done, min(panel_cols, pixels - done), start, depth, out_width,
                      height, width, filter_rows, filter_cols, stride_down, stride_across,
-                     dilation_down, dilation_across, pad_top, pad_left, size)  # fmt: skip
+                     dilation_down, dilation_across, pad_top, pad_left, size, zero)  # fmt: skip
         sums = to + words * panel_cols * word_size
         if joins:
             fill(sums, sums_size, 0)
-            call_address(pack_panel, to, panel_cols, raw, panel_cols, depth, panel_cols, sums)
+            call_address(pack_panel, to, panel_cols, raw, panel_cols, depth, panel_cols, sums,
+                         zero)  # fmt: skip
         to = sums + sums_size
 
 
@@ -256,7 +258,7 @@ def transform_transposed_weights(
         for number in range(0, parts):
             at = source + (number * part + first) * stored_row * size
             call_address(pack_panel, panel + number * stored_row * panel_cols * size, panel_cols,
-                         at, stored_row, stored_row, left, 0)  # fmt: skip
+                         at, stored_row, stored_row, left, 0, 0)  # fmt: skip
         call_address(transform_filter, to, to_point, panel_cols, panel, line * panel_cols,
                      tap * panel_cols, row * panel_cols, panel_cols, depth)  # fmt: skip
         to += to_panel * size

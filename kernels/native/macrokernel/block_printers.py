@@ -76,6 +76,8 @@ class DepthwisePrinter(BlockPrinter):
             line_end=self.end["oh"],
             channel=self.start["co"],
             channel_end=self.end["co"],
+            image_zero=self.zero(self.nest.image),
+            weights_zero=self.zero("B" if image == "a" else "A"),
         )
 
     def after(self, sums: str) -> None:

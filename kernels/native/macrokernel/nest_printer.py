@@ -118,6 +118,11 @@ class NestPrinter(ABC):
         stage = self.nest.stage("B")
         return stage is not None and stage.is_ahead
 
+    def zero(self, role: str) -> str:
+        """Return the address of a factor's zero point; 0 without one."""
+        name = self.nest.operand(role).name.lower()
+        return f"zero_{name}" if name in self.nest.problem.zero else "0"
+
     def put(self, line: str) -> None:
         """Print a line at the present depth."""
         self.lines.append("    " * self.indent + line)

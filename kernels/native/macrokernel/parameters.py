@@ -22,12 +22,17 @@ STREAMS = "streams"
 """Parts of the reduction that a chunk of a skinny GEMM has its rows from."""
 
 
+EXTRAS = ("bias", "add", "scale_c", "zero_c", "zero_a", "zero_b")
+"""The operands besides A, B and C."""
+
+
 @dataclass(frozen=True)
 class Addresses(Generic[T]):
     """What a call is bound to: integers, or their text.
 
     Attributes:
-        a, b, c, bias, add, scale_c, zero_c: the operands, by their roles; 0 for an absent one.
+        a, b, c: the operands, by their roles.
+        bias, add, scale_c, zero_c, zero_a, zero_b: `EXTRAS`; 0 for an absent one.
         a_panels, b_panels: memory for packed A and packed B.
         c_sums: memory for sums that C is made of in the end.
     """
@@ -39,6 +44,8 @@ class Addresses(Generic[T]):
     add: T
     scale_c: T
     zero_c: T
+    zero_a: T
+    zero_b: T
     a_panels: T
     b_panels: T
     c_sums: T

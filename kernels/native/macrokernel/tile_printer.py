@@ -74,7 +74,8 @@ class TilePrinter(NestPrinter):
             f"            to = b_panels + i * batch_bytes + start // {chunk} * chunk_bytes\n"
             f"            source = b + (i * {between} + start * b_stream) * size\n"
             f"            pack_b(pack_b_panel, to, source, {cols}, register_cols, taps,\n"
-            f"                   b_tap_source, depth, {rows}, {row}, {along}, {_WORDS})\n"
+            f"                   b_tap_source, depth, {rows}, {row}, {along}, {_WORDS},"
+            f" {self.zero('B')})\n"
         )
 
     def _pack_b_block(self, depth: str) -> None:
@@ -91,7 +92,8 @@ class TilePrinter(NestPrinter):
         row, rows = self._rows_of_b(depth)
         self.put(
             f"pack_b(pack_b_panel, {to}, {self.b_in_place()}, {self.length(self.nest.col)},"
-            f" register_cols, taps, b_tap_source, {depth}, {rows}, {row}, {along}, {_WORDS})"
+            f" register_cols, taps, b_tap_source, {depth}, {rows}, {row}, {along}, {_WORDS},"
+            f" {self.zero('B')})"
         )
 
     def _rows_of_b(self, depth: str) -> tuple[str, str]:
@@ -113,7 +115,7 @@ class TilePrinter(NestPrinter):
             f" b + ({self.offset('b', self.lead('B'))}) * size, {self.start[col]},"
             f" {self.length(col)}, register_cols, {self.start[k]}, {depth}, out_width, height,"
             f" width, filter_rows, filter_cols, stride_down, stride_across, dilation_down,"
-            f" dilation_across, pad_top, pad_left, {_WORDS})"
+            f" dilation_across, pad_top, pad_left, {_WORDS}, {self.zero('B')})"
         )
 
     def _pack_rows(self, depth: str) -> None:
@@ -124,13 +126,13 @@ class TilePrinter(NestPrinter):
         if is_transposed(self.nest, "A") and self.joins:
             self.put(
                 f"pack_transposed_a(pack_a_panel, lanes, a_panels, packed_row // word_depth, {at},"
-                f" a_stream, {rows}, {depth}, size, packed_size * word_depth)"
+                f" a_stream, {rows}, {depth}, size, packed_size * word_depth, {self.zero('A')})"
             )
             return
         block = f"a_row_source, {rows}, {depth}"
         if is_transposed(self.nest, "A"):
             block = f"a_stream, {depth}, {rows}"
-        self.put(f"call_address(copy_rows, a_panels, packed_row, {at}, {block})")
+        self.put(f"call_address(copy_rows, a_panels, packed_row, {at}, {block}, {self.zero('A')})")
 
     def _pack_image(self, depth: str) -> None:
         """Print a pack of the image's block with halo and zero padding."""
@@ -139,7 +141,7 @@ class TilePrinter(NestPrinter):
             f"pack_image(copy_rows, a_panels, a + ({source} + {start['ci']}) * size,"
             f" {start['oh']} * stride_down - pad_top, {start['ow']} * stride_across - pad_left,"
             f" ({self.length('oh')} - 1) * stride_down + row_reach, packed_cols, height, width,"
-            f" channels, {depth}, packed_row, size, packed_size, packed_zero)"
+            f" channels, {depth}, packed_row, size, packed_size, packed_zero, {self.zero('A')})"
         )
 
     def _fill_panel(self) -> None:

@@ -98,6 +98,7 @@ class DepthwiseArguments(Generic[T]):
         line, line_end: of the result, the first line that a call computes and the one behind the
             last.
         channel, channel_end: the same of its channels.
+        image_zero, weights_zero: addresses of zero points; 0 for none.
     """
 
     image: T
@@ -108,6 +109,8 @@ class DepthwiseArguments(Generic[T]):
     line_end: T
     channel: T
     channel_end: T
+    image_zero: T
+    weights_zero: T
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,12 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, branch
-from tilewise.kernels.native.ir.dot_products import multiply_add, widen
+from tilewise.kernels.native.ir.dot_products import (
+    less_zero,
+    multiply_add,
+    widen,
+    zero_at,
+)
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I32, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, DepthwiseArguments, ceiling_of
 
@@ -114,6 +119,16 @@ class DepthwiseSpec:
     def span(self) -> int:
         """Elements of C in a vector: channels of whole groups, or pixels; those that there are."""
         return min(self.unit, self.across.outputs if self.planes else self.channels)
+
+    @property
+    def image(self) -> str:
+        """The role that the image plays."""
+        return "B" if self.planes else "A"
+
+    @property
+    def weights(self) -> str:
+        """The role that the filter plays."""
+        return "A" if self.planes else "B"
 
     @property
     def cols(self) -> int:
@@ -225,6 +240,10 @@ class DepthwiseTile(ABC):
         element = ELEMENTS[spec.how.accumulator]
         self.v = Vectors(builder, element, spec.lanes, fits=spec.fits)
         self.stored = Vectors(builder, ELEMENTS[spec.how.stored], spec.lanes)
+        self.zeros = {
+            role: zero_at(builder, arg.image_zero if role == spec.image else arg.weights_zero)
+            for role in spec.how.zero
+        }
 
     @abstractmethod
     def runs(self) -> list[Run]:
@@ -268,18 +287,20 @@ class DepthwiseTile(ABC):
             else:
                 self.v.store(done, at, mask)
 
-    def load(self, address: Value, found: Sequence[bool]) -> Value:
-        """Return a vector as it is multiplied; lanes not found are zero, and not touched."""
+    def load(self, role: str, address: Value, found: Sequence[bool]) -> Value:
+        """Return a vector of A or B as it is multiplied; lanes not found are zero, untouched."""
         mask = None if all(found) else lanes_mask(found)
-        return self.widened(self.stored.load(address, mask))
+        return self.widened(role, self.stored.load(address, mask), mask)
 
     def splat(self, address: Value) -> Value:
-        """Return one element in every lane, as it is multiplied."""
-        return self.widened(self.stored.load_splat(address))
+        """Return one element of the filter in every lane, as it is multiplied."""
+        return self.widened(self.spec.weights, self.stored.load_splat(address))
 
-    def widened(self, elements: Value) -> Value:
-        """Return stored elements as they are multiplied."""
-        return widen(self.builder, elements, self.spec.how.stored, self.spec.how.accumulator)
+    def widened(self, role: str, elements: Value, mask: Value | None = None) -> Value:
+        """Return stored elements as they are multiplied; lanes off in `mask` are zero."""
+        b, how = self.builder, self.spec.how
+        wide = widen(b, elements, how.stored_as(role), how.accumulator)
+        return less_zero(b, wide, self.zeros.get(role), mask)
 
     @property
     def span_mask(self) -> Value | None:
@@ -390,6 +411,7 @@ class PixelTile(DepthwiseTile):
         first = (line * spec.across.extent + pixel) * spec.image_channels + channel
         loaded = [
             self.load(
+                spec.image,
                 self.stored.at(at, first + begin),
                 [begin + lane < self._needed for lane in range(spec.lanes)],
             )
@@ -416,7 +438,7 @@ class PixelTile(DepthwiseTile):
         spec = self.spec
         at = self.stored.offset(self.arg.weights, channel)
         at = self.stored.at(at, (tap * spec.inputs + j) * spec.channels + vector * spec.span)
-        return self.load(at, [lane < spec.span for lane in range(spec.lanes)])
+        return self.load(spec.weights, at, [lane < spec.span for lane in range(spec.lanes)])
 
     def _outputs(self, place: TilePlace, pixels: int) -> list[Value]:
         spec = self.spec
@@ -498,13 +520,15 @@ class PlaneTile(DepthwiseTile):
         """A vector of pixels that are a stride apart."""
         stride, lanes = self.spec.across.stride, self.spec.lanes
         on = [*found, *[False] * (lanes - len(found))]
+        image = self.spec.image
         if stride == 1:
-            return self.load(at, on)
+            return self.load(image, at, on)
         if stride > PAIRS:
-            return self.widened(self.stored.gather(at, stride, lanes_mask(on)))
+            mask = lanes_mask(on)
+            return self.widened(image, self.stored.gather(at, stride, mask), mask)
         spread = [each for pixel in on for each in (pixel, False)]
-        low = self.load(at, spread[:lanes])
-        high = self.load(self.stored.at(at, lanes), spread[lanes:])
+        low = self.load(image, at, spread[:lanes])
+        high = self.load(image, self.stored.at(at, lanes), spread[lanes:])
         even = ir.Constant(ir.VectorType(I32, lanes), [PAIRS * lane for lane in range(lanes)])
         return self.builder.shuffle_vector(low, high, even)
 

@@ -288,7 +288,7 @@ class _Emitter:
         loaded = stored.load(address, mask)
         if name == self.spec.prefetched and mask is None:
             stored.prefetch(self.builder.add(address, const(PREFETCH_DISTANCE)), level=1)
-        return widen(self.builder, loaded, how.stored, how.instruction.b)
+        return widen(self.builder, loaded, how.stored_as(name.upper()), how.instruction.b)
 
     # Partial sums into C
 

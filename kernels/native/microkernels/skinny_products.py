@@ -113,7 +113,7 @@ class Emitter:
         """Make vectors of accumulators, of elements in memory, and of words."""
         how, lanes = self.spec.how, self.spec.lanes
         self.v = Vectors(self.builder, ELEMENTS[how.accumulator], lanes)
-        self.stored = Vectors(self.builder, ELEMENTS[how.stored], lanes)
+        self.stored = Vectors(self.builder, ELEMENTS[how.stored], lanes)  # or of A's: bytes, too
         self.words = Vectors(self.builder, ELEMENTS[how.word], lanes)
 
 
@@ -146,7 +146,7 @@ class ChunkOfA(Emitter):
         at = self._at(row, const(self.spec.step(word * how.depth)))
         if how.depth > 1:
             return self.words.load_splat(at)
-        return widen(self.builder, self.stored.load_splat(at), how.stored, how.word)
+        return widen(self.builder, self.stored.load_splat(at), how.stored_as("A"), how.word)
 
     def _gathered(self, row: int, word: int) -> Value:
         """A word whose elements come from several streams."""
@@ -170,7 +170,7 @@ class ChunkOfA(Emitter):
         how = self.spec.how
         if how.depth == 1:
             stored = self.stored.load_splat(self._at(row, step))
-            return widen(self.builder, stored, how.stored, how.word)
+            return widen(self.builder, stored, how.stored_as("A"), how.word)
         return self.words.splat(self._zero_extended(row, step))
 
     def corrections(self, *, is_whole: bool) -> list[Value]:
@@ -331,7 +331,7 @@ class Products(Emitter):
             joined = self._joined([self.stored.load(self.stored.at(row, j * spec.lanes), mask)])
             for i in range(spec.rows):
                 at, a = i * vectors + j, self.a.alone(i, loop.index)
-                out[at] = multiply_add(self.v, spec.how.instruction, joined, a, out[at])
+                out[at] = self._multiplied(joined, a, out[at])
         return loop.close(out, self.arg.depth, 1)
 
     def _added(
@@ -342,8 +342,15 @@ class Products(Emitter):
         for j, value in enumerate(joined, start=first):
             for i in range(self.spec.rows):
                 at, a = i * vectors + j, self.a.word(i, word)
-                out[at] = multiply_add(self.v, self.spec.how.instruction, value, a, out[at])
+                out[at] = self._multiplied(value, a, out[at])
         return out
+
+    def _multiplied(self, b: Value, a: Value, total: Value) -> Value:
+        """The sums plus products of words; made unsigned, B is the first factor."""
+        how = self.spec.how
+        is_as_named = how.stored_a and not how.offset
+        x, y = (a, b) if is_as_named else (b, a)
+        return multiply_add(self.v, how.instruction, x, y, total)
 
     def _words_of_b(
         self, b_at: Value, word: int, vectors: int, mask: Value | None

@@ -16,8 +16,10 @@ from tilewise.kernels.native.ir.dot_products import (
     add_offset,
     column_sums,
     join,
+    less_zero,
     widen,
     widened_from_word,
+    zero_at,
 )
 from tilewise.kernels.native.ir.shuffles import (
     in_order_of_columns,
@@ -36,11 +38,11 @@ from tilewise.kernels.native.ir.vectors import (
 )
 
 # Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
-PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums")
-ROWS_ARGUMENTS = ("to", "to_row", "source", "source_row", "rows", "length")
+PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums", "zero")
+ROWS_ARGUMENTS = ("to", "to_row", "source", "source_row", "rows", "length", "zero")
 # Addresses; strides in elements of each side; the rest in pixels of the output.
 PATCHES_ARGUMENTS = (
-    "to", "to_row", "source", "source_row", "channels", "pixels", "first", "end",
+    "to", "to_row", "source", "source_row", "channels", "pixels", "first", "end", "zero",
 )  # fmt: skip
 
 
@@ -59,8 +61,16 @@ class _Panel:
         self.builder = Builder(self.fn.append_basic_block("entry"))
         self.arg = dict(zip(PANEL_ARGUMENTS, self.fn.args, strict=True))
         self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes)
-        self.stored = Vectors(self.builder, ELEMENTS[self.how.stored], self.lanes)
+        self.kind = self.how.stored_as("A" if self.for_a else "B")
+        self.stored = Vectors(self.builder, ELEMENTS[self.kind], self.lanes)
+        subtracts = ("A" if self.for_a else "B") in self.how.zero
+        self.zero = zero_at(self.builder, self.arg["zero"]) if subtracts else None
         self.sums_of_b = self.how.offset > 0 and not self.for_a
+
+    def packed(self, loaded: Value, mask: Value | None) -> Value:
+        """Return stored elements as panels hold them; lanes off in `mask` are zero."""
+        value = widen(self.builder, loaded, self.kind, self.how.in_panels)
+        return less_zero(self.builder, value, self.zero, mask)
 
     def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
         """Store one row of words; return the column sums with it added."""
@@ -175,14 +185,14 @@ def emit_pack_panel(
 def _joined(panel: _Panel, row: Value) -> list[Value]:
     """Return a row of words: as many vectors at a time as a word has elements, by whole loads."""
     b, how = panel.builder, panel.how
-    wide = Vectors(b, ELEMENTS[how.stored], how.depth * panel.lanes)
+    wide = Vectors(b, panel.stored.element, how.depth * panel.lanes)
     first = b.mul(b.mul(row, const(how.depth)), panel.arg["source_row"])
     words: list[Value] = []
     for vector in range(0, panel.vectors, how.depth):
         at = wide.at(wide.offset(panel.arg["source"], first), vector * panel.lanes)
         rows = []
         for _ in range(how.depth):
-            rows.append(wide.load(at))
+            rows.append(panel.packed(wide.load(at), None))
             at = wide.offset(at, panel.arg["source_row"])
         words += in_order_of_columns(b, interleaved(b, rows))
     return words
@@ -201,10 +211,8 @@ def _word(
         if inside is not None and mask is not None:
             is_in = stored.splat(b.icmp_signed("<", const(step), inside))
             on = b.and_(mask, is_in)
-        rows.append(stored.load(stored.at(at, vector * panel.lanes), on))
-    if how.depth > 1:
-        return join(b, rows, how.stored)
-    return widen(b, rows[0], how.stored, how.word)
+        rows.append(panel.packed(stored.load(stored.at(at, vector * panel.lanes), on), on))
+    return join(b, rows, how.in_panels) if how.depth > 1 else rows[0]
 
 
 def emit_transpose_panel(
@@ -248,7 +256,7 @@ def emit_transpose_panel(
 def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Value]:
     """Return a square block of words, transposed: one vector per step of the reduction."""
     b, how, lanes = panel.builder, panel.how, panel.lanes
-    wide = Vectors(b, ELEMENTS[how.stored], lanes * how.depth)
+    wide = Vectors(b, panel.stored.element, lanes * how.depth)
     existing = wide.first_lanes(inside, 0)
     rows = []
     for i in range(lanes):
@@ -257,11 +265,9 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
         at = wide.offset(
             panel.arg["source"], b.add(b.mul(const(column), panel.arg["source_row"]), start)
         )
-        loaded = wide.load(at, b.and_(existing, wide.splat(here)))
-        if how.depth > 1:
-            rows.append(b.bitcast(loaded, ir.VectorType(I32, lanes)))
-        else:
-            rows.append(widen(b, loaded, how.stored, how.word))
+        inside = b.and_(existing, wide.splat(here))
+        loaded = panel.packed(wide.load(at, inside), inside)
+        rows.append(b.bitcast(loaded, ir.VectorType(I32, lanes)) if how.depth > 1 else loaded)
     return transpose(b, rows)
 
 
@@ -271,10 +277,12 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
     Strides are in elements of each side.
     """
     fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length = fn.args
+    to, to_row, source, source_row, rows, length, zero_address = fn.args
     b = Builder(fn.append_basic_block("entry"))
     lanes = vector_bytes // size_of(how.packed)
-    read = Vectors(b, ELEMENTS[how.stored], lanes)
+    stored = how.stored_as("A")
+    zero = zero_at(b, zero_address) if "A" in how.zero else None
+    read = Vectors(b, ELEMENTS[stored], lanes)
     write = Vectors(b, ELEMENTS[how.packed], lanes)
     rest = b.srem(length, const(lanes))
     whole = b.sub(length, rest)
@@ -283,7 +291,8 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
 
     def move(at: Value, source_at: Value, to_at: Value, tail: bool) -> None:
         loaded = read.load(read.offset(source_at, at), read_tail if tail else None)
-        value = widen(b, loaded, how.stored, how.packed)
+        value = widen(b, loaded, stored, how.packed)
+        value = less_zero(b, value, zero, read_tail if tail else None)
         value = add_offset(b, value, how.offset) if how.offset else value
         write.store(value, write.offset(to_at, at), write_tail if tail else None)
 
@@ -314,17 +323,22 @@ def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: in
     b = Builder(fn.append_basic_block("entry"))
     packed = how.packed if how.depth == 1 else how.stored
     read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (how.stored, packed))
+    zero = zero_at(b, arg["zero"]) if "B" in how.zero else None
 
     chunk = CountedLoop(b, (), "chunk")
     first, end = b.sub(arg["first"], chunk.index), b.sub(arg["end"], chunk.index)
     masks = _pixel_masks(read, stride, first, end)
+    (exist,) = _pixel_masks(read, 1, first, end)
     inside = write.first_lanes(b.sub(arg["pixels"], chunk.index), 0)
     source = read.offset(arg["source"], b.mul(chunk.index, const(stride)))
     to = write.offset(arg["to"], chunk.index)
     channel = CountedLoop(b, (source, to), "channel")
     source, to = channel.carried
     pixels = _pixels(read, stride, source, masks)
-    write.store(widen(b, pixels, how.stored, packed), to, inside)
+    if zero is not None and how.depth > 1:  # the panel's pack subtracts it, in padding as well
+        pixels = b.select(exist, pixels, read.splat(b.trunc(zero, read.element.type)))
+    pixels = widen(b, pixels, how.stored, packed)
+    write.store(less_zero(b, pixels, zero if how.depth == 1 else None, exist), to, inside)
     following = (read.offset(source, arg["source_row"]), write.offset(to, arg["to_row"]))
     channel.close(following, arg["channels"], 1)
     chunk.close((), arg["pixels"], lanes)

@@ -39,7 +39,7 @@ def _parts(b: Builder, value: Value) -> tuple[Value, Value]:
 def emit_split_rows(module: ir.Module) -> ir.Function:
     """Emit to[rows][length] = source[rows][length], each 32 elements as parts, zero-filled."""
     fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length = fn.args
+    to, to_row, source, source_row, rows, length, _ = fn.args
     b = Builder(fn.append_basic_block("entry"))
     read = Vectors(b, ELEMENTS["f32"], LANES)
     write = Vectors(b, ELEMENTS["bf16"], LANES)

@@ -29,6 +29,7 @@ FORMS: dict[Form, tuple[str, tuple[Step, ...], tuple[Step, ...]]] = {
     ),
 }  # fmt: skip
 EXTREMES = np.array([-128, -127, -1, 0, 127], np.int8)
+MIXED = ("u8*i8", "i8*u8")
 
 
 def cases() -> dict[str, tuple[Target, str, Form, Instruction]]:
@@ -36,7 +37,7 @@ def cases() -> dict[str, tuple[Target, str, Form, Instruction]]:
     return {
         f"{one.name}-{dtype}-{form.value}": (target, dtype, form, one)
         for target in TARGETS
-        for dtype in (*DTYPES, IN_PARTS)
+        for dtype in (*DTYPES, *MIXED, IN_PARTS)
         for form in Form
         for one in instructions(*accurately(dtype, target, form))
         if dtype != IN_PARTS or one.accuracy
@@ -60,21 +61,22 @@ def test_a_kernel_computes_what_the_instruction_means(case: str) -> None:
     has_step = form is Form.TILES or len(instructions(dtype, target, form)) > 1
     text += f",accuracy={accuracy}" if accuracy else ""
     step = [steps.InstructionChoice(one.name)] if has_step else []
-    problem, schedule = parse_problem(text.format(dtype)), Schedule((*before, *step, *behind))
+    problem = parse_problem(text.format(dtype.replace("*", ",b=")))
+    schedule = Schedule((*before, *step, *behind))
     operands = make_operands(problem, seed=3)
     rng = np.random.default_rng(3)
-    for array in (operands["A"], operands["B"]) if dtype == "i8" else ():
-        array[...] = rng.choice(EXTREMES, array.shape)
-        array.reshape(-1, array.shape[-1])[:4] = -128  # whole words
+    for array in (operands["A"], operands["B"]) if problem.element.bytes == 1 else ():
+        array[...] = rng.choice(EXTREMES.view(array.dtype), array.shape)
+        array.reshape(-1, array.shape[-1])[:4] = EXTREMES.view(array.dtype)[0]  # whole words
     lower(problem, schedule, target).counted_run(operands)
-    a, b, found = (exact(operands[name], dtype) for name in ("A", "B", "C"))
+    a, b, found = (exact(operands[name], problem.dtype) for name in ("A", "B", "C"))
     if form is Form.SPLIT:
         b = b.T
     if form is Form.DEPTHWISE:  # a product of matrices for each channel
         a, b, found = (x.reshape(-1, 32, 1).transpose(1, 0, 2) for x in (a, b, found))
-    meant = by_meaning(one, a, b)
+    meant = by_meaning(one, a, b, problem.dtype)
     in_order = form is Form.OUTER_PRODUCT and one.k == 1 and one.c != "f64"
-    if in_order or not DTYPES[dtype].is_float:
+    if in_order or not problem.element.is_float:
         np.testing.assert_array_equal(found, meant)
     else:
         bound = a.shape[-1] * np.finfo(meant.dtype).eps * (np.abs(a) @ np.abs(b))
@@ -88,9 +90,9 @@ def exact(stored: Array, dtype: str) -> Array:
     return stored.astype(NUMPY_TYPES[DTYPES[dtype].accumulator])
 
 
-def by_meaning(one: Instruction, a: Array, b: Array) -> Array:
+def by_meaning(one: Instruction, a: Array, b: Array, dtype: str) -> Array:
     """The product of matrices, as many steps of the reduction at a time as the instruction has."""
-    offset = a.dtype.type(one.offset)
+    offset = a.dtype.type(one.offset(dtype))
     sums = np.zeros_like(a @ b) - offset * b.sum(axis=-2, keepdims=True, dtype=b.dtype)
     for start in range(0, a.shape[-1], one.k):
         step = slice(start, start + one.k)

@@ -127,7 +127,7 @@ def test_a_process_that_is_refused_has_no_tiles(monkeypatch: pytest.MonkeyPatch)
 def test_any_schedule_of_tiles_is_right_where_tiles_are_emulated(data: st.DataObject) -> None:
     problems = matmuls | convolutions()
     problem: Matmul | Conv2d = data.draw(
-        problems.filter(lambda p: p.dtype in OPS and can_tile(p, SERVER))
+        problems.filter(lambda p: p.dtype in (*OPS, "u8") and can_tile(p, SERVER))
     )
     schedule = data.draw(macro_kernels(problem, SERVER, Form.TILES))
     with emulated_tiles() as complaints:

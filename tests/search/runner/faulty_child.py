@@ -9,15 +9,13 @@ from typing import Any
 
 from tests.search.registers import register_of
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.runner.child.__main__ import answering
-from tilewise.search.runner.child.compiler import answer_all
-from tilewise.search.runner.child.session import Session
+from tilewise.search.runner.child import __main__ as child
 
 HANG, CRASH, EAT, WRONG, RAISE, EXIT, NOTHING = 2, 3, 4, 5, 6, 7, 9
 EATEN = 1 << 30  # bytes, held until somebody sees it
 
 
-class FaultySession(Session):
+class FaultySession(child.Session):
     """A session whose candidates fail by their register rows."""
 
     def call(self, steps: Any) -> Any:
@@ -49,4 +47,5 @@ class FaultySession(Session):
 
 
 if __name__ == "__main__":
-    answer_all(FaultySession, answering)
+    child.Session = FaultySession
+    child.main()

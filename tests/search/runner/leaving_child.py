@@ -6,16 +6,19 @@ import sys
 from pathlib import Path
 
 from tilewise.search.runner.child.compiler import answer_all
-from tilewise.search.runner.protocol import Reply
+from tilewise.search.runner.protocol import Message, Ready, Reply
 
 CODE = 3
 
 
-def leave(setup: dict[str, str]) -> Reply:
+def answer(note: Path | None, request: Message) -> tuple[Path | None, Reply]:
+    if request["do"] == "setup":
+        return Path(request["note"]), Ready()
+    assert note is not None
     left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(setup["note"]).write_text(str(left.pid))
+    note.write_text(str(left.pid))
     os._exit(CODE)
 
 
 if __name__ == "__main__":
-    answer_all(dict, lambda _what: leave)
+    answer_all(answer)

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.kernels.strategies import can_split, matmuls, problems, schedules
+from tests.kernels.strategies import can_split, matmuls, problems, quantised, schedules
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.prove import prove, prove_script
@@ -16,6 +16,20 @@ from tilewise.kernels.target import detect
 @given(st.data())
 def test_random_schedules_prove(data: st.DataObject) -> None:
     problem = data.draw(problems)
+    schedule = data.draw(schedules(problem, detect()))
+    try:
+        script = emit_script(problem, schedule)
+    except LoweringError:
+        assume(False)
+    proof = prove_script(problem, script)
+    assert proof.ok, proof.message
+
+
+@pytest.mark.timeout(3600)
+@cases(200, short=2)
+@given(st.data())
+def test_random_schedules_of_quantised_problems_prove(data: st.DataObject) -> None:
+    problem = data.draw(quantised)
     schedule = data.draw(schedules(problem, detect()))
     try:
         script = emit_script(problem, schedule)

@@ -140,6 +140,8 @@ def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path
         "matmul:m=19,n=37,k=71,dtype=i8,transpose_a,transpose_b,bias",
         "conv2d:n=1,h=7,w=9,ci=8,co=36,kh=3,kw=3,pad=1,groups=2,dtype=bf16",
         "matmul:m=21,n=35,k=53,dtype=i32,init=accumulate",
+        "matmul:m=19,n=37,k=71,dtype=u8,b=i8,zero=ab,bias",
+        "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,pad=1,dtype=u8,zero=a,out=u8,requant=tensor",
         "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias",
         "conv2d:n=2,h=7,w=9,ci=4,co=18,kh=3,kw=3,stride=3,groups=2,layout=nchw_fchw,dtype=i8,bias",
         "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f16",

@@ -1,0 +1,51 @@
+"""Factors of bytes as payloads multiply them: less zero points, in a type that holds the rest."""
+
+from tilewise.kernels.mlir.payload.tensors import tensor
+from tilewise.kernels.problem import DType, Problem
+from tilewise.kernels.problem.keys import STORED
+
+
+def widens_ahead(problem: Problem) -> bool:
+    """Return whether factors have zero points, or bytes that the contraction's op cannot widen."""
+    return bool(problem.zero or problem.b) or problem.dtype == "u8"
+
+
+def factor_type(problem: Problem) -> DType:
+    """Return the type of both factors where they are multiplied."""
+    return STORED["i16"] if widens_ahead(problem) else problem.element
+
+
+def argument_of(problem: Problem, name: str) -> str:
+    """Return the argument that holds an operand; %A and %B are its factors, as multiplied."""
+    return f"%{name}_bytes" if name in ("A", "B") and widens_ahead(problem) else f"%{name}"
+
+
+def widened_factors(problem: Problem) -> list[str]:
+    """Return lines that make %A and %B of their arguments, where they are widened ahead.
+
+    By `linalg.map`, which no script matches, so that it becomes a loop of its own.
+    """
+    lines: list[str] = []
+    for name in ("A", "B") if widens_ahead(problem) else ():
+        shape, factor = problem.operand_shapes[name], name.lower()
+        extend = "arith.extui" if problem.type_of(name) == "u8" else "arith.extsi"
+        kind, value = tensor(shape, "i16"), f"%{factor}_wide"
+        body = [f"{value} = {extend} %{factor}_byte : i8 to i16"]
+        if factor in problem.zero:
+            lines += [
+                f"%first_{factor} = arith.constant 0 : index",
+                f"%point_{factor} = tensor.extract %zero_{factor}[%first_{factor}] : tensor<1xi32>",
+                f"%short_{factor} = arith.trunci %point_{factor} : i32 to i16",
+            ]
+            body.append(f"%{factor}_less = arith.subi {value}, %short_{factor} : i16")
+            value = f"%{factor}_less"
+        lines += [
+            f"%{factor}_unset = tensor.empty() : {kind}",
+            f"%{name} = linalg.map ins({argument_of(problem, name)} : {tensor(shape, 'i8')})"
+            f" outs(%{factor}_unset : {kind})",
+            f"(%{factor}_byte: i8, %{factor}_out: i16) {{",
+            *(f"  {line}" for line in body),
+            f"  linalg.yield {value} : i16",
+            "}",
+        ]
+    return lines
