@@ -5,13 +5,11 @@ ONNX have becomes ops of torch; IREE's own ops are taken apart by IREE.
 """
 
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.frontend.child.operations import (
@@ -19,6 +17,12 @@ from tilewise.kernels.mlir.frontend.child.operations import (
     number_operations,
     operations,
     where,
+)
+from tilewise.kernels.mlir.frontend.child.torch_writing import (
+    FLOATS,
+    RefusedError,
+    TorchWriter,
+    tensor_type_of,
 )
 from tilewise.kernels.mlir.frontend.child.values import owner, splat
 
@@ -28,9 +32,6 @@ FLASH = "torch.aten._scaled_dot_product_flash_attention_for_cpu"
 IN_IREE = ("iree_linalg_ext.attention", "iree_linalg_ext.online_attention")
 _IREE_PASSES = "iree-linalg-ext-convert-attention-to-online-attention," \
     "iree-linalg-ext-decompose-attention{use-exp2=false}"  # fmt: skip
-_TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],([\w]+)>")
-_FLOATS = {"f32": 6, "f16": 5, "bf16": 15}
-"""Element types by torch's numbers."""
 _LOWEST = float(np.finfo(np.float32).min)
 _ONNX_DOUBLE = 11
 
@@ -50,7 +51,7 @@ def decompose(module: Any) -> bool:
             continue
         try:
             _replace(op, (_of_onnx if spelling == ONNX else _of_torch)(op))
-        except _RefusedError as refusal:
+        except RefusedError as refusal:
             place = where(op, function, number).rpartition(" ")[0]
             raise ValueError(f"{spelling} at {place} {refusal}") from refusal
     if any(spelling in IN_IREE for spelling, *_ in found):
@@ -86,10 +87,6 @@ def _multiplies_zeros(op: Any) -> bool:
     return body == ["arith.mulf", "linalg.yield"] and splat(op.operands[-1]) == 0
 
 
-class _RefusedError(Exception):
-    """The op cannot be taken apart; the message says why."""
-
-
 @dataclass(frozen=True)
 class _Attention:
     """What an op computes: `softmax(softcap(q k^T * scale) + mask) v` for each head.
@@ -107,89 +104,17 @@ class _Attention:
     past: int = 0
 
 
-@dataclass
-class _Writer:
-    """Writes ops of torch before an op, at its place."""
-
-    op: Any
-    numbers: dict[int, Any] = field(default_factory=dict)
-
-    def make(self, name: str, operands: Sequence[Any], kind: str, **attributes: Any) -> Any:
-        """Return the result of a new op."""
-        context = self.op.context
-        made = ir.Operation.create(
-            f"torch.{name}", [ir.Type.parse(kind, context)], list(operands), attributes,
-            loc=self.op.location, ip=ir.InsertionPoint(self.op),
-        )  # fmt: skip
-        return made.result
-
-    def tensor(self, name: str, operands: Sequence[Any], shape: Sequence[int], dtype: str) -> Any:
-        """Return a tensor that a new op makes."""
-        return self.make(name, operands, _tensor_type(shape, dtype))
-
-    def whole(self, value: int) -> Any:
-        """Return a number."""
-        if value not in self.numbers:
-            kind = ir.IntegerType.get_signless(64, self.op.context)
-            self.numbers[value] = self.make(
-                "constant.int", (), "!torch.int", value=ir.IntegerAttr.get(kind, value)
-            )
-        return self.numbers[value]
-
-    def real(self, value: float) -> Any:
-        """Return a number."""
-        kind = ir.F64Type.get(self.op.context)
-        attribute = ir.FloatAttr.get(kind, value, loc=self.op.location)
-        return self.make("constant.float", (), "!torch.float", value=attribute)
-
-    def truth(self, value: bool) -> Any:
-        """Return a truth value."""
-        kind = ir.IntegerType.get_signless(1, self.op.context)
-        return self.make("constant.bool", (), "!torch.bool", value=ir.IntegerAttr.get(kind, value))
-
-    def none(self) -> Any:
-        """Return torch's None."""
-        return self.make("constant.none", (), "!torch.none")
-
-    def wholes(self, values: Sequence[Any]) -> Any:
-        """Return a list of numbers."""
-        numbers = [self.whole(one) for one in values]
-        return self.make("prim.ListConstruct", numbers, "!torch.list<int>")
-
-    def literal(self, values: Any) -> Any:
-        """Return a constant tensor of f32."""
-        attribute = ir.DenseElementsAttr.get(values, context=self.op.context)
-        return self.make("vtensor.literal", (), _tensor_type(values.shape, "f32"), value=attribute)
-
-    def reshaped(self, value: Any, shape: Sequence[int]) -> Any:
-        """Return a tensor in another shape."""
-        return self.tensor("aten.view", [value, self.wholes(shape)], shape, _type_of(value)[1])
-
-    def transposed(self, value: Any, first: int, second: int) -> Any:
-        """Return a tensor with two axes exchanged."""
-        shape, dtype = _type_of(value)
-        axes = list(shape)
-        axes[first], axes[second] = axes[second], axes[first]
-        operands = [value, self.whole(first), self.whole(second)]
-        return self.tensor("aten.transpose.int", operands, axes, dtype)
-
-    def converted(self, value: Any, dtype: str) -> Any:
-        """Return a tensor in another element type."""
-        shape, known = _type_of(value)
-        if known == dtype:
-            return value
-        operands = [value, self.whole(_FLOATS[dtype]), self.truth(False), self.truth(False),
-                    self.none()]  # fmt: skip
-        return self.tensor("aten.to.dtype", operands, shape, dtype)
+class _Writer(TorchWriter):
+    """Writes attention as ops of torch."""
 
     def with_heads(self, value: Any, batch: Sequence[int]) -> Any:
         """Return keys or values with each head repeated for its group of the query's heads."""
-        shape, dtype = _type_of(value)
+        shape, dtype = tensor_type_of(value)
         if list(shape[:-2]) == list(batch):
             return value
         if len(shape) - 2 != len(batch) or list(shape[:-3]) != list(batch[:-1]) \
                 or batch[-1] % shape[-3]:  # fmt: skip
-            raise _RefusedError(f"has queries of {_told(batch)} heads, keys and values of "
+            raise RefusedError(f"has queries of {_told(batch)} heads, keys and values of "
                                 f"{_told(shape[:-2])}")  # fmt: skip
         count = batch[-1] // shape[-3]
         one = [*shape[:-2], 1, *shape[-2:]]
@@ -201,9 +126,9 @@ class _Writer:
 
     def attention(self, one: _Attention) -> Any:
         """Return the result of attention; softmax in f32, products in the type of the query."""
-        (*batch, rows, depth), dtype = _type_of(one.query)
+        (*batch, rows, depth), dtype = tensor_type_of(one.query)
         key, value = self.with_heads(one.key, batch), self.with_heads(one.value, batch)
-        columns, width = _type_of(key)[0][-2], _type_of(value)[0][-1]
+        columns, width = tensor_type_of(key)[0][-2], tensor_type_of(value)[0][-1]
         shape = [*batch, rows, columns]
         axis = len(shape) - 1
         turned = self.transposed(key, axis - 1, axis)
@@ -211,7 +136,7 @@ class _Writer:
         scores = self.converted(scores, "f32")
 
         def by(name: str, value: Any, *operands: Any) -> Any:
-            return self.tensor(f"aten.{name}", [value, *operands], _type_of(value)[0], "f32")
+            return self.tensor(f"aten.{name}", [value, *operands], tensor_type_of(value)[0], "f32")
 
         scale = 1 / math.sqrt(depth) if one.scale is None else one.scale
         scores = by("mul.Scalar", scores, self.real(scale))
@@ -230,17 +155,17 @@ class _Writer:
 
     def _masked(self, scores: Any, mask: Any) -> Any:
         """Return scores with a mask: numbers to add, or whether a key is seen."""
-        shape, dtype = _type_of(mask)
-        scored = _type_of(scores)[0]
+        shape, dtype = tensor_type_of(mask)
+        scored = tensor_type_of(scores)[0]
         if len(shape) > len(scored) or any(
             size not in (1, of) for size, of in zip(shape[::-1], scored[::-1], strict=False)
         ):
-            raise _RefusedError(f"has a mask of {_told(shape)} on scores of {_told(scored)}")
+            raise RefusedError(f"has a mask of {_told(shape)} on scores of {_told(scored)}")
         if dtype == "i1":
             operands = [mask, scores, self.real(-math.inf)]
             return self.tensor("aten.where.ScalarOther", operands, scored, "f32")
-        if dtype not in _FLOATS:
-            raise _RefusedError(f"has a mask of {dtype}; known are i1 and {', '.join(_FLOATS)}")
+        if dtype not in FLOATS:
+            raise RefusedError(f"has a mask of {dtype}; known are i1 and {', '.join(FLOATS)}")
         operands = [scores, self.converted(mask, "f32"), self.whole(1)]
         return self.tensor("aten.add.Tensor", operands, scored, "f32")
 
@@ -249,7 +174,7 @@ class _Writer:
 
         A sum is at least 1 otherwise, since the largest score adds exp(0).
         """
-        shape = _type_of(scores)[0]
+        shape = tensor_type_of(scores)[0]
         row = [*shape[:-1], 1]
         axes, yes = self.wholes([len(shape) - 1]), self.truth(True)
         most = self.tensor("aten.amax", [scores, axes, yes], row, "f32")
@@ -264,19 +189,7 @@ class _Writer:
 
     def _at_least(self, value: Any, least: float) -> Any:
         operands = [value, self.real(least), self.none()]
-        return self.tensor("aten.clamp", operands, _type_of(value)[0], "f32")
-
-
-def _tensor_type(shape: Sequence[int], dtype: str) -> str:
-    return f"!torch.vtensor<[{','.join(map(str, shape))}],{dtype}>"
-
-
-def _type_of(value: Any) -> tuple[tuple[int, ...], str]:
-    """Return the shape and the element type of a tensor of torch."""
-    found = _TENSOR.fullmatch(str(value.type))
-    if found is None or "?" in found[1]:
-        raise _RefusedError("has dynamic shapes; give the model static ones")
-    return tuple(int(size) for size in found[1].split(",") if size), found[2]
+        return self.tensor("aten.clamp", operands, tensor_type_of(value)[0], "f32")
 
 
 def _told(shape: Sequence[int]) -> str:
@@ -289,7 +202,7 @@ def _constant(op: Any, number: int, name: str) -> Any:
     if number >= len(op.operands) or (maker is not None and maker.name == "torch.constant.none"):
         return None
     if maker is None or not maker.name.startswith("torch.constant."):
-        raise _RefusedError(f"computes its {name}; give it as a constant")
+        raise RefusedError(f"computes its {name}; give it as a constant")
     return maker.attributes["value"].value
 
 
@@ -301,10 +214,10 @@ def _tensor(op: Any, number: int) -> Any:
 
 
 def _checked(*tensors: Any) -> None:
-    types = [_type_of(one)[1] for one in tensors]
-    if types[0] not in _FLOATS or len(set(types)) > 1:
+    types = [tensor_type_of(one)[1] for one in tensors]
+    if types[0] not in FLOATS or len(set(types)) > 1:
         told = ", ".join(types)
-        raise _RefusedError(f"is of {told}; known is one type of {', '.join(_FLOATS)}")
+        raise RefusedError(f"is of {told}; known is one type of {', '.join(FLOATS)}")
 
 
 def _of_torch(op: Any) -> list[Any]:
@@ -312,14 +225,14 @@ def _of_torch(op: Any) -> list[Any]:
     is_flash = _spelling(op) == FLASH
     dropout, causal, mask, scale = (3, 4, 5, 6) if is_flash else (4, 5, 3, 6)
     if _constant(op, dropout, "dropout"):
-        raise _RefusedError("drops weights at random, as training does; export it for inference")
+        raise RefusedError("drops weights at random, as training does; export it for inference")
     _checked(*list(op.operands)[:3])
     found = _Attention(
         op.operands[0], op.operands[1], op.operands[2], _tensor(op, mask),
         _constant(op, scale, "scale"), bool(_constant(op, causal, "is_causal")),
     )  # fmt: skip
-    if len(_type_of(found.query)[0]) < 3:
-        raise _RefusedError("has no heads; give queries of 3 axes or more")
+    if len(tensor_type_of(found.query)[0]) < 3:
+        raise RefusedError("has no heads; give queries of 3 axes or more")
     return [_Writer(op).attention(found), *[None] * (len(op.results) - 1)]
 
 
@@ -332,19 +245,19 @@ def _of_onnx(op: Any) -> list[Any]:
         "is_causal", "scale", "softcap", "q_num_heads", "kv_num_heads", "softmax_precision",
     ) if f"torch.onnx.{name}" in op.attributes}  # fmt: skip
     if named.get("softmax_precision") == _ONNX_DOUBLE:
-        raise _RefusedError("has softmax_precision=11 (f64); softmax is computed in f32")
+        raise RefusedError("has softmax_precision=11 (f64); softmax is computed in f32")
     if _tensor(op, 6) is not None:
-        raise _RefusedError("has nonpad_kv_seqlen, a length that data decides; give a mask")
+        raise RefusedError("has nonpad_kv_seqlen, a length that data decides; give a mask")
     write, heads = _Writer(op), list(op.operands)[:3]
     _checked(*heads)
-    is_flat = len(_type_of(heads[0])[0]) == 3
+    is_flat = len(tensor_type_of(heads[0])[0]) == 3
     if is_flat:
         counts = [named["q_num_heads"], *[named["kv_num_heads"]] * 2]
         heads = [_split(write, *one) for one in zip(heads, counts, strict=True)]
     query, key, value = heads
     past = 0
     if _tensor(op, 4) is not None:
-        past = _type_of(op.operands[4])[0][2]
+        past = tensor_type_of(op.operands[4])[0][2]
         key, value = (_joined(write, op.operands[4 + i], heads[1 + i]) for i in range(2))
     made = write.attention(_Attention(
         query, key, value, _tensor(op, 3), named.get("scale"), bool(named.get("is_causal", 0)),
@@ -352,21 +265,21 @@ def _of_onnx(op: Any) -> list[Any]:
     ))  # fmt: skip
     if is_flat:
         made = write.transposed(made, 1, 2)
-        (batch, rows, count, width), _ = _type_of(made)
+        (batch, rows, count, width), _ = tensor_type_of(made)
         made = write.reshaped(made, [batch, rows, count * width])
     return [made, key, value, None][: len(op.results)]
 
 
 def _split(write: _Writer, value: Any, heads: int) -> Any:
     """Return `[batch, heads, positions, depth]` of a tensor with heads side by side."""
-    (batch, rows, width), _ = _type_of(value)
+    (batch, rows, width), _ = tensor_type_of(value)
     return write.transposed(write.reshaped(value, [batch, rows, heads, width // heads]), 1, 2)
 
 
 def _joined(write: _Writer, past: Any, value: Any) -> Any:
     """Return earlier keys or values with those of this step behind them."""
-    (batch, heads, before, depth), dtype = _type_of(past)
-    shape = [batch, heads, before + _type_of(value)[0][2], depth]
+    (batch, heads, before, depth), dtype = tensor_type_of(past)
+    shape = [batch, heads, before + tensor_type_of(value)[0][2], depth]
     both = write.make("prim.ListConstruct", [past, value], "!torch.list<vtensor>")
     return write.tensor("aten.cat", [both, write.whole(2)], shape, dtype)
 
@@ -377,5 +290,5 @@ def _replace(op: Any, results: Sequence[Any]) -> None:
         if new is not None:
             old.replace_all_uses_with(new)
         elif next(iter(old.uses), None) is not None:
-            raise _RefusedError(f"gives scores or their sums as result {number + 1}, which is used")
+            raise RefusedError(f"gives scores or their sums as result {number + 1}, which is used")
     op.erase()

@@ -1,7 +1,7 @@
 """The operations of a module in order with their places, and the module lowered to linalg."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,19 +139,24 @@ TORCH_ON_TENSORS = (
 `torch-to-iree` makes functions that take IREE's buffers and fences."""
 
 
-def to_linalg(module: Any, *, keeps_functions: bool = False) -> None:
+def to_linalg(
+    module: Any, rewrite_torch: Callable[[Any], bool], *, keeps_functions: bool = False
+) -> bool:
     """Lower a module in place; places of its ops do not depend on the pipelines.
 
-    With `keeps_functions`, functions on torch's tensors become functions on tensors. Raise
-    MLIRError if a pipeline fails.
+    `rewrite_torch` changes a module in torch's dialect before its pipeline, and its result is
+    returned. With `keeps_functions`, functions on torch's tensors become functions on tensors.
+    Raise MLIRError if a pipeline fails.
     """
-    pipelines = pipelines_of(module)
+    pipelines, is_rewritten = pipelines_of(module), False
     if pipelines:
         number_operations(module)
     for pipeline in pipelines:
         is_torch = pipeline == PIPELINES["torch"]
+        is_rewritten |= is_torch and rewrite_torch(module)
         told = TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline
         PassManager.parse(f"builtin.module({told})").run(module.operation)
+    return is_rewritten
 
 
 def pipelines_of(module: Any) -> list[str]:

@@ -78,13 +78,16 @@ def looked_at(
             parsed = ir.Module.parse(module)
             stage("lowering to linalg")
             from tilewise.kernels.mlir.frontend.child.attention import decompose
+            from tilewise.kernels.mlir.frontend.child.depthwise import rewrite_depthwise
             from tilewise.kernels.mlir.frontend.child.operations import to_linalg
             from tilewise.kernels.mlir.frontend.child.splitting import may_split, split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
             is_rewritten = decompose(parsed)
             if lowers or (splits and may_split(parsed)):
-                to_linalg(parsed, keeps_functions=keeps_functions)
+                is_rewritten |= to_linalg(
+                    parsed, rewrite_depthwise, keeps_functions=keeps_functions
+                )
                 is_rewritten |= splits and split(parsed)
             if not lowers and not is_rewritten:
                 return {"pieces": 0}

@@ -124,6 +124,8 @@ CASES = {
     "three taps, two steps": Case(3, 4, (5, 7), (3, 3), (2, 2), (1, 1), (1, 1), images=2),
     "rows alone": Case(3, 4, (5, 7), (4, 3), (2, 1), (1, 1), has_bias=True),
     "one axis": Case(3, 4, (9,), (5,), (3,), (2,), (1,)),
+    "depthwise": Case(3, 3, (4, 6), (4, 4), (2, 2), (1, 1), groups=3, has_bias=True),
+    "depthwise, three taps": Case(3, 3, (5, 7), (3, 3), (2, 2), (1, 1), (1, 1), groups=3),
     "groups": Case(4, 6, (4, 5), (5, 3), (2, 2), (1, 0), groups=2),
 }
 
@@ -154,6 +156,13 @@ def test_one_product_of_pixels_and_taps_is_left_of_unets() -> None:
     assert found.problem == (
         "conv2d:n=1,h=5,w=7,ci=8,co=24,kh=1,kw=1,layout=nchw_fchw,dtype=f32,weights=constant"
     )
+
+
+def test_depthwise_ones_are_one_convolution() -> None:
+    case = CASES["depthwise"]
+    (found,) = read_module(case.in_torch(arrays_of(case)["w"])).occurrences
+    assert found.problem == ("conv2d:n=1,h=4,w=6,ci=3,co=12,kh=2,kw=2,pad=1,groups=3,"
+                             "layout=nchw_fchw,dtype=f32,weights=constant")  # fmt: skip
 
 
 STABLEHLO = b"""
@@ -233,7 +242,7 @@ def check_in_iree(case: Case, *, has_constant_weights: bool) -> None:
     np.testing.assert_allclose(found, case.defined(arrays), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["as many taps as steps", "rows alone"])
+@pytest.mark.parametrize("name", ["as many taps as steps", "rows alone", "depthwise, three taps"])
 def test_numbers_are_those_of_the_definition(name: str) -> None:
     check_in_iree(CASES[name], has_constant_weights=name == "as many taps as steps")
 
@@ -247,11 +256,11 @@ def test_numbers_of_every_kind_are_those_of_the_definition(name: str) -> None:
 def random_case(rng: Random) -> Case:
     while True:
         axes = rng.choice([1, 2, 2, 2])
-        groups = rng.choice([1, 1, 1, 2])
+        groups = rng.choice([1, 1, 2, 3])
         steps = tuple(rng.randint(1, 4) for _ in range(axes))
         taps = tuple(rng.randint(step, 5) for step in steps)
         case = Case(
-            groups * rng.randint(1, 3) + groups, groups * rng.randint(1, 3) + groups,
+            groups * rng.randint(1, 3), groups * rng.randint(1, 3),
             tuple(rng.randint(2, 7) for _ in range(axes)), taps, steps,
             tuple(rng.randint(0, one - 1) for one in taps),
             tuple(rng.randint(0, one - 1) for one in steps),
