@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.nest.test_steps import check as check_nest
 from tests.kernels.strategies import convolutions, schedules
@@ -29,7 +30,7 @@ def of_pixels(problem: Conv2d) -> Conv2d:
     return replace(problem, layout="nhwc_hwcf", **alone)
 
 
-@settings(max_examples=25)
+@cases(25, short=10)
 @given(st.data(), convolutions().map(of_pixels), st.sampled_from(TARGETS))
 def test_any_schedule_behind_it_is_right(
     data: st.DataObject, problem: Conv2d, target: Target

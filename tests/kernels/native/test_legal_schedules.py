@@ -17,7 +17,7 @@ from tilewise.kernels.schedule import Schedule
 
 
 @pytest.mark.parametrize("kind", [problems, plain_matmuls], ids=["any", "plain"])
-@cases(400, short=150)
+@cases(400, short=80)
 @given(st.data())
 def test_any_order_of_steps_that_is_legal_is_lowered(
     kind: st.SearchStrategy[Problem], data: st.DataObject
@@ -29,7 +29,7 @@ def test_any_order_of_steps_that_is_legal_is_lowered(
 
 
 @pytest.mark.timeout(900)
-@cases(40)
+@cases(40, short=20)
 @given(st.data())
 def test_any_order_of_steps_that_is_legal_computes_the_same(data: st.DataObject) -> None:
     problem, target = data.draw(problems), data.draw(st.sampled_from(TARGETS))

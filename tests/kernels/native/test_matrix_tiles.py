@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
+from tests.cases import cases
 from tests.kernels.emulated_tiles import emulated_tiles
 from tests.kernels.native_case import check
 from tests.kernels.strategies import can_tile, convolutions, macro_kernels, matmuls
@@ -122,7 +123,7 @@ def test_a_process_that_is_refused_has_no_tiles(monkeypatch: pytest.MonkeyPatch)
         assert ("amx-tile" in machine._detected.__wrapped__().features) is is_permitted
 
 
-@settings(max_examples=20)
+@cases(20, short=8)
 @given(st.data())
 def test_any_schedule_of_tiles_is_right_where_tiles_are_emulated(data: st.DataObject) -> None:
     problems = matmuls | convolutions()
@@ -140,7 +141,7 @@ def in_parts(problem: Matmul | Conv2d) -> Matmul | Conv2d:
     return replace(problem, accuracy="bf16x3")
 
 
-@settings(max_examples=15)
+@cases(15, short=6)
 @given(st.data())
 def test_f32_in_parts_is_right_where_tiles_are_emulated(data: st.DataObject) -> None:
     problems = (matmuls | convolutions()).filter(lambda p: p.dtype == "f32").map(in_parts)
@@ -152,7 +153,7 @@ def test_f32_in_parts_is_right_where_tiles_are_emulated(data: st.DataObject) -> 
 
 
 @needs_amx
-@settings(max_examples=40)
+@cases(40, short=12)
 @given(st.data())
 def test_f32_in_parts_is_right_between_guard_pages(data: st.DataObject) -> None:
     problems = (matmuls | convolutions()).filter(lambda p: p.dtype == "f32").map(in_parts)
@@ -197,7 +198,7 @@ def test_emulated_tiles_complain_where_a_processor_would(
 
 
 @needs_amx
-@settings(max_examples=60)
+@cases(60, short=25)
 @given(st.data())
 def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject) -> None:
     target, problems = detect(), matmuls | convolutions()
@@ -214,13 +215,13 @@ def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject)
 @pytest.mark.parametrize("sizes", [(331, 257, 643), (33, 17, 31), (1, 65, 64), (100, 300, 77)])
 def test_sizes_that_tiles_do_not_divide(dtype: str, sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
-    for extra in ("", ",bias,epilogue=relu" if dtype == "bf16" else ",bias", ",init=accumulate"):
+    extras = ("", ",bias,epilogue=relu" if dtype == "bf16" else ",bias", ",init=accumulate")
+    for extra, tile in zip(extras, ((32, 32), (16, 64), (64, 16)), strict=True):
         problem = parse_problem(f"matmul:m={m},n={n},k={k},dtype={dtype}{extra}")
         packed = () if k % (2 if dtype == "bf16" else 4) == 0 else (Pack("A"),)
-        for tile in ((32, 32), (16, 64), (64, 16)):
-            schedule = schedule_of(dtype, *tile)
-            steps = (schedule.steps[0], *packed, *schedule.steps[1:], Unroll(2))
-            check(problem, Schedule(steps), detect(), 0)
+        schedule = schedule_of(dtype, *tile)
+        steps = (schedule.steps[0], *packed, *schedule.steps[1:], Unroll(2))
+        check(problem, Schedule(steps), detect(), 0)
 
 
 def test_modules_of_products_in_parts_are_exported() -> None:

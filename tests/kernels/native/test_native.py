@@ -25,7 +25,7 @@ from tilewise.kernels.target import Target
 
 
 @pytest.mark.timeout(900)  # without cached drivers most of it is compilation
-@cases(160)
+@cases(160, short=120)
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     problem = data.draw(problems)
@@ -49,28 +49,6 @@ def inner_products(target: Target, dtype: str, rows: int, cols: int, vectors: in
     """Everything read in place, with two vectors in an iteration."""
     lanes = vectors * target.lanes(dtype)
     return Schedule((Register(rows, cols), Split("k", lanes), Unroll(2)))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize(
-    # Part of the vectors, all of them, and some times all with a part; one element is a part.
-    ("k", "vectors"),
-    [(1, 1), (31, 1), (128, 1), (523, 1), (31, 8), (128, 8), (523, 8)],
-)
-def test_matrix_times_vector(dtype: str, k: int, vectors: int, target: Target) -> None:
-    problem = parse_problem(f"matmul:m=19,n=1,k={k},dtype={dtype},bias,epilogue=relu")
-    check(problem, inner_products(target, dtype, 8, 1, vectors), target, 4)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("a", ["", ",transpose_a"])
-def test_vector_times_transposed_matrix_in_place(dtype: str, a: str, host: Target) -> None:
-    problem = parse_problem(f"matmul:m=1,n=37,k=131,dtype={dtype},transpose_b,bias{a}")
-    for vectors in (1, 8):
-        check(problem, inner_products(host, dtype, 1, 8, vectors), host, 5)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
@@ -141,28 +119,6 @@ def test_size_one(dtype: str, host: Target) -> None:
     check(Matmul(m=1, n=1, k=1, dtype=dtype), WHOLE, host, 1)
     if dtype in ("f32", "f64", "i32"):
         check(Matmul(m=1, n=1, k=1, dtype=dtype), Schedule((Register(1, 16),)), host, 1)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("a", ["", ",transpose_a"])
-@pytest.mark.parametrize("b", ["", ",transpose_b"])
-def test_every_dtype_and_transpose_over_chunks_and_odd_edges(
-    dtype: str, a: str, b: str, host: Target
-) -> None:
-    problem = parse_problem(f"matmul:m=53,n=131,k=107,dtype={dtype}{a}{b},bias,epilogue=relu")
-    schedule = Schedule(
-        (
-            Tile("n", 96),
-            Stream("k", 36),
-            Pack("B"),
-            Tile("m", 20),
-            Pack("A"),
-            Register(5, 48),
-            Unroll(2),
-        )
-    )
-    check(problem, schedule, host, 11)
 
 
 BF16_IN_PLACE = (

@@ -35,16 +35,6 @@ def swept(problem: Matmul, target: Target, vectors: int, depth: int, *before: Ti
     return Schedule((*before, Stream("k", deep * depth), Register(problem.m, cols), Sweep("n")))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("rows", [1, 5])
-def test_every_type_and_target(rows: int, dtype: str, target: Target) -> None:
-    problem = Matmul(m=rows, n=259, k=103, dtype=dtype, bias=True, epilogue="relu")
-    for vectors in (1, 2, 4):
-        check(problem, swept(problem, target, vectors, 2), target, vectors)
-
-
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
 @pytest.mark.parametrize("n", [1, 15, 64, 65, 200])
 def test_columns_that_fill_no_vector(n: int, dtype: str, host: Target) -> None:

@@ -65,22 +65,6 @@ def test_seconds_that_passed_before_the_run_count(submit, run):
     assert 0 < given[0] <= 400
 
 
-def test_a_script_is_the_fastest_wherever_it_stood_among_the_proofs(
-    client, sessions, machine, submit, run
-):
-    speeds = {fakes.schedule(n).hash: gflops for n, gflops in ((3, 20.0), (2, 40.0), (1, 30.0))}
-
-    def prove(problem, schedule, *, seed, seconds, threads):
-        proof = fakes.prove(problem, schedule, seed=seed)
-        return replace(proof, gflops=speeds[schedule.hash])
-
-    run(submit(), prover=prove)
-    fastest = fakes.schedule(2).hash
-    assert fastest in client.get(f"/v1/schedules/{KEY}/script").text
-    result, _ = told(sessions, machine)
-    assert (result["proof"]["hash"], result["proof"]["gflops"]) == (fastest, 40.0)
-
-
 def test_of_scripts_that_failed_the_latest_one_is_told_of(sessions, machine, submit, run):
     """Numbers that JSON has no text for are left out."""
     messages = iter(("first", "second", "third"))

@@ -1,9 +1,10 @@
 """What the model chooses fits what was declared, and moves no more than it has to."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.kernels.mlir.air.build import ENDS, matmul
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.mlir.air import Memories, check_streaming, choose, describe, traffic
@@ -13,7 +14,7 @@ from tilewise.kernels.problem import DTYPES
 SIZES = st.integers(1, 300)
 
 
-@settings(deadline=None, max_examples=60)
+@cases(60, short=20)
 @given(SIZES, SIZES, SIZES, st.sampled_from(sorted(DTYPES)), st.sampled_from(ENDS))
 def test_every_size_gets_a_legal_schedule_that_fits(
     m: int, n: int, k: int, dtype: str, end: str

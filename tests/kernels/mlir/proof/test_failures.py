@@ -97,6 +97,7 @@ def test_a_script_that_does_not_apply_names_its_line() -> None:
         transform(SQUARE, script)
 
 
+@pytest.mark.full
 def test_nonsense_is_an_apply_failure() -> None:
     assert prove_script(SQUARE, "module {").failure == "apply"
 
@@ -212,6 +213,7 @@ def test_scripts_apply_with_plain_iree_opt(steps: tuple[str, ...], tmp_path: Pat
     assert "vector.fma" in done.stdout
 
 
+@pytest.mark.full
 def test_time_in_which_the_prover_was_frozen_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

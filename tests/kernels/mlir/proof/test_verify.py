@@ -73,6 +73,7 @@ def test_a_payload_that_writes_to_its_arguments() -> None:
     assert "  for 3 trips, step 3" in verdict.found.outline
 
 
+@pytest.mark.full
 def test_a_script_that_holds_its_payload() -> None:
     text = tiled("[8, 8]", 2).replace("{\n", "{\n" + PAYLOAD, 1)
     assert verify(text).proof.ok
@@ -300,6 +301,7 @@ def test_a_masked_operation_on_bf16_is_refused() -> None:
     assert "cannot compute in bf16 under a mask" in verdict.proof.message
 
 
+@pytest.mark.full
 def test_a_softmax_of_one_op_is_verified() -> None:
     payload = """
 func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> {

@@ -37,7 +37,7 @@ def lacks_halves(problem: Problem, target: Target) -> bool:
 
 
 @pytest.mark.timeout(900)
-@cases(45, short=15)
+@cases(45, short=8)
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     problem = data.draw(problems)
