@@ -184,6 +184,13 @@ def test_i8_extremes_are_exact(host: Target) -> None:
     assert (operands["C"] == 128 * 128 * 1001).all()
 
 
+@pytest.mark.parametrize("unroll", [2, 3, 4])
+def test_steps_that_an_unrolled_loop_leaves_are_computed(unroll: int, host: Target) -> None:
+    for left in range(unroll):
+        problem = parse_problem(f"matmul:m=5,n=48,k={2 * unroll + left},dtype=f32")
+        check(problem, Schedule((Pack("B"), Register(5, 48), Unroll(unroll))), host, left)
+
+
 def test_odd_sizes_through_the_whole_goto_nest(host: Target) -> None:
     problem = parse_problem("matmul:m=251,n=509,k=127,dtype=f32,bias,epilogue=relu")
     schedule = Schedule(

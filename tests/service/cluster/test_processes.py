@@ -126,8 +126,9 @@ def test_nobody_joins_without_a_certificate(farm, monkeypatch):
             Cluster(address, farm.service).workers()
 
 
-def test_a_real_search_runs_on_a_worker(farm):
-    job = farm.ask("matmul:m=32,n=32,k=32,dtype=f32", seed=REAL, trials=2)
+@pytest.mark.parametrize("seed", [STEADY, pytest.param(REAL, marks=pytest.mark.full)])
+def test_a_search_runs_on_a_worker(farm, seed):
+    job = farm.ask("matmul:m=32,n=32,k=32,dtype=f32", seed=seed, trials=2)
     wait_until(lambda: is_done(farm, job), 120)
     found = farm.job(job)
     assert found["best"]["gflops"] > 0 and sum(

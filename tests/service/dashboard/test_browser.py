@@ -24,19 +24,16 @@ def pages(service: Service) -> list[str]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [("dark", 390), *(pytest.param(*one, marks=pytest.mark.full) for one in LOOKS)],
+)
 def test_every_page_works_for_everybody(
-    browser: Browser, service: Service, sessions: Sessions, ended: int, seen: Seen
-) -> None:
+    browser: Browser, service: Service, sessions: Sessions, ended: int, seen: Seen,
+    scheme: str, width: int,
+) -> None:  # fmt: skip
     store_reports(service.client)
     store_plans(sessions)
-    for scheme, width in LOOKS:
-        require_all_work(browser, service, seen, scheme, width)
-
-
-def require_all_work(
-    browser: Browser, service: Service, seen: Seen, scheme: str, width: int
-) -> None:
-    """Each page in one look."""
     context = browser.new_context(
         base_url=seen.base, color_scheme=scheme, viewport={"width": width, "height": 900}
     )

@@ -32,6 +32,7 @@ def service(url: str) -> Iterator[ServiceProcess]:
     process.stop()
 
 
+@pytest.mark.full
 def test_a_search_is_seen_from_its_first_trial_to_its_script(
     browser: Browser, service: ServiceProcess, seen: Seen, request: pytest.FixtureRequest
 ) -> None:

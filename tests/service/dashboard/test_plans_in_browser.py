@@ -33,6 +33,7 @@ def service(url: str) -> Iterator[ServiceProcess]:
     process.stop()
 
 
+@pytest.mark.full
 def test_a_plan_is_seen_as_it_is_made(page: Page, service: ServiceProcess) -> None:
     page.goto("/plans")
     expect(page.locator("main")).to_contain_text("No model was planned")
