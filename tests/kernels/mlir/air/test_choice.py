@@ -14,8 +14,11 @@ from tilewise.kernels.problem import DTYPES
 SIZES = st.integers(1, 300)
 
 
+TYPES = sorted(DTYPES.keys() - {"u8"})  # which has no air script
+
+
 @cases(60, short=20)
-@given(SIZES, SIZES, SIZES, st.sampled_from(sorted(DTYPES)), st.sampled_from(ENDS))
+@given(SIZES, SIZES, SIZES, st.sampled_from(TYPES), st.sampled_from(ENDS))
 def test_every_size_gets_a_legal_schedule_that_fits(
     m: int, n: int, k: int, dtype: str, end: str
 ) -> None:
@@ -30,7 +33,7 @@ def test_every_size_gets_a_legal_schedule_that_fits(
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("m", "n", "k"), [(1024, 512, 2048), (64, 96, 64), (8, 1040, 40)])
 def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(
     m: int, n: int, k: int, dtype: str, end: str
