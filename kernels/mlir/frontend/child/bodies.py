@@ -238,6 +238,44 @@ def _factor(value: Expr) -> int | None:
 
 
 @dataclass(frozen=True)
+class ByteFactor:
+    """A factor of bytes.
+
+    Attributes:
+        argument: the input that has them.
+        is_unsigned: whether they are widened without a sign.
+        zero: what is subtracted from them, a number or a scalar input; None for nothing.
+    """
+
+    argument: int
+    is_unsigned: bool
+    zero: Expr | None = None
+
+
+def byte_factors(body: Expr, op: Structured) -> tuple[ByteFactor, ByteFactor] | None:
+    """Return the factors of the first two inputs, less zero points; None for another body."""
+    factors = _factors(body, Expr("arg", (), len(op.inputs))) or ()
+    found = {one.argument: one for one in (_byte(factor, op) for factor in factors) if one}
+    return (found[0], found[1]) if found.keys() == {0, 1} else None
+
+
+def _byte(value: Expr, op: Structured) -> ByteFactor | None:
+    zero = None
+    if value.name == "arith.subi":
+        value, zero = value.of
+        zero = zero.of[0] if zero.name in _EXTEND else zero
+        is_scalar = zero.name == "arg" and not rank((*op.inputs, op.init)[int(zero.value)])
+        if zero.name != "const" and not is_scalar:
+            return None
+    if value.name not in ("arith.extsi", "arith.extui") or value.of[0].name != "arg":
+        return None
+    has_zero = zero is not None and not zero.is_constant(0)
+    return ByteFactor(
+        int(value.of[0].value), value.name == "arith.extui", zero if has_zero else None
+    )
+
+
+@dataclass(frozen=True)
 class ResultStep:
     """Something done to a result."""
 

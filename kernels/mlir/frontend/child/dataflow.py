@@ -11,7 +11,7 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where
-from tilewise.kernels.mlir.frontend.child.recognise import candidates
+from tilewise.kernels.mlir.frontend.child.recognise import candidates, is_quantised
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
@@ -328,6 +328,9 @@ def _contractions(module: Any) -> _Found:
     for one in candidates(module):
         if one.seen is None or one.found is None:
             found.reasons[one.at] = one.reason
+            continue
+        if is_quantised(one.found[0]):
+            found.reasons[one.at] = "is of unsigned bytes or zero points, which no network runs"
             continue
         around = surroundings(one.seen, *one.found)
         found.by_result[around.result] = around

@@ -7,7 +7,7 @@ from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.recognise import candidates, recognise
+from tilewise.kernels.mlir.frontend.child.recognise import candidates, is_quantised, recognise
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
@@ -29,6 +29,10 @@ def extract(module: Any, place: str) -> LoneOp:
     or if the op cannot be separated.
     """
     op, within = _at(list(_problems(module)), place)
+    if is_quantised(within):
+        raise NestRefusedError(
+            f"has unsigned bytes or zero points, of which scripts are for {within.problem} alone"
+        )
     body = body_of(op, knows_tensors=False)
     if body.name == FUSED:
         raise NestRefusedError(f"adds products by {FUSED}, which no script takes; "

@@ -115,9 +115,14 @@ class _Trail:
 
 
 def zeros_around(
-    image: Any, spatial: Sequence[int | None], *, transposes: bool, reshapes: bool
+    image: Any,
+    spatial: Sequence[int | None],
+    *,
+    transposes: bool,
+    reshapes: bool,
+    zero: Number = 0,
 ) -> Pads:
-    """Return the zeros that pad an image around both windows, and nowhere else; else none.
+    """Return the zeros, or zero points, that pad an image around both windows alone; else none.
 
     `spatial` are the axes of the windows, None for a window of one. `transposes` and `reshapes` say
     whether these may stand between the padding and the convolution.
@@ -128,8 +133,8 @@ def zeros_around(
         if op is None or only_user(trail.value) is None:
             return Pads()
         if op.name == "tensor.pad":
-            return _padding(pads_zeros(op), trail.at)
-        if op.name == "tensor.insert_slice":
+            return _padding(pads_zeros(op, zero), trail.at)
+        if op.name == "tensor.insert_slice" and not zero:
             return _padding(_inserted(op), trail.at)
         if not (reshapes if op.name in RESHAPES else transposes):
             return Pads()
@@ -175,14 +180,14 @@ def _before_reshape(op: Any, trail: _Trail) -> _Trail | None:
     return _Trail(source, tuple(at))
 
 
-def pads_zeros(op: Any) -> tuple[list[int], list[int]] | None:
-    """Return the padding before and after each axis; None if unknown or not zero."""
+def pads_zeros(op: Any, zero: Number = 0) -> tuple[list[int], list[int]] | None:
+    """Return the padding before and after each axis; None if unknown or of another number."""
     low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
     if any(one < 0 for one in (*low, *high)):  # dynamic ones, too
         return None
     block = op.regions[0].blocks[0]
     first = next(iter(block.operations)).operation
-    if first.name != "tensor.yield" or splat(first.operands[0]) != 0:
+    if first.name != "tensor.yield" or splat(first.operands[0]) != zero:
         return None
     return low, high
 

@@ -10,8 +10,10 @@ from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.child.bodies import (
     MOST_OPS,
     OTHER,
+    ByteFactor,
     Expr,
     body_of,
+    byte_factors,
     formula,
     is_multiply_add,
     multiplies,
@@ -31,6 +33,7 @@ from tilewise.kernels.mlir.frontend.child.fusion import (
 from tilewise.kernels.mlir.frontend.child.operations import CHOSEN, operations, where, why_left
 from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
+    Number,
     Structured,
     element,
     is_argument,
@@ -52,7 +55,14 @@ from tilewise.kernels.mlir.frontend.nest import (
     matmul_layout,
     moves,
 )
-from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, Problem
+from tilewise.kernels.problem import (
+    DTYPES,
+    SIGNIFICAND_BITS,
+    Conv2d,
+    Matmul,
+    Problem,
+    parse_problem,
+)
 from tilewise.kernels.problem.window import Pads, canonical
 
 INPUTS = 2
@@ -121,6 +131,12 @@ def candidates(module: Any) -> Iterator[CandidateOp]:
             yield CandidateOp(op, at, seen, found)
 
 
+def is_quantised(found: Occurrence) -> bool:
+    """Return whether a problem has unsigned bytes or zero points."""
+    problem = parse_problem(found.problem)
+    return bool(problem.zero or problem.b) or problem.dtype == "u8"
+
+
 def recognise(op: Structured, where: str) -> Occurrence | None:
     """Return the problem of an op; None if it neither multiplies matrices nor convolves.
 
@@ -152,11 +168,15 @@ def recognised(
         return None
     dtype = _dtype(op) if is_product and len(op.inputs) == INPUTS else ""
     body = body_of(op, knows_tensors=False)
+    factors = None
     if not is_multiply_add(body, len(op.inputs)):
-        raise NestRefusedError(_other_body(op, body))
+        factors = byte_factors(body, op)
+        if factors is None or (element(op.inputs[0]), element(op.init)) != ("i8", "i32"):
+            raise NestRefusedError(_other_body(op, body))
     dtype = dtype or _dtype(op)
     seen = min(_ways(op, nest, without), key=_rank)
-    return _occurrence(op, seen, dtype, where, may_pad="pad" not in without), seen.ending
+    may_pad = "pad" not in without
+    return _occurrence(op, seen, dtype, where, factors, may_pad=may_pad), seen.ending
 
 
 def _rank(seen: _Seen) -> tuple[int, int]:
@@ -320,11 +340,19 @@ def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | No
 
 
 def _occurrence(
-    op: Structured, seen: _Seen, dtype: str, where: str, *, may_pad: bool
+    op: Structured,
+    seen: _Seen,
+    dtype: str,
+    where: str,
+    factors: tuple[ByteFactor, ByteFactor] | None,
+    *,
+    may_pad: bool,
 ) -> Occurrence:
     layout = seen.layout
     inputs = (1, 0) if layout.is_swapped else (0, 1)
-    pad = _pad(op, seen, inputs[0]) if may_pad and layout.is_convolution else Pads()
+    zero = factors[inputs[0]].zero if factors else None
+    may_pad = may_pad and layout.is_convolution and (zero is None or zero.name == "const")
+    pad = _pad(op, seen, inputs[0], zero.value if zero else 0) if may_pad else Pads()
     sizes = dict(layout.sizes)
     if any(pad):
         height, width = int(sizes["h"]), int(sizes["w"])
@@ -333,7 +361,15 @@ def _occurrence(
             "h": height - pad.top - pad.bottom,
             "w": width - pad.left - pad.right,
         }
-    problem = _problem(seen, sizes, dtype, is_constant(op.inputs[inputs[1]]))
+    types: dict[str, Any] = {"dtype": dtype}
+    if factors:
+        first, second = (factors[i] for i in inputs)
+        types = {
+            "dtype": "u8" if first.is_unsigned else "i8",
+            "b": "u8" if second.is_unsigned else "i8",
+            "zero": "".join(name for name, one in (("a", first), ("b", second)) if one.zero),
+        }
+    problem = _problem(seen, sizes, types, is_constant(op.inputs[inputs[1]]))
     operands = (seen.nest.a, seen.nest.b)
     stored = problem.operand_shapes
     a, b, c = (
@@ -357,14 +393,15 @@ def _occurrence(
     )
 
 
-def _pad(op: Structured, seen: _Seen, image: int) -> Pads:
-    """Return the zeros around the image; its axes must be known before them as well."""
+def _pad(op: Structured, seen: _Seen, image: int, zero: Number) -> Pads:
+    """Return the zeros, or zero points, around the image; its axes must be known before them."""
     operand = (seen.nest.a, seen.nest.b)[image]
     return zeros_around(
         op.inputs[image],
         _spatial(op, seen),
         transposes=seen.taken[image],
         reshapes=not moves(seen.layout.axes[0], operand.shape),
+        zero=zero,
     )
 
 
@@ -400,12 +437,15 @@ def _fused(seen: _Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _problem(
-    seen: _Seen, sizes: dict[str, int | str | bool], dtype: str, has_constant_weights: bool
+    seen: _Seen,
+    sizes: dict[str, int | str | bool],
+    types: dict[str, Any],
+    has_constant_weights: bool,
 ) -> Problem:
     ending = seen.ending
     keys: dict[str, Any] = {
         **sizes,
-        "dtype": dtype,
+        **types,
         "out": ending.rounds_to,
         "bias": seen.has_bias,
         "epilogue": _epilogue(ending),

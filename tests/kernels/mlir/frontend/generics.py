@@ -12,7 +12,7 @@ from tilewise.kernels.oracle.operands import Array
 Term = tuple[int, int]
 Map = tuple[tuple[Term, ...], ...]
 WIDENED = {"f32": "f32", "f64": "f64", "i32": "i32", "i8": "i32", "bf16": "f32", "f16": "f32"}
-TRAPS = ("none", "subtracts", "squares", "unsigned", "diagonal", "sums_one", "repeats", "forgets")
+TRAPS = ("none", "subtracts", "squares", "diagonal", "sums_one", "repeats", "forgets")
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,6 @@ class Generic:
         x, y, lines = "%x", "%y", []
         if wide != self.dtype:
             extend = "arith.extf" if kind == "f" else "arith.extsi"
-            if self.trap == "unsigned":
-                extend = "arith.extui"
             lines = [f"%w{v} = {extend} %{v} : {self.dtype} to {wide}" for v in "xy"]
             x, y = "%wx", "%wy"
         if self.trap == "squares":
@@ -154,7 +152,7 @@ def random_contraction(rng: random.Random) -> Generic:
     rng.shuffle(roles)
     extents = [rng.choice((1, 2, 3, 4, 5)) for _ in roles]
     trap = rng.choice(TRAPS) if rng.random() < 0.3 else "none"
-    dtype = rng.choice(tuple(WIDENED)) if trap != "unsigned" else "i8"
+    dtype = rng.choice(tuple(WIDENED))
     reads = [[i for i, role in enumerate(roles) if role in of] for of in ("bmk", "bkn", "bmn")]
     if not reads[2] and trap != "repeats":
         trap = "number"

@@ -49,11 +49,6 @@ COMPLEX = """%p = complex.mul %x, %y : complex<f32>
     %t = complex.add %o, %p : complex<f32>
     linalg.yield %t : complex<f32>"""
 MIXED = f"%y1 = arith.sitofp %y : i8 to f32\n    {PRODUCT.replace('%y ', '%y1 ')}"
-UNSIGNED = """%x1 = arith.extui %x : i8 to i32
-    %y1 = arith.extui %y : i8 to i32
-    %p = arith.muli %x1, %y1 : i32
-    %t = arith.addi %o, %p : i32
-    linalg.yield %t : i32"""
 TWO = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> ({TYPE}, {TYPE}) {{
   %r:2 = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
     affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>,
@@ -151,13 +146,6 @@ THREE = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %s: tensor<8xf32>, %c: {TYPE}) 
   }} -> {TYPE}
   return %r : {TYPE}
 }}"""
-QUANTIZED = """func.func @f(%a: tensor<8x8xi8>, %b: tensor<8x8xi8>, %s: i32, %c: tensor<8x8xi32>)
-    -> tensor<8x8xi32> {
-  %z = arith.constant 0 : i32
-  %r = linalg.quantized_matmul ins(%a, %b, %s, %z : tensor<8x8xi8>, tensor<8x8xi8>, i32, i32)
-    outs(%c : tensor<8x8xi32>) -> tensor<8x8xi32>
-  return %r : tensor<8x8xi32>
-}"""
 SUMMED_LATER = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
   %e = tensor.empty() : tensor<8x8x8xf32>
   %m = linalg.generic {{indexing_maps = [affine_map<(m, k, n) -> (m, k)>,
@@ -183,10 +171,6 @@ LISTED = {
     "two results of a reduction": (REDUCED, "has 2 results"),
     "two types": (generic(MIXED, kinds=typed("f32", None, "i8")), "multiplies f32 by i8"),
     "complex": (generic(COMPLEX, kinds=typed("complex<f32>")), "multiplies complex<f32>"),
-    "unsigned": (
-        generic(UNSIGNED, kinds=typed("i8", "i32")),
-        "computes out + arith.extui(in1) * arith.extui(in2);",
-    ),
     "subtracted": (
         generic(PRODUCT.replace("arith.addf", "arith.subf")), "computes out - in1 * in2; known is",
     ),
@@ -197,10 +181,6 @@ LISTED = {
     "deep": (generic(DEEP), "computes out + (((((...) * (...)) * ((...) * (...)))"),
     "regions": (generic(CHOICE), "has a body with regions"),
     "three inputs": (THREE, "has 3 inputs, and computes out + in1 * (in2 / in3);"),
-    "zero points": (
-        QUANTIZED,
-        "has 4 inputs, and computes out + (arith.extsi(in1) - in3) * (arith.extsi(in2) - 0);",
-    ),
     "summed later": (SUMMED_LATER, "makes products that another op sums"),
     "sums of one input": (
         generic(b="(l, n)", loops="m, n, k, l", sums=2), "sums the first input alone",
