@@ -298,7 +298,7 @@ def convolution_layout(
     roles = _image_roles(nest, image, filters, windows)
     moving = (costs[1], costs[0], costs[2]) if is_swapped else costs
     found = list(_image_layouts(nest, (image, filters), windows, roles, moving))
-    best = min(found, key=lambda layout: layout.moved)
+    best = min(found, key=lambda layout: (layout.moved, layout.sizes["w"] == 1))  # a line is long
     return OperandLayout(best.sizes, best.axes, is_swapped, best.moved, best.columns, best.spatial)
 
 

@@ -165,6 +165,15 @@ def test_depthwise_ones_are_one_convolution() -> None:
                              "layout=nchw_fchw,dtype=f32,weights=constant")  # fmt: skip
 
 
+def test_a_line_is_one_of_pixels() -> None:
+    """torch-mlir has lines of one pixel for depthwise convolutions of one dimension."""
+    case = Case(4, 4, (9,), (4,), (2,), (1,), (0,), groups=4)
+    (found,) = read_module(case.in_torch()).occurrences
+    assert found.problem == (
+        "conv2d:n=1,h=1,w=9,ci=4,co=8,kh=1,kw=2,pad=0x1,groups=4,layout=nchw_fchw,dtype=f32"
+    )
+
+
 STABLEHLO = b"""
 func.func @main(%x: tensor<1x5x7x6xf32>, %w: tensor<2x2x6x4xf32>) -> tensor<1x10x14x4xf32> {
   %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
