@@ -48,9 +48,9 @@ def generator_hash() -> str:
 ENTRIES = (
     "tilewise.kernels.native",
     "tilewise.kernels.native.conversion",
-    "tilewise.kernels.native.export.__main__",
+    "tilewise.kernels.native.export.module",
     "tilewise.kernels.native.microbench",
-    "tilewise.kernels.native.objects.__main__",
+    "tilewise.kernels.native.objects.document",
     "tilewise.kernels.native.passes.passes",
     "tilewise.kernels.native.passes.rows.compiled",
     "tilewise.kernels.mlir.air.prove",

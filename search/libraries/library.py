@@ -9,7 +9,7 @@ from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import Cuts, text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.quoting import duration
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries.gain import BUDGET_S, Gain, measured, measured_as_found
@@ -155,3 +155,17 @@ def proven_library(
               for name, why in reasons.items() if name in names]  # fmt: skip
     text = text_of(kernels, resolve(target), notes, own)
     return ProvenLibrary(text, tuple(rows), names, reasons)
+
+
+def library_of(found: dict[str, Any]) -> dict[str, str | None]:
+    """Return the library of a stored result: `script`, null if it is not served, and `reason`.
+
+    Raises as `proven_library`, NotServedError if a retry may serve it.
+    """
+    entry = LibraryEntry.of(parse_problem(found["problem"]), found["best"]["steps"])
+    try:
+        return {"script": proven_library([entry], found["target"]).text, "reason": ""}
+    except NotServedError as error:
+        if not error.is_final:
+            raise
+        return {"script": None, "reason": str(error)}

@@ -83,7 +83,7 @@ def _bundle() -> bytes:
 
 
 def _made() -> bytes:
-    return answer_of("tilewise.service.plots.drawing", "what draws plots").encode()
+    return answer_of("tilewise.service.plots.drawing:bundle", "what draws plots").encode()
 
 
 def _kept() -> Path | None:

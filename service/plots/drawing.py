@@ -1,6 +1,5 @@
 """How every plot looks, and how one becomes SVG or PNG."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from html import escape
 from types import ModuleType
@@ -211,7 +210,3 @@ def _renderer() -> ModuleType:
     except ImportError as error:
         raise DrawingError("drawing needs vl-convert-python; install tilewise[service]") from error
     return vl_convert
-
-
-if __name__ == "__main__":
-    sys.stdout.write(bundle())

@@ -1,25 +1,34 @@
-"""What a child process prints, for what the service must not carry in its own memory."""
+"""What a child process makes, for what the service must not carry in its own memory.
 
+`python -m tilewise.service.results.child FUNCTION` is the child.
+"""
+
+import importlib
+import json
 import subprocess
+import sys
 
-from tilewise.kernels.system.children import child_command, child_environment
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.system.children import child_command, child_environment, private_output
+from tilewise.search.errors import SearchError
 from tilewise.service.errors import ConflictError
 
 LIMIT_S = 60
 
 
-def answer_of(module: str, what: str, given: str = "") -> str:
-    """Return what `python -m module` prints for a text on stdin; `what` is for messages.
+def answer_of(function: str, what: str, given: str = "") -> str:
+    """Return what `package.module:function` makes in a child: a text, or JSON of anything else.
 
-    Raises ConflictError with its last line on stderr if it fails or takes too long.
+    `given` is JSON of its argument, if it has one; `what` is for messages. Raises ConflictError
+    with the last line on stderr if it fails or takes too long.
     """
     try:
         done = subprocess.run(
-            child_command(module),
+            child_command(__name__, function),
             env=child_environment(),
             input=given,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=LIMIT_S,
             check=True,
         )
@@ -29,3 +38,20 @@ def answer_of(module: str, what: str, given: str = "") -> str:
     except subprocess.TimeoutExpired as error:
         raise ConflictError(f"printing {what} took over {LIMIT_S} s") from error
     return done.stdout
+
+
+def main() -> None:
+    """Call the function and print what it makes; a refusal is one line on stderr."""
+    module, _, name = sys.argv[1].partition(":")
+    given = sys.stdin.read()
+    out = private_output()
+    try:
+        made = getattr(importlib.import_module(module), name)(*[json.loads(given)] if given else ())
+    except (KernelsError, SearchError) as error:
+        sys.exit(" ".join(str(error).split()))
+    with out:
+        out.write((made if isinstance(made, str) else json.dumps(made)).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -60,7 +60,7 @@ def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = 
 
 
 def _print(source: str) -> str:
-    return answer_of("tilewise.kernels.native.export", "the kernel", source)
+    return answer_of("tilewise.kernels.native.export.module:export_result", "the kernel", source)
 
 
 def _folder() -> Path:
@@ -103,7 +103,7 @@ FLAVOR = "iree"
 
 def library_document(source: str) -> str:
     """Measure a result inside IREE and return JSON; raise ConflictError if that fails here."""
-    return answer_of("tilewise.search.libraries", "the library", source)
+    return answer_of("tilewise.search.libraries.library:library_of", "the library", source)
 
 
 def library_of(document: str) -> str:
@@ -131,7 +131,7 @@ _ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 def object_document(source: str) -> str:
     """Make and prove the object of a result and return JSON; raise ConflictError on failure."""
-    return answer_of("tilewise.kernels.native.objects", "the object", source)
+    return answer_of("tilewise.kernels.native.objects.document:lasting", "the object", source)
 
 
 def content_of(document: str, form: Form) -> bytes:
@@ -150,8 +150,8 @@ def file_name(problem: str, form: Form) -> str | None:
     return None if ending is None else stem(parse_problem(problem)) + ending
 
 
-OF_OP = "tilewise.kernels.mlir.normalised"
-"""The child that makes scripts of ops."""
+OF_OP = "tilewise.kernels.mlir.normalised.choice:script_of_op"
+"""What makes scripts of ops, in a child."""
 
 Origins = dict[str, dict[str, Any]]
 

@@ -128,14 +128,14 @@ class LocalBackend:
 
     def kernel(self, problem: str, target: str) -> str:
         """Print the module now."""
-        from tilewise.kernels.native.export.__main__ import export_result
+        from tilewise.kernels.native.export.module import export_result
 
         return export_result(self.show(problem, target))
 
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
         """Compile and prove the object now."""
         found = self.show(problem, target)
-        from tilewise.kernels.native.objects.__main__ import proven_document
+        from tilewise.kernels.native.objects.document import proven_document
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
 

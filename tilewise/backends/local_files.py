@@ -52,7 +52,7 @@ def text(sessions: Sessions, found: Found, kind: str) -> Text:
     target, toolchain = found.result.target, found.result.toolchain
     match = found.result.match.kind if found.result.match else "exact"
     if kind == files.KERNEL:
-        from tilewise.kernels.native.export.__main__ import export_result
+        from tilewise.kernels.native.export.module import export_result
 
         tag = kernel_tag(kernel_source(found.result.document, target), identity())
         return Text(export_result(found.result.document), tag, match, target, toolchain)

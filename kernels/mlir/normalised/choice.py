@@ -1,24 +1,27 @@
 """Find the first stored schedule whose script proves on an op of a module."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from tilewise.kernels.errors import KernelsError, ProofError
+from tilewise.kernels.errors import KernelsError, ProofError, ScheduleError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits
 from tilewise.kernels.mlir.normalised.normal_form import schedulable
-from tilewise.kernels.mlir.normalised.prove import prove_lone
+from tilewise.kernels.mlir.normalised.prove import prove_lone, with_op
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Fuse, Pack, Register, Schedule
 from tilewise.kernels.steps import Place, visited_alone
+from tilewise.kernels.system.typed_json import from_json
 
 MOST_PROOFS = 8
 """Schedules to try before giving up."""
+SECONDS, LIMITS = 30.0, ReadLimits(20.0, 4 << 30)  # of `script_of_op`
 
 
 @dataclass(frozen=True)
@@ -105,3 +108,25 @@ def first_proven(
             return ProvenOp(schedulable(lone).canonical, lone.found.where, schedule, proof)
         why = f"{proof.failure}: {proof.message}"
     raise ProofError(f"{lone.found.where}: no script proved; the last one: {why}")
+
+
+def script_of_op(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the proven script of an op as JSON.
+
+    `asked` has the op (`LoneOp`) and the steps of schedules, fastest first. The answer has the
+    script, its data, and `with_payload`, the script with the op's function; or `reason`.
+    """
+    lone = from_json(LoneOp, asked["op"])
+    try:
+        found = first_proven(lone, _readable(asked["schedules"]), seconds=SECONDS, limits=LIMITS)
+    except ProofError as error:
+        return {"reason": " ".join(str(error).split())}
+    script = found.proof.script
+    return {**found.to_json(script), "with_payload": with_op(lone, script)}
+
+
+def _readable(found: list[Any]) -> Iterator[Schedule]:
+    """Yield schedules, without those that have steps of another version."""
+    for steps in found:
+        with suppress(ScheduleError):
+            yield Schedule.from_json(steps)

@@ -10,6 +10,7 @@ import math
 from functools import singledispatch
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +31,10 @@ from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
 from tilewise.kernels.oracle.reference import SMOOTH_UNIT, bound_of, rounding_of
-from tilewise.kernels.problem import Conv2d, Epilogue, Matmul, Problem
+from tilewise.kernels.problem import Conv2d, Epilogue, Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
+from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -74,6 +76,15 @@ _WIDE = {
     "bf16": "(x.astype(np.uint32) << 16).view(np.float32).astype(np.float64)",
     "int": "x.astype(np.int64)",
 }
+
+
+def export_result(found: dict[str, Any]) -> str:
+    """Return the module of a stored result, as `tilewise show --json` prints it.
+
+    Raises TargetError for another machine, KernelsError if this toolchain lacks something.
+    """
+    problem, schedule = parse_problem(found["problem"]), Schedule.from_json(found["best"]["steps"])
+    return export(problem, schedule, resolve(found["target"]), Tuned.of(found))
 
 
 def export(

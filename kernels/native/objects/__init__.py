@@ -1,5 +1,5 @@
 """A schedule's kernel as machine code that links anywhere: an object, bitcode and a C header.
 
-Public names: `make.make_object`, `proof.prove.prove_object`, `object_files.archive`;
-`python -m tilewise.kernels.native.objects`.
+Public names: `make.make_object`, `proof.prove.prove_object`, `object_files.archive`,
+`document.proven_document`.
 """

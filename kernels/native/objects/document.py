@@ -1,12 +1,9 @@
-"""The process that makes and proves an object: `python -m tilewise.kernels.native.objects`."""
+"""The object of a stored result, made and proven, as a document."""
 
 import base64
-import json
-import sys
 from dataclasses import asdict
 from typing import Any
 
-from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native.export.description import Tuned
 from tilewise.kernels.native.objects.make import make_object
 from tilewise.kernels.native.objects.proof.prove import require_proven
@@ -52,16 +49,8 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Answer the result on stdin with its object's document; a refusal is one line on stderr."""
-    try:
-        document = proven_document(json.load(sys.stdin))
-    except KernelsError as error:
-        sys.exit(" ".join(str(error).split()))
-    # What differs from run to run is no part of what an entity tag names.
-    document["proof"] = {name: document["proof"][name] for name in ("max_error", "tolerance")}
-    json.dump(document, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+def lasting(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the document without what differs from run to run, for an entity tag to name."""
+    document = proven_document(found)
+    proof = {name: document["proof"][name] for name in ("max_error", "tolerance")}
+    return {**document, "proof": proof}
