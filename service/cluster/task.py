@@ -15,12 +15,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
+from tilewise.kernels.system.children import (
+    ONE_THREAD,
+    child_command,
+    child_environment,
+    end_group,
+)
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.runs.http import PATIENCE_S, RunCalls
 from tilewise.service.runs.process import UNREACHABLE
 from tilewise.service.runs.wire.orders import CrashWire, EndedWire
-from tilewise.service.workers.endings import end, reason_of, sweep
+from tilewise.service.workers.endings import end, reason_of
 
 BEAT_S = 0.5
 GRACE_S = 3.0
@@ -64,8 +69,7 @@ def run_offer(
     try:
         watch(child, calls, lambda: worker.status == Status.running)
     finally:
-        sweep(child)
-        child.wait()
+        end_group(child)
         calls.close()
 
 
@@ -140,8 +144,7 @@ def make_plan(order: str, module: bytes, child: str = PLANNING) -> str:
         try:
             why = _wait_for_plan(running, is_wanted)
         finally:
-            sweep(running)
-            running.wait()
+            end_group(running)
         made = folder / MADE
         if why or not made.exists():
             return json.dumps({"died": why or "it has left no plan"})

@@ -18,8 +18,8 @@ from tilewise.kernels.system.files import require_cache_dir, write_whole
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.errors import NotFoundError
+from tilewise.service.host.child import answer_of
 from tilewise.service.plots.drawing import COLOURS, VEGA_LITE, config
-from tilewise.service.results.child import answer_of
 
 FOLDER = "tilewise.service.dashboard"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

@@ -6,20 +6,17 @@ Naming the processor takes LLVM, which the service must not carry in its memory.
 import functools
 import json
 import socket
-import subprocess
-import sys
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from typing import Any
 
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.footprint import physical_memory
-from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.target import TargetName, detect, parse_target
 from tilewise.kernels.target.features import differences
 from tilewise.kernels.target.model import Kind, check_processor, check_threads
-from tilewise.service.errors import MachineError
-
-EXAMINATION_LIMIT_S = 60
+from tilewise.service.errors import ConflictError, MachineError
+from tilewise.service.host.child import answer_of
 
 
 @dataclass(frozen=True)
@@ -109,22 +106,12 @@ def examine_here() -> MachineInfo:
 def examine() -> MachineInfo:
     """Examine the machine in a child process; raise MachineError with its last line if it fails."""
     try:
-        done = subprocess.run(
-            child_command("tilewise.service.host.machine"),
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            timeout=EXAMINATION_LIMIT_S,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().rpartition("\n")[2]
-        raise MachineError(f"this machine's processor cannot be named: {last}") from error
-    except subprocess.TimeoutExpired as error:
-        raise MachineError("naming this machine's processor took too long") from error
-    found = json.loads(done.stdout)
+        found = json.loads(answer_of(f"{__name__}:described", "what this machine is"))
+    except ConflictError as error:
+        raise MachineError(str(error)) from error
     return MachineInfo(**{**found, "features": tuple(found["features"])})
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asdict(examine_here())))
+def described() -> dict[str, Any]:
+    """Return what the child prints."""
+    return asdict(examine_here())

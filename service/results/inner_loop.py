@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tilewise.service.results.child import answer_of
+from tilewise.service.host.child import answer_of
 
 
 def inner_loop_text(source: str) -> str:

@@ -20,8 +20,8 @@ from tilewise.kernels.system.files import read_regular, require_cache_dir, write
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
+from tilewise.service.host.child import answer_of
 from tilewise.service.results import integrity, nearest
-from tilewise.service.results.child import answer_of
 from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import shown_proofs
 from tilewise.service.results.trials import trials_beside

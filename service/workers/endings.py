@@ -1,11 +1,9 @@
 """How children that run jobs are ended, with what they have started, and why they died."""
 
 import contextlib
-import os
-import signal
 import subprocess
 
-from tilewise.kernels.system.children import signal_name
+from tilewise.kernels.system.children import end_group, signal_name
 
 GRACE_S = 10.0
 
@@ -15,14 +13,7 @@ def end(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
     child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(grace_s)
-    sweep(child)
-    child.wait()
-
-
-def sweep(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child's process group: itself, and what it started and left behind."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+    end_group(child)
 
 
 def reason_of(code: int) -> str:

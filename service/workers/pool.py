@@ -8,7 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewise.kernels.system.children import ONE_THREAD, child_command, child_environment
+from tilewise.kernels.system.children import (
+    ONE_THREAD,
+    child_command,
+    child_environment,
+    end_group,
+)
 from tilewise.service.db.models import Job
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING, ClaimError, WorkerError
@@ -19,7 +24,7 @@ from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import GRACE, Lease
 from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.runs.process import UNREACHABLE
-from tilewise.service.workers.endings import end, reason_of, sweep
+from tilewise.service.workers.endings import end, reason_of
 from tilewise.service.workers.presence import Presence
 from tilewise.service.workers.retiming import Retiming
 
@@ -140,7 +145,7 @@ class Pool:
                 del self._children[held]
             return
         if is_news:  # later the number of its group may be another's
-            sweep(child)
+            end_group(child)
         with writing(self._sessions) as session:
             if code == UNREACHABLE:
                 lease.release(session, held)

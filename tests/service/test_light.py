@@ -10,7 +10,7 @@ from tilewise.kernels.footprint import physical_memory
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.target import detect
 from tilewise.service.errors import MachineError
-from tilewise.service.host import machine as machine_module
+from tilewise.service.host import child
 from tilewise.service.host.machine import examine
 
 HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "dask", "distributed",
@@ -47,11 +47,11 @@ def test_the_machine_is_examined_in_a_child(machine):
 
 
 def test_an_examination_that_fails_says_why(monkeypatch):
-    def command(_module):
+    def command(*_):
         return child_command("tilewise.service.no_such_module")
 
-    monkeypatch.setattr(machine_module, "child_command", command)
-    with pytest.raises(MachineError, match=r"cannot be named: .*No module named"):
+    monkeypatch.setattr(child, "child_command", command)
+    with pytest.raises(MachineError, match=r"cannot be printed here: .*No module named"):
         examine()
 
 

@@ -1,6 +1,6 @@
 """What a child process makes, for what the service must not carry in its own memory.
 
-`python -m tilewise.service.results.child FUNCTION` is the child.
+`python -m tilewise.service.host.child FUNCTION` is the child.
 """
 
 import importlib
