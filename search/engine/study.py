@@ -148,16 +148,21 @@ def rebuilt(
     space: Space, stored: Iterable[TrialRecord], sampler: BaseSampler | None = None
 ) -> optuna.Study:
     """Return the in-memory study of stored trials; those of another space have no parameters."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
-    try:
-        study = optuna.create_study(sampler=sampler, pruner=NopPruner(), direction="minimize")
-    finally:
-        optuna.logging.set_verbosity(verbosity)
+    study = in_memory(sampler)
     study.set_user_attr("problem", space.problem.canonical)
     study.set_user_attr("target", space.target.canonical)
     study.add_trials(_frozen(space, record) for record in stored)
     return study
+
+
+def in_memory(sampler: BaseSampler | None = None) -> optuna.Study:
+    """Return an empty study of times."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
+    try:
+        return optuna.create_study(sampler=sampler, pruner=NopPruner(), direction="minimize")
+    finally:
+        optuna.logging.set_verbosity(verbosity)
 
 
 def _frozen(space: Space, record: TrialRecord) -> FrozenTrial:

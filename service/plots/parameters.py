@@ -3,13 +3,10 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewise.search.space.points import TilePoint, point_from_json
 from tilewise.service.plots.drawing import SPEED, Row, Spec, plot, shown_of, thinned, tooltip
-
-if TYPE_CHECKING:
-    import optuna
 
 FEWEST = 8  # trials that an importance is read from
 MOST_READ = 1000  # more of them take seconds and tell the same
@@ -55,25 +52,16 @@ def _evaluated(timed: Sequence[Row]) -> dict[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
+    from tilewise.search.engine.study import in_memory
+
     choices = _choices(timed)
-    study = _quiet_study()
+    study = in_memory()
     study.add_trials(
         create_trial(params=trial["params"], value=trial["time_us"],
                      distributions={name: choices[name] for name in trial["params"]})
         for trial in timed
     )  # fmt: skip
     return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-
-
-def _quiet_study() -> "optuna.Study":
-    import optuna
-
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
-    try:
-        return optuna.create_study()
-    finally:
-        optuna.logging.set_verbosity(level)
 
 
 def importance(found: dict[str, float], count: int) -> Spec:

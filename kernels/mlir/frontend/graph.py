@@ -219,13 +219,6 @@ class Graph:
         )  # fmt: skip
         return replace(self, nodes=nodes)
 
-    def maker_of(self, tensor: int) -> int | None:
-        """Return the node that makes a tensor; None if the caller does."""
-        return next(
-            (i for i, node in enumerate(self.nodes) if any(u.tensor == tensor for u in node.makes)),
-            None,
-        )
-
     def readers_of(self, tensor: int) -> tuple[int, ...]:
         """Return the nodes that read a tensor, each once."""
         return tuple(
