@@ -167,7 +167,7 @@ ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
 
 
 _ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
-_SPLIT = re.compile(rb"aten\.conv|onnx\.Conv|stablehlo|insert_slice|conv_?3d|linalg\.generic")
+_SPLIT = re.compile(rb"convolution|aten\.conv|onnx\.Conv|insert_slice|conv_?3d")
 
 
 def as_module(source: bytes, *, splits: bool = False) -> bytes:
