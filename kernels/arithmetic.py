@@ -6,6 +6,8 @@ into one accumulator lane (a bf16 pair, an i8 quad). Types without such an instr
 are widened while they are packed, and the micro-kernel then sees plain f32 or i32.
 Where B comes from beyond the second cache, and was packed ahead or is used for few rows,
 its panels stay as narrow as they are stored; one instruction then widens a vector of them.
+
+Quantised weights stay integers (`WeightOnly`): the word is a block of the reduction.
 """
 
 from dataclasses import dataclass
@@ -18,12 +20,14 @@ from tilewise.kernels.instructions import Form, Instruction, instructions
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.keys import STORED
+from tilewise.kernels.problem.weights import QuantisedWeights
 from tilewise.kernels.target.model import Target
 
 _NARROW = {"bf16": 2, "f16": 1}
 """Elements of a word of narrow panels: either half of a pair of bf16 widens to an f32."""
 
 WHOLE_BYTES = 64  # of vectors, from which on they widen what narrow panels hold
+_ENDS_OF_BLOCK = 6  # instructions that add integer sums of a block to those in f32
 FEW_ROWS = 32  # of a result, up to which reading B takes longer than multiplying it
 
 
@@ -91,6 +95,11 @@ class Arithmetic:
         """Return the bytes of a word of B."""
         return size_of(self.packed) * self.depth if self.in_parts else size_of(self.word)
 
+    @cached_property
+    def packed_word(self) -> int:
+        """Return the packed elements of A that a word is made of."""
+        return self.depth
+
     @property
     def in_parts(self) -> bool:
         """Return whether factors are packed as several parts, whose products are summed."""
@@ -134,6 +143,90 @@ class Arithmetic:
         return self.widens or (self.depth > 1 and self.form is not Form.SKINNY)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WeightOnly(Arithmetic):
+    """How a float A and quantised weights are multiplied: by integer products of slices of A.
+
+    A word is a block of at most 128 elements of the reduction. In each, a row of A is rounded to
+    integers of 8, 16 or 24 bits with one scale, and cut into slices of 8 bits, such as
+
+        a[k] = scale_a * (256 * s0[k] + s1[k]),   -128 <= s < 128
+
+    Sums of products of slices and codes are exact in i32, and one instruction multiplies four codes
+    of every column as they come from memory: few rows take the time of reading the weights. That is
+    the Ozaki scheme for one of two factors (Ootomo, Ozaki and Yokota, DGEMM on Integer Matrix
+    Multiplication Unit, IJHPCA 2024).
+
+    Attributes:
+        weights: how B is stored.
+    """
+
+    weights: QuantisedWeights
+
+    @property
+    def slices(self) -> int:
+        """Return the slices of an element of A."""
+        return 1 if self.weights.quantises_a else {"bf16": 2, "f32": 3}[self.stored]
+
+    @property
+    def limit(self) -> int:
+        """Return the largest integer that elements of A are rounded to.
+
+        Slices hold some more: a quotient that is rounded up must not change the sign of the first.
+        """
+        return 127 << (8 * (self.slices - 1))
+
+    @property
+    def accumulator(self) -> str:
+        """Return the type of C; sums of a block are i32."""
+        return "f32"
+
+    @cached_property
+    def depth(self) -> int:
+        """Return the elements of the reduction in a block."""
+        return self.weights.block
+
+    @cached_property
+    def packed(self) -> str:
+        """Return the type of slices."""
+        return "i8"
+
+    @cached_property
+    def codes_bytes(self) -> int:
+        """Return the bytes of a column's codes in a block."""
+        return self.depth * self.weights.bits // 8
+
+    @cached_property
+    def word_bytes(self) -> int:
+        """Return the bytes of a column in a block: codes, a scale, and a zero point."""
+        return self.codes_bytes + size_of(self.weights.scale) + (1 if self.weights.zero else 0)
+
+    @cached_property
+    def packed_word(self) -> int:
+        """Return the bytes of a row of A in a block: slices, starts of their sums, the scale."""
+        return self.slices * (self.depth + size_of("i32")) + size_of("f32")
+
+    @property
+    def offset(self) -> int:
+        """Return 0: codes in panels are unsigned."""
+        return 0
+
+    @property
+    def multiply_adds(self) -> int:
+        """Return the instructions of a block for a vector of columns, those of its end included."""
+        return self.slices * self.depth // self.instruction.k + _ENDS_OF_BLOCK
+
+    @property
+    def packs_a(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def packs_b(self) -> bool:
+        """Return True."""
+        return True
+
+
 def arithmetic_of(
     problem: Problem,
     target: Target,
@@ -154,6 +247,9 @@ def arithmetic_of(
     """
     nest = nest_of(problem)
     dtype = nest.factors
+    if weights := problem.quantised_weights:
+        one = instructions(dtype, target, Form.OUTER_PRODUCT)[0]
+        return WeightOnly(problem.dtype, one, weights=weights)
     found = {one.name: one for one in instructions(dtype, target, form, problem.accuracy)}
     name = instruction or next(iter(found), "")
     if name not in found:

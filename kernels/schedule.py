@@ -70,6 +70,7 @@ __all__ = [
     "check_legal",
     "chosen",
     "fast_algorithm",
+    "has_choice",
     "instruction_of",
     "loop_nest",
     "steps_hash",
@@ -228,9 +229,14 @@ def instruction_of(nest: Nest, target: Target) -> str:
     return instructions(dtype, target, Form.SKINNY if nest.is_skinny else form)[0].name
 
 
+def has_choice(problem: Problem) -> bool:
+    """Return whether processors have several instructions to multiply a problem's elements by."""
+    return problem.element.name in WITH_CHOICE and problem.quantised_weights is None
+
+
 def with_instruction(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """Return a schedule that names its instruction, where it has a choice and names none."""
-    if nest_of(problem).factors not in WITH_CHOICE:
+    if not has_choice(problem):
         return schedule
     nest = loop_nest(problem, schedule)
     if nest.algorithm or nest.group or nest.compute.instruction:
@@ -263,6 +269,8 @@ def _check_order(nest: Nest, steps: tuple[Step, ...]) -> None:
 def _check_complete(nest: Nest) -> None:
     """Raise where a nest lacks a loop or a stage without which it cannot run."""
     why = _why_no_loop(nest) or _why_no_stage(nest)
+    if nest.problem.quantised_weights and (nest.is_macro or nest.compute.lanes > 1):
+        why = "quantised weights are multiplied tile by tile; drop the steps sweep and split"
     if why is not None:
         raise ScheduleError(f"{nest.problem}: {why}")
 

@@ -171,7 +171,7 @@ def _packed_a(nest: Nest, how: Arithmetic) -> PackedRows:
         return PackedRows({"oh": line, "ow": a.scale("ow") * pixel}, row=pixel)
     if not a.is_contiguous(nest.k):
         return PackedRows({nest.row: how.depth}, row=_packed_column(nest, how))
-    row = odd_lines(nest.depth, size_of(how.packed))
+    row = odd_lines(-(-nest.depth // how.depth) * how.packed_word, size_of(how.packed))
     if how.in_parts:  # words of several lines
         row = (-(-nest.depth // how.depth) | 1) * how.depth
     return PackedRows({nest.row: row}, row)

@@ -36,11 +36,8 @@ class StagedBlock:
         """Return the elements of a smaller block; IndexError where it is not inside this one."""
         where = []
         for axis, dim in enumerate(self.dims):
-            positions = at[dim] - self.first[dim]
-            if (
-                positions.size
-                and not 0 <= positions.min() <= positions.max() < (self.data.shape[axis])
-            ):
+            positions, size = at[dim] - self.first[dim], self.data.shape[axis]
+            if positions.size and not 0 <= positions.min() <= positions.max() < size:
                 raise IndexError(f"{dim} is read outside the staged block")
             where.append(positions)
         found: Array = self.data[np.ix_(*where)]
@@ -83,6 +80,8 @@ class Interpreter:
         for factor in nest.problem.zero:
             name = factor.upper()
             self.operands[name] = self.operands[name] - self.operands[f"zero_{factor}"]
+        if weights := nest.problem.quantised_weights:
+            self.operands["B"] = weights.dequantised(self.operands)
         self.shape_of_c = operands["C"].shape
         self.reduced = nest.named(Role.TAP, Role.K)
         self.result = tuple(d.name for d in nest.dims if d.name not in self.reduced)

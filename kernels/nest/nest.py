@@ -56,6 +56,8 @@ class Nest:
     def factors(self) -> str:
         """Return the types that are multiplied, of `FACTORS`; less zero points, bytes are i16."""
         a, b = (self.problem.type_of(self.operand(role).name) for role in "AB")
+        if self.problem.quantised_weights:
+            return "u8*i8"  # codes, and slices of the other factor
         return "i16" if self.problem.zero else a if a == b else f"{a}*{b}"
 
     def dim(self, name: str) -> Dim:

@@ -19,7 +19,11 @@ NUMPY_TYPES: dict[str, type] = {
     "f16": np.float16,
     "i8": np.int8,
     "u8": np.uint8,
+    "i4": np.int8,
+    "u4": np.uint8,
 }
+_LIMITS = {"i4": (-8, 7), "u4": (0, 15)}
+"""Of types that arrays hold one value of in a byte."""
 ALIGNMENT = 64
 POISON_BYTE = 0xC5
 _HALF = 16
@@ -99,7 +103,8 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit:
         uniform = (rng.random(shape, dtype=wide) * 2 - 1) * wide(limit)
         return to_bf16(uniform) if dtype == "bf16" else uniform
     limits = np.iinfo(NUMPY_TYPES[dtype])
-    return rng.integers(limits.min, limits.max, shape, dtype=limits.dtype, endpoint=True)
+    low, high = _LIMITS.get(dtype, (limits.min, limits.max))
+    return rng.integers(low, high, shape, dtype=limits.dtype, endpoint=True)
 
 
 def less_zero(operands: Operands, name: str) -> Array:

@@ -25,6 +25,7 @@ from tilewise.kernels.oracle.operands import (
 from tilewise.kernels.problem import SIGNIFICAND_BITS, Conv2d, Matmul, Problem
 from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.problem.rounding import quantised
+from tilewise.kernels.problem.weights import QuantisedWeights
 
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
 TINY = 1e-30
@@ -105,15 +106,45 @@ def reference(problem: Problem, operands: Operands) -> Expected:
 
 def _float_reference(problem: Problem, operands: Operands) -> Expected:
     wide = {name: widened(array, operand_type(problem, name)) for name, array in operands.items()}
+    if weights := problem.quantised_weights:
+        wide["B"] = weights.dequantised(wide)
     value = _contract(problem, wide["A"], wide["B"], np.matmul)
     size = _contract(problem, np.abs(wide["A"]), np.abs(wide["B"]), np.matmul)
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
     tolerance = bound_of(problem) * size + TINY
+    if weights:
+        tolerance = tolerance + _of_slices(problem, weights, wide)
     if problem.function.is_smooth:
         tolerance = problem.function.slope * tolerance + SMOOTH_UNIT * (np.abs(value) + tolerance)
     value = problem.function.apply(value)
     return Expected(value, _rounded(problem.out, value, tolerance))
+
+
+def _of_slices(problem: Problem, weights: QuantisedWeights, wide: Operands) -> Array:
+    """Return the tolerance of integers that A is rounded to, block by block, in f32 or bf16.
+
+    Each element is off by a share of the largest one in its block, by which all weights of the
+    block are multiplied.
+    """
+    b = np.abs(wide["B"].T if weights.is_transposed else wide["B"])
+    blocks = range(0, weights.depth, weights.block)
+    a = np.abs(wide["A"])
+    most = np.stack([a[:, at : at + weights.block].max(axis=1) for at in blocks], axis=1)
+    sums = np.stack([b[at : at + weights.block].sum(axis=0) for at in blocks])
+    return np.asarray(unit_of_slices(problem) * (most @ sums))
+
+
+def unit_of_slices(problem: Problem) -> float:
+    """Return the most that an element of A is off beside quantised weights.
+
+    It is relative to the largest element of its block: half of the last bit of one slice of 8 bits,
+    of two for bf16 and of three for f32, whose scaling is rounded as well.
+    """
+    weights = problem.quantised_weights
+    is_byte = weights is not None and weights.quantises_a
+    bits = 7.9 if is_byte else {"bf16": 15.9, "f32": 22}[problem.dtype]
+    return float(2.0**-bits)
 
 
 def _rounded(out: str, value: Array, tolerance: Array) -> Array:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.keys import BF16X3, DTYPES, EPILOGUES, STORED, DType, Epilogue
+from tilewise.kernels.problem.weights import QuantisedWeights
 from tilewise.kernels.problem.window import FORMS, Pads, canonical, sizes_of
 from tilewise.kernels.quoting import quoted
 
 _BYTES = ("i8", "u8")
-_EMPTY = ("b", "zero", "out", "requant")
+_EMPTY = ("a", "b", "scale", "zero_b", "zero", "out", "requant")
 """Keys whose empty value means what `dtype` implies."""
+_WEIGHTS = ("B", "scale_b", "zero_b")
 LARGEST_DIM = 2**31 - 1
 JsonValue = str | int | bool
 Accuracy = Literal["standard", "strict"]
@@ -171,7 +173,13 @@ class Problem(ABC):
     def extras(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the operands besides A, B and C, in the order of calls."""
         channels: tuple[int, ...] = (self.channels,)
-        shapes = {"bias": channels} if self.has_bias else {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        if weights := self.quantised_weights:
+            own = (weights.groups, *channels)
+            shapes["scale_b"] = own[::-1] if weights.is_transposed else own
+            shapes |= {"zero_b": shapes["scale_b"]} if weights.zero else {}
+        if self.has_bias:
+            shapes["bias"] = channels
         if self.add:
             shapes["add"] = self.main_shapes["C"]
         if self.requant:
@@ -183,6 +191,8 @@ class Problem(ABC):
         """Return an operand's element type: a bias has that of sums, what is added the result's."""
         own = {"A": self.element.name, "B": self.element_b.name, "scale_c": "f32"}
         own |= dict.fromkeys(("C", "add"), self.result.name)
+        if weights := self.quantised_weights:
+            own |= {"scale_b": weights.scale, "zero_b": weights.zero}
         return own.get(operand, self.element.accumulator)
 
     @property
@@ -231,6 +241,18 @@ class Problem(ABC):
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes, as stored, of all operands and of C."""
         return self.main_shapes | self.extras
+
+    @property
+    def quantised_weights(self) -> QuantisedWeights | None:
+        """Return how B is stored where it is quantised and A is not; None for any other B."""
+        return None
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Return the operands that stay what they are from one run to the next: weights, if any."""
+        if not self.has_constant_weights:
+            return ()
+        return tuple(name for name in ("B", "scale_b", "zero_b") if name in self.operand_shapes)
 
     @property
     def as_matmul(self) -> "Problem | None":
@@ -344,7 +366,9 @@ class Problem(ABC):
         That is the least that a run reads and writes. An image's padding is not stored;
         `tilewise.kernels.footprint.working_bytes` counts it, and all other memory.
         """
-        return sum(
-            STORED[self.type_of(name)].bytes * prod(shape)
-            for name, shape in self.operand_shapes.items()
+        weights, shapes = self.quantised_weights, self.operand_shapes
+        stored = 0 if weights is None else weights.bytes(self.channels)
+        counted = shapes.keys() - (_WEIGHTS if weights else ())
+        return stored + sum(
+            STORED[self.type_of(name)].bytes * prod(shapes[name]) for name in counted
         )

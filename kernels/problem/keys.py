@@ -39,10 +39,16 @@ DTYPES: dict[str, DType] = {
 }
 
 
-STORED: dict[str, DType] = DTYPES | {"i16": DType("i16", 2, "i32", 4, False)}
-"""All types of operands, results and packed factors; i16 is a byte less a zero point."""
+STORED: dict[str, DType] = DTYPES | {
+    "i16": DType("i16", 2, "i32", 4, False),
+    "i4": DType("i4", 1, "i32", 4, False),
+    "u4": DType("u4", 1, "i32", 4, False),
+}
+"""All types of operands, results and packed factors; i16 is a byte less a zero point.
 
-FACTORS = (*STORED, "u8*i8", "i8*u8")
+Arrays of i4 and u4 have one value in a byte."""
+
+FACTORS = (*DTYPES, "i16", "u8*i8", "i8*u8")
 """Types of two factors as they are multiplied: one for both, or those of A and B."""
 
 SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}

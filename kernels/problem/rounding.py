@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from tilewise.kernels.problem.keys import SIGNIFICAND_BITS
 
 Array = NDArray[Any]
+_LEAST_EXPONENT = {"f16": -13, "bf16": -125}
+"""Of normal numbers, as `frexp` gives it; smaller ones have fewer digits."""
 
 
 def rounded(values: Array, out: str) -> Array:
@@ -15,8 +17,8 @@ def rounded(values: Array, out: str) -> Array:
     if not out:
         return values
     bits = SIGNIFICAND_BITS[out]
-    fraction, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, bits)), exponent - bits))
+    places = np.maximum(np.frexp(values)[1], _LEAST_EXPONENT[out]) - bits
+    return np.asarray(np.ldexp(np.round(np.ldexp(values, -places)), places))
 
 
 def quantised(sums: Array, scale: Array, zero: Array, out: str) -> Array:

@@ -54,8 +54,8 @@ def why_no_algorithm(problem: Problem) -> str | None:
         return f"accuracy={problem.accuracy} asks for the direct method"
     if problem.element.name not in ELEMENTS:
         return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
-    if whole(problem)[1].finishes_apart:
-        return "add, gelu and silu take the sums of the direct method"
+    if whole(problem)[1].finishes_apart or problem.quantised_weights:
+        return "add, gelu, silu and quantised weights take the sums of the direct method"
     return None
 
 

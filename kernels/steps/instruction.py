@@ -43,7 +43,7 @@ class InstructionChoice(Step):
         dtype, is_split = nest.factors, nest.compute.lanes > 1
         names = known(dtype, is_split, nest.problem.accuracy)
         has_choice = dtype in WITH_CHOICE or names != known(dtype, is_split)
-        if not has_choice or nest.group or nest.algorithm:
+        if not has_choice or nest.group or nest.algorithm or nest.problem.quantised_weights:
             raise self.refused(nest, "there is one way to multiply here; drop the step")
         if self.op not in names:
             form = "a split reduction" if is_split else "a reduction that is not split"

@@ -14,6 +14,7 @@ from tilewise.kernels.instructions import WITH_CHOICE, Form
 from tilewise.kernels.instructions import instructions as usable
 from tilewise.kernels.nest import Role, nest_of
 from tilewise.kernels.problem import DTYPES, EPILOGUES, Conv2d, Matmul, Problem
+from tilewise.kernels.problem.weights import ACTIVATIONS
 from tilewise.kernels.schedule import (
     InstructionChoice,
     Interleave,
@@ -71,6 +72,23 @@ def with_results(draw: st.DrawFn, problem: Problem) -> Problem:
     return replace(problem, add=adds)
 
 
+@st.composite
+def with_weights(draw: st.DrawFn, problem: Matmul) -> Matmul:
+    """A matmul, or where it can be the same with quantised weights."""
+    is_able = problem.dtype in ACTIVATIONS and problem.batch == 1 and not problem.transpose_a
+    if not (is_able and problem.has_constant_weights and draw(st.booleans())):
+        return problem
+    b, unsigned = draw(st.sampled_from([("i8", "u8"), ("i4", "u4")]))
+    return replace(
+        problem,
+        b=b,
+        group=draw(st.sampled_from([16, 32, "k"])),
+        scale=draw(st.sampled_from(["f32", "f16", "bf16"])),
+        zero_b=draw(st.sampled_from(["", unsigned])),
+        a=draw(st.sampled_from(["", "", "dynamic_i8"])),
+    )
+
+
 def matmuls_of(dtypes: st.SearchStrategy[str]) -> st.SearchStrategy[Problem]:
     """Products of matrices of some types of A."""
     return dtypes.flatmap(
@@ -88,7 +106,7 @@ def matmuls_of(dtypes: st.SearchStrategy[str]) -> st.SearchStrategy[Problem]:
             epilogue=epilogues(dtype),
             weights=st.sampled_from(["variable", "constant"]),
         )
-    ).flatmap(with_results)
+    ).flatmap(with_weights).flatmap(with_results)
 
 
 matmuls = matmuls_of(dtypes)
@@ -147,7 +165,7 @@ quantised = (matmuls_of(octets) | convolutions(octets).flatmap(with_results)).fi
 
 def can_split(problem: Problem) -> bool:
     """Whether the reduction can be split: rows of A are contiguous."""
-    if not isinstance(problem, Matmul) or problem.zero:
+    if not isinstance(problem, Matmul) or problem.zero or problem.quantised_weights:
         return False
     return not (problem.transpose_a and problem.m > 1)
 
@@ -223,7 +241,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
     """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
         return False
-    if problem.zero:
+    if problem.zero or problem.quantised_weights:
         return False
     how = arithmetic_of(problem, target, Form.SKINNY)
     return problem.k >= how.depth and not (problem.transpose_a and problem.m > 1)
@@ -260,6 +278,8 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
 def instructions(problem: Problem, target: Target, form: Form) -> st.SearchStrategy[str | None]:
     """What a schedule may name as its instruction, or None, which never means tiles."""
     dtype = nest_of(problem).factors
+    if problem.quantised_weights:
+        return st.none()
     has_choice = dtype in WITH_CHOICE or form is Form.TILES
     found = usable(dtype, target, form, problem.accuracy) if has_choice else []
     names = [one.name for one in found]
@@ -270,6 +290,7 @@ def can_tile(problem: Problem, target: Target) -> bool:
     """Whether the target has matrix tiles for a problem."""
     nest = nest_of(problem)
     has_rows = not nest.group and nest.operand("A").is_contiguous(nest.k)
+    has_rows = has_rows and not problem.quantised_weights
     found = usable(nest.factors, target, Form.TILES, problem.accuracy)
     return has_rows and bool(found)
 

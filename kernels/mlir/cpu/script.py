@@ -42,6 +42,11 @@ def notes(problem: Problem) -> tuple[str, ...]:
     factor = factor_type(problem).name
     if factor in _WIDENED:
         found.append(_WIDENED[factor])
+    if problem.quantised_weights:
+        found.append(
+            "quantised weights become f32 in memory before the product: MLIR's transform dialect "
+            "reaches no dot product that takes them as they are"
+        )
     if problem.has_constant_weights:
         found.append(
             "constant weights are an ordinary argument: where the schedule packs them, "

@@ -17,7 +17,6 @@ from tilewise.kernels.mlir.payload.function import (
     ENTRY,
     finished,
     has_epilogue,
-    mlir_type,
     multiply_add,
     operand_type,
     writes_apart,
@@ -26,6 +25,7 @@ from tilewise.kernels.mlir.payload.tensors import (
     TensorOperand,
     affine_map,
     generic,
+    mlir_type,
     tensor,
     zero_of,
 )
@@ -42,7 +42,11 @@ def argument_names(problem: Problem) -> list[str]:
 
 
 def module_text(problem: Problem) -> str:
-    """Return the text of the module; raise UnsupportedError for an unknown operation."""
+    """Return the text of the module; raise UnsupportedError for what it cannot compute."""
+    if problem.quantised_weights:
+        raise UnsupportedError(
+            f"{problem}: modules for IREE have no quantised weights; tune for cpu:host", "group"
+        )
     result = operand_type(problem, "C")
     arguments = [
         f"{argument_of(problem, name)}: {operand_type(problem, name)}"

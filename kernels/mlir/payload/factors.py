@@ -7,11 +7,15 @@ from tilewise.kernels.problem.keys import STORED
 
 def widens_ahead(problem: Problem) -> bool:
     """Return whether factors have zero points, or bytes that the contraction's op cannot widen."""
+    if problem.quantised_weights:
+        return False
     return bool(problem.zero or problem.b) or problem.dtype == "u8"
 
 
 def factor_type(problem: Problem) -> DType:
     """Return the type of both factors where they are multiplied."""
+    if problem.quantised_weights:
+        return STORED["f32"]
     return STORED["i16"] if widens_ahead(problem) else problem.element
 
 

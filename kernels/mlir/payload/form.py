@@ -84,7 +84,7 @@ class LinalgForm:
 
     @property
     def element(self) -> DType:
-        """The element type of A and B."""
+        """The element type of the op's A and B."""
         return factor_type(self.nest.problem)
 
     @property

@@ -38,12 +38,14 @@ from tilewise.kernels.mlir.payload.tensors import (
     cropped,
     gathered,
     generic,
+    mlir_type,
     reshape,
     tensor,
     zero_of,
 )
+from tilewise.kernels.mlir.payload.weights import dequantised, widened_a
 from tilewise.kernels.nest import nest_of
-from tilewise.kernels.problem import DTYPES, Conv2d, DType, Problem
+from tilewise.kernels.problem import DTYPES, Conv2d, DType, Matmul, Problem
 
 ENTRY = "kernel"
 
@@ -78,11 +80,6 @@ def function_of(problem: Problem, body: list[str]) -> str:
 def operand_type(problem: Problem, name: str) -> str:
     """Return the tensor type of an operand."""
     return tensor(problem.operand_shapes[name], mlir_type(problem.type_of(name)))
-
-
-def mlir_type(name: str) -> str:
-    """Return MLIR's name of an element type: its integers have no sign."""
-    return name.replace("u", "i")
 
 
 def _argument(problem: Problem, name: str) -> str:
@@ -122,6 +119,18 @@ def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[st
 def _prepared(problem: Problem, operand: str, seen: Shape) -> tuple[list[str], str, Shape]:
     """Return lines that prepare an operand for a view as `seen`, the value and its shape."""
     return [], f"%{operand}", problem.operand_shapes[operand]
+
+
+@_prepared.register
+def _of_matmul(problem: Matmul, operand: str, seen: Shape) -> tuple[list[str], str, Shape]:
+    weights, shape = problem.quantised_weights, problem.operand_shapes[operand]
+    if weights is None:
+        return [], f"%{operand}", shape
+    if operand == "B":
+        return dequantised(problem, weights), "%weights", shape
+    if problem.dtype == "f32":
+        return [], "%A", shape
+    return widened_a(problem), "%wide", shape
 
 
 @_prepared.register

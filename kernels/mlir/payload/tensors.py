@@ -14,6 +14,11 @@ def tensor(shape: Shape, element: str) -> str:
     return f"tensor<{'x'.join(map(str, shape))}x{element}>"
 
 
+def mlir_type(name: str) -> str:
+    """Return MLIR's name of an element type: integers have no sign, those of 4 bits take a byte."""
+    return "i8" if name in ("i4", "u4") else name.replace("u", "i")
+
+
 def affine_map(dims: Sequence[str], results: str) -> str:
     """Return an affine map of `dims`."""
     return f"affine_map<({', '.join(dims)}) -> ({results})>"

@@ -71,6 +71,12 @@ def check_covered(problem: Problem, target: str) -> None:
 
 def form_of(problem: Problem) -> LoopForm:
     """Return what IREE makes of a problem; raise UnsupportedError if no spec can tune it."""
+    if problem.quantised_weights:
+        raise UnsupportedError(
+            f"{problem}: group={problem.quantised_weights.group}: IREE's code takes no quantised "
+            "weights; tune for cpu:host",
+            "group",
+        )
     if problem.accumulates:
         raise UnsupportedError(
             f"{problem}: init=accumulate is not measured through IREE; give init=zero, whose "

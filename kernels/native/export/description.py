@@ -93,6 +93,11 @@ def _sum(problem: Problem) -> tuple[str, str, str, str]:
 def _of_matmul(problem: Matmul) -> tuple[str, str, str, str]:
     left = _less(problem, "a", "a[k, i]" if problem.transpose_a else "a[i, k]")
     right = _less(problem, "b", "b[j, k]" if problem.transpose_b else "b[k, j]")
+    if weights := problem.quantised_weights:
+        at = f"k // {weights.group}"
+        group = f"[j, {at}]" if problem.transpose_b else f"[{at}, j]"
+        right = f"({right} - zero_b{group})" if weights.zero else right
+        right += f" * scale_b{group}"
     where = f"for each of {problem.batch} along the first axis" if problem.batch > 1 else ""
     return "out[i, j]", f"sum over k of {left} * {right}", "bias[j]", where
 

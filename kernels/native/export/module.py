@@ -30,7 +30,13 @@ from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
-from tilewise.kernels.oracle.reference import SMOOTH_UNIT, bound_of, rounding_of
+from tilewise.kernels.oracle.reference import (
+    SMOOTH_UNIT,
+    bound_of,
+    cancelled_share,
+    rounding_of,
+    unit_of_slices,
+)
 from tilewise.kernels.problem import Conv2d, Epilogue, Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
@@ -190,7 +196,8 @@ def _call(problem: Problem, planned: KernelPlan) -> str:
     names = operand_names(problem)
     before, weights = "", names["B"]
     if planned.is_ahead:
-        before, weights = f"packed = pack({names['B']})  # once\n", "packed"
+        given = ", ".join(names[name] for name in problem.constants)
+        before, weights = f"packed = pack({given})  # once\n", "packed"
     bias = ", bias=bias" if problem.has_bias else ""
     if problem.accumulates:
         return f"{before}{problem.op}({names['A']}, {weights}, out{bias})  # adds to out"
@@ -230,7 +237,18 @@ def _facts(problem: Problem, planned: KernelPlan) -> str:
 
 def _pack(problem: Problem) -> str:
     """Return the function that packs weights, for all calls."""
-    return _template("pack", op=problem.op, second=operand_names(problem)["B"]).strip()
+    names = {name: operand_names(problem)[name] for name in problem.constants}
+    checks = [
+        f'    _check("{given}", {given}, {name.upper()}_SHAPE, {name.upper()}_TYPE)'
+        for name, given in names.items()
+    ]
+    return _template(
+        "pack",
+        op=problem.op,
+        given=", ".join(names.values()),
+        checks="\n".join(checks),
+        addresses=", ".join(f"{given}.ctypes.data" for given in names.values()),
+    ).strip()
 
 
 def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
@@ -244,14 +262,14 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     check_bias = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
     if problem.has_bias:
         check_bias = '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'
-    others = [name for name in problem.extras if name != "bias"]
+    others = [name for name in problem.extras if name not in ("bias", *problem.constants)]
     for name in others:
         check_bias += f'\n    _check("{name}", {name}, {name.upper()}_SHAPE, {name.upper()}_TYPE)'
     default_out = "out = np.empty(C_SHAPE, C_TYPE)"
     if problem.accumulates:
         default_out = 'raise ValueError("give out: this kernel adds to what it holds")'
     given = {"A": first, "B": second, "C": "out"}
-    given |= {name: name for name in problem.extras}
+    given |= {name: name for name in problem.extras if name not in problem.constants}
     addresses = driver_addresses(
         planned,
         {operand: f"{name}.ctypes.data" for operand, name in given.items()},
@@ -263,7 +281,12 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         lines = "".join(f"        {address},\n" for address in vars(addresses).values())
         run = f"    driver(\n{lines}    )"
     else:
-        run = _template("run_on_threads", addresses=", ".join(vars(addresses).values())).rstrip()
+        given_addresses = list(vars(addresses).values())
+        run = _template(
+            "run_on_threads",
+            addresses=", ".join(given_addresses),
+            operands=len(given_addresses) - len("ABC"),  # scratch is last
+        ).rstrip()
     return {
         "op": problem.op,
         "first": first,
@@ -292,6 +315,7 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         for name in (outer, of_result)
     )
     random, limit = _RANDOM[kind], operand_limit(problem)
+    has_floats = problem.quantised_weights is not None  # of float64, made of codes
     if limit != 1:
         random = random.replace("* 2 - 1)", f"* 2 - 1) * {limit}")
     has_planes = problem.has_bias and problem.has_channels_first
@@ -311,6 +335,9 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
             of_error["relu"] = _smooth(problem.function, bound)
         product = _FLOAT_PRODUCT
         allowed = f"{bound!r} * size + 1e-30"
+        if weights := problem.quantised_weights:
+            sums = f"np.abs(b).sum({int(weights.is_transposed)})"
+            allowed += f" + {unit_of_slices(problem)} * np.abs(a).max() * {sums}"
         if problem.out:
             unit, least = rounding_of(problem.out)
             allowed = f"(1 + {unit}) * ({allowed}) + {unit} * np.abs(expected) + {least}"
@@ -328,7 +355,7 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     initial = random_result.format("ADD") if problem.add else "None"
     return {
         "random": random,
-        "wide": _WIDE[kind],
+        "wide": _WIDE[kind] + " if x.dtype != np.float64 else x" * has_floats,
         "flops": str(problem.flops),
         "random_out": out,
         "random_bias": random_bias.format("BIAS") if problem.has_bias else "None",
@@ -338,9 +365,32 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         "initial": "out.copy()" if problem.accumulates else initial,
         "given_more": _given_more(problem),
         "scales": "".join(f"\n\n{line}" for line in _constants(problem)),
-        "prepare": "    packed = pack(b)\n" if planned.is_ahead else "",
+        "prepare": _prepare(problem, planned),
         "weights": "packed" if planned.is_ahead else "b",
     }
+
+
+def _prepare(problem: Problem, planned: KernelPlan) -> str:
+    """Return lines that pack the weights; of quantised ones `b` is what they stand for."""
+    weights = problem.quantised_weights
+    if weights is None:
+        return "    packed = pack(b)\n" if planned.is_ahead else ""
+    scale = _RANDOM["bf16" if weights.scale == "bf16" else "float"]
+    wide = _WIDE["bf16" if weights.scale == "bf16" else "float"]
+    zeros = f"rng.integers(0, {2**weights.bits - 1}, ZERO_B_SHAPE, ZERO_B_TYPE, endpoint=True)"
+    return _template(
+        "prepare_quantised",
+        low=weights.least,
+        high=weights.least + 2**weights.bits - 1,
+        scale=scale.replace("shape", "SCALE_B_SHAPE").replace("dtype", "SCALE_B_TYPE"),
+        zeros=f"    zero_b = {zeros}\n" if weights.zero else "",
+        given="codes, scale_b" + ", zero_b" * bool(weights.zero),
+        group=weights.group,
+        axis=int(weights.is_transposed),
+        depth=weights.depth,
+        wide=wide.replace("x.", "scale_b."),
+        minus=" - of_k(zero_b)" if weights.zero else "",
+    )
 
 
 def _given_more(problem: Problem) -> str:

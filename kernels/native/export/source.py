@@ -62,8 +62,13 @@ def driver_text(planned: KernelPlan, functions: dict[str, str]) -> str:
     text = _function_text(planned, functions, "driver", given, is_parallel)
     text += _ENTRY if is_parallel else ""
     if planned.is_ahead:
-        text += "\n\n" + _function_text(planned, functions, "prepare", ("b", "b_panels"))
+        text += "\n\n" + _function_text(planned, functions, "prepare", prepared(planned))
     return text
+
+
+def prepared(planned: KernelPlan) -> tuple[str, ...]:
+    """Return the addresses that the pack of constant weights takes."""
+    return (*(name.lower() for name in planned.nest.problem.constants), "b_panels")
 
 
 def _function_text(

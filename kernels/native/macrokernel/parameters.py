@@ -22,7 +22,7 @@ STREAMS = "streams"
 """Parts of the reduction that a chunk of a skinny GEMM has its rows from."""
 
 
-EXTRAS = ("bias", "add", "scale_c", "zero_c", "zero_a", "zero_b")
+EXTRAS = ("bias", "add", "scale_c", "zero_c", "zero_a", "zero_b", "scale_b")
 """The operands besides A, B and C."""
 
 
@@ -32,7 +32,7 @@ class Addresses(Generic[T]):
 
     Attributes:
         a, b, c: the operands, by their roles.
-        bias, add, scale_c, zero_c, zero_a, zero_b: `EXTRAS`; 0 for an absent one.
+        bias, add, scale_c, zero_c, zero_a, zero_b, scale_b: `EXTRAS`; 0 for an absent one.
         a_panels, b_panels: memory for packed A and packed B.
         c_sums: memory for sums that C is made of in the end.
     """
@@ -46,6 +46,7 @@ class Addresses(Generic[T]):
     zero_c: T
     zero_a: T
     zero_b: T
+    scale_b: T
     a_panels: T
     b_panels: T
     c_sums: T

@@ -26,7 +26,7 @@ from tilewise.kernels.native.macrokernel.parameters import (
     bounds,
     names_of,
 )
-from tilewise.kernels.native.macrokernel.tile_printer import TilePrinter
+from tilewise.kernels.native.macrokernel.tile_printer import TilePrinter, WeightOnlyPrinter
 from tilewise.kernels.native.macrokernel.transform_printer import TransformPrinter
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.nest import Nest
@@ -101,4 +101,6 @@ def _printer_of(nest: Nest) -> type[NestPrinter]:
         return TransformPrinter
     if nest.group:
         return DepthwisePrinter
+    if nest.problem.quantised_weights:
+        return WeightOnlyPrinter
     return SkinnyPrinter if nest.is_macro else TilePrinter

@@ -249,3 +249,20 @@ class TilePrinter(NestPrinter):
     def _sums(self) -> str:
         """Return the column sums of a panel, which follow it; 0 where none are needed."""
         return "b_tile + taps * words * register_cols * word_size" if self.corrects else "0"
+
+
+class WeightOnlyPrinter(TilePrinter):
+    """Prints a nest whose B is quantised: one function packs codes, scales and zero points."""
+
+    def prepare_text(self) -> str:
+        """Return the body of a function that packs all of B before the nest runs."""
+        nest = self.nest
+        depth, cols = extent(nest.k), extent(nest.col)
+        chunk = step(nest.k, 0) if nest.k_block else depth
+        zeros = "zero_b" if "zero_b" in nest.problem.extras else "0"
+        return (
+            f"    for start in range(0, {depth}, {chunk}):\n"
+            f"        to = b_panels + start // {chunk} * chunk_bytes\n"
+            f"        call_address(pack_b_panel, to, b, scale_b, {zeros}, start,\n"
+            f"                     min({chunk}, {depth} - start), {depth}, {cols})\n"
+        )

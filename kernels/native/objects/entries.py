@@ -8,7 +8,13 @@ import ast
 from dataclasses import dataclass
 
 from tilewise.kernels.native.export.description import driver_addresses
-from tilewise.kernels.native.export.source import body_of, edges, lines_of, parameters_used
+from tilewise.kernels.native.export.source import (
+    body_of,
+    edges,
+    lines_of,
+    parameters_used,
+    prepared,
+)
 from tilewise.kernels.native.macrokernel.parameters import PARTS, Addresses, names_of
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
 from tilewise.kernels.native.objects.interface import (
@@ -54,17 +60,18 @@ class Entries:
         is_part = f"if part < 0 or part >= {interface.parts}: return {NO_SUCH_PART}"
         part = [is_part, *checks, call, f"return {OK}"]
         text = _printed(name, names, whole) + _printed(f"{name}_part", (*names, "part"), part)
-        copies = interface.weights is not None and not planned.is_ahead
-        if interface.weights is not None:
+        copies = bool(interface.weights) and not planned.is_ahead
+        if interface.weights:
             packed = next(one for one in arguments if one.operand == "B")
-            of_copy = f"{COPY}, {interface.weights.name}, packed, {interface.weight_bytes}"
-            of_pack = f"{PREPARE}, {interface.weights.name}, packed"
+            given = (*(one.name for one in interface.weights), "packed")
+            of_copy = f"{COPY}, {', '.join(given)}, {interface.weight_bytes}"
+            of_pack = f"{PREPARE}, {', '.join(given)}"
             prepare = [
-                *_checks((interface.weights, packed), 0),
+                *_checks((*interface.weights, packed), 0),
                 f"call_address({of_copy if copies else of_pack})",
                 f"return {OK}",
             ]
-            text += _printed(f"{name}_prepare", (interface.weights.name, "packed"), prepare)
+            text += _printed(f"{name}_prepare", given, prepare)
         return cls(interface.name, interface.functions, text, copies)
 
 
@@ -74,7 +81,7 @@ def driver_text(planned: KernelPlan) -> str:
     Parts of a parallel driver do not wait for each other: whoever calls them knows when they end.
     """
     text = _function(planned, DRIVER, (*names_of(Addresses), *edges(planned)))
-    return text + (_function(planned, PREPARE, ("b", "b_panels")) if planned.is_ahead else "")
+    return text + (_function(planned, PREPARE, prepared(planned)) if planned.is_ahead else "")
 
 
 def known_sizes(planned: KernelPlan) -> dict[str, int]:

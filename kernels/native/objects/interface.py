@@ -15,6 +15,7 @@ from tilewise.kernels.native.objects.features import TEMPLATES
 from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.oracle.operands import operand_type
 from tilewise.kernels.problem import STORED, Problem, stem
+from tilewise.kernels.problem.weights import QuantisedWeights
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
@@ -23,7 +24,7 @@ OK, NULL, MISALIGNED, NO_SUCH_PART = 0, 1, 2, 3
 """What the functions return."""
 
 C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i8": "int8_t", "u8": "uint8_t",
-           "bf16": "uint16_t", "f16": "uint16_t"}  # fmt: skip
+           "bf16": "uint16_t", "f16": "uint16_t", "i4": "int8_t", "u4": "uint8_t"}  # fmt: skip
 _BITS = {
     "bf16": "uint16_t holds the bits of a bfloat16",
     "f16": "uint16_t holds the bits of a half",
@@ -57,7 +58,7 @@ class Interface:
         name: of its function, with the processor and the schedule's hash.
         alias: the same without them, for programs that are compiled against another schedule.
         arguments: of the function, in their order; the memory for panels is the last.
-        weights: what `prepare` takes, where the weights are constant.
+        weights: what `prepare` takes, where the weights are constant: B, and its scales.
         packed_bytes: of the weights that `prepare` writes, in whole lines; 0 where there are none.
         weight_bytes: of the weights as they are.
         scratch_bytes: of the memory for panels and sums, of all parts.
@@ -69,7 +70,7 @@ class Interface:
     name: str
     alias: str
     arguments: tuple[Pointer, ...]
-    weights: Pointer | None
+    weights: tuple[Pointer, ...]
     packed_bytes: int
     weight_bytes: int
     scratch_bytes: int
@@ -100,9 +101,9 @@ class Interface:
             name=f"{alias}_{processor}_{schedule.hash}",
             alias=alias,
             arguments=_arguments(problem),
-            weights=_operand(problem, "B") if problem.has_constant_weights else None,
+            weights=tuple(_operand(problem, name) for name in problem.constants),
             packed_bytes=_packed_bytes(problem, planned),
-            weight_bytes=_bytes_of(problem, "B"),
+            weight_bytes=sum(_bytes_of(problem, name) for name in problem.constants or ("B",)),
             scratch_bytes=a + c + (0 if planned.is_ahead else b),
             scratch_of_a=a,
             scratch_of_c=c,
@@ -133,7 +134,8 @@ def _arguments(problem: Problem) -> tuple[Pointer, ...]:
     second = _operand(problem, "B")
     if problem.has_constant_weights:
         second = Pointer("packed", "B", "void", LINE_BYTES)
-    more = (_operand(problem, name) for name in problem.extras)
+    others = (name for name in problem.extras if name not in problem.constants)
+    more = (_operand(problem, name) for name in others)
     scratch = Pointer("scratch", "", "void", LINE_BYTES, is_const=False)
     return (_operand(problem, "A"), second, *more, _operand(problem, "C"), scratch)
 
@@ -192,7 +194,7 @@ def header_text(
     ]
     lines = [line.rstrip() for line in "\n".join(about).splitlines()]
     if interface.weights:
-        weights = _declared(interface.weights)
+        weights = ",\n    ".join(map(_declared, interface.weights))
         prepare = filled(TEMPLATES / "prepare.h", name=name, weights=weights, line=LINE_BYTES)
     return filled(
         TEMPLATES / "header.h",
@@ -217,7 +219,7 @@ def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
     shapes = problem.operand_shapes
     arguments = list(interface.arguments)
     if interface.weights:
-        arguments.insert(1, interface.weights)
+        arguments[1:1] = interface.weights
     lines = ["Arrays are contiguous, the last index the fastest. Addresses are multiples of:"]
     for one in arguments:
         shape = "".join(f"[{extent}]" for extent in shapes[one.operand]) if one.operand else ""
@@ -227,8 +229,19 @@ def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
         lines.append(f"  {one.alignment:<3} {what}")
     if problem.element.name in _BITS:
         lines.append(f"{_BITS[problem.element.name]}.")
+    if weights := problem.quantised_weights:
+        lines += _weight_lines(weights)
     if not interface.scratch_bytes:
         lines.append("scratch is not used, and may be null.")
+    return lines
+
+
+def _weight_lines(weights: QuantisedWeights) -> list[str]:
+    """What arrays of quantised weights hold."""
+    least, most = weights.least, weights.least + 2**weights.bits - 1
+    lines = [f"Elements of b are from {least} to {most}, one in a byte."] * (weights.bits < 8)
+    if weights.scale in _BITS:
+        lines.append(f"In scale_b {_BITS[weights.scale]}.")
     return lines
 
 

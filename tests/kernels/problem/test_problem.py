@@ -78,6 +78,10 @@ def test_strings_and_json_round_trip(problem: Matmul | Conv2d) -> None:
         ),
         ("matmul:zero=ab,b=i8,dtype=u8,m=1,n=2,k=3", "matmul:m=1,n=2,k=3,dtype=u8,b=i8,zero=ab"),
         ("matmul:m=1,n=2,k=3,dtype=u8,b=u8", "matmul:m=1,n=2,k=3,dtype=u8"),
+        (
+            "matmul:m=1,n=2,k=64,dtype=f32,b=i4,group=64,zero_b=none,weights=constant",
+            "matmul:m=1,n=2,k=64,dtype=f32,b=i4,group=k,scale=f32,weights=constant",
+        ),
     ],
 )
 def test_normalised(written: str, canonical: str) -> None:
@@ -128,6 +132,14 @@ def test_normalised(written: str, canonical: str) -> None:
         ("x" * 1001, "problem", "at most 1000 characters"),
         ('{"op": "matmul", "m": ' + "9" * 5000 + "}", "problem", "at most 1000 characters"),
         ('{"op": "matmul", "m": 1, "m": 2}', "m", "'m' is given twice"),
+        ("matmul:m=1,n=2,k=64,dtype=f32,b=i4,weights=constant", "group", "needs group"),
+        ("matmul:m=1,n=2,k=64,dtype=f32,b=i4,group=17,weights=constant", "group", "power of two"),
+        ("matmul:m=1,n=2,k=64,dtype=f32,b=i4,group=32", "weights", "packed ahead"),
+        ("matmul:m=1,n=2,k=64,dtype=f16,b=i4,group=32,weights=constant", "b", "f32 or bf16"),
+        ("matmul:m=1,n=2,k=64,dtype=i8,b=i4", "b", "f32 or bf16"),
+        ("matmul:m=1,n=2,k=64,dtype=f32,b=i4,group=32,zero_b=u8,weights=constant", "zero_b", "u4"),
+        ("matmul:m=1,n=2,k=64,dtype=f32,a=dynamic_i8", "a", "quantised weights"),
+        ("matmul:batch=2,m=1,n=2,k=64,dtype=f32,b=i8,group=32,weights=constant", "batch", "leave"),
     ],
 )
 def test_bad_problems_name_the_key(written: str, field: str, says: str) -> None:

@@ -35,15 +35,16 @@ class LoadedObject:
         self._part = ctypes.CFUNCTYPE(integer, *pointers, ctypes.c_int64)(addresses[f"{name}_part"])
         if interface.weights:
             prepare = addresses[f"{name}_prepare"]
-            self._prepare = ctypes.CFUNCTYPE(integer, *[ctypes.c_void_p] * 2)(prepare)
+            count = len(interface.weights) + 1
+            self._prepare = ctypes.CFUNCTYPE(integer, *[ctypes.c_void_p] * count)(prepare)
 
     def is_supported(self) -> bool:
         """Return whether the processor has what it needs."""
         return bool(self._supported())
 
-    def prepare(self, weights: int, packed: int) -> int:
-        """Pack constant weights; return the code."""
-        return int(self._prepare(weights, packed))
+    def prepare(self, *addresses: int) -> int:
+        """Pack constant weights to the last address; return the code."""
+        return int(self._prepare(*addresses))
 
     def run(self, addresses: Mapping[str, int]) -> int:
         """Compute all, with addresses by argument name; return the code."""
@@ -89,7 +90,8 @@ def bound(loaded: LoadedObject, operands: Operands) -> Callable[[], object]:
         for one in interface.arguments
     }
     if interface.weights:
-        loaded.prepare(operands["B"].ctypes.data, packed.ctypes.data)
+        weights = (operands[one.operand] for one in interface.weights)
+        loaded.prepare(*(array.ctypes.data for array in (*weights, packed)))
     kept = dict(operands) | arrays
 
     def run() -> object:

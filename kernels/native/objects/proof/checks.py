@@ -180,10 +180,12 @@ class CallMemory:
         return self._kept[-1]
 
     def _packed(self, trial: ObjectTrial, at_end: bool) -> GuardedMemory:
-        weights = self._held(trial.operands["B"], at_end)
-        weights.lock()
+        arrays = [trial.operands[one.operand] for one in self._interface.weights]
+        weights = [self._held(array, at_end) for array in arrays]
+        for one in weights:
+            one.lock()
         packed = self._held(_lines(self._interface.packed_bytes, POISON_BYTE), at_end)
-        code = trial.loaded.prepare(weights.address, packed.address)
+        code = trial.loaded.prepare(*(one.address for one in (*weights, packed)))
         _require(OK, code, "prepare")
         return packed
 

@@ -78,6 +78,12 @@ RIGHT = [
     (f"{CONV},stride=2,pad=1,dtype=f64,bias,epilogue=relu", IMAGE),
     (f"{CONV},dilation=2,dtype=i32,weights=constant", IMAGE),
     ("matmul:m=70,n=101,k=50,dtype=i8", PACKED),
+    (
+        "matmul:m=13,n=37,k=70,dtype=bf16,b=i4,group=32,scale=f16,zero_b=u4,transpose_b,"
+        "weights=constant",
+        PACKED,
+    ),
+    ("matmul:m=9,n=33,k=47,dtype=f32,b=i8,group=16,bias,epilogue=relu,weights=constant", IN_PLACE),
     ("matmul:m=13,n=37,k=19,dtype=bf16,transpose_b,bias,init=accumulate", PACKED),
     ("matmul:m=13,n=37,k=11,dtype=f16,epilogue=relu", IN_PLACE),
     (f"{CONV},stride=3,pad=2,dtype=bf16", IMAGE),

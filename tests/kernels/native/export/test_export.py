@@ -287,17 +287,17 @@ def test_a_schedule_that_the_target_cannot_run_is_refused(host: Target) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dtype", ["f32", "i8"])
+@pytest.mark.parametrize("dtype", ["f32", "i8", "bf16,b=i4,group=16,scale=bf16,zero_b=u4"])
 @pytest.mark.parametrize("keys", ["", ",bias,epilogue=relu"])
 def test_constant_weights_are_packed_by_a_function_of_their_own(
     dtype: str, keys: str, host: Target, tmp_path: Path
 ) -> None:
     problem = parse_problem(f"matmul:m=19,n=70,k=41,dtype={dtype},weights=constant{keys}")
-    steps = (Tile("n", 32), Stream("k", 24), Pack("B"), Pack("A"), Register(4, 32), Unroll(2))
+    steps = (Tile("n", 32), Stream("k", 32), Pack("B"), Pack("A"), Register(4, 32), Unroll(2))
     module = load(export(problem, Schedule(steps), host), tmp_path)
     module.main()
     operands = make_operands(problem, 3)
-    packed = module.pack(operands["B"])
+    packed = module.pack(*(operands[name] for name in problem.constants))
     operands["B"][...] = 0  # packed once: the kernel does not look at it again
     bias = operands.get("bias")
     expected = reference(problem, make_operands(problem, 3))

@@ -1,0 +1,217 @@
+"""Packing of quantised weights and of the A that they are multiplied with, block by block.
+
+A panel of B has for each block of the reduction
+
+    codes [block / 4][cols][4]      of i4 [block / 8][cols][4]: the second half of the block in the
+                                    upper halves of bytes
+    scales [cols]                   as they are stored
+    zero points [cols]              a byte each, where there are any
+
+and a packed row of A has slices [slices][block], what the sums of each slice begin from (less its
+sum, times the zero point where all are equal), and the scale. Codes become unsigned.
+"""
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from tilewise.kernels.arithmetic import WeightOnly, size_of
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.control import CountedLoop
+from tilewise.kernels.native.ir.dot_products import widen
+from tilewise.kernels.native.ir.functions import Floats
+from tilewise.kernels.native.ir.vectors import (
+    ELEMENTS,
+    I8,
+    I32,
+    Value,
+    Vectors,
+    const,
+    declare,
+    internal_function,
+)
+from tilewise.kernels.native.packing.panels import ROWS_ARGUMENTS
+
+WEIGHTS_ARGUMENTS = ("to", "codes", "scales", "zeros", "first", "depth", "k", "n")
+"""Addresses; where the packed part of the reduction begins, and its length; extents of B."""
+
+PLACES = 4
+"""Codes of a column that one instruction multiplies."""
+_HALF = 0.5
+_SIGN = 1 << 31
+
+
+def emit_pack_weights(module: ir.Module, how: WeightOnly, cols: int, lanes: int) -> ir.Function:
+    """Emit the pack of a part of the reduction of all columns to panels of `cols`.
+
+    It runs once for weights that never change, and is plain: one byte after another.
+    """
+    fn = internal_function(module, "tilewise_pack_b_panel", len(WEIGHTS_ARGUMENTS))
+    arg = dict(zip(WEIGHTS_ARGUMENTS, fn.args, strict=True))
+    b = Builder(fn.append_basic_block("entry"))
+    packer = _WeightsPacker(b, how, arg)
+    words = b.sdiv(b.add(arg["depth"], const(how.depth - 1)), const(how.depth))
+    panel = CountedLoop(b, (), "panel")
+    word = CountedLoop(b, (), "word")
+    before = b.add(b.mul(b.sdiv(panel.index, const(cols)), words), word.index)
+    to = b.add(arg["to"], b.mul(before, const(cols * how.word_bytes)))
+    start = b.add(arg["first"], b.mul(word.index, const(how.depth)))
+    inner = CountedLoop(b, (), "col")
+    col = b.add(panel.index, inner.index)
+    vector, lane = b.sdiv(inner.index, const(lanes)), b.srem(inner.index, const(lanes))
+    at = b.add(to, b.mul(b.add(b.mul(vector, const(lanes)), lane), const(PLACES)))
+    packer.codes(at, start, col, cols * PLACES)
+    packer.constants(b.add(to, const(cols * how.codes_bytes)), start, col, inner.index, cols)
+    inner.close((), const(cols), 1)
+    word.close((), words, 1)
+    panel.close((), arg["n"], cols)
+    b.ret_void()
+    return fn
+
+
+@dataclass(frozen=True)
+class _WeightsPacker:
+    """Emits what one column of a panel has in one block.
+
+    Attributes:
+        b: where.
+        how: the arithmetic.
+        arg: of the function, by name.
+    """
+
+    b: Builder
+    how: WeightOnly
+    arg: dict[str, Value]
+
+    def codes(self, to: Value, start: Value, col: Value, step: int) -> None:
+        """Emit the codes from `start` on, four at a time, the fours `step` bytes apart."""
+        b, bits = self.b, self.how.weights.bits
+        parts = 8 // bits
+        length = self.how.depth // parts
+        loop = CountedLoop(b, (), "code")
+        byte: Value = None
+        for part in range(parts):
+            code = self._code(b.add(start, b.add(loop.index, const(part * length))), col)
+            placed = b.shl(code, ir.Constant(I8, bits * part)) if part else code
+            byte = placed if byte is None else b.or_(byte, placed)
+        four, place = b.sdiv(loop.index, const(PLACES)), b.srem(loop.index, const(PLACES))
+        self._put(byte, b.add(to, b.add(b.mul(four, const(step)), place)))
+        loop.close((), const(length), 1)
+
+    def constants(self, to: Value, start: Value, col: Value, index: Value, cols: int) -> None:
+        """Emit the scale and the zero point."""
+        b, weights = self.b, self.how.weights
+        exists = b.icmp_signed("<", col, self.arg["n"])
+        group = b.sdiv(start, const(weights.group)) if weights.groups > 1 else const(0)
+        groups = const(weights.groups)
+        place = b.add(b.mul(group, self.arg["n"]), col)
+        if weights.is_transposed:
+            place = b.add(b.mul(col, groups), group)
+        place = b.select(exists, place, const(0))
+        scale = ELEMENTS[weights.scale]
+        value = b.load(self._at("scales", place, scale.bytes, scale.type), align=scale.bytes)
+        value = b.select(exists, value, ir.Constant(scale.type, 0))
+        self._put(value, b.add(to, b.mul(index, const(scale.bytes))))
+        if weights.zero:
+            zero = b.load(self._at("zeros", place, 1, I8), align=1)
+            behind = b.add(to, const(cols * scale.bytes))
+            self._put(zero, b.add(behind, index))
+
+    def _code(self, step: Value, col: Value) -> Value:
+        """The unsigned code of an element; 0 behind the end of B."""
+        b, arg, weights = self.b, self.arg, self.how.weights
+        end = b.add(arg["first"], arg["depth"])
+        inside = b.and_(b.icmp_signed("<", step, end), b.icmp_signed("<", col, arg["n"]))
+        place = b.add(b.mul(step, arg["n"]), col)
+        if weights.is_transposed:
+            place = b.add(b.mul(col, arg["k"]), step)
+        place = b.select(inside, place, const(0))
+        code = b.load(self._at("codes", place, 1, I8), align=1)
+        code = b.sub(code, ir.Constant(I8, weights.least))
+        code = b.and_(code, ir.Constant(I8, (1 << weights.bits) - 1))
+        return b.select(inside, code, ir.Constant(I8, 0))
+
+    def _at(self, name: str, place: Value, size: int, kind: ir.Type) -> Value:
+        address = self.b.add(self.arg[name], self.b.mul(place, const(size)))
+        return self.b.inttoptr(address, kind.as_pointer())
+
+    def _put(self, value: Value, to: Value) -> None:
+        self.b.store(value, self.b.inttoptr(to, value.type.as_pointer()), align=1)
+
+
+def emit_slice_rows(module: ir.Module, how: WeightOnly, lanes: int) -> ir.Function:
+    """Emit the pack of rows of A to slices; `to_row` is in bytes, elements past a row are zero."""
+    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
+    to, to_row, source, source_row, rows, length = fn.args
+    b = Builder(fn.append_basic_block("entry"))
+    stored = Vectors(b, ELEMENTS[how.stored], lanes)
+    row = CountedLoop(b, (), "row")
+    from_row = stored.offset(source, b.mul(row.index, source_row))
+    to_line = b.add(to, b.mul(row.index, to_row))
+    block = CountedLoop(b, (), "block")
+    at = b.add(to_line, b.mul(b.sdiv(block.index, const(how.depth)), const(how.packed_word)))
+    left = b.sub(length, block.index)
+    values = []
+    for first in range(0, how.depth, lanes):
+        inside = stored.first_lanes(left, first)
+        here = stored.at(stored.offset(from_row, block.index), first)
+        values.append(widen(b, stored.load(here, inside), how.stored, "f32"))
+    _emit_slices(b, how, values, at, lanes)
+    block.close((), length, how.depth)
+    row.close((), rows, 1)
+    b.ret_void()
+    return fn
+
+
+def _emit_slices(b: Builder, how: WeightOnly, values: list[Value], to: Value, lanes: int) -> None:
+    """Emit a block of a row: round, cut into slices, and store them with the scale and the sum."""
+    floats = Floats(Vectors(b, ELEMENTS["f32"], lanes))
+    scalars = ELEMENTS["f32"].type
+    largest = floats.number(0.0)
+    for value in values:
+        largest = floats.larger(floats.floats(b.and_(floats.bits(value), _ints(lanes, ~_SIGN))),
+                                largest)  # fmt: skip
+    most = b.call(_reduction(b, "fmax", floats.v.type, scalars), (largest,))
+    assert most is not None
+    limit = ir.Constant(scalars, float(how.limit))
+    is_zero = b.write(ir.IntType(1), f"fcmp oeq {most.typed}, 0.0")
+    inverse = b.write(scalars, f"fdiv {limit.type} {limit.get_reference()}, {most.get_reference()}")
+    inverse = b.select(is_zero, ir.Constant(scalars, 0.0), inverse)
+    scale = b.write(scalars, f"fdiv {most.typed}, {limit.get_reference()}")
+    times = floats.v.splat(inverse)
+    bytes_of = Vectors(b, ELEMENTS["i8"], lanes)
+    totals: list[Value] = [ir.Constant(ir.VectorType(I32, lanes), None)] * how.slices
+    for place, value in enumerate(values):
+        left = _nearest(floats, b.fmul(value, times))
+        for piece in reversed(range(how.slices)):
+            low = b.trunc(left, bytes_of.type)
+            bytes_of.store(low, b.add(to, const(piece * how.depth + place * lanes)))
+            wide = b.sext(low, left.type)
+            totals[piece] = b.add(totals[piece], wide)
+            left = b.ashr(b.sub(left, wide), _ints(lanes, 8))
+    behind = b.add(to, const(how.slices * how.depth))
+    least = -1 if how.weights.zero else how.weights.least
+    for piece, total in enumerate(totals):
+        summed = b.call(_reduction(b, "add", total.type, I32), (total,))
+        begins = b.mul(summed, ir.Constant(I32, least))
+        address = b.add(behind, const(piece * size_of("i32")))
+        b.store(begins, b.inttoptr(address, I32.as_pointer()), align=size_of("i32"))
+    address = b.add(behind, const(how.slices * size_of("i32")))
+    b.store(scale, b.inttoptr(address, scalars.as_pointer()), align=size_of("f32"))
+
+
+def _nearest(floats: Floats, x: Value) -> Value:
+    """The nearest integers, halves away from zero, without a function of the C library."""
+    b, lanes = floats.b, floats.v.lanes
+    half = floats.bits(floats.number(_HALF))
+    signed = b.or_(half, b.and_(floats.bits(x), _ints(lanes, _SIGN)))
+    return b.fptosi(b.fadd(x, floats.floats(signed)), ir.VectorType(I32, lanes))
+
+
+def _ints(lanes: int, value: int) -> Value:
+    return ir.Constant(ir.VectorType(I32, lanes), [value & 0xFFFFFFFF] * lanes)
+
+
+def _reduction(b: Builder, name: str, kind: ir.Type, result: ir.Type) -> Value:
+    element = "f32" if name == "fmax" else "i32"
+    return declare(b.module, f"llvm.vector.reduce.{name}.v{kind.count}{element}", result, (kind,))
