@@ -14,6 +14,7 @@ import numpy as np
 from tilewise.kernels.oracle.operands import Array, Operands, operand_type
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.search.peers.variant import PeerAbsentError, Variant
+from tilewise.search.peers.weight_only import torch_variants
 
 Tensor = Any  # torch's own types are there only where torch is
 Way = tuple[str, Callable[[], Tensor]]
@@ -36,6 +37,8 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
     if problem.zero or problem.b or problem.dtype == "u8":
         raise PeerAbsentError("PyTorch has no product of unsigned bytes or with zero points")
     torch.set_num_threads(threads)
+    if problem.quantised_weights:
+        return torch_variants(problem, operands)
     tensors = {name: tensor(array, problem, name) for name, array in operands.items()}
     return [_variant(problem, name, compute) for name, compute in _ways(problem, tensors)]
 

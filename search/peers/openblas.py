@@ -150,6 +150,8 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
     no such product or number of threads, or NumPy another library.
     """
     _require_openblas()
+    if problem.quantised_weights:
+        raise PeerAbsentError("BLAS has no quantised weights")
     if problem.element.name not in BLAS_TYPES:
         raise PeerAbsentError(f"BLAS has no {problem.element.name} product")
     if problem.function.is_smooth:

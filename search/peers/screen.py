@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.oracle.reference import Expected
 from tilewise.kernels.problem import Problem
-from tilewise.search.peers import iree, onednn, openblas
+from tilewise.search.peers import iree, onednn, openblas, weight_only
 from tilewise.search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation
 from tilewise.search.timing.samples import Samples, settle
 
@@ -18,11 +18,13 @@ MAKERS: dict[str, Maker] = {
     "openblas": openblas.variants,
     "onednn": onednn.variants,
     "iree": iree.variants,
+    "onnxruntime": weight_only.onnxruntime_variants,
 }
 VERSIONS: dict[str, Callable[[], str]] = {
     "openblas": openblas.version,
     "onednn": onednn.version,
     "iree": iree.version,
+    "onnxruntime": weight_only.onnxruntime_version,
     "iree+tilewise": iree.version,
 }
 CLEARLY_SLOWER = 1.5  # than the peer's fastest way, by the shortest of a few warm runs

@@ -11,10 +11,9 @@ from typing import Any
 
 from tilewise.kernels.arithmetic import Arithmetic, must_pack
 from tilewise.kernels.block_sizes import balanced_depth
-from tilewise.kernels.instructions import WITH_CHOICE
 from tilewise.kernels.nest import Nest, Stage, shape_of
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.schedule import Schedule, chosen, loop_nest
+from tilewise.kernels.schedule import Schedule, chosen, has_choice, loop_nest
 from tilewise.kernels.target.model import KIB, Target
 from tilewise.search.space.algorithms import (
     ALGORITHM,
@@ -155,8 +154,8 @@ def _register(workload: Workload, point: Point, outer: str) -> Choices:
 
 def _instruction(workload: Workload, how: Arithmetic) -> Choices:
     """The instruction, where processors have several for the type."""
-    has_choice = workload.nest.factors in WITH_CHOICE or how.instruction.accuracy
-    return {"instruction": how.instruction.name if has_choice else ""}
+    named = has_choice(workload.problem) or how.instruction.accuracy
+    return {"instruction": how.instruction.name if named else ""}
 
 
 def why_too_large(

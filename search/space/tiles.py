@@ -10,6 +10,7 @@ few; interleaved ones take them from several parts of the reduction.
 
 from collections.abc import Sequence
 
+from tilewise.kernels.arithmetic import WeightOnly
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.algorithms import fetches_panels, nest_of_tiles, rows_of_algorithms
@@ -46,8 +47,11 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     the Winograd algorithm makes of it: 7x7 pixels are 16 tiles of its rows. None has
     fewer accumulators than hide a multiply-add's latency, unless the problem is that small.
     """
-    registers = workload.target.vector_registers - (2 if workload.adds_apart else 1)
-    rows, of_b = _rows(workload), workload.arithmetic.multiply_adds
+    how, registers = workload.arithmetic, workload.target.vector_registers
+    registers -= 2 if workload.adds_apart else 1
+    rows, of_b, sums = _rows(workload), how.multiply_adds, 1
+    if isinstance(how, WeightOnly):  # sums of a block of each slice, and both halves of bytes
+        of_b, sums = 2, how.slices
     vectors = -(-workload.cols // workload.lanes)
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
     least = min(MIN_CHAINS, max_rows * max_vectors)
@@ -55,7 +59,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
         (tall, wide)
         for wide in range(1, max_vectors + 1)
         for tall in range(1, max_rows + 1)
-        if tall * wide >= least and tall * wide + of_b * wide <= registers
+        if tall * wide * sums >= least and tall * wide * sums + of_b * wide <= registers
     )
 
 

@@ -94,9 +94,10 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     nest = workload.nest
     if nest.group:
         return window_parameters(workload)
+    unrolls = (1,) if workload.problem.quantised_weights else UNROLLS  # blocks are unrolled
     chosen = [
         RegisterTile("tile", _register_tiles(workload)),
-        Parameter("unroll", tuple(u for u in UNROLLS if u <= workload.depth)),
+        Parameter("unroll", tuple(u for u in unrolls if u <= workload.depth)),
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", _packs(workload, "A")),
         Choice("pack_b", _packs(workload, "B")),
@@ -119,7 +120,9 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 
 def _register_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     sides = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
-    outer = (TilePoint(rows, vectors) for rows, vectors in sides)
+    outer = tuple(TilePoint(rows, vectors) for rows, vectors in sides)
+    if workload.problem.quantised_weights:
+        return outer
     matrix = matrix_tiles(workload)
     if matrix and workload.rows > MAX_SWEPT_ROWS:
         return matrix
@@ -141,6 +144,8 @@ def _depths(workload: Workload) -> tuple[int, ...]:
 
 def _may_prefetch(workload: Workload) -> bool:
     """Whether B comes from farther away than L2: packed row by row, or ahead."""
+    if workload.problem.quantised_weights:
+        return False
     if fetches_panels(workload):
         return True
     return workload.has_far_b and (workload.packs_rows_of_b or workload.b.is_constant)
