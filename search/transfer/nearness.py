@@ -72,11 +72,16 @@ def doublings(here: Problem, there: Problem) -> float:
     apart = 0.0
     for field in fields(here):
         mine, other = getattr(here, field.name), getattr(there, field.name)
-        if isinstance(mine, int) and not isinstance(mine, bool) and min(mine, other) > 0:
+        if _is_size(mine) and _is_size(other):
             apart += log2(mine / other) ** 2
         elif mine != other:
             apart += DETAIL_DOUBLINGS**2
     return sqrt(apart)
+
+
+def _is_size(value: object) -> bool:
+    """Return whether a key's value is a positive number, and no text such as `pad=0x1`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _same_threads(space: Space, target: str) -> bool | None:

@@ -44,12 +44,12 @@ def looked_at(
     keeps_weights: bool = False,
     keeps_functions: bool = False,
     lowers: bool = True,
-    splits: bool = False,
+    splits: bool = True,
 ) -> dict[str, Any]:
     """Return `look` of a file's module on linalg, in its context; or MLIR's first error.
 
-    Some convolutions are split. Unless it `lowers`, the module is in its own dialect but
-    where it `splits` some, and one that nothing has changed has no pieces.
+    Some convolutions are split if it `splits`. Unless it `lowers`, the module is in its own dialect
+    but where some were split, and one that nothing has changed has no pieces.
     """
     stage("cutting out weights")
     source = path.read_bytes()

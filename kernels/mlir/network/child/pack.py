@@ -42,7 +42,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"plan": to_json(_plan(module, function, blocks))}
 
     try:
-        return looked_at(Path(request["path"]), look, keeps_functions=True)
+        return looked_at(Path(request["path"]), look, keeps_functions=True, splits=False)
     except NestRefusedError as refusal:
         return {"refused": str(refusal)}
     except StageError as error:

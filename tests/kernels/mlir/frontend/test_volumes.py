@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.read import as_module, read_module
+from tilewise.kernels.mlir.network.pack import pack_module
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import parse_problem
 
@@ -212,6 +213,13 @@ def test_random_numbers_are_those_of_the_definition(seed: int) -> None:
         rng.random() < 0.5,
     )  # fmt: skip
     check_in_iree(case, has_constant_weights=seed % 2 == 0)
+
+
+def test_packs_are_of_the_whole_convolution() -> None:
+    """Ops that read parts of one tensor cannot be packed by one script."""
+    case = Case((4, 6, 5), (3, 3, 3), pads=(1, 1, 1), ci=16, co=32)
+    plan = pack_module(case.in_linalg(np.ones(case.shapes["w"], np.float32)))
+    assert "tensor<1x16x6x8x7xf32>" in plan.payload
 
 
 def test_groups_are_skipped_with_the_reason() -> None:
