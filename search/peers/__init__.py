@@ -8,10 +8,11 @@ from tilewise.search.peers import openblas
 from tilewise.search.peers.variant import PeerAbsentError, Variant
 from tilewise.search.records import OWN
 
-PEERS = ("openblas", "onednn", "iree", "iree+tilewise")
+PEERS = ("openblas", "onednn", "iree", "onnxruntime", "iree+tilewise")
 PACKAGES = {
     "openblas": ("numpy",),
     "onednn": ("torch",),
+    "onnxruntime": ("onnxruntime", "onnx"),
     "iree": ("iree.compiler", "iree.runtime"),
     "iree+tilewise": ("iree.compiler", "iree.runtime"),
 }

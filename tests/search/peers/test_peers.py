@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
-from tilewise.kernels.oracle.reference import Expected, error_bound
+from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned, make_operands
+from tilewise.kernels.oracle.reference import Expected, error_bound, reference
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from tilewise.search.peers import available_peers, installed_peers, missing_packages, screen
 from tilewise.search.peers.screen import MAKERS, Bench
@@ -252,6 +252,49 @@ def test_constant_weights_are_packed_by_onednn_ahead(text: str, names: set[str])
     require("onednn")
     case = make_case(text)
     assert {one.name for one in MAKERS["onednn"](case.problem, case.operands, 1)} == names
+
+
+def quantised_case(keys: str) -> Case:
+    """A product with quantised weights."""
+    problem = parse_problem(f"matmul:m=3,n=64,k=256,weights=constant,{keys}")
+    operands = make_operands(problem, 5)
+    return Case(problem, operands, reference(problem, operands), operands["C"].copy())
+
+
+@pytest.mark.parametrize(
+    ("peer", "keys"),
+    [
+        ("onednn", "dtype=bf16,b=i4,group=32,scale=bf16"),
+        ("onednn", "dtype=f32,b=i4,group=64,zero_b=u4,transpose_b"),
+        ("onednn", "dtype=bf16,b=i8,group=k,scale=bf16,transpose_b"),
+        ("onnxruntime", "dtype=f32,b=i4,group=32,scale=f16,zero_b=u4"),
+        ("onnxruntime", "dtype=f32,b=i4,group=128,a=dynamic_i8,transpose_b"),
+        ("onnxruntime", "dtype=f32,b=i8,group=64,zero_b=u8"),
+    ],
+)
+def test_peers_multiply_by_quantised_weights(peer: str, keys: str) -> None:
+    require(peer)
+    case = quantised_case(keys)
+    ways = screen.screen(peer, case.bench)
+    assert [case.why_wrong(way.variant) for way in ways] == [None]
+
+
+@pytest.mark.parametrize(
+    ("peer", "keys", "says"),
+    [
+        ("openblas", "dtype=f32,b=i8,group=64", "no quantised weights"),
+        ("onednn", "dtype=f32,b=i8,group=64", "scale for each column"),
+        ("onnxruntime", "dtype=bf16,b=i8,group=64", "f32 on a processor"),
+        ("onnxruntime", "dtype=f32", "quantised weights alone"),
+        ("onnxruntime", "dtype=f32,b=i8,group=64,bias", "without epilogues"),
+    ],
+)
+def test_peers_say_which_quantised_weights_they_lack(peer: str, keys: str, says: str) -> None:
+    require(peer)
+    text = f"matmul:m=3,n=64,k=256,weights=constant,{keys}"
+    case = quantised_case(keys) if "group" in keys else make_case(text)
+    with pytest.raises(PeerAbsentError, match=says):
+        MAKERS[peer](case.problem, case.operands, 1)
 
 
 def test_iree_reads_the_buffers_of_the_problem_and_writes_into_its_c() -> None:

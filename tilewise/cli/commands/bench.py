@@ -162,8 +162,8 @@ def _note(text: str) -> None:
 
 
 PEERS_TEXT = (
-    "comma-separated: openblas, onednn, iree, iree+tilewise (IREE with our kernel); "
-    "default: the first three that are installed"
+    "comma-separated: openblas, onednn, iree, onnxruntime (quantised weights alone), iree+tilewise "
+    "(IREE with our kernel); default: all but the last that are installed"
 )
 COLD = "cold: empty the caches before every sample; default: hot"
 
