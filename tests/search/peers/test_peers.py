@@ -275,7 +275,7 @@ def quantised_case(keys: str) -> Case:
 def test_peers_multiply_by_quantised_weights(peer: str, keys: str) -> None:
     require(peer)
     case = quantised_case(keys)
-    ways = screen.screen(peer, case.bench)
+    ways = screened(MAKERS[peer], case.bench)
     assert [case.why_wrong(way.variant) for way in ways] == [None]
 
 
