@@ -28,7 +28,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.peers import available_peers
-from tilewise.search.peers.variant import why_wrong
+from tilewise.search.peers.variant import Bench, right_ways
 from tilewise.search.runner.child.session import Session
 from tilewise.search.timing.measure import interleave
 
@@ -72,11 +72,8 @@ def limits(text: str, target: Target, steps: Any) -> dict[str, Any]:
     schedule = Schedule.from_json(steps)
     for level, size in (("l1", target.l1_bytes), ("l2", target.l2_bytes)):
         calls[level] = micro_kernel(schedule, dtype, target, int(size * FILLED))
-    peers = [
-        way
-        for way in available_peers(problem, ops, target.threads)
-        if why_wrong(way, problem, ops, session.expected, session.initial) is None
-    ]
+    bench = Bench(problem, ops, session.expected, session.initial, target.threads)
+    peers = right_ways(available_peers(problem, ops, target.threads), bench)
     before = peak_gflops(target, dtype)
     runs = [call for call, _ in calls.values()] + [way.run for way in peers]
     times = [median(one.times) for one in interleave(runs, ROUNDS, target.threads)]

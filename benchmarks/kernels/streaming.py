@@ -28,8 +28,8 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.model import Matmul
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.peers.screen import Bench, screen
-from tilewise.search.peers.variant import PeerAbsentError
+from tilewise.search.peers.screen import MAKERS, screened
+from tilewise.search.peers.variant import Bench, PeerAbsentError
 from tilewise.search.runner.child.session import Session
 from tilewise.search.timing.measure import interleave
 
@@ -115,7 +115,7 @@ def fastest_peers(problem: Problem, operands: Operands, expected: Expected) -> l
     bench, runs = Bench(problem, operands, expected, operands["C"].copy(), 1), []
     for name in ("onednn", "openblas"):
         try:
-            runs += [timed.variant.run for timed in screen(name, bench)]
+            runs += [timed.variant.run for timed in screened(MAKERS[name], bench)]
         except PeerAbsentError:
             continue
     return runs

@@ -41,8 +41,8 @@ from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd, chosen, loop_nest
 from tilewise.kernels.target import Target, resolve
-from tilewise.search.peers.screen import Bench, screen
-from tilewise.search.peers.variant import PeerAbsentError
+from tilewise.search.peers.screen import MAKERS, screened
+from tilewise.search.peers.variant import Bench, PeerAbsentError
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of
 from tilewise.search.runner.child.session import Session
 from tilewise.search.space.algorithms import (
@@ -177,7 +177,7 @@ def _ways_of_onednn(session: Session) -> list[Any]:
         session.problem, session.operands, session.expected, session.initial, session.target.threads
     )
     try:
-        return [timed.variant for timed in screen("onednn", bench)]
+        return [timed.variant for timed in screened(MAKERS["onednn"], bench)]
     except PeerAbsentError:
         return []
 

@@ -6,11 +6,10 @@ The reasons of a peer without a remaining way become its own.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewise.kernels.oracle.operands import Array, Operands
-from tilewise.kernels.oracle.reference import Expected
+from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.problem import Problem
 from tilewise.search.peers import iree, onednn, openblas, weight_only
-from tilewise.search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation
+from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, checked
 from tilewise.search.timing.samples import Samples, settle
 
 Maker = Callable[[Problem, Operands, int], list[Variant]]
@@ -42,22 +41,6 @@ class TimedVariant:
     tolerance: float
 
 
-@dataclass(frozen=True)
-class Bench:
-    """A problem's operands and reference; `initial` is what C holds at first."""
-
-    problem: Problem
-    operands: Operands
-    expected: Expected
-    initial: Array
-    threads: int
-
-
-def screen(name: str, bench: Bench) -> list[TimedVariant]:
-    """Return the ways of peer `name` that are worth timing; raise as `screened`."""
-    return screened(MAKERS[name], bench)
-
-
 def screened(make: Maker, bench: Bench) -> list[TimedVariant]:
     """Return the ways of a peer that are worth timing, fastest first.
 
@@ -66,7 +49,7 @@ def screened(make: Maker, bench: Bench) -> list[TimedVariant]:
     right, refused = [], []
     for variant in make(bench.problem, bench.operands, bench.threads):
         try:
-            right.append(_checked(variant, bench))
+            right.append(_timed(variant, bench))
         except PeerAbsentError as error:
             refused.append(f"{variant.name}: {error}")
     if not right:
@@ -75,22 +58,14 @@ def screened(make: Maker, bench: Bench) -> list[TimedVariant]:
     return [timed for timed in right if timed.seconds <= CLEARLY_SLOWER * right[0].seconds]
 
 
-def _checked(variant: Variant, bench: Bench) -> TimedVariant:
+def _timed(variant: Variant, bench: Bench) -> TimedVariant:
     try:
-        error, tolerance = deviation(
-            variant, bench.problem, bench.operands, bench.expected, bench.initial
-        )
-    except ShapeError as wrong:
-        raise PeerAbsentError(f"wrong: {wrong}") from wrong
+        error, tolerance = checked(variant, bench)
     except (RuntimeError, ValueError, TypeError) as failure:
         # torch refuses what it has no kernel for with RuntimeError or a kind of it, IREE's
         # runtime and NumPy with ValueError, and their bindings with TypeError. A fault of our own
         # does not pass for that: where a peer is installed, tests name what it computes.
         raise PeerAbsentError(str(failure).strip().partition("\n")[0]) from failure
-    if not error <= tolerance:
-        raise PeerAbsentError(
-            f"wrong: the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
-        )
     settle(bench.threads)
     samples = Samples(1, bench.threads)
     while len(samples.times) < WARM_RUNS:

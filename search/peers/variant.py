@@ -1,6 +1,7 @@
 """One way in which a peer computes a problem, and the check of its result."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +20,6 @@ class PeerAbsentError(Exception):
     """The peer cannot compute this problem, or is not installed."""
 
 
-class ShapeError(Exception):
-    """A result has the wrong shape."""
-
-
 @dataclass(frozen=True)
 class Variant:
     """A peer's code bound to the operands of one problem.
@@ -38,42 +35,52 @@ class Variant:
     output: str | None = None
 
 
-def why_wrong(
-    variant: Variant, problem: Problem, operands: Operands, expected: Expected, initial: Array
-) -> str | None:
-    """Run once on a reset C and compare; return why it is wrong, if it is."""
-    try:
-        error, tolerance = deviation(variant, problem, operands, expected, initial)
-    except ShapeError as wrong:
-        return str(wrong)
-    if error <= tolerance:
-        return None
-    return f"the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
+@dataclass(frozen=True)
+class Bench:
+    """A problem's operands and reference; `initial` is what C holds at first."""
+
+    problem: Problem
+    operands: Operands
+    expected: Expected
+    initial: Array
+    threads: int
 
 
-def deviation(
-    variant: Variant, problem: Problem, operands: Operands, expected: Expected, initial: Array
-) -> tuple[float, float]:
+def right_ways(ways: list[Variant], bench: Bench) -> list[Variant]:
+    """Return the ways with correct results."""
+    right = []
+    for way in ways:
+        with suppress(PeerAbsentError):
+            checked(way, bench)
+            right.append(way)
+    return right
+
+
+def checked(variant: Variant, bench: Bench) -> tuple[float, float]:
     """Run once on a reset C; return the largest deviation and the tolerance there.
 
     Where a library writes a narrower type than the problem's, that rounding is allowed. Raises
-    ShapeError for a wrong shape.
+    PeerAbsentError for a wrong result.
     """
-    if problem.accumulates:
-        operands["C"][...] = initial
+    result, shape = bench.operands["C"], bench.expected.value.shape
+    if bench.problem.accumulates:
+        result[...] = bench.initial
     else:
-        poison(operands["C"])
+        poison(result)
     variant.run(1)
     result = variant.result()
-    if result.shape != expected.value.shape:
-        raise ShapeError(f"the result is {list(result.shape)}, not {list(expected.value.shape)}")
-    allowed = _allowed(variant, problem, operands, expected, initial)
-    return compare(problem, result, allowed)
+    if result.shape != shape:
+        raise PeerAbsentError(f"wrong: the result is {list(result.shape)}, not {list(shape)}")
+    error, tolerance = compare(bench.problem, result, _allowed(variant, bench))
+    if not error <= tolerance:
+        raise PeerAbsentError(
+            f"wrong: the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
+        )
+    return error, tolerance
 
 
-def _allowed(
-    variant: Variant, problem: Problem, operands: Operands, expected: Expected, initial: Array
-) -> Expected:
+def _allowed(variant: Variant, bench: Bench) -> Expected:
+    problem, operands, expected = bench.problem, bench.operands, bench.expected
     if variant.output is None or expected.tolerance is None:
         return expected
     size = np.abs(expected.value)
@@ -82,7 +89,7 @@ def _allowed(
         size = size + np.abs(operands["bias"][:, None, None] if nchw else operands["bias"])
     of_result = operand_type(problem, "C")
     if problem.accumulates:
-        size = size + np.abs(widened(initial, of_result))
+        size = size + np.abs(widened(bench.initial, of_result))
     if problem.add:
         size = size + np.abs(widened(operands["add"], of_result))
     roundings = ROUNDINGS + problem.function.is_smooth  # also of its argument

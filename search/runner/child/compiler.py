@@ -10,15 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.children import private_output
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
-from tilewise.kernels.target.model import Target
 from tilewise.search.runner.child.lowered import lower_ahead
 from tilewise.search.runner.protocol import (
     CompileReply,
-    Message,
     Ready,
     Reply,
     failure_of,
@@ -29,12 +27,29 @@ from tilewise.search.runner.protocol import (
 State = TypeVar("State")
 
 
-def answer_all(one: Callable[[State | None, Message], tuple[State | None, Reply]]) -> None:
-    """Answer requests until the input ends; each reply comes with the next state."""
+def answer_all(
+    set_up: Callable[..., State], answering: Callable[[str], Callable[..., Reply]]
+) -> None:
+    """Answer requests until the input ends; a candidate's failure becomes a reply.
+
+    The first, `setup`, makes the state. `answering` returns the function of another one by its
+    name; it gets the state and what the request has.
+    """
     out = private_output()
     state: State | None = None
     for line in sys.stdin.buffer:
-        state, reply = one(state, read_message(line))
+        request = read_message(line)
+        reply: Reply = Ready()
+        try:
+            what = request.pop("do")
+            if what == "setup":
+                state = set_up(**request)
+            else:
+                assert state is not None, "setup comes first"
+                reply = answering(what)(state, **request)
+        except Exception as error:
+            # The boundary between a candidate and the search: whatever it raises is its own.
+            reply = failure_of(error)
         write_message(out, to_json(reply))
 
 
@@ -47,33 +62,11 @@ class Compiler:
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def compile(self, steps: Any) -> CompileReply:
-        """Compile one schedule."""
-        return compiled(self.problem, steps, self.target)
-
-
-def compiled(problem: Problem, steps: Any, target: Target) -> CompileReply:
-    """Compile a schedule and measure the time."""
-    begin = time.perf_counter()
-    lower_ahead(problem, steps, target)
-    return CompileReply(time.perf_counter() - begin)
-
-
-def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None, Reply]:
-    """Answer one request; a candidate's failure becomes a reply."""
-    try:
-        if request["do"] == "setup":
-            return Compiler(request["problem"], request["target"]), Ready()
-        assert compiler is not None, "setup comes first"
-        return compiler, compiler.compile(request["steps"])
-    except Exception as error:
-        # The boundary between a candidate and the search: whatever it raises is its own.
-        return compiler, failure_of(error)
-
-
-def main() -> None:
-    """Answer requests until the input ends."""
-    answer_all(answer)
+        """Compile one schedule and measure the time."""
+        begin = time.perf_counter()
+        lower_ahead(self.problem, steps, self.target)
+        return CompileReply(time.perf_counter() - begin)
 
 
 if __name__ == "__main__":
-    main()
+    answer_all(Compiler, {"compile": Compiler.compile}.__getitem__)

@@ -7,12 +7,13 @@ from statistics import median
 from typing import Any
 
 from tilewise.kernels.oracle.operands import Operands
+from tilewise.kernels.oracle.reference import Expected
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.peers import available_peers
 from tilewise.search.peers.iree import Maker as LibraryMaker
 from tilewise.search.peers.iree import modes
-from tilewise.search.peers.screen import MAKERS, Bench, Maker, screened
-from tilewise.search.peers.variant import PeerAbsentError, Variant, why_wrong
+from tilewise.search.peers.screen import MAKERS, Maker, screened
+from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, right_ways
 from tilewise.search.records import OWN
 from tilewise.search.runner.child.lowered import Lowered, lowered
 from tilewise.search.runner.child.session import Session
@@ -58,7 +59,10 @@ def finals(
     begin = time.monotonic()
     scratch = _checked(session, schedules)
     executables = [lowered(session.problem, steps, session.target) for steps in schedules]
-    peers = _right_peers(session) if with_peers else []
+    peers = []
+    if with_peers:
+        ways = _peers_on(session, session.operands)
+        peers = right_ways(ways, _bench(session, session.expected))
     cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
     ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
     before = time.monotonic()
@@ -122,11 +126,10 @@ def _peers_on(session: Session, operands: Operands) -> list[Variant]:
     return available_peers(session.problem, operands, threads)
 
 
-def _right_peers(session: Session) -> list[Variant]:
-    """Return the peers' ways with correct results."""
-    given = (session.problem, session.operands, session.expected, session.initial)
-    ways = _peers_on(session, session.operands)
-    return [way for way in ways if why_wrong(way, *given) is None]
+def _bench(session: Session, expected: Expected) -> Bench:
+    return Bench(
+        session.problem, session.operands, expected, session.initial, session.target.threads
+    )
 
 
 def _nothing_yet(count: int) -> list[list[Samples]]:
@@ -160,15 +163,9 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
     """
     own = name in OWN
     session.makers[name] = _maker(session, steps) if own else MAKERS[name]
-    bench = Bench(
-        problem=session.problem,
-        operands=session.operands,
-        expected=session.expected_of(steps) if own else session.expected,
-        initial=session.initial,
-        threads=session.target.threads,
-    )
+    expected = session.expected_of(steps) if own else session.expected
     try:
-        session.screened[name] = screened(session.makers[name], bench)
+        session.screened[name] = screened(session.makers[name], _bench(session, expected))
     except PeerAbsentError as error:
         session.screened[name] = []
         return PeerReply(absent=str(error))

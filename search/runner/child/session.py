@@ -1,6 +1,5 @@
 """One problem in a runner's child: operands, reference, scratch and binding."""
 
-import gc
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +9,13 @@ from tilewise.kernels.native.microbench import peak_gflops
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
 from tilewise.kernels.oracle.reference import Expected, compare, reference
-from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.schedule import Schedule, fast_algorithm
 from tilewise.kernels.steps import Step
-from tilewise.kernels.target import resolve
 from tilewise.search.runner.child.accuracy import Errors, check_accuracy
-from tilewise.search.runner.child.compiler import compiled
+from tilewise.search.runner.child.compiler import Compiler
 from tilewise.search.runner.child.lowered import BoundCall, Lowered, lowered
-from tilewise.search.runner.protocol import CandidateFailureError, CompileReply
+from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.timing.cold import (
     MOST_COPIED_BYTES,
     ColdMode,
@@ -42,12 +39,11 @@ class BufferPlace:
     arena: dict[str, Any] = field(default_factory=dict)
 
 
-class Session:
+class Session(Compiler):
     """One problem's operands, reference and scratch, used by every trial."""
 
     def __init__(self, problem: str, target: str, seed: int, cache: str = "hot") -> None:
-        self.problem = parse_problem(problem)
-        self.target = resolve(target)
+        super().__init__(problem, target)
         self.operands = make_operands(self.problem, seed)
         self.initial = self.operands["C"].copy()
         self.expected = reference(self.problem, self.operands)
@@ -59,15 +55,10 @@ class Session:
         self.screened: dict[str, list[TimedVariant]] = {}
         self.makers: dict[str, Maker] = {}
         self._expected: dict[Step | None, Expected] = {}
-        gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> BoundCall:
         """Compile a schedule and bind it."""
         return self.bind(lowered(self.problem, steps, self.target), self.places[0])
-
-    def compile(self, steps: Any) -> CompileReply:
-        """Compile a schedule for its trial."""
-        return compiled(self.problem, steps, self.target)
 
     def bind(self, executable: Lowered, place: BufferPlace) -> BoundCall:
         """Bind code to the buffers of a place.

@@ -10,9 +10,9 @@ import pytest
 from tests.search.peers.test_peers import make_case, require
 from tilewise.kernels.mlir.iree.runtime import open_device
 from tilewise.kernels.target import detect
-from tilewise.search.peers import available_peers, openblas, screen
+from tilewise.search.peers import available_peers, openblas
 from tilewise.search.peers.openblas import better_family, hold_threads, libraries, threads_of
-from tilewise.search.peers.screen import MAKERS
+from tilewise.search.peers.screen import MAKERS, screened
 from tilewise.search.peers.variant import PeerAbsentError
 
 PRODUCT = "matmul:m=150,n=170,k=190,dtype=f32"
@@ -32,7 +32,7 @@ def one_thread_after() -> Iterator[None]:
 def test_results_on_two_threads_are_right(peer: str, text: str) -> None:
     require(peer)
     case = make_case(text)
-    ways = screen.screen(peer, replace(case.bench, threads=2))
+    ways = screened(MAKERS[peer], replace(case.bench, threads=2))
     assert ways
     assert [case.why_wrong(way.variant) for way in ways] == [None] * len(ways)
 

@@ -13,9 +13,9 @@ import pytest
 from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned, make_operands
 from tilewise.kernels.oracle.reference import Expected, error_bound, reference
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
-from tilewise.search.peers import available_peers, installed_peers, missing_packages, screen
-from tilewise.search.peers.screen import MAKERS, Bench
-from tilewise.search.peers.variant import PeerAbsentError, Variant, why_wrong
+from tilewise.search.peers import available_peers, installed_peers, missing_packages
+from tilewise.search.peers.screen import MAKERS, screened
+from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, checked
 
 PLAIN = "matmul:m=7,n=33,k=19,dtype="
 CLAIMS = {
@@ -105,7 +105,11 @@ class Case:
         return Bench(self.problem, self.operands, self.expected, self.initial, threads=1)
 
     def why_wrong(self, variant: Variant) -> str | None:
-        return why_wrong(variant, self.problem, self.operands, self.expected, self.initial)
+        try:
+            checked(variant, self.bench)
+        except PeerAbsentError as wrong:
+            return str(wrong)
+        return None
 
 
 def make_case(text: str) -> Case:
@@ -202,7 +206,7 @@ def contract(problem: Problem, a: Array, b: Array) -> Array:
 def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
     require(peer)
     case = make_case(text)
-    ways = screen.screen(peer, case.bench)
+    ways = screened(MAKERS[peer], case.bench)
     assert ways
     assert all(way.variant.peer == peer for way in ways)
     for way in ways:  # again, so that a second run adds up or overwrites as the first did
@@ -233,7 +237,7 @@ def test_both_variants_of_iree_compile(text: str) -> None:
 def test_what_a_peer_cannot_do_has_a_reason(peer: str, text: str, says: str) -> None:
     require(peer)
     with pytest.raises(PeerAbsentError, match=says):
-        screen.screen(peer, make_case(text).bench)
+        screened(MAKERS[peer], make_case(text).bench)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +334,7 @@ def test_a_wrong_peer_is_absent_with_its_deviation(
 ) -> None:
     offer(monkeypatch, matmul_way(case, "off", lambda a, b: a @ b + np.float32(0.01)))
     with pytest.raises(PeerAbsentError, match=r"off: wrong: the largest deviation is 0\.01"):
-        screen.screen("fake", case.bench)
+        screened(MAKERS["fake"], case.bench)
 
 
 def test_a_peer_that_writes_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
@@ -338,12 +342,12 @@ def test_a_peer_that_writes_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, ca
     out[...] = case.expected.value  # which must not count
     offer(monkeypatch, Variant("fake", "idle", lambda _repeat: None, lambda: out))
     with pytest.raises(PeerAbsentError, match="idle: wrong"):
-        screen.screen("fake", case.bench)
+        screened(MAKERS["fake"], case.bench)
 
 
 def test_a_result_of_another_shape_is_wrong(case: Case) -> None:
     variant = replace(matmul_way(case, "flat", np.matmul), result=lambda: np.zeros(7))
-    assert case.why_wrong(variant) == "the result is [7], not [7, 33]"
+    assert case.why_wrong(variant) == "wrong: the result is [7], not [7, 33]"
 
 
 def test_a_right_way_stands_beside_wrong_and_raising_ones(
@@ -359,7 +363,7 @@ def test_a_right_way_stands_beside_wrong_and_raising_ones(
         Variant("fake", "raising", raising, lambda: case.operands["C"]),
         right,
     )
-    assert [way.variant.name for way in screen.screen("fake", case.bench)] == ["right"]
+    assert [way.variant.name for way in screened(MAKERS["fake"], case.bench)] == ["right"]
 
 
 def test_clearly_slower_ways_are_not_timed(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
@@ -385,7 +389,7 @@ def test_clearly_slower_ways_are_not_timed(monkeypatch: pytest.MonkeyPatch, case
         matmul_way(case, "fast", taking(9.0, 0.2, 0.3, 0.1)),
         matmul_way(case, "slowest", taking(9.0, 0.6)),
     )
-    assert [way.variant.name for way in screen.screen("fake", case.bench)] == ["fast", "near"]
+    assert [way.variant.name for way in screened(MAKERS["fake"], case.bench)] == ["fast", "near"]
 
 
 def test_rounding_to_a_narrow_output_is_allowed_and_no_more() -> None:

@@ -4,14 +4,12 @@ import json
 import os
 
 from tilewise.search.runner.child.compiler import answer_all
-from tilewise.search.runner.protocol import Message, PeerReply, Ready, Reply
+from tilewise.search.runner.protocol import PeerReply
 
 
-def answer(_state: bool | None, request: Message) -> tuple[bool, Reply]:
-    if request["do"] == "setup":
-        return True, Ready()
-    return True, PeerReply(absent=json.dumps(dict(os.environ)))
+def absent(_setup: dict[str, object], **_request: object) -> PeerReply:
+    return PeerReply(absent=json.dumps(dict(os.environ)))
 
 
 if __name__ == "__main__":
-    answer_all(answer)
+    answer_all(dict, {"peer": absent}.__getitem__)

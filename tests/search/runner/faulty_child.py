@@ -9,13 +9,15 @@ from typing import Any
 
 from tests.search.registers import register_of
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.runner.child import __main__ as child
+from tilewise.search.runner.child.__main__ import answering
+from tilewise.search.runner.child.compiler import answer_all
+from tilewise.search.runner.child.session import Session
 
 HANG, CRASH, EAT, WRONG, RAISE, EXIT, NOTHING = 2, 3, 4, 5, 6, 7, 9
 EATEN = 1 << 30  # bytes, held until somebody sees it
 
 
-class FaultySession(child.Session):
+class FaultySession(Session):
     """A session whose candidates fail by their register rows."""
 
     def call(self, steps: Any) -> Any:
@@ -47,5 +49,4 @@ class FaultySession(child.Session):
 
 
 if __name__ == "__main__":
-    child.Session = FaultySession
-    child.main()
+    answer_all(FaultySession, answering)

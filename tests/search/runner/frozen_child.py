@@ -9,23 +9,15 @@ from pathlib import Path
 
 from tilewise.search.runner.child.compiler import answer_all
 from tilewise.search.runner.child_process import ChildProcess
-from tilewise.search.runner.protocol import (
-    CandidateFailureError,
-    CompileReply,
-    Message,
-    Ready,
-    Reply,
-)
+from tilewise.search.runner.protocol import CandidateFailureError, CompileReply
 
 
-def answer(folder: Path | None, request: Message) -> tuple[Path | None, Reply]:
-    if request["do"] == "setup":
-        return Path(request["folder"]), Ready()
-    assert folder is not None
+def work(setup: dict[str, str]) -> CompileReply:
+    folder = Path(setup["folder"])
     (folder / "asked").touch()
     while not (folder / "allowed").exists():
         time.sleep(0.01)
-    return folder, CompileReply(42.0)
+    return CompileReply(42.0)
 
 
 def ask(folder: Path, limit_s: float) -> str:
@@ -48,4 +40,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(ask(Path(sys.argv[1]), float(sys.argv[2])))
     else:
-        answer_all(answer)
+        answer_all(dict, {"work": work}.__getitem__)
