@@ -40,8 +40,7 @@ class StagedBlock:
             if positions.size and not 0 <= positions.min() <= positions.max() < size:
                 raise IndexError(f"{dim} is read outside the staged block")
             where.append(positions)
-        found: Array = self.data[np.ix_(*where)]
-        return found
+        return np.asarray(self.data[np.ix_(*where)])
 
 
 @dataclass

@@ -91,22 +91,26 @@ def with_weights(draw: st.DrawFn, problem: Matmul) -> Matmul:
 
 def matmuls_of(dtypes: st.SearchStrategy[str]) -> st.SearchStrategy[Problem]:
     """Products of matrices of some types of A."""
-    return dtypes.flatmap(
-        lambda dtype: st.builds(
-            Matmul,
-            dtype=st.just(dtype),
-            batch=st.sampled_from([1, 1, 1, 3]),
-            m=odd_sizes,
-            n=odd_sizes,
-            k=odd_sizes,
-            transpose_a=st.booleans(),
-            transpose_b=st.booleans(),
-            init=inits,
-            bias=st.booleans(),
-            epilogue=epilogues(dtype),
-            weights=st.sampled_from(["variable", "constant"]),
+    return (
+        dtypes.flatmap(
+            lambda dtype: st.builds(
+                Matmul,
+                dtype=st.just(dtype),
+                batch=st.sampled_from([1, 1, 1, 3]),
+                m=odd_sizes,
+                n=odd_sizes,
+                k=odd_sizes,
+                transpose_a=st.booleans(),
+                transpose_b=st.booleans(),
+                init=inits,
+                bias=st.booleans(),
+                epilogue=epilogues(dtype),
+                weights=st.sampled_from(["variable", "constant"]),
+            )
         )
-    ).flatmap(with_weights).flatmap(with_results)
+        .flatmap(with_weights)
+        .flatmap(with_results)
+    )
 
 
 matmuls = matmuls_of(dtypes)

@@ -142,7 +142,7 @@ class _WeightsPacker:
 def emit_slice_rows(module: ir.Module, how: WeightOnly, lanes: int) -> ir.Function:
     """Emit the pack of rows of A to slices; `to_row` is in bytes, elements past a row are zero."""
     fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length = fn.args
+    to, to_row, source, source_row, rows, length, _ = fn.args
     b = Builder(fn.append_basic_block("entry"))
     stored = Vectors(b, ELEMENTS[how.stored], lanes)
     row = CountedLoop(b, (), "row")
