@@ -34,11 +34,11 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
         raise PeerAbsentError("torch is not installed; install tilewise[peers]") from error
     if problem.requant:
         raise PeerAbsentError("PyTorch has no product of bytes that scales its sums to bytes")
-    if problem.zero or problem.b or problem.dtype == "u8":
-        raise PeerAbsentError("PyTorch has no product of unsigned bytes or with zero points")
     torch.set_num_threads(threads)
     if problem.quantised_weights:
         return torch_variants(problem, operands)
+    if problem.zero or problem.b or problem.dtype == "u8":
+        raise PeerAbsentError("PyTorch has no product of unsigned bytes or with zero points")
     tensors = {name: tensor(array, problem, name) for name, array in operands.items()}
     return [_variant(problem, name, compute) for name, compute in _ways(problem, tensors)]
 

@@ -407,7 +407,7 @@ def test_rounding_to_a_narrow_output_is_allowed_and_no_more() -> None:
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(module: str) -> object:
-        if module in ("torch", "iree.runtime"):
+        if module in ("torch", "iree.runtime", "onnxruntime"):
             return None
         return find_spec(module)
 
