@@ -33,7 +33,6 @@ from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand
 from tilewise.kernels.oracle.reference import (
     SMOOTH_UNIT,
     bound_of,
-    cancelled_share,
     rounding_of,
     unit_of_slices,
 )
