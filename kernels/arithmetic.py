@@ -38,7 +38,7 @@ class Arithmetic:
     Attributes:
         stored: how B holds an element, by name.
         stored_a: how A does; empty for B's.
-        zero: which of A and B have a zero point, which packing subtracts.
+        zero: which of A and B have a zero point.
         instruction: what multiplies and adds.
         form: how the micro-kernel feeds it. A skinny GEMM joins words, and widens elements, as it
             loads them; split reductions and depthwise tiles read both factors as they are stored.
@@ -120,6 +120,20 @@ class Arithmetic:
         of B. A skinny GEMM makes B so, and the correction needs A alone.
         """
         return 0 if self._reads_stored else self.instruction.offset(self.stored_as("A"))
+
+    def subtracts(self, role: str) -> bool:
+        """Return whether packing subtracts a zero point, as it widens the elements of A or B."""
+        return role in self.zero and size_of(self.stored_as(role)) < size_of(self.packed)
+
+    @property
+    def moves_zero(self) -> bool:
+        """Return whether sums over B correct products of A with its zero point."""
+        return "A" in self.zero and not self._reads_stored and not self.subtracts("A")
+
+    @property
+    def corrects(self) -> bool:
+        """Return whether panels of B have column sums, which correct products of a moved A."""
+        return self.offset > 0 or self.moves_zero
 
     @property
     def multiply_adds(self) -> int:

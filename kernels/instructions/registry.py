@@ -80,7 +80,8 @@ def known_instruction(name: str) -> Instruction:
 
 def usable(dtype: str, target: Target, split: bool = False) -> tuple[str, ...]:
     """Return the instructions that a target has for a type, that with the most products first."""
-    return tuple(one.name for one in instructions(dtype, target, _form(split)))
+    form = Form.SPLIT if split else Form.OUTER_PRODUCT
+    return tuple(one.name for one in instructions(dtype, target, form))
 
 
 def plain(dtype: str, target: Target) -> str:
@@ -127,10 +128,6 @@ def _fitting(dtype: str, form: Form, accuracy: str = "") -> list[Instruction]:
 def _forms(one: Instruction, dtype: str) -> frozenset[Form]:
     """Return the forms that can use an instruction; zero points are subtracted in two of them."""
     return one.forms & {Form.OUTER_PRODUCT, Form.DEPTHWISE} if dtype == "i16" else one.forms
-
-
-def _form(split: bool) -> Form:
-    return Form.SPLIT if split else Form.OUTER_PRODUCT
 
 
 def _units(target: Target) -> set[str]:

@@ -58,7 +58,9 @@ class Nest:
         a, b = (self.problem.type_of(self.operand(role).name) for role in "AB")
         if self.problem.quantised_weights:
             return "u8*i8"  # codes, and slices of the other factor
-        return "i16" if self.problem.zero else a if a == b else f"{a}*{b}"
+        if self.operand("B").name.lower() in self.problem.zero:
+            return "i16"
+        return a if a == b else f"{a}*{b}"
 
     def dim(self, name: str) -> Dim:
         """Return the dim of a name; KeyError when there is none."""

@@ -3,7 +3,7 @@
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
-from tilewise.kernels.instructions import Instruction
+from tilewise.kernels.instructions import Form, Instruction, known_instruction
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I32, Element, Value, Vectors, declare
 
@@ -45,9 +45,24 @@ def multiply_add(v: Vectors, one: Instruction, x: Value, y: Value, acc: Value) -
 
 def column_sums(v: Vectors, one: Instruction, word: Value, acc: Value) -> Value:
     """Return the accumulators plus the sum of the elements of each word."""
+    if Form.TILES in one.forms:  # of processors that have these, too
+        one = known_instruction(f"x86.avx512.vpdpbusd{'.i8.u8' if one.b == 'u8' else ''}")
     elements = ir.VectorType(_FACTORS[one.b], one.k * v.lanes)
     ones = v.builder.bitcast(ir.Constant(elements, [1] * elements.count), v.type)
     return multiply_add(v, one, ones, word, acc)
+
+
+def corrections(v: Vectors, how: Arithmetic, sums: Value, zero: Value, vectors: int) -> list[Value]:
+    """Return what makes up for an A that was moved, from the column sums of a panel at `sums`.
+
+    They are scaled already where there is no zero point, whose address is `zero`.
+    """
+    found = [v.load(v.at(sums, j * v.lanes)) for j in range(vectors)]
+    if not how.moves_zero:
+        return found
+    moved = v.builder.add(zero_at(v.builder, zero), ir.Constant(I32, how.offset))
+    factor = v.splat(v.builder.sub(ir.Constant(I32, 0), moved))
+    return [v.builder.mul(one, factor) for one in found]
 
 
 def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:

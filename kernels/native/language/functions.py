@@ -4,6 +4,8 @@ They are in the language of macro-kernels (`tilewise.kernels.native.language.com
 compiles them as well: every value is an i64. Sizes are in elements unless bytes are said.
 """
 
+from typing import Any
+
 from numba import njit
 
 from tilewise.kernels.native.language.intrinsics import (
@@ -13,6 +15,7 @@ from tilewise.kernels.native.language.intrinsics import (
     offer_core,
     pause,
     read_shared,
+    word,
     write_shared,
 )
 from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_SPINS, PHASE
@@ -55,6 +58,14 @@ def pack_transposed_a(
     for first in range(0, rows, lanes):
         call_address(pack_panel, to + first * word_size, to_row, source + first * size, source_row,
                      depth, min(lanes, rows - first), 0, zero)  # fmt: skip
+
+
+@njit(nogil=True)
+def first_byte(address: int) -> Any:
+    """Return the lowest byte of the i32 at an address, from the whole word that holds it."""
+    if address % 8 == 4:
+        return word(address - 4, 0) // 4294967296 % 256
+    return word(address, 0) % 256
 
 
 @njit(nogil=True)

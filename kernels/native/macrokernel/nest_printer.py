@@ -49,6 +49,7 @@ class NestPrinter(ABC):
         fills: whether the micro-kernel packs panels of B in passing.
         joins: whether a word holds several elements.
         corrects: whether panels of B have column sums behind them.
+        moves_zero: whether packed zeros of A are its zero point.
         lines: the printed lines.
         indent: the present depth.
         start, end: the names of the current block's start and end, per dim.
@@ -58,7 +59,8 @@ class NestPrinter(ABC):
 
     def __init__(self, nest: Nest, how: Arithmetic) -> None:
         self.nest = nest
-        self.fills, self.joins, self.corrects = fills(nest, how), how.depth > 1, how.offset > 0
+        self.fills, self.joins, self.corrects = fills(nest, how), how.depth > 1, how.corrects
+        self.moves_zero = how.moves_zero
         self.lines: list[str] = []
         self.indent = 1
         self.put(f"for _ in range({REPEAT}):")

@@ -53,7 +53,7 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         # Elements of a word, its bytes, and the bytes of the column sums after a panel of B.
         "word_depth": how.depth,
         "word_size": how.word_bytes,
-        "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
+        "sums_size": spec.cols * size_of(how.accumulator) if how.corrects else 0,
         # The micro-kernel: elements of a vector, a whole tile, steps between fetches of rows of B.
         "lanes": spec.lanes,
         "register_rows": nest.tile.rows,
@@ -246,7 +246,7 @@ def _raw_bytes(nest: Nest, shape: tuple[int, ...], how: Arithmetic) -> int:
 
 def _bytes_of_panel(taps: int, depth: int, cols: int, how: Arithmetic) -> int:
     """Return the bytes of one panel of B, with its column sums."""
-    sums = size_of(how.accumulator) if how.offset else 0
+    sums = size_of(how.accumulator) if how.corrects else 0
     return cols * (taps * -(-depth // how.depth) * how.word_bytes + sums)
 
 

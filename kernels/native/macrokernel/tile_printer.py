@@ -137,11 +137,14 @@ class TilePrinter(NestPrinter):
     def _pack_image(self, depth: str) -> None:
         """Print a pack of the image's block with halo and zero padding."""
         start, source = self.start, self.offset("a", (*self.lead("A"), "n"))
+        zero = "packed_zero"
+        if self.moves_zero:
+            zero = f"(packed_zero + first_byte({self.zero('A')})) % 256"
         self.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {start['ci']}) * size,"
             f" {start['oh']} * stride_down - pad_top, {start['ow']} * stride_across - pad_left,"
             f" ({self.length('oh')} - 1) * stride_down + row_reach, packed_cols, height, width,"
-            f" channels, {depth}, packed_row, size, packed_size, packed_zero, {self.zero('A')})"
+            f" channels, {depth}, packed_row, size, packed_size, {zero}, {self.zero('A')})"
         )
 
     def _fill_panel(self) -> None:
@@ -209,6 +212,7 @@ class TilePrinter(NestPrinter):
             beside="beside",
             ahead=self.prefetch.ahead,
             ahead_step=self.prefetch.step,
+            zero=self.zero("A"),
         )
 
     def _bias(self) -> str:

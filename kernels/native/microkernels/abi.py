@@ -67,6 +67,7 @@ class Arguments(Generic[T]):
         beside: address of the correction that an offset A needs, or of the panel to fill.
         ahead: address of the rows of B's next block that this call prefetches.
         ahead_step: bytes between those rows.
+        zero: address of A's zero point; 0 for none.
     """
 
     a: T
@@ -86,6 +87,7 @@ class Arguments(Generic[T]):
     beside: T
     ahead: T
     ahead_step: T
+    zero: T
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
+from tilewise.kernels.native.ir.dot_products import corrections
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
     I8,
@@ -342,6 +343,8 @@ class _Call:
         self._reduce()
         for register, at in places:
             tiles.store(register, at, row)
+        if spec.how.corrects:
+            self._correct(row)
         if spec.epilogue & (ADD_BIAS | RELU):
             run_if_any(b, b.and_(arg.flags, const(ADD_BIAS | RELU)), partial(self._finish, row))
 
@@ -524,6 +527,18 @@ class _Call:
     @property
     def _vectors(self) -> Vectors:
         return Vectors(self.builder, ELEMENTS[self.spec.how.accumulator], TILE)
+
+    def _correct(self, row_bytes: Value) -> None:
+        """Add to C, in place, what makes up for A's zero point."""
+        b, v, arg = self.builder, self._vectors, self.arg
+        sums = corrections(v, self.spec.how, arg.beside, arg.zero, self.tiles.cols)
+        row = CountedLoop(b, (), "row")
+        c = b.add(arg.c, b.mul(row.index, row_bytes))
+        for j, one in enumerate(sums):
+            mask = None if self.is_whole else v.first_lanes(arg.cols, j * TILE)
+            at = v.at(c, j * TILE)
+            v.store(v.add(v.load(at, mask), one), at, mask)
+        row.close((), self._rows, 1)
 
     def _finish(self, row_bytes: Value) -> None:
         """Add the bias to C and apply relu, in place."""

@@ -26,7 +26,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, branch, turns
-from tilewise.kernels.native.ir.dot_products import multiply_add, widened_from_word
+from tilewise.kernels.native.ir.dot_products import corrections, multiply_add, widened_from_word
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
 from tilewise.kernels.native.microkernels.building_blocks import (
@@ -255,14 +255,14 @@ class _Call:
     def _initial(self) -> list[Value]:
         """Return what the accumulators start from: the bias or zero.
 
-        Where bytes of A were made unsigned, less what the 128 that was added will contribute.
+        Where bytes of A were made unsigned, or have a zero point, less what that contributes.
         """
         zeros = [self.v.zero] * len(self._places)
         start = self._epilogue.add(ADD_BIAS, zeros, self._bias)
-        if not self.spec.how.offset:
+        how, arg = self.spec.how, self.arg
+        if not how.corrects:
             return start
-        lanes, vectors = self.spec.lanes, range(self.vectors)
-        sums = [self.v.load(self.v.at(self.arg.beside, j * lanes)) for j in vectors]
+        sums = corrections(self.v, how, arg.beside, arg.zero, self.vectors)
         return [self.v.add(x, y) for x, y in zip(start, sums * self.spec.rows, strict=True)]
 
     def _bias(self) -> list[Value]:

@@ -63,9 +63,9 @@ class _Panel:
         self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes)
         self.kind = self.how.stored_as("A" if self.for_a else "B")
         self.stored = Vectors(self.builder, ELEMENTS[self.kind], self.lanes)
-        subtracts = ("A" if self.for_a else "B") in self.how.zero
+        subtracts = self.how.subtracts("A" if self.for_a else "B")
         self.zero = zero_at(self.builder, self.arg["zero"]) if subtracts else None
-        self.sums_of_b = self.how.offset > 0 and not self.for_a
+        self.sums_of_b = self.how.corrects and not self.for_a
 
     def packed(self, loaded: Value, mask: Value | None) -> Value:
         """Return stored elements as panels hold them; lanes off in `mask` are zero."""
@@ -122,11 +122,12 @@ class _Panel:
         return [self.words.zero] * self.vectors if self.sums_of_b else []
 
     def finish(self, sums: list[Value]) -> ir.Function:
-        """Add -128 times the column sums to what `sums` holds, and return."""
+        """Add the column sums to what `sums` holds, -128 times without a zero point; return."""
         w = self.words
         for j, total in enumerate(sums):
             at = w.at(self.arg["sums"], j * self.lanes)
-            scale = ir.Constant(w.type, [-self.how.offset] * self.lanes)
+            factor = 1 if self.how.moves_zero else -self.how.offset
+            scale = ir.Constant(w.type, [factor] * self.lanes)
             w.store(self.builder.add(w.load(at), self.builder.mul(total, scale)), at)
         self.builder.ret_void()
         return self.fn
@@ -281,7 +282,7 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
     b = Builder(fn.append_basic_block("entry"))
     lanes = vector_bytes // size_of(how.packed)
     stored = how.stored_as("A")
-    zero = zero_at(b, zero_address) if "A" in how.zero else None
+    zero = zero_at(b, zero_address) if how.subtracts("A") else None
     read = Vectors(b, ELEMENTS[stored], lanes)
     write = Vectors(b, ELEMENTS[how.packed], lanes)
     rest = b.srem(length, const(lanes))
@@ -323,7 +324,7 @@ def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: in
     b = Builder(fn.append_basic_block("entry"))
     packed = how.packed if how.depth == 1 else how.stored
     read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (how.stored, packed))
-    zero = zero_at(b, arg["zero"]) if "B" in how.zero else None
+    zero = zero_at(b, arg["zero"]) if how.subtracts("B") else None
 
     chunk = CountedLoop(b, (), "chunk")
     first, end = b.sub(arg["first"], chunk.index), b.sub(arg["end"], chunk.index)

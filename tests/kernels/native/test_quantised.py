@@ -9,13 +9,23 @@ from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import quantised, schedules
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.instructions import chosen
+from tilewise.kernels.instructions import Form, chosen, instructions
 from tilewise.kernels.native import lower
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Step, Stream, Sweep, Tile
+from tilewise.kernels.schedule import (
+    InstructionChoice,
+    Pack,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Sweep,
+    Tile,
+)
 from tilewise.kernels.target import Target
 
 CASES = 600
@@ -52,6 +62,23 @@ def test_zero_points_at_their_limits_stand_for_padding(host: Target) -> None:
         expected = reference(problem, operands).value
         lower(problem, Schedule(steps), host).run(operands)
         np.testing.assert_array_equal(operands["C"], expected)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("keys", ["u8,b=i8", "i8", "u8", "i8,b=u8"])
+def test_a_zero_point_of_a_leaves_bytes_as_they_are(keys: str, first: int, host: Target) -> None:
+    """What pads the image is the zero point's byte, wherever in a word of 8 bytes it is."""
+    text = f"conv2d:n=1,h=6,w=7,ci=5,co=20,kh=3,kw=3,pad=2,dtype={keys},zero=a"
+    problem = parse_problem(text)
+    operands = make_operands(problem, 2)
+    operands["zero_a"] = np.full(2, 99, np.int32)[first : first + 1]
+    steps = (Pack("B"), Tile("n", 1), Pack("A"))
+    for one in instructions(nest_of(problem).factors, host, Form.OUTER_PRODUCT):
+        kernel = Schedule((*steps, InstructionChoice(one.name), Register(4, 16)))
+        for zero in (0, 127, -128 if keys.startswith("i8") else 255):
+            operands["zero_a"][...] = zero
+            lower(problem, kernel, host).run(operands)
+            np.testing.assert_array_equal(operands["C"], reference(problem, operands).value)
 
 
 def test_u8_times_i8_needs_no_offset(host: Target) -> None:
