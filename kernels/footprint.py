@@ -5,7 +5,7 @@ from math import prod
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.nest import nest_of
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import STORED, Problem
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB
@@ -45,13 +45,15 @@ def working_bytes(problem: Problem) -> int:
 
     A and B have a second copy of magnitudes, and the result exists as value, bound, product of
     one tap, and what is being compared; fast algorithms are bounded block by block. Scripts pad an
-    image ahead, and gather all patches of an nchw image ahead.
+    image ahead, and gather all patches of an nchw image ahead. Of quantised weights there are also
+    the codes, scales and zero points of each element.
     """
     has_image = bool(problem.spatial_axes)
-    copies = {"A": 2 if has_image else 4, "B": 2, "C": 5}
-    total = problem.bytes
+    copies = {"A": 2 if has_image else 4, "B": 5 if problem.quantised_weights else 2, "C": 5}
+    total = 0
     for name, shape in problem.operand_shapes.items():
-        total += copies.get(name, 1) * _WIDE * prod(shape)
+        held = STORED[problem.type_of(name)].bytes
+        total += (held + copies.get(name, 1) * _WIDE) * prod(shape)
     return total + padded_bytes(problem) + patch_bytes(problem)
 
 

@@ -15,7 +15,9 @@ from tilewise.kernels.mlir.lowering.to_llvm import ScratchBuffer, lower
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Array, empty_aligned, poison
 from tilewise.kernels.problem import DTYPES
 
-TYPES: dict[str, type] = {name: NUMPY_TYPES[name] for name in DTYPES}
+TYPES: dict[str, type] = {  # of MLIR's tensors, whose integers have no sign
+    name: NUMPY_TYPES[name] for name in DTYPES if not name.startswith("u")
+}
 TYPES |= {"i16": np.int16, "i64": np.int64}
 _SCRATCH_TYPES: dict[str, type] = {**TYPES, "i1": np.uint8, "index": np.int64}
 _WRITABLE = "bufferization.writable"

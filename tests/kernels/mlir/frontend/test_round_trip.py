@@ -19,7 +19,8 @@ COUNT = 150
 def random_problem(rng: random.Random) -> Problem:
     """Any key at any value; sizes of 1 alone are left out, since they can be read in many ways."""
     flags: dict[str, object] = {
-        "dtype": rng.choice(tuple(DTYPES)),
+        # Modules widen unsigned bytes ahead, which is read back of matmuls alone.
+        "dtype": rng.choice([name for name in DTYPES if name != "u8"]),
         "bias": rng.random() < 0.5,
         "epilogue": rng.choice(("none", "relu")),
         "weights": rng.choice(("variable", "constant")),
