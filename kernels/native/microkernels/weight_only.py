@@ -3,8 +3,8 @@
     C[rows, cols] = relu?( (C | 0) + bias? + sum over blocks of
         scale_a * scale_b * (sum over k of slices of A[rows, k] * (codes[k, cols] - zero)) )
 
-Panels of B are read in one stream, the columns of a tile side by side, and codes of 4 bits are
-unpacked in registers: one load has eight codes of sixteen columns. Sums of a block are exact in
+Each vector of columns is a stream of memory, and codes of 4 bits are unpacked in registers: one
+load has eight codes of sixteen columns. Sums of a block are exact in
 i32, and begin from what makes up for zero points; with the scales they are added to sums in f32
 (`tilewise.kernels.arithmetic.WeightOnly`).
 """
@@ -160,8 +160,7 @@ class _Emitter:
         starts = [b.add(arg.a, b.mul(row, const(spec.a_row))) for row in self.rows]
         word = CountedLoop(b, [v.zero] * len(grid), "block")
         ahead = b.mul(word.index, const(self.how.packed_word))
-        panel = b.add(arg.b, b.mul(word.index, const(spec.cols * self.how.word_bytes)))
-        sums = self._block([b.add(start, ahead) for start in starts], panel, word.carried)
+        sums = self._block([b.add(start, ahead) for start in starts], word.index, word.carried)
         sums = word.close(sums, arg.depth, 1)
         places = [v.at(v.offset(arg.c, b.mul(arg.c_row, self.rows[i])), j * spec.lanes)
                   for i, j in grid]  # fmt: skip
@@ -179,12 +178,15 @@ class _Emitter:
         for value, at, (_, j) in zip(ends.relu(sums), places, grid, strict=True):
             v.store(value, at, self.masks[j])
 
-    def _block(self, rows: list[Value], panel: Value, sums: list[Value]) -> list[Value]:
+    def _block(self, rows: list[Value], block: Value, sums: list[Value]) -> list[Value]:
         """The sums plus those of a block of the reduction."""
-        spec, how = self.spec, self.how
-        behind = self.b.add(panel, const(spec.cols * how.codes_bytes))
-        constants = [self._constants(behind, j) for j in range(spec.vectors)]
-        found = self._products(rows, panel, [zero for _, zero in constants])
+        b, spec, how = self.b, self.spec, self.how
+        of_vector = b.mul(self.arg.depth, const(spec.lanes * how.codes_bytes))
+        codes = b.add(self.arg.b, b.mul(block, const(spec.lanes * how.codes_bytes)))
+        streams = [b.add(codes, b.mul(of_vector, const(j))) for j in range(spec.vectors)]
+        behind = b.add(self.arg.b, b.mul(of_vector, const(spec.vectors)))
+        constants = [self._constants(behind, block, j) for j in range(spec.vectors)]
+        found = self._products(rows, streams, [zero for _, zero in constants])
         out = list(sums)
         for j, (scale, _) in enumerate(constants):
             for i, row in enumerate(rows):
@@ -195,7 +197,7 @@ class _Emitter:
         return out
 
     def _products(
-        self, rows: list[Value], panel: Value, zeros: list[Value | None]
+        self, rows: list[Value], streams: list[Value], zeros: list[Value | None]
     ) -> dict[tuple[int, int], list[Value]]:
         """For each row and vector, sums of the products of each slice with all codes of a block."""
         spec, how = self.spec, self.how
@@ -207,10 +209,7 @@ class _Emitter:
         }
         fours = how.depth // parts // PLACES
         for four in range(fours):
-            at = self.ints.at(panel, four * spec.cols)
-            bytes_of = [
-                self.ints.load(self.ints.at(at, j * spec.lanes)) for j in range(spec.vectors)
-            ]
+            bytes_of = [self.ints.load(self.ints.at(at, four * spec.lanes)) for at in streams]
             for part in range(parts):
                 codes = [self._unpacked(one, part) for one in bytes_of]
                 for i, row in enumerate(rows):
@@ -257,18 +256,17 @@ class _Emitter:
         last = b.sitofp(slices[2], kind)
         return self.v.multiply_add(whole, self.floats.number(256.0), last)
 
-    def _constants(self, at: Value, vector: int) -> tuple[Value, Value | None]:
+    def _constants(self, at: Value, block: Value, vector: int) -> tuple[Value, Value | None]:
         """The scales of a vector of columns, and zero points in i32; None where all are equal."""
         b, spec, weights = self.b, self.spec, self.how.weights
         stored = Vectors(b, ELEMENTS[weights.scale], spec.lanes)
-        loaded = stored.load(stored.at(at, vector * spec.lanes))
-        scale = widen(b, loaded, weights.scale, "f32")
+        first = b.add(b.mul(block, const(spec.cols)), const(vector * spec.lanes))
+        scale = widen(b, stored.load(stored.offset(at, first)), weights.scale, "f32")
         if not weights.zero:
             return scale, None
         small = Vectors(b, ELEMENTS["u8"], spec.lanes)
-        behind = stored.at(at, spec.cols)
-        loaded = small.load(small.at(behind, vector * spec.lanes))
-        return scale, b.zext(loaded, self.ints.type)
+        behind = stored.offset(at, b.mul(self.arg.depth, const(spec.cols)))
+        return scale, b.zext(small.load(small.offset(behind, first)), self.ints.type)
 
     def _number(self, value: int) -> Value:
         return ir.Constant(self.ints.type, [value] * self.spec.lanes)
