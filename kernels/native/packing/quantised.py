@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import WeightOnly, size_of
-from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.builder import Builder, typed
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import widen
 from tilewise.kernels.native.ir.functions import Floats
@@ -40,6 +40,9 @@ WEIGHTS_ARGUMENTS = ("to", "codes", "scales", "zeros", "first", "depth", "k", "n
 
 PLACES = 4
 """Codes of a column that one instruction multiplies."""
+LEAST = 2.0**-100
+"""The least that a block's largest element counts as: its inverse has to be a number."""
+
 _HALF = 0.5
 _SIGN = 1 << 31
 
@@ -173,17 +176,16 @@ def _emit_slices(b: Builder, how: WeightOnly, values: list[Value], to: Value, la
     """Emit a block of a row: round, cut into slices, and store them with the scale and the sum."""
     floats = Floats(Vectors(b, ELEMENTS["f32"], lanes))
     scalars = ELEMENTS["f32"].type
-    largest = floats.number(0.0)
-    for value in values:
-        largest = floats.larger(floats.floats(b.and_(floats.bits(value), _ints(lanes, ~_SIGN))),
-                                largest)  # fmt: skip
-    most = b.call(_reduction(b, "fmax", floats.v.type, scalars), (largest,))
-    assert most is not None
+    largest = _ints(lanes, 0)
+    for value in values:  # as bits, of which those of a NaN are the largest
+        magnitude = b.and_(floats.bits(value), _ints(lanes, ~_SIGN))
+        largest = b.select(b.icmp_signed(">", magnitude, largest), magnitude, largest)
+    most = b.bitcast(_reduced(b, "smax", largest), scalars)
+    least = ir.Constant(scalars, LEAST)
+    most = b.select(b.fcmp_ordered("<", most, least), least, most)
     limit = ir.Constant(scalars, float(how.limit))
-    is_zero = b.write(ir.IntType(1), f"fcmp oeq {most.typed}, 0.0")
-    inverse = b.write(scalars, f"fdiv {limit.type} {limit.get_reference()}, {most.get_reference()}")
-    inverse = b.select(is_zero, ir.Constant(scalars, 0.0), inverse)
-    scale = b.write(scalars, f"fdiv {most.typed}, {limit.get_reference()}")
+    inverse = b.write(scalars, f"fdiv {typed(limit)}, {most.get_reference()}")
+    scale = b.write(scalars, f"fdiv {typed(most)}, {limit.get_reference()}")
     times = floats.v.splat(inverse)
     bytes_of = Vectors(b, ELEMENTS["i8"], lanes)
     totals: list[Value] = [ir.Constant(ir.VectorType(I32, lanes), None)] * how.slices
@@ -196,10 +198,9 @@ def _emit_slices(b: Builder, how: WeightOnly, values: list[Value], to: Value, la
             totals[piece] = b.add(totals[piece], wide)
             left = b.ashr(b.sub(left, wide), _ints(lanes, 8))
     behind = b.add(to, const(how.slices * how.depth))
-    least = -1 if how.weights.zero else how.weights.least
+    factor = -1 if how.weights.zero else how.weights.least
     for piece, total in enumerate(totals):
-        summed = b.call(_reduction(b, "add", total.type, I32), (total,))
-        begins = b.mul(summed, ir.Constant(I32, least))
+        begins = b.mul(_reduced(b, "add", total), ir.Constant(I32, factor))
         address = b.add(behind, const(piece * size_of("i32")))
         b.store(begins, b.inttoptr(address, I32.as_pointer()), align=size_of("i32"))
     address = b.add(behind, const(how.slices * size_of("i32")))
@@ -218,6 +219,8 @@ def _ints(lanes: int, value: int) -> Value:
     return ir.Constant(ir.VectorType(I32, lanes), [value & 0xFFFFFFFF] * lanes)
 
 
-def _reduction(b: Builder, name: str, kind: ir.Type, result: ir.Type) -> Value:
-    element = "f32" if name == "fmax" else "i32"
-    return declare(b.module, f"llvm.vector.reduce.{name}.v{kind.count}{element}", result, (kind,))
+def _reduced(b: Builder, name: str, vector: Value) -> Value:
+    """The sum or the largest of a vector's integers."""
+    kind = vector.type
+    intrinsic = f"llvm.vector.reduce.{name}.v{kind.count}i32"
+    return b.call(declare(b.module, intrinsic, I32, (kind,)), (vector,))

@@ -133,3 +133,26 @@ def test_bf16_is_rounded_no_more_than_its_block_allows(host: Target) -> None:
     expected = integers.astype(np.int64) @ operands["B"].astype(np.int64)
     found = result(problem, operands, host)
     np.testing.assert_allclose(found, expected, rtol=3e-7 * 64)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_spoils_its_row_alone(value: float, host: Target) -> None:
+    problem = problem_of(KINDS[1])
+    operands = make_operands(problem, 9)
+    expected = reference(problem, operands).value
+    operands["A"][3, 150] = value
+    found = result(problem, operands, host)
+    assert not np.isfinite(found[3]).any()
+    others = np.delete(np.arange(problem.m), 3)
+    np.testing.assert_allclose(found[others], expected[others], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e-44, 1e-36, 1e-30, 1e30])
+def test_magnitudes_near_the_ends_of_f32_are_right(size: float, host: Target) -> None:
+    problem = problem_of("m=2,n=48,k=64,dtype=f32,b=i8,group=32")
+    operands = make_operands(problem, 10)
+    operands["A"][...] = (operands["A"].astype(np.float64) * size).astype(np.float32)
+    expected = reference(problem, operands).value
+    found = result(problem, operands, host).astype(np.float64)
+    atol = max(1e-5 * np.abs(expected).max(), 1e-32)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
