@@ -20,7 +20,7 @@ from tilewise.search.store import TrialStore
 
 MAX_DOUBLINGS = 2.5  # of extents, in all; a schedule from farther away says little
 DETAIL_DOUBLINGS = 0.5  # what another epilogue or the like counts
-DECISIVE_FIELDS = ("dtype", "layout", "transpose_a", "transpose_b", "weights")
+DECISIVE_FIELDS = ("dtype", "b", "zero", "layout", "transpose_a", "transpose_b", "weights")
 MAX_SEARCHES = 16  # that are read of a store
 MAX_SERVING_SEARCHES = 4  # of them, whose schedules may serve
 MAX_SEARCHES_OF_A_PROBLEM = 2  # of one and the same problem, those with the most trials

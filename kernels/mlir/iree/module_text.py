@@ -45,7 +45,7 @@ def module_text(problem: Problem) -> str:
     """Return the text of the module; raise UnsupportedError for what it cannot compute."""
     if problem.quantised_weights:
         raise UnsupportedError(
-            f"{problem}: modules for IREE have no quantised weights; tune for cpu:host", "group"
+            "modules for IREE have no quantised weights; tune for cpu:host", "group"
         )
     result = operand_type(problem, "C")
     arguments = [
