@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from tilewise.kernels.arithmetic import WeightOnly, arithmetic_of
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.instructions import (
     WITH_CHOICE,
@@ -41,6 +42,7 @@ from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE, Tiles
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.machine import keep_rates
 from tilewise.kernels.target.model import Target
@@ -65,6 +67,14 @@ def peak_gflops(target: Target, dtype: str) -> float:
     Of several instructions for the type, the fastest counts.
     """
     return max(_instruction_gflops(target, dtype, op) for op in _instructions(target, dtype))
+
+
+def peak_of(target: Target, problem: Problem) -> float:
+    """Return the multiply-adds for a problem; those of quantised weights have several products."""
+    how = arithmetic_of(problem, target) if problem.quantised_weights else None
+    if not isinstance(how, WeightOnly):
+        return peak_gflops(target, problem.element.name)
+    return _instruction_gflops(target, "i8", how.instruction.name) / how.slices
 
 
 def measure_rates(target: Target) -> dict[str, float]:

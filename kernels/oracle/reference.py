@@ -124,15 +124,17 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
 def _of_slices(problem: Problem, weights: QuantisedWeights, wide: Operands) -> Array:
     """Return the tolerance of integers that A is rounded to, block by block, in f32 or bf16.
 
-    Each element is off by a share of the largest one in its block, by which all weights of the
-    block are multiplied.
+    Each element is off by a share of the largest one in its block. As with sums, the tolerance is
+    the smaller of what such errors can add up to and of what independent ones hardly ever do.
     """
     b = np.abs(wide["B"].T if weights.is_transposed else wide["B"])
     blocks = range(0, weights.depth, weights.block)
     a = np.abs(wide["A"])
     most = np.stack([a[:, at : at + weights.block].max(axis=1) for at in blocks], axis=1)
-    sums = np.stack([b[at : at + weights.block].sum(axis=0) for at in blocks])
-    return np.asarray(unit_of_slices(problem) * (most @ sums))
+    parts = [b[at : at + weights.block] for at in blocks]
+    worst = most @ np.stack([part.sum(axis=0) for part in parts])
+    likely = np.sqrt(most**2 @ np.stack([(part**2).sum(axis=0) for part in parts]))
+    return np.asarray(unit_of_slices(problem) * np.minimum(worst, CONFIDENCE * likely))
 
 
 def unit_of_slices(problem: Problem) -> float:

@@ -252,7 +252,8 @@ class Problem(ABC):
         """Return the operands that stay what they are from one run to the next: weights, if any."""
         if not self.has_constant_weights:
             return ()
-        return tuple(name for name in ("B", "scale_b", "zero_b") if name in self.operand_shapes)
+        names = _WEIGHTS if self.quantised_weights else ("B",)
+        return tuple(name for name in names if name in self.operand_shapes)
 
     @property
     def as_matmul(self) -> "Problem | None":

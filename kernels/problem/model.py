@@ -36,7 +36,8 @@ class Matmul(Problem):
     With `b` and `group` constant weights are quantised (`tilewise.kernels.problem.weights`):
     `group` elements of the reduction, a power of two from 16 on or all `k`, share a `scale`, and
     with `zero_b` a zero point. `a=dynamic_i8` lets kernels round A to i8, each block of at most 128
-    elements with its own scale; else A keeps its precision.
+    elements with its own scale; else bf16 keeps 16 bits below the largest element of its block, and
+    f32 keeps 24.
     """
 
     op: ClassVar[str] = "matmul"
@@ -86,7 +87,7 @@ class Matmul(Problem):
             raise ProblemError(
                 f"matmul: quantised weights have dtype={' or '.join(ACTIVATIONS)} and "
                 f"b={' or '.join(CODES)}; found dtype={self.dtype} and b={self.b or 'none'}",
-                "b",
+                "b" if self.dtype in ACTIVATIONS else "dtype",
             )
         if self.group == "":
             raise ProblemError(

@@ -108,6 +108,8 @@ class JobWork:
         cpu = UNNAMED if "amx-tile" in target.features else target.cpu
         name = self.problem.element.name
         of_type = ceiling_gflops(cpu, target.features, name, target.threads)
+        if self.problem.quantised_weights:  # multiplied as bytes
+            return max(of_type, ceiling_gflops(cpu, target.features, "i8", target.threads))
         if self.problem.accuracy != BF16X3:
             return of_type
         return max(of_type, ceiling_gflops(cpu, target.features, "bf16", target.threads) / 3)

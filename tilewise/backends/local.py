@@ -88,11 +88,11 @@ class LocalBackend:
 
     def peak(self, problem: str, target: str) -> float | None:
         """Measure the peak, which takes some hundredths of a second."""
-        from tilewise.kernels.native.microbench import peak_gflops
+        from tilewise.kernels.native.microbench import peak_of
         from tilewise.kernels.target import resolve
 
         asked = resolve(self._machine.require_served(target))
-        return peak_gflops(asked, parse_problem(problem).element.name)
+        return peak_of(asked, parse_problem(problem))
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Return the stored result, of a cache mode if given, or raise MissingError."""

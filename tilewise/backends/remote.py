@@ -60,8 +60,10 @@ class RemoteBackend:
 
     def peak(self, problem: str, target: str) -> float | None:
         """Return the peak of a worker of the target, known for one thread only."""
-        asked = parse_target(target)
-        dtype = parse_problem(problem).element.name
+        asked, wanted = parse_target(target), parse_problem(problem)
+        if wanted.quantised_weights:
+            return None  # workers tell the peaks of types alone
+        dtype = wanted.element.name
         found = [
             worker.peaks[dtype]
             for worker in self._client.targets().workers

@@ -99,9 +99,14 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     """
     if problem.requant:
         raise UnsupportedError(f"{problem} has no dispatch: requant is not matched", "requant")
-    if widens_ahead(problem):
+    if problem.quantised_weights:
         raise UnsupportedError(
-            f"{problem} has no dispatch: unsigned bytes and zero points are not matched", "dtype"
+            f"{problem} has no dispatch: quantised weights are not matched", "group"
+        )
+    if widens_ahead(problem):
+        key = "zero" if problem.zero else "b" if problem.b else "dtype"
+        raise UnsupportedError(
+            f"{problem} has no dispatch: unsigned bytes and zero points are not matched", key
         )
     if problem.accumulates and problem.out:
         raise UnsupportedError(

@@ -31,6 +31,7 @@ from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
 from tilewise.kernels.oracle.reference import (
+    CONFIDENCE,
     SMOOTH_UNIT,
     bound_of,
     rounding_of,
@@ -335,8 +336,9 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         product = _FLOAT_PRODUCT
         allowed = f"{bound!r} * size + 1e-30"
         if weights := problem.quantised_weights:
-            sums = f"np.abs(b).sum({int(weights.is_transposed)})"
-            allowed += f" + {unit_of_slices(problem)} * np.abs(a).max() * {sums}"
+            share = CONFIDENCE * unit_of_slices(problem)
+            norms = f"np.linalg.norm(b, axis={int(weights.is_transposed)})"
+            allowed += f" + {share} * np.abs(a).max() * {norms}"
         if problem.out:
             unit, least = rounding_of(problem.out)
             allowed = f"(1 + {unit}) * ({allowed}) + {unit} * np.abs(expected) + {least}"

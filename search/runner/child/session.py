@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewise.kernels.native.microbench import peak_gflops
+from tilewise.kernels.native.microbench import peak_of
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
 from tilewise.kernels.oracle.reference import Expected, compare, reference
@@ -100,8 +100,8 @@ class Session(Compiler):
         return in_turn([first, *(self.bind(executable, place) for place in self.places[1:])])
 
     def peak(self) -> float:
-        """Measure the multiply-add peak for the problem's type in GFLOP/s."""
-        return peak_gflops(self.target, self.problem.element.name)
+        """Measure the multiply-add peak for the problem in GFLOP/s."""
+        return peak_of(self.target, self.problem)
 
     def accuracy(self, steps: Any) -> Errors:
         """Return the rms errors relative to the direct method; empty if direct.

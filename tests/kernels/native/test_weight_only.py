@@ -7,7 +7,7 @@ from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import Array, make_operands, widened
-from tilewise.kernels.oracle.reference import reference
+from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import (
     Pack,
@@ -156,3 +156,13 @@ def test_magnitudes_near_the_ends_of_f32_are_right(size: float, host: Target) ->
     found = result(problem, operands, host).astype(np.float64)
     atol = max(1e-5 * np.abs(expected).max(), 1e-32)
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+def test_the_tolerance_of_dynamic_i8_sees_a_group_that_is_left_out() -> None:
+    problem = problem_of("m=2,n=64,k=4096,dtype=f32,b=i4,group=32,a=dynamic_i8")
+    operands = make_operands(problem, 11)
+    expected = reference(problem, operands)
+    operands["A"][:, -32:] = 0
+    without = reference(problem, operands).value
+    error, tolerance = compare(problem, without.astype(np.float32), expected)
+    assert error > tolerance
