@@ -18,7 +18,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         *("structlog", "jinja2", "pygments", "python_multipart", "vl_convert"),
     ),
     "cluster": ("distributed",),
-    "peers": ("torch",),
+    "peers": ("torch", "onnx", "onnxruntime"),
     "torch": ("torch",),
     "gp": ("torch", "scipy"),
     "onnx": ("onnx",),

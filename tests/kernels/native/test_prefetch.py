@@ -54,7 +54,7 @@ def asked(
     calls = [] if fetching is None else fetching
 
     def call_address(_function: int, *given: int) -> None:
-        *_, depth, _flags, _rows, _cols, _beside, ahead, step = given
+        *_, depth, _flags, _rows, _cols, _beside, ahead, step, _zero = given
         tap_rows, tap_cols = given[8:10]
         if step:
             iterations = tap_rows * tap_cols * (depth // planned.spec.unroll)
@@ -152,7 +152,7 @@ def fetched_beside(text: str, steps: tuple[Step, ...], target: Target) -> list[l
     panels: list[tuple[int, list[int]]] = []
 
     def call_address(_function: int, *given: int) -> None:
-        _a, b, *_, depth, _flags, _rows, _cols, _beside, ahead, step = given
+        _a, b, *_, depth, _flags, _rows, _cols, _beside, ahead, step, _zero = given
         if not panels or panels[-1][0] != b:
             panels.append((b, []))
         lines = -(-planned.spec.vectors * planned.spec.lanes * 4 // LINE)
