@@ -4,8 +4,8 @@
         scale_a * scale_b * (sum over k of slices of A[rows, k] * (codes[k, cols] - zero)) )
 
 Each vector of columns is a stream of memory, and codes of 4 bits are unpacked in registers: one
-load has eight codes of sixteen columns. Sums of a block are exact in
-i32, and begin from what makes up for zero points; with the scales they are added to sums in f32
+load has eight codes of sixteen columns. Sums of a block are exact in i32, and begin from what makes
+up for zero points; with the scales they are added to sums in f32
 (`tilewise.kernels.arithmetic.WeightOnly`).
 """
 
