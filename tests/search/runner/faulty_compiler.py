@@ -11,13 +11,13 @@ from typing import Any
 from tests.search.registers import register_of
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.runner.child import compiler
+from tilewise.search.runner.child.compiler import Compiler, answer_all
 from tilewise.search.runner.protocol import CompileReply
 
 HANG, CRASH, REFUSE = 2, 3, 6
 
 
-class FaultyCompiler(compiler.Compiler):
+class FaultyCompiler(Compiler):
     def compile(self, steps: Any) -> CompileReply:
         rows = register_of(Schedule.from_json(steps)).rows
         if rows == HANG:
@@ -30,5 +30,4 @@ class FaultyCompiler(compiler.Compiler):
 
 
 if __name__ == "__main__":
-    compiler.Compiler = FaultyCompiler
-    compiler.main()
+    answer_all(FaultyCompiler, {"compile": FaultyCompiler.compile}.__getitem__)
