@@ -231,7 +231,7 @@ def instruction_of(nest: Nest, target: Target) -> str:
 
 def has_choice(problem: Problem) -> bool:
     """Return whether processors have several instructions to multiply a problem's elements by."""
-    return problem.element.name in WITH_CHOICE and problem.quantised_weights is None
+    return nest_of(problem).factors in WITH_CHOICE and problem.quantised_weights is None
 
 
 def with_instruction(problem: Problem, schedule: Schedule, target: Target) -> Schedule:

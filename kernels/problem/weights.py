@@ -8,12 +8,12 @@ float, and memory holds a quarter of the bytes of bf16 weights, or fewer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tilewise.kernels.problem.keys import STORED
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from tilewise.kernels.problem.keys import Array
 
 LARGEST_BLOCK = 128
 """Elements of the reduction that kernels multiply with one scale of A; larger groups are cut."""
@@ -80,6 +80,6 @@ class QuantisedWeights:
 
     def bytes(self, cols: int) -> int:
         """Return the bytes of all codes, scales and zero points of so many columns."""
-        sizes = {"f32": 4, "f16": 2, "bf16": 2}
         zeros = self.bits * self.groups if self.zero else 0
-        return cols * (-(-(self.bits * self.depth + zeros) // 8) + sizes[self.scale] * self.groups)
+        scales = STORED[self.scale].bytes * self.groups
+        return cols * (-(-(self.bits * self.depth + zeros) // 8) + scales)

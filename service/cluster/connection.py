@@ -43,7 +43,7 @@ class Task:
         return False
 
     def cancel(self) -> None:
-        """Forget it; a run that goes on is told by the service."""
+        """Forget it; the service reports the state of a run that continues."""
         self.future.cancel()
 
 

@@ -305,9 +305,9 @@ class HttpLeader:
 
         Raises LeaseLostError or UnreachableError.
         """
-        told = None if answer is None else TrialWire.model_validate(answer)
-        said = HelpWire(epoch=self.epoch, answer=told, wants=wants)
-        given = self._calls.post("/help", said, GivenWire)
+        trial = None if answer is None else TrialWire.model_validate(answer)
+        request = HelpWire(epoch=self.epoch, answer=trial, wants=wants)
+        given = self._calls.post("/help", request, GivenWire)
         if given.word == "stop":
             return None
         return [one.candidate() for one in given.candidates]

@@ -15,7 +15,6 @@ from typing import ClassVar, Self
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, WeightOnly, size_of
-from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
@@ -23,7 +22,11 @@ from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.functions import Floats
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, Arguments, epilogue_flags
-from tilewise.kernels.native.microkernels.building_blocks import EpilogueEmitter, begin_kernel
+from tilewise.kernels.native.microkernels.building_blocks import (
+    EpilogueEmitter,
+    begin_kernel,
+    vectors_of_tile,
+)
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
 from tilewise.kernels.native.packing.quantised import (
     PLACES,
@@ -90,20 +93,14 @@ class WeightOnlyProduct:
     @classmethod
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one for a nest; LoweringError for columns that are not whole vectors."""
-        lanes = target.lanes("f32")
-        vectors, rest = divmod(nest.tile.cols, lanes)
-        if rest:
-            raise LoweringError(
-                f"step register: cols={nest.tile.cols} is not a multiple of the {lanes} f32 lanes "
-                f"of {target.cpu}"
-            )
+        vectors = vectors_of_tile(nest, target)
         assert isinstance(how, WeightOnly)
         return cls(
             WeightOnlySpec(
                 how=how,
                 rows=nest.tile.rows,
                 vectors=vectors,
-                lanes=lanes,
+                lanes=nest.tile.cols // vectors,
                 a_row=strides.packed_a.row,
                 epilogue=epilogue_flags(nest.store),
                 fuses="fma" in target.features or target.vector_bytes == 64,

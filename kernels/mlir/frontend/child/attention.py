@@ -73,8 +73,8 @@ def _in_iree(module: Any) -> None:
     """
     kinds = [kind for kind in FUNCTIONS[:2] if any(
         op.name == kind for op, _, _ in operations(module.operation))]  # fmt: skip
-    told = ",".join(f"{kind}({_IREE_PASSES})" for kind in kinds)
-    PassManager.parse(f"builtin.module({told})").run(module.operation)
+    passes = ",".join(f"{kind}({_IREE_PASSES})" for kind in kinds)
+    PassManager.parse(f"builtin.module({passes})").run(module.operation)
     for op, _, _ in list(operations(module.operation)):
         if op.name == "linalg.generic" and _multiplies_zeros(op):
             op.results[0].replace_all_uses_with(op.operands[-1])
@@ -216,8 +216,9 @@ def _tensor(op: Any, number: int) -> Any:
 def _checked(*tensors: Any) -> None:
     types = [tensor_type_of(one)[1] for one in tensors]
     if types[0] not in FLOATS or len(set(types)) > 1:
-        told = ", ".join(types)
-        raise RefusedError(f"is of {told}; known is one type of {', '.join(FLOATS)}")
+        raise RefusedError(
+            f"has operands of {', '.join(types)}; give all of them one of {', '.join(FLOATS)}"
+        )
 
 
 def _of_torch(op: Any) -> list[Any]:

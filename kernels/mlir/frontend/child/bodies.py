@@ -16,10 +16,13 @@ from tilewise.kernels.mlir.frontend.child.values import (
     owner,
     rank,
     splat,
+    structured,
 )
+from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestRefusedError
 from tilewise.kernels.problem import EPILOGUES
 from tilewise.kernels.quoting import quoted
 
+INPUTS = 2  # of a sum of products
 MOST_OPS = 64
 HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1
 _ADD = ("arith.addf", "arith.addi")
@@ -207,6 +210,18 @@ def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
         text if _SIGNS.get(one.name) in bare else f"({text})"
         for one, text in zip(body.of, parts, strict=True)
     )
+
+
+def product_of_two(op: Any) -> tuple[Structured, ContractionNest] | None:
+    """Return an op that adds products of its two inputs, and its loops; None for any other."""
+    seen = structured(op)
+    if seen is None or len(seen.inputs) != INPUTS:
+        return None
+    try:
+        nest = seen.nest()
+    except NestRefusedError:
+        return None
+    return (seen, nest) if is_multiply_add(body_of(seen, knows_tensors=False), INPUTS) else None
 
 
 def is_multiply_add(body: Expr, out: int) -> bool:

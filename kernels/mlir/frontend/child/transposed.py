@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.bodies import product_of_two
 from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import (
@@ -22,7 +22,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     owner,
     reassociation,
     splat,
-    structured,
 )
 from tilewise.kernels.mlir.frontend.child.writing import (
     Writer,
@@ -33,7 +32,7 @@ from tilewise.kernels.mlir.frontend.child.writing import (
     region_of,
     replace,
 )
-from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestRefusedError
+from tilewise.kernels.mlir.frontend.nest import ContractionNest
 
 INPUTS = 2
 
@@ -127,22 +126,17 @@ class _Spread:
 
 def _spread(op: Any) -> _Spread | None:
     """Return how an op convolves an image with inserted zeros; None if it does not."""
-    seen = structured(op)
-    if seen is None or len(seen.inputs) != INPUTS:
+    found = product_of_two(op)
+    if found is None:
         return None
-    try:
-        nest = seen.nest()
-    except NestRefusedError:
-        return None
+    seen, nest = found
     image = 0 if nest.a.has_windows else 1
     operand, filters = (nest.b, nest.a) if image else (nest.a, nest.b)
-    found = _inserted(seen.inputs[image])
+    inserted = _inserted(seen.inputs[image])
     is_plain = all(len(axis) == 1 and axis[0][1] == 1 for axis in (*filters.axes, *nest.c.axes))
-    if found is None or not operand.has_windows or not is_plain:
+    if inserted is None or not operand.has_windows or not is_plain:
         return None
-    if not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
-        return None
-    source, groups, offsets, steps = found
+    source, groups, offsets, steps = inserted
     inner = _grown(tuple(source.type.shape), groups, operand.shape)
     axes = dict[int, _SpreadAxis]()
     for i, (axis, step) in enumerate(zip(operand.axes, steps, strict=True)):

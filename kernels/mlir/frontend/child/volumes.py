@@ -8,7 +8,7 @@ channels before the depth are transposed once, and so is their result.
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.bodies import product_of_two
 from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import (
@@ -16,7 +16,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     element,
     owner,
     splat,
-    structured,
 )
 from tilewise.kernels.mlir.frontend.child.writing import (
     Writer,
@@ -28,7 +27,6 @@ from tilewise.kernels.mlir.frontend.child.writing import (
 from tilewise.kernels.mlir.frontend.nest import (
     ContractionNest,
     NestOperand,
-    NestRefusedError,
     dims_of,
     slides,
 )
@@ -77,21 +75,16 @@ def split_volumes(module: Any) -> bool:
 
 def _volume(op: Any) -> _Volume | None:
     """Return how an op convolves volumes; None if it does not, or in groups."""
-    seen = structured(op)
-    if seen is None or len(seen.inputs) != INPUTS:
+    found = product_of_two(op)
+    if found is None:
         return None
-    try:
-        nest = seen.nest()
-    except NestRefusedError:
-        return None
+    seen, nest = found
     is_swapped = not nest.a.has_windows
     x, w = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
     windows = [i for i, axis in enumerate(x.axes) if slides(axis)]
     is_plain = all(len(axis) == 1 and axis[0][1] == 1 for axis in (*w.axes, *nest.c.axes))
     has_groups = any(nest.has_length(dim) for dim in x.dims & w.dims & nest.c.dims)
     if len(windows) != WINDOWS or not is_plain or has_groups or len(x.axes[windows[0]]) != INPUTS:
-        return None
-    if not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
         return None
     depth = windows[0]
     terms = sorted(x.axes[depth], key=lambda term: term[0] not in nest.c.dims)

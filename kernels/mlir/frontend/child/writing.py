@@ -104,9 +104,9 @@ class Writer:
                  for one in reduced or [False] * len(out.shape)]  # fmt: skip
         names, kinds = (", ".join(getattr(one, of) for one in inputs) for of in ("name", "type"))
         reads = f"ins({names} : {kinds}) " if inputs else ""
-        told = ", ".join(f"affine_map<{one}>" for one in maps)
+        order = ", ".join(f"affine_map<{one}>" for one in maps)
         return self.add(
-            f"linalg.generic {{indexing_maps = [{told}], iterator_types = [{', '.join(loops)}]}} "
+            f"linalg.generic {{indexing_maps = [{order}], iterator_types = [{', '.join(loops)}]}} "
             f"{reads}outs({out.name} : {out.type}) {{{body}}}", out.shape, out.kind,
         )  # fmt: skip
 

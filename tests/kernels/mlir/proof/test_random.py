@@ -9,20 +9,26 @@ from tests.kernels.strategies import can_split, matmuls, problems, quantised, sc
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.prove import prove, prove_script
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 
 
-@cases(16, short=6)
-@given(st.data())
-def test_random_schedules_prove(data: st.DataObject) -> None:
-    problem = data.draw(problems)
-    schedule = data.draw(schedules(problem, detect()))
+def check(problem: Problem, schedule: Schedule) -> None:
+    """The script proves; what cannot be written as one is no case."""
     try:
         script = emit_script(problem, schedule)
     except LoweringError:
         assume(False)
     proof = prove_script(problem, script)
     assert proof.ok, proof.message
+
+
+@cases(16, short=6)
+@given(st.data())
+def test_random_schedules_prove(data: st.DataObject) -> None:
+    problem = data.draw(problems)
+    check(problem, data.draw(schedules(problem, detect())))
 
 
 @pytest.mark.timeout(3600)
@@ -30,13 +36,7 @@ def test_random_schedules_prove(data: st.DataObject) -> None:
 @given(st.data())
 def test_random_schedules_of_quantised_problems_prove(data: st.DataObject) -> None:
     problem = data.draw(quantised)
-    schedule = data.draw(schedules(problem, detect()))
-    try:
-        script = emit_script(problem, schedule)
-    except LoweringError:
-        assume(False)
-    proof = prove_script(problem, script)
-    assert proof.ok, proof.message
+    check(problem, data.draw(schedules(problem, detect())))
 
 
 @pytest.mark.full
