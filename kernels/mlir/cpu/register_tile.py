@@ -170,6 +170,9 @@ class KernelEmitter:
             sizes = self._part_sizes(self._result_extents())
             if any(sizes):
                 self._unrolled(self._epilogue(tuple(self._result_extents().values())), sizes)
+                # Over a depth of 1 the contraction is elementwise and matched as well. Its parts
+                # are matched again below, and loops over them are unrolled if extents are static.
+                w.include("cleanup")
         for kinds, sizes in parts.items():
             self._unrolled(self._match(kinds), sizes)
         w.include("cleanup")

@@ -23,6 +23,7 @@ COLUMNS = ("pack operand=B", "register rows=2 cols=3 outer=cols", "split dim=k l
 COLUMN_BY_COLUMN = ("register rows=1 cols=2 outer=cols", "split dim=k lanes=256")
 THREE_REGISTERS = ("register rows=2 cols=1 outer=rows", "split dim=k lanes=48")
 IN_CHUNKS = ("tile dim=m size=8", "stream dim=k depth=50", "pack operand=A", *COLUMNS)
+IN_PARTS = ("pack operand=B", "pack operand=A", "register rows=2 cols=32 outer=rows")
 SPLIT = [
     # vectors that divide the reduction, that leave some of it, and that are wider than all of it
     ("matmul:m=9,n=1,k=96,dtype=f32", LONG),
@@ -58,6 +59,9 @@ RIGHT = [
     ("matmul:batch=3,m=9,n=33,k=17,dtype=f32", ("tile dim=batch size=1", *PACKED)),
     ("matmul:m=9,n=119,k=8,dtype=f32", ("pack operand=B", "register rows=4 cols=48 outer=cols")),
     ("matmul:m=9,n=36,k=8,dtype=f64", ("register rows=4 cols=12 outer=cols",)),
+    # over a depth of 1 a contraction is elementwise, as its epilogue is
+    ("matmul:m=1,n=17,k=1,dtype=i8,zero=a,add", IN_PARTS),
+    ("matmul:m=5,n=17,k=1,dtype=f32,bias,add", IN_PARTS),
     (
         "matmul:m=13,n=200,k=8,dtype=f32",
         ("pack operand=B", "tile dim=n size=32", "tile dim=m size=8", *IN_PLACE),
