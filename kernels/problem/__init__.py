@@ -11,6 +11,7 @@ from tilewise.kernels.problem.keys import (
 )
 from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.problem.parse import parse_problem, stem, with_accuracy
+from tilewise.kernels.problem.ranges import ProblemRange, parse_any, parse_range
 
 __all__ = [
     "ACCURACIES",
@@ -24,7 +25,10 @@ __all__ = [
     "Epilogue",
     "Matmul",
     "Problem",
+    "ProblemRange",
+    "parse_any",
     "parse_problem",
+    "parse_range",
     "stem",
     "with_accuracy",
 ]

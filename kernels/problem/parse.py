@@ -24,13 +24,18 @@ def parse_problem(source: str | Mapping[str, object]) -> Problem:
     Raise ProblemError with a short, printable message and field for an unknown operation or key, a
     missing or repeated key, or a bad value.
     """
+    return _build(*read_problem(source))
+
+
+def read_problem(source: str | Mapping[str, object]) -> tuple[type[Problem], dict[str, object]]:
+    """Return the operation and the values of keys as they are written; raise as `parse_problem`."""
     if isinstance(source, str):
         if len(source) > LONGEST_STRING:
             raise ProblemError(f"a problem string has at most {LONGEST_STRING} characters")
         if not source.lstrip().startswith("{"):
-            return _build(*_split(source))
+            return _split(source)
         source = _json_object(source)
-    return _build(*_from_mapping(source))
+    return _from_mapping(source)
 
 
 def with_accuracy(problem: str, accuracy: Accuracy) -> str:

@@ -1,0 +1,96 @@
+"""Schedules for a range of problems: a few variants, and which of them serves each size."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.kernels.schedule import Schedule, check_legal
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring sizes of a range that one variant serves.
+
+    Attributes:
+        first, last: both are served.
+        variant: the position among the schedules.
+    """
+
+    first: int
+    last: int
+    variant: int
+
+
+@dataclass(frozen=True)
+class RangeSchedule:
+    """Schedules that together serve all sizes of a range.
+
+    Attributes:
+        problems: what is computed.
+        variants: the schedules; each serves a size.
+        choice: for each size of the range, in order, the position of its schedule.
+    """
+
+    problems: ProblemRange
+    variants: tuple[Schedule, ...]
+    choice: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.choice) != len(self.problems.sizes):
+            raise ScheduleError(
+                f"{self.problems}: {len(self.choice)} choices for {len(self.problems.sizes)} sizes"
+            )
+        if set(self.choice) != set(range(len(self.variants))):
+            raise ScheduleError(f"{self.problems}: each variant serves a size, and no other does")
+
+    def at(self, size: int) -> Schedule:
+        """Return the schedule of a size; raise ProblemError for one that is not in the range."""
+        self.problems.at(size)
+        return self.variants[self.choice[self.problems.sizes.index(size)]]
+
+    def sizes_of(self, variant: int) -> tuple[int, ...]:
+        """Return the sizes that a variant serves."""
+        served = zip(self.problems.sizes, self.choice, strict=True)
+        return tuple(size for size, chosen in served if chosen == variant)
+
+    def problems_of(self, variant: int) -> tuple[Problem, ...]:
+        """Return the problems that a variant serves."""
+        return tuple(map(self.problems.at, self.sizes_of(variant)))
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Return the choice as spans, in the order of their sizes."""
+        served = zip(self.problems.sizes, self.choice, strict=True)
+        spans = []
+        for variant, group in groupby(served, lambda pair: pair[1]):
+            sizes = [size for size, _ in group]
+            spans.append(Span(sizes[0], sizes[-1], variant))
+        return tuple(spans)
+
+    def check_legal(self) -> None:
+        """Raise ScheduleError unless each schedule can be applied to the sizes that it serves."""
+        for variant, schedule in enumerate(self.variants):
+            for problem in self.problems_of(variant):
+                check_legal(problem, schedule)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the variants, and the first and last size and the variant of each span."""
+        return {
+            "problem": self.problems.canonical,
+            "variants": [schedule.to_json() for schedule in self.variants],
+            "spans": [[span.first, span.last, span.variant] for span in self.spans],
+        }
+
+    @classmethod
+    def from_json(cls, problems: ProblemRange, source: Mapping[str, Any]) -> "RangeSchedule":
+        """Return the schedules that `to_json` gave; raise ScheduleError where it did not."""
+        variants = tuple(Schedule.from_json(steps) for steps in source["variants"])
+        choice: dict[int, int] = {}
+        for first, last, variant in source["spans"]:
+            choice |= dict.fromkeys(range(first, last + 1, problems.sizes.step), variant)
+        if choice.keys() != set(problems.sizes):
+            raise ScheduleError(f"{problems}: the spans do not hold each size once")
+        return cls(problems, variants, tuple(choice[size] for size in problems.sizes))
