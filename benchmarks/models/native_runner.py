@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -22,13 +23,16 @@ from benchmarks.models.whole_models import Run, pytorch, target_of
 from examples.models import MODELS, Graph
 from examples.models.spellings import spelled
 from tilewise.cli import main as tilewise
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.microbench import STREAMS, peak_gflops, reader
 from tilewise.kernels.oracle.operands import Array, to_bf16
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
+from tilewise.search.networks.loader.network import Network
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.standalone.files import load_here
 from tilewise.search.timing.measure import interleave
 
 OURS = "this network"
@@ -43,7 +47,6 @@ def main() -> None:
     parser.add_argument("--layouts", choices=("model", "all"), default="model")
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--pages", action="store_true", help="also run in small pages")
     parser.add_argument("--one", action="store_true", help="also plan and run on one thread")
     parser.add_argument("--stored", action="store_true", help="also plan by stored times")
     parser.add_argument("--parts", action="store_true", help="print the time of each part")
@@ -51,14 +54,26 @@ def main() -> None:
     for name in options.models:
         graph = MODELS[name](options.small)
         networks = loaded(graph, options)
-        network = networks[OURS]
         compared(graph, networks, options.threads)
         if options.parts:
-            parts(network)
+            parts(networks[OURS].network)
 
 
-def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
-    """A model tuned, planned and loaded; with `--pages` once more, in small pages."""
+@dataclass(frozen=True)
+class Loaded:
+    """A network in this process, and what it was compiled from."""
+
+    lowered: LoweredNetwork
+    network: Network
+
+    @classmethod
+    def of(cls, plan: Plan, program: ModuleProgram) -> "Loaded":
+        lowered = LoweredNetwork(plan, program)
+        return cls(lowered, load_here(lowered, b""))
+
+
+def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Loaded]:
+    """A model tuned, planned and loaded."""
     with TemporaryDirectory() as folder:
         source = Path(folder) / f"{graph.name}.mlir"
         source.write_text(spelled(graph))
@@ -66,15 +81,13 @@ def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
         given += ["--layouts", options.layouts, "--cache", options.cache]
         given += ["--target", target_of(options.threads)]
         plan, program = planned(given), read_program(source.read_bytes())
-        made = {OURS: Network(plan, program)}
+        made = {OURS: Loaded.of(plan, program)}
         if options.one:
-            made["one thread"] = Network(planned([*given, "--target", target_of(1)]), program)
+            made["one thread"] = Loaded.of(planned([*given, "--target", target_of(1)]), program)
         if options.stored:
-            made["the same, stored times"] = Network(
+            made["the same, stored times"] = Loaded.of(
                 planned([*given, "--times", "stored"]), program
             )
-        if options.pages:
-            made["the same, small pages"] = Network(plan, program, has_huge_pages=False)
         return made
 
 
@@ -86,18 +99,18 @@ def planned(arguments: list[str]) -> Plan:
     return Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
 
 
-def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
+def compared(graph: Graph, networks: dict[str, Loaded], threads: int) -> None:
     """Time a network beside PyTorch, and print a row for each way."""
     argument = graph.argument()
     given = to_bf16(argument) if graph.given.dtype == "bf16" else argument
     torch_runs, torch_results, expected = pytorch(graph, argument, threads)
-    ours = {name: repeated(one) for name, one in networks.items()}
-    reads = {"plain reads of weights": reading(networks[OURS])} if threads == 1 else {}
+    ours = {name: repeated(one.network) for name, one in networks.items()}
+    reads = {"plain reads of weights": reading(networks[OURS].lowered)} if threads == 1 else {}
     runs = {**ours, **torch_runs, **reads}
-    results = {name: one.run(given)[0] for name, one in networks.items()} | torch_results
+    results = {name: one.network.run(given)[0] for name, one in networks.items()} | torch_results
     samples = interleave(list(runs.values()), ROUNDS, threads)
     times = {name: 1e3 * median(one.times) for name, one in zip(runs, samples, strict=True)}
-    network = networks[OURS]
+    network = networks[OURS].lowered
     print(f"{graph.name}, {threads} threads, {network.plan.target}, {network.plan.cache}")
     for name, time in times.items():
         if name in reads:
@@ -113,14 +126,14 @@ def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
     for dtype, (flops, peak) in products(network.plan).items():
         print(f"  {'products at the peak':<24} {flops / peak / 1e6:9.3f} ms  "
               f"{flops / 1e9:.2f} GFLOP of {dtype} at {peak:.0f} GFLOP/s", flush=True)  # fmt: skip
-    placed, weights = network.placed, len(network.memory.weights.bytes)
+    placed, weights = network.placed, len(network.weights)
     print(f"  activations {placed.size / 2**20:.2f} MiB in one arena, {placed.apart / 2**20:.2f} "
           f"MiB apart; weights {weights / 2**20:.2f} MiB", flush=True)  # fmt: skip
 
 
-def reading(network: Network) -> Run:
+def reading(network: LoweredNetwork) -> Run:
     """Plain reads of a network's weights, from end to end."""
-    target, held = resolve(network.plan.target), network.memory.weights.bytes
+    target, held = resolve(network.plan.target), network.weights
     steps = len(held) // (STREAMS * target.vector_bytes)
     read, address = reader(target, STREAMS), held.ctypes.data
 
@@ -159,9 +172,9 @@ def apart(found: Array, expected: Array) -> float:
 def parts(network: Network) -> None:
     """Print how long each part takes."""
     times = network.times(ROUNDS)
-    total = sum(part.time_us for part in times)
-    for part in times:
-        print(f"  {part.time_us:9.1f} us  {100 * part.time_us / total:5.1f}%  {part.label}")
+    total = sum(time_us for _, time_us in times)
+    for label, time_us in times:
+        print(f"  {time_us:9.1f} us  {100 * time_us / total:5.1f}%  {label}")
 
 
 if __name__ == "__main__":

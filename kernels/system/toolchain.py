@@ -52,7 +52,7 @@ ENTRIES = (
     "tilewise.kernels.native.microbench",
     "tilewise.kernels.native.objects.document",
     "tilewise.kernels.native.passes.passes",
-    "tilewise.kernels.native.passes.rows.compiled",
+    "tilewise.kernels.native.passes.rows.emit",
     "tilewise.kernels.mlir.air.prove",
     "tilewise.kernels.mlir.cpu.script",
     "tilewise.kernels.mlir.proof.prove",

@@ -32,7 +32,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, with_panels_fetched
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.costs import LayerTimes, Timed
-from tilewise.search.networks.running.memory import Arena, room
+from tilewise.search.networks.lowering.memory import Arena, room
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 

@@ -4,28 +4,30 @@ The network's own code is timed, hot, since the layer before has just made what 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, ModuleProgram, Outline
-from tilewise.kernels.native.programs.steps import ProgramStep
+from tilewise.kernels.native.programs.steps import NetworkProgram, ProgramStep
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.loader.network import Network
+from tilewise.search.networks.lowering.memory import Arena, Buffers, Lifetime, PlacedBuffers, room
+from tilewise.search.networks.lowering.rows import PassWorks
+from tilewise.search.networks.lowering.works import Memory, NetworkWork
 from tilewise.search.networks.plan import Plan, PlannedPass
-from tilewise.search.networks.running.memory import Arena, Buffers, Lifetime, PlacedBuffers, room
-from tilewise.search.networks.running.network import Chains
-from tilewise.search.networks.running.rows import PassWorks
-from tilewise.search.networks.running.works import Memory, NetworkWork
+from tilewise.search.networks.standalone.files import load_steps
 from tilewise.search.timing.measure import measure
 
 BUDGET_S = 0.04
 TOGETHER = 16
-"""Runs in one call of a chain, as a network has many passes in one."""
-Steps = tuple[ProgramStep | None, ...]
+"""Runs in one call, as a network has many passes in one."""
+NAME = "tilewise_pass"
 
 
 @dataclass
@@ -34,7 +36,7 @@ class PassTimes:
 
     outline: Outline
     target: Target
-    _known: dict[Steps, float] = field(default_factory=dict)
+    _known: dict[tuple[ProgramStep, ...], float] = field(default_factory=dict)
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -46,45 +48,36 @@ class PassTimes:
 
         The plan's conversions decide which tensors passes write; its times do not matter.
         """
-        program = ModuleProgram(self.outline, _constants(self.outline))
-        buffers = Buffers(plan)
-        return tuple(
-            PlannedPass(nodes, work.label, self._time_us(work, buffers))
-            for nodes, work in _works(plan, program, buffers)
-        )
+        return tuple(self._each(plan))
+
+    def _each(self, plan: Plan) -> Iterator[PlannedPass]:
+        program, buffers = ModuleProgram(self.outline, _constants(self.outline)), Buffers(plan)
+        passes = PassWorks(plan, program, buffers)
+        for number, action in enumerate(self.actions):
+            nodes = passes.nodes(number)
+            if not passes.is_grouped(number):
+                is_none = action == Action() or action.refused
+                if plan.nodes[number].kind == "contraction" or is_none:
+                    continue
+                before = passes.others.pad_before(number)
+                nodes = (number,) if before is None else (before, number)
+            with suppress(NetworkError):
+                work = passes.work(number)
+                if work is not None:
+                    yield PlannedPass(nodes, work.label, self._time_us(work, buffers))
 
     def _time_us(self, work: NetworkWork, buffers: Buffers) -> float:
         memory = _memory(work, buffers, self.target.threads)
-        calls = work.calls(memory)
-        key = tuple(call.step for call in calls)
-        if key not in self._known:
-            halves = memory.activations.bytes.view(np.uint16)
+        steps = tuple(work.steps(memory))
+        if steps not in self._known:
+            program = NetworkProgram(NAME, self.target, steps * TOGETHER, memory.placed.size)
+            network = load_steps(program, memory.weights.bytes)
+            halves = network.activations[: memory.placed.size].view(np.uint16)
             random = np.random.default_rng(0)
             # Of two such numbers side by side the second is the upper half of an f32 as well.
             halves[...] = to_bf16(random.standard_normal(len(halves), np.float32))
-            made = replace(work, calls=lambda _memory: calls)
-            self._known[key] = _timed(Chains([made] * TOGETHER, memory), memory.threads)
-        return self._known[key]
-
-
-def _works(
-    plan: Plan, program: ModuleProgram, buffers: Buffers
-) -> Iterator[tuple[tuple[int, ...], NetworkWork]]:
-    """Yield each pass with its nodes."""
-    passes = PassWorks(plan, program, buffers)
-    for number, action in enumerate(program.outline.actions):
-        nodes = passes.nodes(number)
-        if not passes.is_grouped(number):
-            if plan.nodes[number].kind == "contraction" or action == Action() or action.refused:
-                continue
-            before = passes.others.pad_before(number)
-            nodes = (number,) if before is None else (before, number)
-        try:
-            work = passes.work(number)
-        except NetworkError:
-            continue
-        if work is not None:
-            yield nodes, work
+            self._known[steps] = _timed(network, memory.threads)
+        return self._known[steps]
 
 
 def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
@@ -108,12 +101,12 @@ def _memory(work: NetworkWork, buffers: Buffers, threads: int) -> Memory:
     return Memory(Arena(total), placed, Arena(work.weights_bytes), threads)
 
 
-def _timed(chains: Chains, threads: int) -> float:
+def _timed(network: Network, threads: int) -> float:
     """Return the microseconds of one of `TOGETHER` works."""
 
     def run(times: int) -> None:
         for _ in range(times):
-            chains.run()
+            network()
 
     run(1)
     before = pin({usable_processors()[0]}) if threads == 1 else None

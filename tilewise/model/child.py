@@ -1,7 +1,6 @@
 """The process in which compiled models and networks run: `python -m tilewise.model.child`."""
 
 import importlib.util
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -15,12 +14,11 @@ import numpy as np
 from tilewise.errors import TilewiseError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-from tilewise.kernels.oracle.operands import Array, to_bf16
+from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 from tilewise.kernels.system.typed_json import to_json
-from tilewise.kernels.target import parse_target
 from tilewise.model.measuring import FormRuns, ModelTimes
-from tilewise.model.network import Beside, Ran
+from tilewise.model.network import LayerTime, Ran
 from tilewise.model.signature import (
     HAL,
     TensorType,
@@ -29,19 +27,17 @@ from tilewise.model.signature import (
     random_array,
     types_of,
 )
-from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.lowering.memory import poison_activations
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Load, compare and time forms, plans or a folder; reply with `refused` for the user."""
-    does = _measured if "codes" in request else _ran if "plans" in request else _beside
+    """Load, compare and time forms or networks; reply with `refused` for the user."""
+    does = _measured if "codes" in request else _ran
     try:
         return to_json(does(request))
-    except (NetworkError, KernelsError, TilewiseError) as error:
+    except (KernelsError, TilewiseError) as error:
         return {"refused": str(error)}
 
 
@@ -125,11 +121,10 @@ def _wide(array: Array, kind: TensorType) -> Array:
 
 
 def _ran(request: dict[str, Any]) -> Ran:
+    """Run written networks beside IREE's code of their model."""
     stage("load")
-    source = Path(request["module"]).read_bytes()
-    written = json.loads(Path(request["plans"]).read_text(encoding="utf-8"))
-    networks = [Network.load(Plan.from_json(one), source) for one in written]
-    threads = parse_target(networks[0].plan.target).threads
+    networks = [_imported(Path(one["folder"])).load() for one in request["networks"]]
+    threads = networks[0].about["threads"]
     device = open_device(threads)
     module = LoadedModule(Path(request["code"]).read_bytes(), device)
     entry = entry_of(module.functions(), None)
@@ -148,62 +143,34 @@ def _ran(request: dict[str, Any]) -> Ran:
     *ours, its = interleave(runs, request["rounds"], threads, until=until)
     kept = min(range(len(ours)), key=lambda one: median(ours[one].times))
     network, others = networks[kept], [one for i, one in enumerate(ours) if i != kept]
+    parts = zip(network.about["parts"], network.times(request["rounds"]), strict=True)
     return Ran(
-        kept, network.times(request["rounds"]), tuple(ours[kept].times), tuple(its.times),
-        tuple(others[0].times) if others else (), max(apart),
-        network.placed.size, network.placed.apart, len(network.memory.weights.bytes),
-        deviation(of_iree, expected, gives), overwrites,
+        kept, tuple(LayerTime(label, part["node"], time_us) for part, (label, time_us) in parts),
+        tuple(ours[kept].times), tuple(its.times), tuple(others[0].times) if others else (),
+        max(apart), **request["networks"][kept]["sizes"],
+        iree_deviation=deviation(of_iree, expected, gives), iree_overwrites=overwrites,
     )  # fmt: skip
 
 
-def _results(network: Network, arrays: list[Array]) -> list[Array]:
-    network.poison()
-    return list(network.run(*arrays))
-
-
-def _beside(request: dict[str, Any]) -> Beside:
-    """Run a written folder beside its plan's network and compare bits."""
-    stage("load")
-    folder = Path(request["folder"])
-    plan = Plan.from_json(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
-    network = Network.load(plan, Path(request["module"]).read_bytes())
-    alone = _imported(folder).load()
-    stage("compare")
-    random = np.random.default_rng(0)
-    arguments = [_drawn(random, held) for held in network.inputs]
-    network.poison()
-    expected, found = network.run(*arguments), alone.run(*arguments)
-    again = alone.run(*arguments)
-    is_equal = all(
-        one.tobytes() == two.tobytes() == three.tobytes()
-        for one, two, three in zip(expected, found, again, strict=True)
-    )
-    stage("time")
-    until = time.monotonic() + request["budget_s"]
-    runs = [_repeated(alone), _repeated(network)]
-    mine, its = interleave(runs, request["rounds"], parse_target(plan.target).threads, until=until)
-    return Beside(is_equal, tuple(mine.times), tuple(its.times))
+def _results(network: Any, arrays: list[Array]) -> list[Array]:
+    """Return the results of a network in poisoned memory."""
+    poison_activations(network)
+    try:
+        return list(network.run(*arrays))
+    except ValueError as error:  # of other arguments than IREE's
+        raise TilewiseError(str(error)) from error
 
 
 def _imported(folder: Path) -> ModuleType:
-    """Import the folder as a package."""
-    place = folder / "__init__.py"
+    """Import a folder as a package."""
     found = importlib.util.spec_from_file_location(
-        "tilewise_folder", place, submodule_search_locations=[str(folder)]
+        folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
     assert found is not None
     assert found.loader is not None
-    sys.modules["tilewise_folder"] = made = importlib.util.module_from_spec(found)
+    sys.modules[folder.name] = made = importlib.util.module_from_spec(found)
     found.loader.exec_module(made)
     return made
-
-
-def _drawn(random: np.random.Generator, held: Array) -> Array:
-    """Return a random argument of the right type."""
-    if held.dtype.kind == "i":
-        return random.integers(-4, 5, held.shape).astype(held.dtype)
-    numbers = random.standard_normal(held.shape).astype(np.float32)
-    return to_bf16(numbers) if held.dtype == np.uint16 else numbers.astype(held.dtype)
 
 
 def _repeated(network: Any) -> Run:

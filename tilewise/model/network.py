@@ -1,6 +1,5 @@
-"""Run plans of a model as native networks beside IREE, and check networks that were written."""
+"""Run plans of a model as native networks beside IREE, and compare their results."""
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,20 @@ from tilewise.model.reference import COMPILE_S, FILE, check_entry, compile_refer
 from tilewise.model.report import overwritten, tolerance
 from tilewise.model.signature import declarations_in
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.lowering.network import LoweredNetwork, check_ops
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.network import LayerTime, check, check_ops
+from tilewise.search.networks.standalone.files import files_of
 
 LIMITS = {"rounds": 15, "budget_s": 30.0, "seconds": 900.0, "memory_bytes": 32 << 30}
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The time of a part of a network."""
+
+    label: str
+    node: int | None
+    time_us: float
 
 
 @dataclass(frozen=True)
@@ -69,42 +78,50 @@ class Ran:
         return 1e3 * median(self.other_times) if self.other_times else None
 
 
-def check_runs(name: str, module: bytes, *, beside_iree: bool) -> None:
+def check_runs(name: str, module: bytes) -> None:
     """Raise BadInputError for a model that cannot run as a network, before it is tuned."""
     with bad_input(name, NetworkError, ModuleError):
         module = as_module(module)
         check_ops(read_program(module))
-    if beside_iree:
-        check_entry(name, module, None)
+    check_entry(name, module, None)
 
 
-def ran(plans: Sequence[Plan], source: Path) -> Ran:
-    """Load the plans of a module, run them on random arguments, compare and time.
+def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
+    """Compile the plans of a module, run them on random arguments beside IREE, compare and time.
 
-    Raises BadInputError for an unsupported op, TilewiseError if IREE or the run fails.
+    Returns the outcome and the files of the network that it keeps. Raises BadInputError for an
+    unsupported op, TilewiseError if IREE or the run fails.
     """
+    given = source.read_bytes()
     with bad_input(source.name, NetworkError, ModuleError):
-        module = as_module(source.read_bytes())
+        module = as_module(given)
         program = read_program(module)
-        for plan in plans:
-            check(plan, program)  # before IREE works on it for minutes
+        lowered = [LoweredNetwork(plan, program) for plan in plans]
+        files = [files_of(one, given) for one in lowered]
     with tempfile.TemporaryDirectory() as folder:
-        names = ("model.mlir", "model.vmfb", "plans.json")
-        model, code, written = (Path(folder) / name for name in names)
+        model, code, copied = (Path(folder) / name for name in ("model.mlir", "model.vmfb", FILE))
         model.write_bytes(module)
-        written.write_text(json.dumps([plan.to_json() for plan in plans]), encoding="utf-8")
-        copied = Path(folder) / FILE
         try:
             compile_file(model, code, (), COMPILE_S)
             seen = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
             has_copies = compile_reference(model, copied, seen, COMPILE_S)
         except CompilerError as error:
             raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
-        request = {"plans": str(written), "module": str(model), "code": str(code),
+        networks = []
+        for number, (one, held) in enumerate(zip(lowered, files, strict=True)):
+            place = Path(folder) / f"network{number}"
+            place.mkdir()
+            for name, data in held.items():
+                (place / name).write_bytes(data)
+            sizes = {"arena_bytes": one.placed.size, "buffers_bytes": one.placed.apart,
+                     "weights_bytes": len(one.weights)}  # fmt: skip
+            networks.append({"folder": str(place), "sizes": sizes})
+        request = {"networks": networks, "code": str(code),
                    "reference": str(copied if has_copies else code),
                    "declarations": declarations_in(seen), **LIMITS}  # fmt: skip
         with bad_input(source.name, RefusedRunError):
-            return from_json(Ran, reply_of(request, "the network does not run"))
+            run = from_json(Ran, reply_of(request, "the network does not run"))
+    return run, files[run.kept]
 
 
 def allowed(plan: Plan) -> float:
@@ -116,56 +133,13 @@ def allowed(plan: Plan) -> float:
 MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class Beside:
-    """A written network compared with the one in this process.
-
-    Attributes:
-        is_equal: whether both computed the same bits.
-        times, own_times: seconds of runs of the written one and of our own, in turn.
-    """
-
-    is_equal: bool
-    times: tuple[float, ...]
-    own_times: tuple[float, ...]
-
-    @property
-    def speed(self) -> float:
-        """Speed of the written network over our own."""
-        return median(self.own_times) / median(self.times)
-
-
-def folder_files(plan: Plan, module: bytes, name: str) -> dict[str, bytes]:
-    """Return the files of a plan's network; raise BadInputError for an unsupported op."""
-    from tilewise.search.networks.standalone.files import runner_files
-
-    with bad_input(name, NetworkError, ModuleError):
-        return runner_files(plan, module)
-
-
-def beside(folder: Path, source: Path) -> Beside:
-    """Run a written network beside the plan in its folder.
-
-    Raises TilewiseError if it does not run or computes something else.
-    """
-    request = {"folder": str(folder.absolute()), "module": str(source.absolute()), **LIMITS}
-    fault = f"the folder {folder} does not run"
-    try:
-        found = from_json(Beside, reply_of(request, fault))
-    except RefusedRunError as error:
-        raise TilewiseError(f"{fault}: {error}") from error
-    if not found.is_equal:
-        raise TilewiseError(f"the folder {folder} computes something else; do not use it")
-    return found
-
-
-def folder_text(folder: str, files: Mapping[str, bytes], found: Beside) -> str:
+def folder_text(folder: str, files: Mapping[str, bytes], run: Ran, allowed: float) -> str:
     """Describe what was written."""
     size = sum(map(len, files.values())) / MIB
     return (
         f"module    {folder}: {len(files)} files, {size:.2f} MiB\n"
-        f"proven    the same bits as of the network here, {1e3 * median(found.times):.3f} ms, "
-        f"{found.speed:.2f} of its speed\n"
+        f"proven    {run.deviation:.1e} from the model's results, {allowed:.1e} is allowed, "
+        f"{run.time_ms:.3f} ms\n"
     )
 
 

@@ -1,7 +1,6 @@
-"""Passes over memory by name, compiled on first use, and chains of them.
+"""Passes over memory by name, compiled on first use, and chains of calls.
 
-A chain calls functions at addresses with the addresses of their parameters. Each thread has its own
-chain of equal length, with barriers where threads have to wait.
+A chain calls functions at addresses with the addresses of their parameters.
 """
 
 import ctypes
@@ -18,7 +17,6 @@ from numba.core.cgutils import alloca_once_value, for_range
 from numba.extending import intrinsic
 
 from tilewise.kernels.native.conversion import copy_rows, transpose_blocks
-from tilewise.kernels.native.language.functions import wait_for_all
 from tilewise.kernels.native.language.intrinsics import call_address, word
 
 
@@ -66,16 +64,6 @@ def chain() -> Any:
             call_address(word(pairs, 2 * i), word(pairs, 2 * i + 1))
 
     return run
-
-
-def barrier(at: int) -> None:
-    """Wait for all threads: the barrier's address, and the number of threads."""
-    wait_for_all(word(at, 0), word(at, 1))
-
-
-def nothing(at: int) -> None:
-    """Do nothing, for threads without a part in a step."""
-    return
 
 
 UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -321,8 +309,6 @@ _MAKERS: dict[str, Callable[[], Callable[[int], None]]] = {
     "sum": lambda: sums_of,
     "copy": lambda: copy,
     "fill": lambda: fill,
-    "barrier": lambda: barrier,
-    "nothing": lambda: nothing,
     **{f"rows {size}": functools.partial(rows_pass, size) for size in (1, 2, 4, 8)},
     **{f"blocks {size}": functools.partial(blocks_pass, size) for size in (1, 2, 4, 8)},
 }

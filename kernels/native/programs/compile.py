@@ -4,6 +4,7 @@ Numba compiles a pass to a function that reports errors and a wrapper that raise
 no errors, so the first one's stores of errors are dropped and our own wrapper calls it.
 """
 
+import functools
 import re
 import shutil
 import subprocess
@@ -65,13 +66,17 @@ _STORED_ERROR = re.compile(r"^  store ptr @\.const\.picklebuf[^\n]*\n", re.MULTI
 _WRAPPER = "cfunc."
 
 
+@functools.lru_cache(maxsize=64)
 def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tuple[str, ...]]:
     """Return the object of a pass and the processor features that it uses.
 
-    Its function is `void symbol(int64_t parameters)`.
+    Its function is `void symbol(int64_t parameters)`. Raises LoweringError if it cannot be made.
     """
     is_written = isinstance(one, RowProgram)
-    text = _row_text(one, symbol, target) if isinstance(one, RowProgram) else _text(one, symbol)
+    try:
+        text = _row_text(one, symbol, target) if isinstance(one, RowProgram) else _text(one, symbol)
+    except Exception as error:
+        raise LoweringError(f"compiling {one} failed: {error}") from error
     features = used_features(target.features, text)
     made = machine(features)
     module = llvm.parse_assembly(text)
@@ -147,7 +152,8 @@ def compiled_program(program: NetworkProgram) -> CompiledProgram:
     ordered = tuple(name for name in CHECKED if name in features)
     objects["program.o"] = _functions(program, symbols, ordered)
     _check(objects)
-    endings = ("run", "supported", *(("part", "help", "tell") if program.threads > 1 else ()))
+    together = ("part", "help", "tell") if program.threads > 1 else ()
+    endings = ("run", "supported", "steps", *together)
     names = tuple(f"{program.name}_{ending}" for ending in endings)
     return CompiledProgram(program.name, names, ordered, objects)
 

@@ -1,10 +1,11 @@
-"""The public functions of a program, as one LLVM module.
+"""The functions of a program, as one LLVM module.
 
-`NAME_run` does all steps on one thread. `NAME_part` does one thread's part, with a barrier after
-each step. `NAME_help` is the loop of a helper thread.
+`NAME_run` does all steps on one thread. `NAME_steps` does one thread's part of a range of steps,
+with a barrier after each, and `NAME_part` that of all. `NAME_help` is the loop of a helper thread:
+it reads the ranges that `NAME_tell` writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from llvmlite import ir
 
@@ -22,8 +23,24 @@ from tilewise.kernels.native.programs.steps import (
 )
 
 _WAIT = "wait_for_all"
-_HELP = """@njit
-def {name}(board, seen, spins, activations, weights, part):
+_ALONE = """@njit
+def {name}_run(activations, weights):
+    for call in range(calls):
+        call_address(the_call, activations, weights, call)
+
+@njit
+def {name}_steps(activations, weights, part, first, end):
+    for step in range(first, end):
+        call_address(the_call, activations, weights, step * threads + part)
+        if threads > 1:
+            wait_for_all(activations + barrier, threads)
+"""
+_TOGETHER = """@njit
+def {name}_part(activations, weights, part):
+    call_address(the_steps, activations, weights, part, 0, steps)
+
+@njit
+def {name}_help(board, seen, spins, activations, weights, part):
     left = spins
     while left > 0:
         now = read_shared(board, 0)
@@ -33,11 +50,14 @@ def {name}(board, seen, spins, activations, weights, part):
             continue
         seen = now
         left = spins
-        call_address(the_part, activations, weights, part)
+        first = read_shared(board, 1)
+        call_address(the_steps, activations, weights, part, first, read_shared(board, 2))
     return seen
-"""
-_TELL = """@njit
-def {name}(board, generation):
+
+@njit
+def {name}_tell(board, generation, first, end):
+    write_shared(board, 1, first)
+    write_shared(board, 2, end)
     write_shared(board, 0, generation)
 """
 
@@ -47,21 +67,22 @@ def functions_text(
 ) -> str:
     """Return the module's IR."""
     module = ir.Module(program.name)
-    writer = _Writer(module, program, symbols)
-    threads = list(range(program.threads))
-    writer.function("run", threads, meets=False)
-    if len(threads) > 1:
-        chosen = writer.choice([writer.function(f"part{i}", [i], meets=True) for i in threads])
-        short = program.name.removeprefix(symbol(""))
-        known = {"the_part": chosen.ptrtoint(I64)}
-        emit_driver(module, _HELP.format(name=f"{short}_help"), known)
-        emit_driver(module, _TELL.format(name=f"{short}_tell"), known)
-        emit_function(module, _WAIT).linkage = "internal"
+    short = program.name.removeprefix(symbol(""))
+    steps, threads = len(program.steps), program.threads
+    numbers = {"calls": steps * threads, "steps": steps, "threads": threads,
+               "barrier": program.barrier.offset}  # fmt: skip
+    known = {name: const(number) for name, number in numbers.items()}
+    known["the_call"] = _Writer(module, program, symbols).call().ptrtoint(I64)
+    _, made = emit_driver(module, _ALONE.format(name=short), known)
+    if threads > 1:
+        known["the_steps"] = made.ptrtoint(I64)
+        emit_driver(module, _TOGETHER.format(name=short), known)
+    emit_function(module, _WAIT).linkage = "internal"
     return str(module) + supported_text(program.name, features)
 
 
 class _Writer:
-    """Writes straight-line calls."""
+    """Writes calls."""
 
     def __init__(
         self, module: ir.Module, program: NetworkProgram, symbols: Mapping[Kernel | Parametric, str]
@@ -73,42 +94,27 @@ class _Writer:
         ]
         self._most_words = max(map(len, rows), default=1)
 
-    def function(self, ending: str, threads: Sequence[int], *, meets: bool) -> ir.Function:
-        """Add `void NAME_ending(activations, weights)`: the steps of some threads.
+    def call(self) -> ir.Function:
+        """Add `void NAME_call(activations, weights, call)`: a thread's part of a step.
 
-        With `meets` a barrier of all threads follows each step.
+        Calls are numbered by step, then by thread; a thread without a part does nothing.
         """
-        kind = ir.FunctionType(VOID, [I64, I64])
-        made = ir.Function(self._module, kind, f"{self._program.name}_{ending}")
-        made.linkage = "internal" if meets else "external"
-        builder = ir.IRBuilder(made.append_basic_block("entry"))
-        places = dict(zip(("activations", "weights"), made.args, strict=True))
-        room = builder.alloca(ir.ArrayType(I64, self._most_words))
-        for step in self._program.steps:
-            for thread in threads:
-                if thread < len(step.rows):
-                    self._call(builder, places, room, step.does, step.rows[thread])
-            if meets:
-                barrier = self._value(builder, places, self._program.barrier)
-                builder.call(
-                    self._declared(symbol(_WAIT), 2), [barrier, const(self._program.threads)]
-                )
-        builder.ret_void()
-        return made
-
-    def choice(self, parts: Sequence[ir.Function]) -> ir.Function:
-        """Add `void NAME_part(activations, weights, part)`, which ignores unknown parts."""
         kind = ir.FunctionType(VOID, [I64] * 3)
-        made = ir.Function(self._module, kind, f"{self._program.name}_part")
+        made = ir.Function(self._module, kind, f"{self._program.name}_call")
+        made.linkage = "internal"
         entry, end = (made.append_basic_block(name) for name in ("entry", "end"))
         ir.IRBuilder(end).ret_void()
-        switch = ir.IRBuilder(entry).switch(made.args[2], end)
-        for number, part in enumerate(parts):
-            block = made.append_basic_block(f"part{number}")
-            builder = ir.IRBuilder(block)
-            builder.call(part, made.args[:2])
-            builder.ret_void()
-            switch.add_case(const(number), block)
+        builder = ir.IRBuilder(entry)
+        places = dict(zip(("activations", "weights"), made.args[:2], strict=True))
+        room = builder.alloca(ir.ArrayType(I64, self._most_words))
+        switch = builder.switch(made.args[2], end)
+        for number, step in enumerate(self._program.steps):
+            for part, row in enumerate(step.rows):
+                block = made.append_basic_block("call")
+                inside = ir.IRBuilder(block)
+                self._call(inside, places, room, step.does, row)
+                inside.branch(end)
+                switch.add_case(const(number * self._program.threads + part), block)
         return made
 
     def _call(

@@ -1,1 +1,1 @@
-"""A planned network as a folder that runs without Tilewise: code, packed weights, a loader."""
+"""A planned network compiled: loaded here, or as a folder that runs without Tilewise."""

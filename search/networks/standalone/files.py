@@ -1,15 +1,19 @@
 """The files of a standalone network."""
 
+import ctypes
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import ModuleType
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.objects.object_files import archive
 from tilewise.kernels.native.programs.compile import (
@@ -21,11 +25,11 @@ from tilewise.kernels.native.programs.steps import NetworkProgram
 from tilewise.kernels.native.threads import pinning
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.loader import crew
+from tilewise.search.networks.loader import network as loader
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.network import Network
-from tilewise.search.networks.standalone import crew, runner
 
-RUNNER_SCHEMA = runner.SCHEMA
 _PREFIX = "tilewise_network_"
 _LONGEST, _DIGITS = 40, 8  # characters of a model's name, and of a hash, in a symbol
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -33,28 +37,26 @@ _MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
 """Modules of ours that become some of the folder's, and their names there."""
 
 
-def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
-    """Return the files of a Python package that needs NumPy alone: `load().run(*arrays)`.
+def lowered(plan: Plan, module: bytes) -> LoweredNetwork:
+    """Lower a plan of a module, given as text or bytecode.
 
     Raises ModuleError for an unreadable module or missing weights, NetworkError for another module
-    or machine, or a part that cannot be exported.
+    or machine, or an unsupported op.
     """
-    return files_of(Network.load(plan, module), module)
+    return LoweredNetwork(plan, read_program(module))
 
 
-def files_of(network: Network, module: bytes) -> dict[str, bytes]:
-    """Return the files of a loaded network; raise as `runner_files`."""
+def files_of(network: LoweredNetwork, module: bytes) -> dict[str, bytes]:
+    """Return the files of a Python package that needs NumPy alone: `load().run(*arrays)`.
+
+    Raises NetworkError if a part cannot be compiled.
+    """
     program = program_of(network, module)
-    try:
-        code = compiled_program(program)
-        library = shared_library(code)
-    except KernelsError as error:
-        raise NetworkError(f"the network runs here alone: {error}") from error
-    weights = network.memory.weights.bytes.tobytes()
-    held = {"network.so": library, "weights.bin": weights}
+    code, library = _compiled(program)
+    held = {"network.so": library, "weights.bin": network.weights.tobytes()}
     about = _about(network, program, code, held)
     return {
-        "__init__.py": _source(runner),
+        "__init__.py": _source(loader),
         "crew.py": _source(crew),
         "pinning.py": _source(pinning),
         "network.json": _json(about),
@@ -65,7 +67,37 @@ def files_of(network: Network, module: bytes) -> dict[str, bytes]:
     }
 
 
-def program_of(network: Network, module: bytes) -> NetworkProgram:
+def load_here(network: LoweredNetwork, module: bytes) -> loader.Network:
+    """Load a network into this process without a folder; raise as `files_of`."""
+    program = program_of(network, module)
+    code, library = _compiled(program)
+    return _loaded(_about(network, program, code, {}), library, network.weights)
+
+
+def load_steps(program: NetworkProgram, weights: NDArray[Any]) -> loader.Network:
+    """Load a program without arguments and results; raise NetworkError if it cannot be compiled."""
+    whole = {"label": program.name, "node": None, "end": len(program.steps)}
+    about = {**_sizes(program), "inputs": [], "results": [], "parts": [whole]}
+    return _loaded(about, _compiled(program)[1], weights)
+
+
+def _compiled(program: NetworkProgram) -> tuple[CompiledProgram, bytes]:
+    """Return the code of a program, and its shared library."""
+    try:
+        code = compiled_program(program)
+        return code, shared_library(code)
+    except KernelsError as error:
+        raise NetworkError(str(error)) from error
+
+
+def _loaded(about: dict[str, Any], library: bytes, weights: NDArray[Any]) -> loader.Network:
+    with NamedTemporaryFile(suffix=".so") as file:
+        file.write(library)
+        file.flush()
+        return loader.Network(about, ctypes.CDLL(file.name), weights)
+
+
+def program_of(network: LoweredNetwork, module: bytes) -> NetworkProgram:
     """Return the program of a network in terms of its two memories."""
     return NetworkProgram(
         _name(network.plan, module), network.target, network.steps, network.placed.size
@@ -85,27 +117,32 @@ def _name(plan: Plan, module: bytes) -> str:
 
 
 def _about(
-    network: Network, program: NetworkProgram, code: CompiledProgram, held: Mapping[str, bytes]
-) -> dict[str, Any]:
-    def array(one: NDArray[Any]) -> dict[str, Any]:
-        at = network.memory.place(one.ctypes.data)
-        return {"offset": at.offset, "shape": list(one.shape), "dtype": str(one.dtype)}
-
+    network: LoweredNetwork, program: NetworkProgram, code: CompiledProgram,
+    held: Mapping[str, bytes],
+) -> dict[str, Any]:  # fmt: skip
     return {
-        "schema": RUNNER_SCHEMA,
-        "name": program.name,
+        "schema": loader.SCHEMA,
         "model": network.plan.model,
         "target": network.plan.target,
         "accuracy": network.plan.accuracy,
         "toolchain": identity(),
         "features": list(code.features),
+        **_sizes(program),
+        "weights_bytes": len(network.weights),
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in held.items()},
+        "inputs": list(map(asdict, network.inputs)),
+        "results": list(map(asdict, network.results)),
+        "parts": list(map(asdict, network.parts)),
+        "halos": network.halos,
+    }
+
+
+def _sizes(program: NetworkProgram) -> dict[str, Any]:
+    return {
+        "name": program.name,
         "threads": program.threads,
         "activations_bytes": program.activations_bytes,
-        "weights_bytes": len(network.memory.weights.bytes),
         "barrier": program.barrier.offset,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in held.items()},
-        "inputs": list(map(array, network.inputs)),
-        "results": list(map(array, network.results)),
     }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from tests.search.networks.running.drawn import timed
+from tests.search.networks.lowering.drawn import timed
 from tilewise.kernels.mlir.frontend.read import read_graph
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands, poison

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from examples.models.graph import Graph, Value
-from tests.search.networks.running.drawn import plan_of, program_of
+from tests.search.networks.lowering.drawn import plan_of, program_of
 from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.model.libraries import chosen
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan, PlannedNode
-from tilewise.search.networks.running.network import Network
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,6 @@ def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: ModuleProgr
     names = [use.layout.name for node in earlier.nodes for use in node.makes]
     assert any("blocks of 32" in name for name in names)
     with pytest.raises(NetworkError, match=r"channels are in blocks.*make the plan again"):
-        Network(earlier, program)
+        LoweredNetwork(earlier, program)
     notes = chosen(earlier).notes
     assert len([note for note in notes if "has channels in blocks" in note]) == 1

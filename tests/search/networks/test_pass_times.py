@@ -8,15 +8,15 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from tests.search.networks.running.drawn import Drawn, apart, computed, plan_of, program_of
+from tests.search.networks.lowering.drawn import Drawn, apart, computed, loaded, plan_of, program_of
 from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_outline
 from tilewise.kernels.target import detect
 from tilewise.search.networks import pass_times
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.pass_times import PassTimes
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.planning import Named, planned
-from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -66,7 +66,7 @@ def test_passes_are_those_of_the_runner(name: str, spelling: str) -> None:
     plan = plan_of(program, 1)
     times = PassTimes(outline, detect())
     found = times.of(plan)
-    made = {one.label: one.node for one in Network(plan, program).times(1)}
+    made = {one.label: one.node for one in LoweredNetwork(plan, program).parts}
     layers = {node.problem for node in plan.nodes}
     assert {one.label for one in found} == {
         label for label in made if label not in layers and not label.startswith("copy of")
@@ -108,8 +108,8 @@ def test_a_network_with_its_passes_in_another_order_runs_right(
     assert "pool" in moved
     assert ("other" in moved) or not seed % 2
     argument = graph.argument(seed)
-    expected = computed(Network(plan_of(resnet, seed), resnet), graph, "torch", argument)
-    assert apart(computed(Network(plan, resnet), graph, "torch", argument), expected) < 1e-5
+    expected = computed(loaded(plan_of(resnet, seed), resnet), graph, "torch", argument)
+    assert apart(computed(loaded(plan, resnet), graph, "torch", argument), expected) < 1e-5
 
 
 def test_an_older_plan_has_no_passes(resnet: ModuleProgram) -> None:

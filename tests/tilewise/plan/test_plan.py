@@ -166,9 +166,8 @@ def test_a_planned_network_runs_beside_iree(
     both = json.loads(done.out)
     assert both["module"]["folder"] == str(folder)
     assert sorted(both["module"]["files"]) == sorted(path.name for path in folder.iterdir())
-    assert both["module"].pop("is_equal")
     assert both["module"]["times"]
-    assert both["module"]["own_times"]
+    assert both["module"]["deviation"] <= both["module"]["allowed"]
     assert Plan.from_json(both["plan"]).schema == SCHEMA
     allowed = both["run"].pop("allowed")
     run = from_json(Ran, both["run"])

@@ -3,10 +3,11 @@
 import pytest
 
 from examples.models.graph import Graph, Value
-from tests.search.networks.running.drawn import computed, plan_of
-from tests.search.networks.running.drawn import program_of as program_from
-from tests.search.networks.standalone.written import Drawn, written
-from tilewise.search.networks.running.network import Network
+from tests.search.networks.lowering.drawn import computed, plan_of
+from tests.search.networks.lowering.drawn import program_of as program_from
+from tests.search.networks.standalone.written import MODULE, Drawn, written
+from tilewise.search.networks.lowering.network import LoweredNetwork
+from tilewise.search.networks.standalone.files import load_here
 
 
 @pytest.fixture(scope="package")
@@ -23,8 +24,8 @@ def graph() -> Graph:
 def drawn(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """A network of one thread."""
     program = program_from(graph, "linalg")
-    network = Network(plan_of(program, 5, copy_us=0.1), program)
+    network = LoweredNetwork(plan_of(program, 5, copy_us=0.1), program)
     argument = graph.argument(3)
-    expected = computed(network, graph, "linalg", argument)
+    expected = computed(load_here(network, MODULE), graph, "linalg", argument)
     folder = written(network, tmp_path_factory.mktemp("drawn"))
     return Drawn(network, folder, argument, expected)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.search.networks.standalone.written import Drawn
-from tilewise.search.networks.standalone import runner
+from tilewise.search.networks.loader import network as loader
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -40,10 +40,10 @@ def test_a_damaged_file_is_named(case: str, drawn: Drawn, tmp_path: Path) -> Non
     shutil.copytree(drawn.folder, folder)
     (folder / name).write_bytes(damage((folder / name).read_bytes()))
     with pytest.raises(RuntimeError, match=f"{name}.*{told}"):
-        runner.load(folder)
+        loader.load(folder)
     (folder / name).unlink()
     with pytest.raises(RuntimeError, match=f"{name} cannot be read .*; write the folder again by"):
-        runner.load(folder)
+        loader.load(folder)
 
 
 def test_weights_that_stay_in_their_file_are_not_read_ahead(drawn: Drawn, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_weights_that_stay_in_their_file_are_not_read_ahead(drawn: Drawn, tmp_pa
     shutil.copytree(drawn.folder, folder)
     weights = (folder / "weights.bin").read_bytes()
     (folder / "weights.bin").write_bytes(weights[::-1])
-    runner.load(folder, mapped=True)
+    loader.load(folder, mapped=True)
     (folder / "weights.bin").write_bytes(weights[:-1])
     with pytest.raises(RuntimeError, match=r"weights.bin has .* it is damaged"):
-        runner.load(folder, mapped=True)
+        loader.load(folder, mapped=True)

@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from examples.models import MODELS
-from examples.models.graph import Graph
-from tests.search.networks.running.drawn import apart, computed, plan_of
-from tests.search.networks.running.drawn import program_of as program_from
+from tests.search.networks.lowering.drawn import apart, computed, plan_of
+from tests.search.networks.lowering.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
+from tilewise.kernels.native.programs.steps import At
+from tilewise.search.networks.loader import network as loader
+from tilewise.search.networks.lowering.memory import Arena, PlacedBuffers
+from tilewise.search.networks.lowering.network import LoweredNetwork
+from tilewise.search.networks.lowering.works import Memory
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.memory import Arena
-from tilewise.search.networks.running.network import Network
-from tilewise.search.networks.standalone import files, runner
+from tilewise.search.networks.standalone import files
+from tilewise.search.networks.standalone.files import load_here
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -29,7 +32,7 @@ def test_a_folder_computes_the_same_bits_alone(drawn: Drawn) -> None:
         found = run_alone(drawn.folder, drawn.argument, mapped=mapped, runs=2)
         assert np.array_equal(found, drawn.expected)
     about = json.loads((drawn.folder / "network.json").read_text())
-    assert about["schema"] == runner.SCHEMA
+    assert about["schema"] == loader.SCHEMA
     assert about["threads"] == 1
     held = Plan.from_json(json.loads((drawn.folder / "plan.json").read_text()))
     assert held == drawn.network.plan
@@ -40,10 +43,10 @@ def test_a_folder_computes_the_same_bits_alone(drawn: Drawn) -> None:
 def test_a_folder_has_passes_that_were_made_for_it(name: str, tmp_path: Path) -> None:
     graph = MODELS[name](True)
     program = program_from(graph, "torch")
-    network = Network(plan_of(program, 2), program)
-    assert any(label.startswith("rows of ") for label in network.labels)
+    network = LoweredNetwork(plan_of(program, 2), program)
+    assert any(part.label.startswith("rows of ") for part in network.parts)
     argument = graph.argument(4)
-    expected = computed(network, graph, "torch", argument)
+    expected = computed(load_here(network, MODULE), graph, "torch", argument)
     if find_spec("torch") is not None:  # the extra `peers` installs it
         from examples.models.pytorch import reference
 
@@ -53,7 +56,7 @@ def test_a_folder_has_passes_that_were_made_for_it(name: str, tmp_path: Path) ->
 
 
 def test_arguments_are_checked(drawn: Drawn) -> None:
-    network = runner.load(drawn.folder)
+    network = loader.load(drawn.folder)
     with pytest.raises(ValueError, match="0 arguments; the network takes 1"):
         network.run()
     with pytest.raises(ValueError, match=r"argument 0 is float64\[2\], not float32\[1, 9, 9, 8\]"):
@@ -66,7 +69,7 @@ def test_a_system_without_huge_pages_has_small_ones(monkeypatch: pytest.MonkeyPa
             raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(mmap, "mmap", Refusing)
-    assert runner._room(9).tolist() == [0] * 9
+    assert loader.zeroed(9).tolist() == [0] * 9
     assert Arena(9).bytes.tolist() == [0] * 9
 
 
@@ -82,22 +85,20 @@ def test_symbols_are_of_one_model_and_one_target(drawn: Drawn) -> None:
 
 
 def test_a_processor_that_lacks_extensions_is_told() -> None:
-    told = runner._lacking(["avx512f", "no_such_extension"])
+    told = loader._lacking(["avx512f", "no_such_extension"])
     assert told in ("no_such_extension", "avx512f, no_such_extension")
-    assert runner._lacking([]) == "what the code needs"
+    assert loader._lacking([]) == "what the code needs"
 
 
 def test_a_refused_request_for_tiles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = "flags\t\t: amx_tile amx_bf16"
-    monkeypatch.setattr(runner.Path, "read_text", lambda *_: flags)
-    assert runner._lacking(["amx-tile", "amx-bf16"]) == "permission to use tile registers"
-    assert runner._lacking(["amx-tile", "amx-int8"]) == "amx-int8"
+    monkeypatch.setattr(loader.Path, "read_text", lambda *_: flags)
+    assert loader._lacking(["amx-tile", "amx-bf16"]) == "permission to use tile registers"
+    assert loader._lacking(["amx-tile", "amx-int8"]) == "amx-int8"
 
 
-def test_an_address_outside_the_arenas_has_no_place(graph: Graph) -> None:
-    program = program_from(graph, "linalg")
-    network = Network(plan_of(program, 5), program)
-    own = int(network.inputs[0].ctypes.data)
-    assert network.memory.address(network.memory.place(own)) == own
+def test_an_address_outside_the_arenas_has_no_place() -> None:
+    memory = Memory(Arena(256), PlacedBuffers((), (), 256), Arena(64), 1)
+    assert memory.place(memory.weights.bytes[8:].ctypes.data) == At("weights", 8)
     with pytest.raises(ValueError, match="is in no arena of the network"):
-        network.memory.place(np.zeros(1).ctypes.data)
+        memory.place(np.zeros(1).ctypes.data)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from examples.models import MODELS
-from tests.search.networks.running.drawn import plan_of
-from tests.search.networks.running.drawn import program_of as program_from
+from tests.search.networks.lowering.drawn import plan_of
+from tests.search.networks.lowering.drawn import program_of as program_from
 from tests.search.networks.standalone.written import Drawn, written
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.lowering.network import LoweredNetwork
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -67,7 +67,7 @@ def test_a_folder_of_passes_links_with_the_mathematics(compiler: str, tmp_path: 
     """Row passes call functions that are not in the C library itself on every system."""
     graph = MODELS["bert"](True)
     program = program_from(graph, "torch")
-    folder = written(Network(plan_of(program, 2), program), tmp_path)
+    folder = written(LoweredNetwork(plan_of(program, 2), program), tmp_path)
     command = [compiler, "-shared", "-o", str(tmp_path / "all.so"), "-Wl,--no-undefined",
                "-Wl,--whole-archive", str(folder / "libnetwork.a"),
                "-Wl,--no-whole-archive", "-lm"]  # fmt: skip

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Graph
-from tests.search.networks.running.drawn import computed, plan_of
-from tests.search.networks.running.drawn import program_of as program_from
-from tests.search.networks.standalone.written import Drawn, run_alone, written
+from tests.search.networks.lowering.drawn import computed, plan_of
+from tests.search.networks.lowering.drawn import program_of as program_from
+from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
 from tilewise.kernels.target import detect
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.lowering.network import LoweredNetwork
+from tilewise.search.networks.standalone.files import load_here
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -25,7 +26,7 @@ import ctypes
 run = network._code[network.about["name"] + "_run"]
 run.argtypes, run.restype = [ctypes.c_void_p] * 2, None
 network.inputs[0][...] = given
-run(network._activations.ctypes.data, network._weights.ctypes.data)
+run(network.activations.ctypes.data, network.weights.ctypes.data)
 numpy.save({made!r}, network.results[0])
 """
 )
@@ -91,9 +92,9 @@ def double(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     if detect().cores < 2:
         pytest.skip("one processor is usable here; two threads need two")
     program = program_from(graph, "linalg")
-    network = Network(plan_of(program, 3, threads=2), program)
+    network = LoweredNetwork(plan_of(program, 3, threads=2), program)
     argument = graph.argument(4)
-    expected = computed(network, graph, "linalg", argument)
+    expected = computed(load_here(network, MODULE), graph, "linalg", argument)
     folder = written(network, tmp_path_factory.mktemp("double"))
     return Drawn(network, folder, argument, expected)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.standalone.files import files_of
 
 ALONE = """
@@ -36,13 +36,13 @@ MODULE = b"a module"
 class Drawn:
     """A network with its folder, an argument, and its result."""
 
-    network: Network
+    network: LoweredNetwork
     folder: Path
     argument: np.ndarray
     expected: np.ndarray
 
 
-def written(network: Network, folder: Path) -> Path:
+def written(network: LoweredNetwork, folder: Path) -> Path:
     made = folder / "net"
     made.mkdir()
     for name, data in files_of(network, MODULE).items():

@@ -13,6 +13,7 @@ from tests.service.api.plans.modules import MODULE, PROBLEMS, TEXT, filter_of, m
 from tests.service.conftest import settings_for
 from tests.service.processes import wait_until
 from tilewise.kernels.system.toolchain import identity
+from tilewise.search.networks.lowering.memory import poison_activations
 from tilewise.search.networks.plan import Plan
 from tilewise.service.app import create_app
 from tilewise.service.host.machine import MachineInfo
@@ -89,7 +90,7 @@ def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> N
     made = imported(runner.text, tmp_path)
     network = made.load(saved)
     image = np.random.default_rng(0).standard_normal((1, 10, 9, 8)).astype(np.float32)
-    network.poison()
+    poison_activations(network)
     (result,) = network.run(image)
     weights = filter_of()
     expected = convolved(convolved(image, weights) * np.float32(0.5), weights)

@@ -81,7 +81,7 @@ def make_native(options: argparse.Namespace) -> None:
     if options.executes or options.module:
         from tilewise.model.network import check_runs
 
-        check_runs(name, module, beside_iree=options.executes)
+        check_runs(name, module)
     folder = make_folder(options.output) if options.output else None
     alone = _folder_alone(options.module) if options.module else None
     problems = list(map(parse_problem, problems_of(graph, options.layouts)))
@@ -93,22 +93,30 @@ def make_native(options: argparse.Namespace) -> None:
         with timing_alone(target):
             made = planned(graph, costs, named, options.layouts, passes)
             own = planned(graph, costs, named, "model", passes) if options.executes else made
-    run = _ran(made, own, options) if options.executes else None
-    if run is not None and run.kept:
-        made = own
+    told: dict[str, object] = {}
+    texts = []
+    if options.executes or alone is not None:
+        from tilewise.model.network import allowed, folder_text, run_text
+
+        run, files = _ran(made, own, options)
+        made, bound = own if run.kept else made, allowed(made)
+        if alone is not None:
+            _write_module(files, alone)
+            told["module"] = {
+                "folder": options.module, "files": list(files), "times": run.times,
+                "deviation": run.deviation, "allowed": bound,
+            }  # fmt: skip
+            texts.append(folder_text(options.module, files, run, bound))
+        if options.executes:
+            told["run"] = {**to_json(run), "allowed": bound}
+            texts.append(run_text(run, bound))
     text = json_text(made.to_json())
     if folder is not None:
         write_text(str(folder / PLAN), text)
-    told: dict[str, object] = {"plan": made.to_json()}
-    texts = [plan_text(made)]
-    if alone is not None:
-        _write_module(made, module, alone, options, told, texts)
-    if run is not None:
-        _tell(run, made, told, texts)
     if options.json:
-        sys.stdout.write(text if len(told) == 1 else json_text(told))
+        sys.stdout.write(json_text({"plan": made.to_json(), **told}) if told else text)
     else:
-        sys.stdout.write("\n".join(texts))
+        sys.stdout.write("\n".join((plan_text(made), *texts)))
 
 
 def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
@@ -172,7 +180,7 @@ def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
     return None if outline is None else PassTimes(outline, resolve(target))
 
 
-def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
+def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "tuple[Ran, dict[str, bytes]]":
     """Run a plan beside IREE, and beside the model's own layouts if they differ.
 
     Raises TilewiseError if a result is wrong or the run fails.
@@ -180,41 +188,22 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
     from tilewise.model.network import allowed, ran
 
     is_own = (made.nodes, made.conversions) == (own.nodes, own.conversions)
-    run = ran([made] if is_own else [made, own], Path(options.file))
+    run, files = ran([made] if is_own else [made, own], Path(options.file))
     if not run.deviation <= allowed(made):
         raise TilewiseError(
             f"the results of the network are {run.deviation:.1e} from the model's, and "
-            f"{allowed(made):.1e} is allowed; no plan is written"
+            f"{allowed(made):.1e} is allowed; nothing is written"
         )
-    return run
+    return run, files
 
 
-def _write_module(
-    made: "Plan", module: bytes, folder: Path, options: argparse.Namespace,
-    told: dict[str, object], texts: list[str],
-) -> None:  # fmt: skip
-    """Write the network as a folder once it is proven."""
-    from tilewise.model.network import beside, folder_files, folder_text
-
-    files = folder_files(made, module, Path(options.file).name)
+def _write_module(files: "dict[str, bytes]", folder: Path) -> None:
+    """Write the files of a network, each of which appears whole."""
     with file_errors("write", str(folder)), TemporaryDirectory(dir=folder) as beneath:
-        proven = Path(beneath) / "network"
-        proven.mkdir()
         for name, data in files.items():
-            write_bytes(str(proven / name), data)
-        found = beside(proven, Path(options.file))
+            write_bytes(str(Path(beneath) / name), data)
         for name in files:
-            (proven / name).replace(folder / name)
-    told["module"] = {"folder": options.module, "files": list(files), **to_json(found)}
-    texts.append(folder_text(options.module, files, found))
-
-
-def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -> None:
-    """Add the outcome of a run."""
-    from tilewise.model.network import allowed, run_text
-
-    told["run"] = {**to_json(run), "allowed": allowed(made)}
-    texts.append(run_text(run, allowed(made)))
+            (Path(beneath) / name).replace(folder / name)
 
 
 def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outline | None]":

@@ -1,6 +1,8 @@
 """Passes over rows compute what NumPy does in f64, for rows of any length, and write no more."""
 
+import functools
 import math
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -10,15 +12,19 @@ from numpy.typing import NDArray
 
 from examples.models.graph import as_stored
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.loading import Loaded
+from tilewise.kernels.native.jit.object_code import ObjectCode
 from tilewise.kernels.native.passes.passes import Chain
-from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
+from tilewise.kernels.native.programs.compile import pass_object
 from tilewise.kernels.oracle.operands import poison, to_bf16
+from tilewise.kernels.target import detect
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(11)
 LENGTHS = [1, 7, 16, 50, 128, 131, 219]
 READ = Operation("read", (), 0)
+NUMBERS = count()
 
 
 def run(
@@ -31,7 +37,14 @@ def run(
         words += [array.ctypes.data, 0 if table is None else table.ctypes.data]
     words += [one.ctypes.data for one in targets]
     row = np.array(words, np.int64)
-    Chain(row_pass(program).entry)(row.ctypes.data)
+    function = loaded(program)
+    Chain(function.addresses[0])(row.ctypes.data)
+
+
+@functools.cache
+def loaded(program: RowProgram) -> Loaded:
+    name = f"tilewise_rows{next(NUMBERS)}"
+    return Loaded(ObjectCode((name,), pass_object(program, name, detect())[0]))
 
 
 def guarded(*shape: int, kind: type[Any] = np.float32) -> Array:
@@ -241,4 +254,4 @@ def check_random(random: Random, columns: int) -> None:
 def test_a_choice_by_no_comparison_is_refused() -> None:
     operations = (READ, Operation("select", (0, 0, 0)))
     with pytest.raises(LoweringError, match="something else than a comparison"):
-        row_pass(RowProgram(8, (wide(8),), operations, (WrittenTensor("f32", 1, True),)))
+        loaded(RowProgram(8, (wide(8),), operations, (WrittenTensor("f32", 1, True),)))

@@ -1,7 +1,7 @@
 """Contractions of a network: compiled schedules with weights packed at load."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -18,16 +18,15 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
-from tilewise.search.networks.planning import COPIED, UNKNOWN
-from tilewise.search.networks.running.memory import Buffers, room
-from tilewise.search.networks.running.works import (
+from tilewise.search.networks.lowering.memory import Buffers, room
+from tilewise.search.networks.lowering.works import (
     Memory,
     NetworkWork,
-    ThreadCall,
-    pass_call,
+    pass_step,
     refused,
 )
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
+from tilewise.search.networks.planning import COPIED, UNKNOWN
 from tilewise.search.networks.variants import plain
 
 Array = NDArray[Any]
@@ -67,7 +66,7 @@ class Layers:
         layer = _Layer(executable, constants, {**reads, "C": made}, scratch, before)
         return NetworkWork(
             problem.canonical, number, tuple(reads[use.role] for use in node.reads),
-            (made, *scratch.values()), layer.calls, layer.weights_bytes,
+            (made, *scratch.values()), layer.steps, layer.weights_bytes,
         )  # fmt: skip
 
     def _executable(self, node: PlannedNode) -> Executable:
@@ -174,7 +173,7 @@ class _Layer:
         """Return the roles of constants that a run reads: not B once it is packed."""
         return [role for role in self.constants if not (role == "B" and self._packs_ahead)]
 
-    def calls(self, memory: Memory) -> list[ThreadCall]:
+    def steps(self, memory: Memory) -> list[ProgramStep]:
         """Return the kernel's call, after a copy of the initial sums if there is one."""
         operands: Operands = dict(self.constants)
         operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
@@ -190,20 +189,11 @@ class _Layer:
         scratch = {name: memory.bytes_of(buffer) for name, buffer in self.scratch.items()}
         if self._packs_ahead:
             scratch["B"] = memory.weights.take(self.executable.scratch_bytes["B"])
-        bound = self.executable.bind(operands, scratch)
-        bound.parameters[:, bound.repeat_at] = 1
-        # What is only packed is let go: a run reads the panels alone.
-        bound = replace(bound, kept=(memory, self.executable))
-        # The code of several threads ends with a barrier of the pool, which is the network's
-        # where they are as many.
-        meets = 1 < len(bound.addresses) == memory.threads
-        call = ThreadCall(
-            bound.drivers.entry, bound.addresses, bound, self._step(bound, memory), meets
-        )
-        return [call] if start is None else [_copy(memory, start, operands["C"]), call]
+        step = self._step(self.executable.bind(operands, scratch), memory)
+        return [step] if start is None else [_copy(memory, start, operands["C"]), step]
 
     def _step(self, bound: Bound, memory: Memory) -> ProgramStep:
-        """Return the kernel's call for another process, without unpacked weights."""
+        """Return the kernel's call, without unpacked weights."""
         gone = {"b"} if self._packs_ahead else set()
         rows = []
         for given in self.executable.given(bound):
@@ -216,6 +206,6 @@ class _Layer:
         return ProgramStep(does, tuple(rows))
 
 
-def _copy(memory: Memory, source: At, target: Array) -> ThreadCall:
+def _copy(memory: Memory, source: At, target: Array) -> ProgramStep:
     ends = source, memory.place(target.ctypes.data)
-    return pass_call(Pass("copy"), memory, ends, target.nbytes // 4)
+    return pass_step(Pass("copy"), memory, ends, target.nbytes // 4)

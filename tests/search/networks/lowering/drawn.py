@@ -13,9 +13,12 @@ from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, detect
 from tilewise.search.networks.costs import Timed, algorithm_of
+from tilewise.search.networks.loader.network import Network
+from tilewise.search.networks.lowering.memory import poison_activations
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.planning import Named, Passes, planned
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.standalone.files import load_here
 from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.space.space import Space
 
@@ -71,9 +74,19 @@ def plan_of(
     return planned(program.outline.graph, costs, named, passes=passes)
 
 
+def loaded(plan: Plan, program: ModuleProgram) -> Network:
+    """A plan's network in this process."""
+    return load_here(LoweredNetwork(plan, program), b"a module")
+
+
+def labels(network: Network) -> list[str]:
+    """What its parts are."""
+    return [part["label"] for part in network.about["parts"]]
+
+
 def computed(network: Network, graph: Graph, spelling: str, argument: Array) -> Array:
     """What a network makes of a model's argument, in memory that was poisoned before."""
-    network.poison()
+    poison_activations(network)
     given = (
         argument.transpose(0, 3, 1, 2) if spelling == "torch" and argument.ndim == 4 else argument
     )

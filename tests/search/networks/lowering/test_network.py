@@ -8,13 +8,20 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.graph import Graph, Value
-from tests.search.networks.running.drawn import apart, computed, plan_of, program_of
+from tests.search.networks.lowering.drawn import (
+    apart,
+    computed,
+    labels,
+    loaded,
+    plan_of,
+    program_of,
+)
 from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.running.network import Network
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 MODELS_IN = [
@@ -39,7 +46,7 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, ModuleProgr
 
     graph, spelling, tolerance, program = case
     plan = plan_of(program, 0, copy_us=0.1)
-    network = Network(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
+    network = loaded(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
     for random in (1, 2):
         argument = graph.argument(random)
         found = computed(network, graph, spelling, argument)
@@ -52,7 +59,7 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, ModuleProgr
 @pytest.mark.full
 def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, ModuleProgram]) -> None:
     *_, program = case
-    held = Network(plan_of(program, 0, copy_us=0.1), program).placed
+    held = LoweredNetwork(plan_of(program, 0, copy_us=0.1), program).placed
     pairs = list(zip(held.lifetimes, held.offsets, strict=True))
     for number, (one, at) in enumerate(pairs):
         assert at + one.size <= held.size
@@ -79,9 +86,9 @@ def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, ModuleProgram
     from examples.models.pytorch import reference
 
     graph, program = residual
-    network = Network(plan_of(program, 5), program)
-    assert any(label.startswith("rows of 648: add") for label in network.labels)
-    assert any("init=accumulate" in label for label in network.labels)
+    network = loaded(plan_of(program, 5), program)
+    assert any(label.startswith("rows of 648: add") for label in labels(network))
+    assert any("init=accumulate" in label for label in labels(network))
     argument = graph.argument(6)
     expected = reference(graph, argument)
     assert apart(computed(network, graph, "linalg", argument), expected) < 1e-5
@@ -95,8 +102,8 @@ def test_two_threads_compute_the_same(residual: tuple[Graph, ModuleProgram]) -> 
     if detect().cores < 2:
         pytest.skip("one processor is usable here; two threads need two")
     graph, program = residual
-    one, two = (Network(plan_of(program, 3, threads), program) for threads in (1, 2))
-    assert two.memory.threads == 2
+    one, two = (loaded(plan_of(program, 3, threads), program) for threads in (1, 2))
+    assert two.about["threads"] == 2
     argument = graph.argument(4)
     first = computed(one, graph, "linalg", argument)
     for _ in range(20):
@@ -106,38 +113,32 @@ def test_two_threads_compute_the_same(residual: tuple[Graph, ModuleProgram]) -> 
 def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, ModuleProgram]) -> None:
     graph, program = residual
     weights = {key: value.copy() for key, value in program.weights.items()}
-    network = Network(plan_of(program, 5), replace(program, weights=weights))
+    network = loaded(plan_of(program, 5), replace(program, weights=weights))
     before = computed(network, graph, "linalg", graph.argument(7))
     for value in weights.values():
         value[...] = np.nan
     assert np.array_equal(computed(network, graph, "linalg", graph.argument(7)), before)
-    assert len(network.memory.weights.bytes) > sum(v.nbytes for v in weights.values()) // 2
+    assert len(network.weights) > sum(v.nbytes for v in weights.values()) // 2
 
 
 def test_times_are_of_each_part(residual: tuple[Graph, ModuleProgram]) -> None:
     _, program = residual
-    network = Network(plan_of(program, 5), program)
+    network = loaded(plan_of(program, 5), program)
     times = network.times(3)
-    assert [one.label for one in times] == list(network.labels)
-    assert all(one.time_us > 0 for one in times)
+    assert [label for label, _ in times] == labels(network)
+    assert all(time_us > 0 for _, time_us in times)
 
 
 def test_what_does_not_run_here_is_named(residual: tuple[Graph, ModuleProgram]) -> None:
     _, program = residual
     plan = plan_of(program, 5)
-    with pytest.raises(NetworkError, match="0 arguments; the network takes 1"):
-        Network(plan, program).run()
-    with pytest.raises(
-        NetworkError, match=r"argument 0 is float64\[2\], not float32\[1, 9, 9, 8\]"
-    ):
-        Network(plan, program).run(np.zeros(2))
     with pytest.raises(NetworkError, match="this machine is cpu:"):
-        Network(replace(plan, target="cpu:other,threads=1"), program)
+        LoweredNetwork(replace(plan, target="cpu:other,threads=1"), program)
     untuned = tuple(replace(node, schedule=None) for node in plan.nodes)
     with pytest.raises(NetworkError, match="more --trials"):
-        Network(replace(plan, nodes=untuned), program)
+        LoweredNetwork(replace(plan, nodes=untuned), program)
     with pytest.raises(NetworkError, match="make the plan again"):
-        Network(replace(plan, nodes=plan.nodes[1:]), program)
+        LoweredNetwork(replace(plan, nodes=plan.nodes[1:]), program)
 
 
 LOG = """
@@ -152,7 +153,7 @@ def test_an_op_that_nobody_runs_is_refused_at_load() -> None:
     program = read_program(LOG.encode())
     with pytest.raises(NetworkError, match=r"math.log at @main.* has math.log, which is not run "
                        r"here; `tilewise model` runs the whole model$"):  # fmt: skip
-        Network(plan_of(program, 1), program)
+        LoweredNetwork(plan_of(program, 1), program)
 
 
 def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, ModuleProgram]) -> None:
@@ -160,7 +161,7 @@ def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, ModuleProgram
     graph = Graph("other", Value("given", (1, 9, 9, 8)))
     graph.linear(graph.mean_pool(graph.conv(graph.given, 8, 3)), 12)
     with pytest.raises(NetworkError, match=r"nodes and .* tensors, the module"):
-        Network(plan_of(program_of(graph, "linalg"), 1), program)
+        LoweredNetwork(plan_of(program_of(graph, "linalg"), 1), program)
 
 
 def test_a_strict_plan_is_of_the_same_module_and_says_so() -> None:
@@ -174,9 +175,9 @@ def test_a_strict_plan_is_of_the_same_module_and_says_so() -> None:
     assert all("accuracy=strict" in node.problem for node in plan.nodes if node.problem)
     argument = graph.argument(1)
     found, own = (
-        computed(Network(one, program), graph, "linalg", argument)
+        computed(loaded(one, program), graph, "linalg", argument)
         for one in (plan, plan_of(program, 0))
     )
     assert apart(found, own) < 1e-5
     with pytest.raises(NetworkError, match=r"of the plan is .*accuracy=strict, that of the module"):
-        Network(replace(plan, accuracy="standard"), program)
+        LoweredNetwork(replace(plan, accuracy="standard"), program)

@@ -3,9 +3,7 @@
 Offsets are found by first fit, largest buffer first, avoiding buffers with overlapping lifetimes.
 """
 
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -13,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.oracle.operands import NUMPY_TYPES
+from tilewise.kernels.oracle.operands import NUMPY_TYPES, poison
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.loader.network import Network, zeroed
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.variants import TensorLayout
 
@@ -71,19 +70,13 @@ def _rounded(size: int) -> int:
 
 
 Array = NDArray[Any]
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""What is shared is also no memory of which Linux makes huge pages, unless it is told to."""
 
 
 class Arena:
     """Zeroed memory whose parts are arrays; a fork copies it."""
 
-    def __init__(self, size: int, *, has_huge_pages: bool = True) -> None:
-        self._map = mmap.mmap(-1, max(size, 1), **_PRIVATE)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # of a system that is built without them
-                self._map.madvise(mmap.MADV_HUGEPAGE if has_huge_pages else mmap.MADV_NOHUGEPAGE)
-        self.bytes: Array = np.frombuffer(self._map, np.uint8)[:size]
+    def __init__(self, size: int) -> None:
+        self.bytes: Array = zeroed(size)
         self._taken = 0
 
     @property
@@ -111,6 +104,14 @@ class Arena:
 def room(*sizes: int) -> int:
     """Return the bytes that `take` needs for parts of these sizes."""
     return sum(-(-size // LINE) * LINE for size in sizes)
+
+
+def poison_activations(network: Network) -> None:
+    """Fill a network's activations with a pattern of no right result, except what is zero."""
+    halos = [network.activations[at : at + size] for at, size in network.about["halos"]]
+    poison(network.activations[: network.about["barrier"]])
+    for one in halos:
+        one[...] = 0
 
 
 @dataclass

@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 
-from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.mlir.frontend.program import (
     Access,
     Lines,
@@ -23,22 +22,19 @@ from tilewise.kernels.mlir.frontend.program import (
     splits_of,
     whole_lines,
 )
-from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
-from tilewise.kernels.native.programs.steps import Word
-from tilewise.search.errors import NetworkError
-from tilewise.search.networks.plan import Plan, PlannedNode
-from tilewise.search.networks.running.memory import Buffers, room
-from tilewise.search.networks.running.others import Others, conversion_of_loops
-from tilewise.search.networks.running.works import (
+from tilewise.kernels.native.programs.steps import ProgramStep, Word
+from tilewise.search.networks.lowering.memory import Buffers, room
+from tilewise.search.networks.lowering.others import Others, conversion_of_loops
+from tilewise.search.networks.lowering.works import (
     Array,
     Memory,
     NetworkWork,
-    ThreadCall,
-    pass_call,
+    pass_step,
     table_of,
 )
+from tilewise.search.networks.plan import Plan, PlannedNode
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
 FEW_COLUMNS = 8  # of rows that are copied one by one
@@ -193,25 +189,18 @@ class RowWorks:
     buffers: Buffers
 
     def work(self, group: Group) -> NetworkWork:
-        """Return the work of a group; one pass per node if rows exceed the stack.
-
-        Raises NetworkError if code generation fails.
-        """
+        """Return the work of a group; one pass per node if rows exceed the stack."""
         writer = _Writer(self.plan, self.program, self.buffers, group)
         for member in group.members:
             writer.put(member)
         made = writer.made(self._left(group))
         if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
             return _joined([self.work(Group(group.split, (one,))) for one in group.members])
-        try:
-            row_pass(made.program)  # what cannot be compiled is refused here
-        except LoweringError as error:
-            raise NetworkError(str(error)) from error
         constants = [self.program.weights[one] for one in made.origins if isinstance(one, tuple)]
         return NetworkWork(
             _label(made.program), group.members[-1].number,
             tuple(one for one in made.origins if isinstance(one, int)), made.targets,
-            lambda memory: [_call(made, self.program, group.split.rows, memory)],
+            lambda memory: [_step(made, self.program, group.split.rows, memory)],
             room(*(one.nbytes for one in constants)),
         )  # fmt: skip
 
@@ -347,12 +336,12 @@ def _joined(parts: Sequence[NetworkWork]) -> NetworkWork:
         "; ".join(part.label for part in parts), parts[-1].node,
         tuple(one for part in parts for one in part.reads),
         tuple(one for part in parts for one in part.writes),
-        lambda memory: [call for part in parts for call in part.calls(memory)],
+        lambda memory: [step for part in parts for step in part.steps(memory)],
         sum(part.weights_bytes for part in parts),
     )  # fmt: skip
 
 
-def _call(made: _MadeRows, program: ModuleProgram, rows: int, memory: Memory) -> ThreadCall:
+def _step(made: _MadeRows, program: ModuleProgram, rows: int, memory: Memory) -> ProgramStep:
     words = list[Word]()
     for origin, table in zip(made.origins, made.tables, strict=True):
         if isinstance(origin, int):
@@ -362,7 +351,7 @@ def _call(made: _MadeRows, program: ModuleProgram, rows: int, memory: Memory) ->
             words.append(memory.place(held.ctypes.data))
         words.append(0 if table is None else table_of(table))
     words += [memory.at(target) for target in made.targets]
-    return pass_call(made.program, memory, (0, 0), rows, words)
+    return pass_step(made.program, memory, (0, 0), rows, words)
 
 
 def _label(program: RowProgram) -> str:

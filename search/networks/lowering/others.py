@@ -8,19 +8,18 @@ import numpy as np
 
 from tilewise.kernels.mlir.frontend.program import Action, Loops, ModuleProgram, Pad, PoolWindow
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
-from tilewise.kernels.native.programs.steps import Pass, Word
+from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
-from tilewise.search.networks.running.memory import Buffers, static, type_of
-from tilewise.search.networks.running.works import (
+from tilewise.search.networks.lowering.memory import Buffers, static, type_of
+from tilewise.search.networks.lowering.works import (
     Memory,
     NetworkWork,
-    ThreadCall,
-    pass_call,
+    pass_step,
     refused,
     table_of,
 )
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.variants import TensorLayout
 
 
@@ -108,12 +107,12 @@ class Others:
         (source,), target = self._uses(number)
         moves = _moves_of_pad(shape, wide, low)
 
-        def calls(memory: Memory) -> list[ThreadCall]:
+        def steps(memory: Memory) -> list[ProgramStep]:
             ends = (memory.at(target),) * 2
-            filled = pass_call(Pass("fill"), memory, ends, prod(wide), (pad.value,))
+            filled = pass_step(Pass("fill"), memory, ends, prod(wide), (pad.value,))
             return [filled, _copy(memory, moves, 4, source, target)]
 
-        return NetworkWork("tensor.pad", number, (source,), (target,), calls)
+        return NetworkWork("tensor.pad", number, (source,), (target,), steps)
 
     def _window(
         self, number: int, window: PoolWindow, read: PlannedUse, made: PlannedUse
@@ -136,11 +135,11 @@ class Others:
         outer, height, numbers = sizes
         name = "max" if window.kind == "max" else "window sum"
 
-        def calls(memory: Memory) -> list[ThreadCall]:
+        def steps(memory: Memory) -> list[ProgramStep]:
             ends = memory.at(source), memory.at(target)
-            return [pass_call(Pass(name), memory, ends, outer * height, numbers)]
+            return [pass_step(Pass(name), memory, ends, outer * height, numbers)]
 
-        return NetworkWork(f"{node.op}", number, (source,), (target,), calls)
+        return NetworkWork(f"{node.op}", number, (source,), (target,), steps)
 
     def _sum(
         self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse
@@ -156,11 +155,11 @@ class Others:
             raise refused(node, "makes a tensor of another size")
         (source,), target = self._uses(number)
 
-        def calls(memory: Memory) -> list[ThreadCall]:
+        def steps(memory: Memory) -> list[ProgramStep]:
             ends = memory.at(source), memory.at(target)
-            return [pass_call(Pass("sum"), memory, ends, outer, (many, inner))]
+            return [pass_step(Pass("sum"), memory, ends, outer, (many, inner))]
 
-        return NetworkWork(f"sum {node.op}", number, (source,), (target,), calls)
+        return NetworkWork(f"sum {node.op}", number, (source,), (target,), steps)
 
     def _pool_behind(self, number: int) -> bool:
         """Return whether a pad's only reader is a pool that ignores the padding."""
@@ -271,11 +270,11 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
 
 def _copied(
     moves: Moves, size: int, source: int, target: int
-) -> Callable[[Memory], list[ThreadCall]]:
+) -> Callable[[Memory], list[ProgramStep]]:
     return lambda memory: [_copy(memory, moves, size, source, target)]
 
 
-def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> ThreadCall:
+def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> ProgramStep:
     sizes = [one.nbytes // size for one in (memory.bytes_of(source), memory.bytes_of(target))]
     tables = table_of(moves.froms), table_of(moves.tos)
     more: list[Word | float] = [*tables, moves.lengths[0], *sizes]
@@ -283,4 +282,4 @@ def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> 
         more += [moves.lengths[1], *moves.steps]
     name = f"{'rows' if moves.steps is None else 'blocks'} {size}"
     ends = memory.at(source), memory.at(target)
-    return pass_call(Pass(name), memory, ends, len(moves.froms), more)
+    return pass_step(Pass(name), memory, ends, len(moves.froms), more)

@@ -9,20 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.graph import Node
-from tilewise.kernels.native.passes.passes import pass_of
-from tilewise.kernels.native.passes.rows.compiled import row_pass
 from tilewise.kernels.native.programs.steps import (
     Area,
     At,
     Parametric,
-    Pass,
     ProgramStep,
     Table,
     Word,
 )
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.lowering.memory import Arena, PlacedBuffers
 from tilewise.search.networks.plan import PlannedNode
-from tilewise.search.networks.running.memory import Arena, PlacedBuffers
 
 Array = NDArray[Any]
 
@@ -31,23 +28,6 @@ def refused(node: Node | PlannedNode, reason: str) -> NetworkError:
     """Return the error of a node that cannot run here."""
     place = node.where.rpartition(" ")[0]
     return NetworkError(f"{node.op} at {place} {reason}; `tilewise model` runs the whole model")
-
-
-@dataclass(frozen=True)
-class ThreadCall:
-    """A function that each thread calls with the address of its parameters.
-
-    Attributes:
-        kept: owner of what the addresses point to.
-        step: the same call for another process; None for a barrier.
-        meets: whether it ends with a barrier of all threads.
-    """
-
-    entry: int
-    parameters: tuple[int, ...]
-    kept: Any
-    step: ProgramStep | None = None
-    meets: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,11 +57,6 @@ class Memory:
             raise ValueError(f"{address:#x} is in no arena of the network")
         return found
 
-    def address(self, at: At) -> int:
-        """Return the address of a place in this process."""
-        arena = self.activations if at.area == "activations" else self.weights
-        return int(arena.bytes.ctypes.data) + at.offset
-
     def bytes_of(self, buffer: int) -> Array:
         """Return the bytes of a buffer."""
         return self.activations.part(
@@ -96,7 +71,7 @@ class NetworkWork:
     Attributes:
         node: its node; None for a copy of an argument.
         reads, writes: numbers of buffers; scratch is written.
-        calls: its calls, once there is memory.
+        steps: its steps, once there is memory.
         weights_bytes: bytes that it takes of the weights' arena.
     """
 
@@ -104,7 +79,7 @@ class NetworkWork:
     node: int | None
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    calls: Callable[[Memory], list[ThreadCall]]
+    steps: Callable[[Memory], list[ProgramStep]]
     weights_bytes: int = 0
 
 
@@ -113,28 +88,14 @@ def table_of(values: Array) -> Table:
     return Table(tuple(values.tolist()))
 
 
-def pass_call(
+def pass_step(
     does: Parametric, memory: Memory, ends: tuple[Word, Word], rows: int,
     more: Sequence[Word | float] = (),
-) -> ThreadCall:  # fmt: skip
-    """Return the call of a pass over `rows`, divided among the threads.
+) -> ProgramStep:  # fmt: skip
+    """Return a pass over `rows`, divided among the threads.
 
     `ends` are source and target, `more` its other parameters; floats are passed as bits of an f64.
     """
-    found = pass_of(does.name) if isinstance(does, Pass) else row_pass(does)
     words = [int(np.float64(one).view(np.int64)) if isinstance(one, float) else one for one in more]
     cuts = [rows * part // memory.threads for part in range(memory.threads + 1)]
-    told = tuple((*ends, *part, *words) for part in pairwise(cuts))
-    tables = list[Array]()
-
-    def address(word: Word) -> int:
-        if isinstance(word, At):
-            return memory.address(word)
-        if isinstance(word, Table):
-            tables.append(np.array(word.words, np.int64))
-            return int(tables[-1].ctypes.data)
-        return word
-
-    parameters = np.array([list(map(address, row)) for row in told], np.int64)
-    addresses = tuple(row.ctypes.data for row in parameters)
-    return ThreadCall(found.entry, addresses, (parameters, tables, found), ProgramStep(does, told))
+    return ProgramStep(does, tuple((*ends, *part, *words) for part in pairwise(cuts)))

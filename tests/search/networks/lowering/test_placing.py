@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tilewise.search.networks.running.memory import Lifetime, placed
+from tilewise.search.networks.lowering.memory import Lifetime, placed
 
 
 def test_no_two_live_buffers_overlap() -> None:

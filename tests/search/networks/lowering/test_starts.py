@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.search.networks.running.drawn import plan_of
+from tests.search.networks.lowering.drawn import loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.lowering.memory import poison_activations
 from tilewise.search.networks.variants import variants
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -29,8 +29,8 @@ def dense(values: Array) -> str:
 def run(module: str, seed: int, *arguments: Array) -> tuple[Array, ...]:
     """The results of a module by a plan at random, in memory that was poisoned before."""
     program = read_program(module.encode())
-    network = Network(plan_of(program, seed, copy_us=0.01), program)
-    network.poison()
+    network = loaded(plan_of(program, seed, copy_us=0.01), program)
+    poison_activations(network)
     network.run(*arguments)
     return network.run(*arguments)
 

@@ -25,13 +25,11 @@ class Crew:
     """
 
     def __init__(
-        self, code: ctypes.CDLL, about: dict[str, Any], activations: Any, weights: Any
+        self, code: ctypes.CDLL, steps: Any, about: dict[str, Any], activations: Any, weights: Any
     ) -> None:
-        self._part, self._help, self._tell = (
-            code[f"{about['name']}_{ending}"] for ending in ("part", "help", "tell")
-        )
-        self._part.argtypes, self._part.restype = [_ADDRESS, _ADDRESS, ctypes.c_int64], None
-        self._tell.argtypes, self._tell.restype = [_ADDRESS, ctypes.c_int64], None
+        self._steps = steps
+        self._help, self._tell = (code[f"{about['name']}_{ending}"] for ending in ("help", "tell"))
+        self._tell.argtypes, self._tell.restype = [_ADDRESS, *[ctypes.c_int64] * 3], None
         self._help.argtypes = [_ADDRESS, *[ctypes.c_int64] * 2, *[_ADDRESS] * 2, ctypes.c_int64]
         self._help.restype = ctypes.c_int64
         self._kept = activations, weights
@@ -55,19 +53,19 @@ class Crew:
         """Whether its threads belong to this process."""
         return self._process == os.getpid()
 
-    def run(self) -> None:
-        """Run the network once on all threads."""
+    def run(self, first: int, end: int) -> None:
+        """Run steps on all threads."""
         before = pin({self._home})
         try:
             self._catch_up()
             generation = int(self._board[0]) + 1
             self._begun = generation, int(self._barrier[_PHASE])
-            self._tell(self._board.ctypes.data, generation)
+            self._tell(self._board.ctypes.data, generation, first, end)
             for helper, asleep in enumerate(self._asleep):
                 if asleep:
                     self._asleep[helper] = False
                     self._wake[helper].release()
-            self._part(*self._memory, 0)
+            self._steps(*self._memory, 0, first, end)
         except BaseException:
             self._catch_up()
             raise
@@ -85,7 +83,7 @@ class Crew:
         """Complete a run that helpers began without this thread."""
         if self._begun == (self._board[0], self._barrier[_PHASE]) and self._begun[0]:
             self._rouse()
-            self._part(*self._memory, 0)
+            self._steps(*self._memory, 0, int(self._board[1]), int(self._board[2]))
 
     def _rouse(self) -> None:
         """Wake all helpers."""

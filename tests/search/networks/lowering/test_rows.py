@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Array
-from tests.search.networks.running.drawn import plan_of
+from tests.search.networks.lowering.drawn import labels, loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
-from tilewise.search.networks.running.network import Network
+from tilewise.search.networks.loader.network import Network
+from tilewise.search.networks.lowering.memory import poison_activations
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -39,11 +40,11 @@ def generic(
 
 def network(text: str, threads: int = 1) -> Network:
     program = read_program(text.encode())
-    return Network(plan_of(program, 1, threads), program)
+    return loaded(plan_of(program, 1, threads), program)
 
 
 def run(made: Network, *arguments: Array) -> Array:
-    made.poison()
+    poison_activations(made)
     (result,) = made.run(*arguments)
     return result
 
@@ -82,7 +83,7 @@ func.func @main(%x: tensor<2x3x7x37xf32>, %mask: tensor<2x37xf32>) -> tensor<2x3
 def test_rows_that_are_too_long_to_be_kept() -> None:
     text = MASKED.replace("2x3x7", "1x1x2").replace("37", "30011").replace("tensor<2x", "tensor<1x")
     made = network(text.replace("[2, 1, 1", "[1, 1, 1"))
-    assert made.labels[0].count("; ") == 4
+    assert labels(made)[0].count("; ") == 4
     x, mask = 5 * values(1, 1, 2, 30011), values(1, 30011)
     scores = x.astype(float) / 4 + mask
     powers = np.exp(scores - scores.max(-1, keepdims=True))
@@ -95,7 +96,7 @@ def test_a_masked_softmax_is_one_pass(threads: int) -> None:
     if detect().cores < threads:
         pytest.skip("one processor is usable here; two threads need two")
     made = network(MASKED, threads)
-    assert len(made.labels) == 1
+    assert len(labels(made)) == 1
     x, mask = 5 * values(2, 3, 7, 37), np.where(values(2, 37) > 0.5, -np.inf, 0)
     found = run(made, x, mask.astype(np.float32))
     scores = x.astype(float) / 4 + mask[:, None, None, :]
@@ -123,7 +124,7 @@ func.func @main(%x: tensor<5x6x7xf32>) -> tensor<7x30xf32> {{
 def test_a_transposition_and_what_follows_in_another_shape() -> None:
     x = values(5, 6, 7)
     made = network(TURNED)
-    assert made.labels[0] == "transposition"
+    assert labels(made)[0] == "transposition"
     expected = np.tanh(x.astype(float).transpose(2, 0, 1).reshape(7, 30))
     np.testing.assert_allclose(run(made, x), expected, rtol=1e-6)
 
@@ -169,7 +170,7 @@ func.func @main(%x: tensor<4x9xf32>, %y: tensor<9x4xf32>) -> (tensor<4x9xf32>, t
 def test_an_operand_across_the_rows_and_results_on_the_way() -> None:
     x, y = values(4, 9), values(9, 4)
     made = network(SHARED)
-    made.poison()
+    poison_activations(made)
     chosen, sums = made.run(x, y)
     rest = x - y.T
     np.testing.assert_allclose(sums, rest.sum(1), rtol=1e-5, atol=1e-6)
@@ -213,8 +214,8 @@ func.func @main(%x: tensor<1x8x6x5xf32>) -> tensor<1x8x6x5xf32> {{
     program = read_program(text.encode())
     plans = (plan_of(program, seed, copy_us=0.1) for seed in range(9))
     plan = next(one for one in plans if not one.nodes[1].makes[0].layout.is_plain)
-    made = Network(plan, program)
-    assert sum("tanh" in label for label in made.labels) == 1
+    made = loaded(plan, program)
+    assert sum("tanh" in label for label in labels(made)) == 1
     inner = np.tanh(
         np.einsum("oc,chw->ohw", wide[..., 0, 0], x[0], dtype=float) * scale[:, None, None]
     )
@@ -252,11 +253,11 @@ def test_a_tensor_inside_a_group_is_copied_behind_it() -> None:
     expected = sum(turned[:, i : i + 4, j : j + 5] @ weights[i, j] for i, j in taps)
     copied = 0
     for seed in range(12):
-        made = Network(plan_of(program, seed, copy_us=0.1), program)
-        copied += "copy of tensor 1" in " ".join(made.labels)
+        made = loaded(plan_of(program, seed, copy_us=0.1), program)
+        copied += "copy of tensor 1" in " ".join(labels(made))
         for _ in range(2):  # the first run may find what the loading has left
-            made.poison()
+            poison_activations(made)
             convolved, sums = made.run(image)
-            assert np.abs(convolved - expected).max() < 1e-5 * np.abs(expected).max(), made.labels
+            assert np.abs(convolved - expected).max() < 1e-5 * np.abs(expected).max(), labels(made)
             assert np.abs(sums - turned.sum(3)).max() < 1e-5
     assert copied

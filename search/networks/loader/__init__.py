@@ -1,0 +1,1 @@
+"""The loader of a compiled network, which needs NumPy alone; written into its folder as well."""

@@ -1,0 +1,1 @@
+"""Lower a plan to steps over two memories: kernels, copies and passes, with packed weights."""

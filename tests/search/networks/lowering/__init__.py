@@ -1,0 +1,1 @@
+"""Tests of `tilewise.search.networks.lowering`."""
