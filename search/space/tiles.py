@@ -114,7 +114,7 @@ def matrix_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The split tiles to offer; none where columns fill vectors and B lies along them."""
     registers = workload.target.vector_registers
-    if workload.nest.image or workload.problem.zero:
+    if workload.nest.image or workload.problem.zero or workload.problem.quantised_weights:
         return ()
     if not is_thin(workload):
         return _tiles_in_place(workload) if reads_in_place(workload) else ()

@@ -38,6 +38,8 @@ class Occurrence:
         fused: what the problem includes besides the op, in this order: `pad`, `broadcast_a`,
             `broadcast_b` (repeated for each batch), `transpose_a`, `transpose_b`, `transpose_c`,
             `bias`, `addition` of a tensor, `relu` or `relu6`.
+        wide: the problem in the op's own types, where ops before it widen or dequantise what
+            `problem` reads; else empty.
     """
 
     problem: str
@@ -48,6 +50,7 @@ class Occurrence:
     c: Arrangement
     is_swapped: bool
     fused: tuple[str, ...]
+    wide: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -56,7 +59,8 @@ class Occurrence:
 
     def with_accuracy(self, accuracy: Accuracy) -> "Occurrence":
         """Return the op with a problem of another accuracy, which modules do not specify."""
-        return replace(self, problem=with_accuracy(self.problem, accuracy))
+        wide = self.wide and with_accuracy(self.wide, accuracy)
+        return replace(self, problem=with_accuracy(self.problem, accuracy), wide=wide)
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,13 @@ class Imported:
     def with_accuracy(self, accuracy: Accuracy) -> "Imported":
         """Return the module with all problems at an accuracy."""
         found = tuple(one.with_accuracy(accuracy) for one in self.occurrences)
+        return replace(self, occurrences=found)
+
+    def widened(self) -> "Imported":
+        """Return the module with the problems that its ops have in their own types."""
+        found = tuple(
+            replace(one, problem=one.wide or one.problem, wide="") for one in self.occurrences
+        )
         return replace(self, occurrences=found)
 
     def with_problems(self, others: Sequence[tuple[str, str]]) -> "Imported":

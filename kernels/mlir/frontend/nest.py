@@ -154,15 +154,24 @@ def is_contraction(nest: ContractionNest) -> bool:
     return bool(in_a - in_b & in_c) and bool(in_b - in_a & in_c) and in_a | in_b == in_c
 
 
-def matmul_layout(nest: ContractionNest, costs: tuple[int, int, int] = (1, 1, 1)) -> OperandLayout:
-    """Return the matmul that a nest is, with the fewest elements moved, or raise RefusedError."""
+def matmul_layout(
+    nest: ContractionNest,
+    costs: tuple[int, int, int] = (1, 1, 1),
+    *,
+    is_swapped: bool | None = None,
+) -> OperandLayout:
+    """Return the matmul that a nest is, with the fewest elements moved, or raise RefusedError.
+
+    `is_swapped` says whether the nest's second input has to be A; None for either.
+    """
     for name, operand in (("the first input", nest.a), ("the second input", nest.b),
                           ("the result", nest.c)):  # fmt: skip
         check_whole(nest, operand, name)
     roles = _product_roles(nest)
     found = [
-        *_product_layouts(nest, roles, costs, is_swapped=False),
-        *_product_layouts(nest, roles, costs, is_swapped=True),
+        one
+        for swapped in ((False, True) if is_swapped is None else (is_swapped,))
+        for one in _product_layouts(nest, roles, costs, is_swapped=swapped)
     ]
     return min(found, key=_rank)
 

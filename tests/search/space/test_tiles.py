@@ -87,6 +87,7 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
 @pytest.mark.parametrize(
     "text",
     [
+        "matmul:m=1,n=512,k=256,dtype=bf16,b=i4,group=32,transpose_b,weights=constant",
         "matmul:m=1024,n=1024,k=1024,dtype=f32",
         "matmul:m=1,n=4096,k=4096,dtype=f32",
         "matmul:m=64,n=1,k=512,dtype=f32,transpose_a",

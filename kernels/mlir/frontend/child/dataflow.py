@@ -9,9 +9,9 @@ from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.frontend.child.candidates import candidates, is_quantised
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where
-from tilewise.kernels.mlir.frontend.child.recognise import candidates, is_quantised
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
@@ -326,11 +326,12 @@ def _contractions(module: Any) -> _Found:
     """Return every op that is a problem, with its surroundings."""
     found = _Found()
     for one in candidates(module):
+        wide = one.found[0] if one.found else one.narrow
+        if wide is not None and is_quantised(wide):
+            found.reasons[one.at] = "is of unsigned bytes or zero points, which no network runs"
+            continue
         if one.seen is None or one.found is None:
             found.reasons[one.at] = one.reason
-            continue
-        if is_quantised(one.found[0]):
-            found.reasons[one.at] = "is of unsigned bytes or zero points, which no network runs"
             continue
         around = surroundings(one.seen, *one.found)
         found.by_result[around.result] = around

@@ -6,8 +6,9 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
+from tilewise.kernels.mlir.frontend.child.candidates import candidates, is_quantised
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.recognise import candidates, is_quantised, recognise
+from tilewise.kernels.mlir.frontend.child.recognise import recognise
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
@@ -54,8 +55,9 @@ def extract(module: Any, place: str) -> LoneOp:
 def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
     """Yield the ops of a module that are problems, in order."""
     for one in candidates(module):
-        if one.seen is not None and one.found is not None:
-            yield one.seen, one.found[0]
+        found = one.found[0] if one.found else one.narrow
+        if one.seen is not None and found is not None:
+            yield one.seen, found
 
 
 def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structured, Occurrence]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tilewise.kernels.mlir.frontend.child import onnx_weights
 from tilewise.kernels.mlir.frontend.child.onnx_pads import PaddingError, rewrite
 from tilewise.kernels.mlir.frontend.read import is_onnx
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -59,6 +60,8 @@ def bytecode_of(model: bytes) -> bytes:
         proto = onnx.load_model_from_string(model)
         _require_whole(onnx, proto)
         onnx.checker.check_model(proto)
+        if _opset(proto) >= onnx_weights.LEAST_OPSET:
+            onnx_weights.rewrite(onnx, proto.graph)
         proto = _with_explicit_pads(onnx, _converted(onnx, proto))
         with ir.Context() as context:
             info = onnx_importer.ModelInfo(proto)
@@ -69,7 +72,7 @@ def bytecode_of(model: bytes) -> bytes:
             module.write_bytecode(file)
     except OnnxError:
         raise
-    except PaddingError as error:
+    except (PaddingError, onnx_weights.WeightsError) as error:
         raise OnnxError(f"the ONNX model cannot be imported: {error}") from error
     except Exception as error:  # whatever parser, checker and importer raise, without a common root
         raise OnnxError(f"the ONNX model cannot be imported: {_told(error)}") from error

@@ -161,12 +161,12 @@ def _first_error(error: Exception, said: list[str]) -> str:
 
 def read(module: Any) -> Imported:
     """Return the problems of a module on linalg."""
-    from tilewise.kernels.mlir.frontend.child.recognise import candidates
+    from tilewise.kernels.mlir.frontend.child.candidates import candidates
 
     occurrences, skipped = list[Occurrence](), list[Skipped]()
     for one in candidates(module):
-        if one.found is not None:
-            occurrences.append(one.found[0])
+        if one.problem is not None:
+            occurrences.append(one.problem)
         else:
             skipped.append(Skipped(one.op.name, one.reason, one.where))
     return Imported(tuple(occurrences), tuple(skipped))

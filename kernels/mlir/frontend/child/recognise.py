@@ -10,7 +10,6 @@ from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.child.bodies import (
     MOST_OPS,
     OTHER,
-    ByteFactor,
     Expr,
     body_of,
     byte_factors,
@@ -30,7 +29,7 @@ from tilewise.kernels.mlir.frontend.child.fusion import (
     transposed_source,
     zeros_around,
 )
-from tilewise.kernels.mlir.frontend.child.operations import CHOSEN, operations, where, why_left
+from tilewise.kernels.mlir.frontend.child.operations import CHOSEN
 from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     Number,
@@ -42,7 +41,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     owner,
     rank,
     splat,
-    structured,
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
@@ -61,14 +59,15 @@ from tilewise.kernels.problem import (
     Conv2d,
     Matmul,
     Problem,
-    parse_problem,
 )
 from tilewise.kernels.problem.window import Pads, canonical
 
 INPUTS = 2
 LONGEST_FORMULA = 120  # characters of one in a message
 PARTS = ("pad", "relu", "addition", "bias", "copies", "rounding")
-"""What a problem may include besides its op; `recognised` leaves out what its caller names."""
+"""What a problem may include besides its op; `recognised` leaves out what its caller names.
+
+With `init`, what the sums start from is left out, too."""
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
     "linalg.batch_mmt4d": "is packed already",
@@ -79,7 +78,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """A way to see an op: what is included before and after it, and the resulting layout."""
 
     nest: ContractionNest
@@ -89,52 +88,6 @@ class _Seen:
     has_bias: bool
     accumulates: bool
     repeats: tuple[bool, bool] = (False, False)
-
-
-@dataclass(frozen=True)
-class CandidateOp:
-    """An op that is a problem, or that multiplies, convolves or pools and is not.
-
-    Attributes:
-        at: its function, and its number there.
-        found: the problem with what follows the op and is included.
-        reason: why it is not a problem; else empty.
-    """
-
-    op: Any
-    at: tuple[str, int]
-    seen: Structured | None = None
-    found: tuple[Occurrence, Ending] | None = None
-    reason: str = ""
-
-    @property
-    def where(self) -> str:
-        """Its place."""
-        return where(self.op, *self.at)
-
-
-def candidates(module: Any) -> Iterator[CandidateOp]:
-    """Yield every op of a module on linalg that is a problem, or should have been one."""
-    for op, function, number in operations(module.operation):
-        at = function, number
-        seen = structured(op)
-        if seen is None:
-            if reason := why_left(op):
-                yield CandidateOp(op, at, reason=reason)
-            continue
-        try:
-            found = recognised(seen, where(op, *at))
-        except NestRefusedError as refusal:
-            yield CandidateOp(op, at, reason=str(refusal))
-            continue
-        if found is not None:
-            yield CandidateOp(op, at, seen, found)
-
-
-def is_quantised(found: Occurrence) -> bool:
-    """Return whether a problem has unsigned bytes or zero points."""
-    problem = parse_problem(found.problem)
-    return bool(problem.zero or problem.b) or problem.dtype == "u8"
 
 
 def recognise(op: Structured, where: str) -> Occurrence | None:
@@ -173,13 +126,42 @@ def recognised(
         factors = byte_factors(body, op)
         if factors is None or (element(op.inputs[0]), element(op.init)) != ("i8", "i32"):
             raise NestRefusedError(_other_body(op, body))
-    dtype = dtype or _dtype(op)
-    seen = min(_ways(op, nest, without), key=_rank)
-    may_pad = "pad" not in without
-    return _occurrence(op, seen, dtype, where, factors, may_pad=may_pad), seen.ending
+    types: dict[str, Any] = {"dtype": dtype or _dtype(op)}
+    seen = best_way(op, without)
+    zero = None
+    if factors:
+        inputs = (1, 0) if seen.layout.is_swapped else (0, 1)
+        first, second = (factors[i] for i in inputs)
+        zero = first.zero
+        types = byte_types(
+            (first.is_unsigned, zero is not None),
+            (second.is_unsigned, second.zero is not None),
+        )
+    may_pad = "pad" not in without and (zero is None or zero.name == "const")
+    fill = zero.value if zero else 0
+    return occurrence(op, seen, types, where, fill if may_pad else None), seen.ending
 
 
-def _rank(seen: _Seen) -> tuple[int, int]:
+def byte_types(a: tuple[bool, bool], b: tuple[bool, bool]) -> dict[str, Any]:
+    """Return the keys of factors of bytes, of which each is unsigned or not, with a zero or not."""
+    return {
+        "dtype": "u8" if a[0] else "i8",
+        "b": "u8" if b[0] else "i8",
+        "zero": "".join(name for name, one in (("a", a), ("b", b)) if one[1]),
+    }
+
+
+def best_way(
+    op: Structured, without: Collection[str] = (), *, is_swapped: bool | None = None
+) -> Seen:
+    """Return the way to see an op that moves the fewest elements; raise RefusedError if none is.
+
+    `is_swapped` says whether the second input of a product has to be A; None for either.
+    """
+    return min(_ways(op, op.nest(), without, is_swapped), key=_rank)
+
+
+def _rank(seen: Seen) -> tuple[int, int]:
     return seen.layout.moved, -sum(seen.taken) - sum(seen.repeats)
 
 
@@ -249,7 +231,9 @@ def _dtype(op: Structured) -> str:
     return a
 
 
-def _ways(op: Structured, nest: ContractionNest, without: Collection[str]) -> Iterator[_Seen]:
+def _ways(
+    op: Structured, nest: ContractionNest, without: Collection[str], is_swapped: bool | None
+) -> Iterator[Seen]:
     """Yield every way to see an op; raise the first refusal if there is none."""
     before, after = [[Before()]] * INPUTS, None
     if "copies" not in without:
@@ -265,7 +249,7 @@ def _ways(op: Structured, nest: ContractionNest, without: Collection[str]) -> It
                 nest.c.transposed(after) if last and after else nest.c,
             )
             taken = first.is_transposed, second.is_transposed, last
-            way = _way(op, seen, taken, after, without)
+            way = _way(op, seen, taken, after, without, is_swapped)
         except NestRefusedError as error:
             refusal = refusal or error
             continue
@@ -282,13 +266,19 @@ def _way(
     taken: tuple[bool, bool, bool],
     after: tuple[int, ...] | None,
     without: Collection[str],
-) -> _Seen | None:
+    is_swapped: bool | None,
+) -> Seen | None:
     costs = (0 if is_constant(op.inputs[0]) else 1, 0 if is_constant(op.inputs[1]) else 1, 1)
-    layout = (convolution_layout if nest.has_windows else matmul_layout)(nest, costs)
+    if nest.has_windows:
+        layout = convolution_layout(nest, costs)
+    else:
+        layout = matmul_layout(nest, costs, is_swapped=is_swapped)
     columns = tuple(i for i in layout.axes[2] if i in layout.columns and nest.c.shape[i] > 1)
     if taken[2] and after is not None:
         columns = tuple(after[i] for i in columns)
     begun = _begun(op, columns, may_have_bias="bias" not in without)
+    if "init" in without:
+        begun = Ending(op.result)
     may_add = partial(_may_add, op) if layout.is_convolution and begun is not None else _never
     if dict(layout.sizes).get("groups", 1) != 1:
         if begun is None:
@@ -305,7 +295,7 @@ def _way(
     if taken[2] and (ending.axes is None or begun is None):  # what sums start from is not moved
         return None
     accumulates = begun is None or ending.added is not None
-    return _Seen(nest, layout, taken, ending, ending.has_bias, accumulates)
+    return Seen(nest, layout, taken, ending, ending.has_bias, accumulates)
 
 
 def _may_add(op: Structured, value: Any) -> bool:
@@ -339,20 +329,24 @@ def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | No
     return Ending(op.result, has_bias=True, bias=found[0], repeated=found[1])
 
 
-def _occurrence(
+def occurrence(
     op: Structured,
-    seen: _Seen,
-    dtype: str,
+    seen: Seen,
+    types: dict[str, Any],
     where: str,
-    factors: tuple[ByteFactor, ByteFactor] | None,
+    fill: Number | None = 0,
     *,
-    may_pad: bool,
+    has_constant_weights: bool | None = None,
 ) -> Occurrence:
+    """Return an op as a problem with these keys of types.
+
+    `fill` is what its padding is filled with, None for padding that stays outside;
+    `has_constant_weights` whether B is a constant, None to look at it.
+    """
     layout = seen.layout
     inputs = (1, 0) if layout.is_swapped else (0, 1)
-    zero = factors[inputs[0]].zero if factors else None
-    may_pad = may_pad and layout.is_convolution and (zero is None or zero.name == "const")
-    pad = _pad(op, seen, inputs[0], zero.value if zero else 0) if may_pad else Pads()
+    may_pad = layout.is_convolution and fill is not None
+    pad = _pad(op, seen, inputs[0], fill or 0) if may_pad else Pads()
     sizes = dict(layout.sizes)
     if any(pad):
         height, width = int(sizes["h"]), int(sizes["w"])
@@ -361,15 +355,9 @@ def _occurrence(
             "h": height - pad.top - pad.bottom,
             "w": width - pad.left - pad.right,
         }
-    types: dict[str, Any] = {"dtype": dtype}
-    if factors:
-        first, second = (factors[i] for i in inputs)
-        types = {
-            "dtype": "u8" if first.is_unsigned else "i8",
-            "b": "u8" if second.is_unsigned else "i8",
-            "zero": "".join(name for name, one in (("a", first), ("b", second)) if one.zero),
-        }
-    problem = _problem(seen, sizes, types, is_constant(op.inputs[inputs[1]]))
+    if has_constant_weights is None:
+        has_constant_weights = is_constant(op.inputs[inputs[1]])
+    problem = _problem(seen, sizes, types, has_constant_weights)
     operands = (seen.nest.a, seen.nest.b)
     stored = problem.operand_shapes
     a, b, c = (
@@ -393,7 +381,7 @@ def _occurrence(
     )
 
 
-def _pad(op: Structured, seen: _Seen, image: int, zero: Number) -> Pads:
+def _pad(op: Structured, seen: Seen, image: int, zero: Number) -> Pads:
     """Return the zeros, or zero points, around the image; its axes must be known before them."""
     operand = (seen.nest.a, seen.nest.b)[image]
     return zeros_around(
@@ -405,7 +393,7 @@ def _pad(op: Structured, seen: _Seen, image: int, zero: Number) -> Pads:
     )
 
 
-def _spatial(op: Structured, seen: _Seen) -> tuple[int | None, ...]:
+def _spatial(op: Structured, seen: Seen) -> tuple[int | None, ...]:
     """Return the windows' axes of the op's own operand, before an included transposition."""
     which = 1 if seen.layout.is_swapped else 0
     order = transposed_source(op.inputs[which]) if seen.taken[which] else None
@@ -420,7 +408,7 @@ def _epilogue(ending: Ending) -> str:
     return ending.smooth or "none"
 
 
-def _fused(seen: _Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
+def _fused(seen: Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
     told = {
         "pad": any(pad),
         "broadcast_a": seen.repeats[inputs[0]],
@@ -437,7 +425,7 @@ def _fused(seen: _Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _problem(
-    seen: _Seen,
+    seen: Seen,
     sizes: dict[str, int | str | bool],
     types: dict[str, Any],
     has_constant_weights: bool,

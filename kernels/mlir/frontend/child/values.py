@@ -109,6 +109,11 @@ def maps_of(op: Any) -> tuple[tuple[Axis, ...] | None, ...] | None:
         return None
     if not maps or len(maps) != len(op.operands):
         return None
+    return axes_of(maps)
+
+
+def axes_of(maps: Any) -> tuple[tuple[Axis, ...] | None, ...]:
+    """Return the axes of each of some affine maps."""
     return tuple(_axes(str(one.value)) for one in maps)
 
 
@@ -199,7 +204,7 @@ _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.unfoldable_constan
               "ml_program.global_load_const", "torch.vtensor.literal", "tosa.const",
               "stablehlo.constant")  # fmt: skip
 _LOADS = ("util.global.load",)
-_DEQUANTIZED = "iree_linalg_ext.dequantize_affine"
+DEQUANTIZED = "iree_linalg_ext.dequantize_affine"
 """Takes a tensor, its scale and its zero point; other lowerings use a linalg op instead."""
 Number = int | float
 
@@ -301,7 +306,7 @@ def gathered(op: Any) -> Any | None:
 
 def _is_of_one(op: Any) -> bool:
     """Return whether an op computes from one tensor alone, such as a transposition or a cast."""
-    if op.name == _DEQUANTIZED:
+    if op.name == DEQUANTIZED:
         return all(not rank(one) and is_constant(one) for one in list(op.operands)[1:-1])
     seen = structured(op)
     return seen is not None and len(seen.inputs) == 1 and not list(islice(

@@ -123,7 +123,11 @@ def run_in_iree(options: argparse.Namespace) -> None:
     given = read_module_bytes(options.file)
     with bad_input(source.name, ModuleError):
         module = as_module(given, splits=True)
-    imported = _imported(source.name, module).with_accuracy(options.accuracy)
+    found = _imported(source.name, module).with_accuracy(options.accuracy)
+    for narrow, wide in dict.fromkeys((one.problem, one.wide) for one in found.occurrences):
+        if wide:
+            _note(f"IREE widens the factors of {narrow}, and calls kernels of {wide}")
+    imported = found.widened()
     check_entry(source.name, module, options.entry)
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module)]
     imported = imported.with_problems([(one.whole, one.problem) for one in cuts if one.whole])

@@ -1,0 +1,144 @@
+"""Problems of narrow integers behind ops that dequantise or widen the factors of a product.
+
+    sum (scale_a (a - zero_a)) (scale_b (b - zero_b))    of bytes, scaled afterwards
+    sum a (scale_b (b - zero_b))                         of weights of few bits in groups
+
+The first is exact in integers where scales do not vary along the reduction. Biases, functions and
+requantisation behind scaled sums are computed in floats, and stay outside of the problem.
+"""
+
+from typing import Any
+
+from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.fusion import (
+    pads_zeros,
+    repeated_source,
+    transposed_source,
+)
+from tilewise.kernels.mlir.frontend.child.quantised import (
+    Codes,
+    FactorAxes,
+    codes_of,
+    keys_of_weights,
+    scale_varies,
+)
+from tilewise.kernels.mlir.frontend.child.recognise import (
+    INPUTS,
+    Seen,
+    best_way,
+    byte_types,
+    occurrence,
+)
+from tilewise.kernels.mlir.frontend.child.values import (
+    Structured,
+    element,
+    is_constant,
+    only_user,
+    owner,
+    structured,
+)
+from tilewise.kernels.mlir.frontend.graph import Occurrence
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError, dims_of
+from tilewise.kernels.problem import parse_problem
+
+AFTER = ("relu", "addition", "bias", "rounding", "init")
+"""What is outside of a product whose sums are scaled afterwards."""
+ACTIVATIONS = ("f32", "bf16")
+_BYTES = (-128, 0)
+_MOST_PRODUCT = 255 * 255
+_SUMS = {"i32": (), "i64": AFTER, "f32": AFTER}
+
+
+def narrow(op: Structured, where: str) -> Occurrence | None:
+    """Return the problem of bytes or of quantised weights that an op is; None for any other op."""
+    if len(op.inputs) != INPUTS or not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
+        return None
+    codes = [codes_of(_unpadded(value)) for value in op.inputs]
+    try:
+        return _of_bytes(op, codes, where) or _of_weights(op, codes, where)
+    except NestRefusedError:
+        return None
+
+
+def _of_bytes(op: Structured, codes: list[Codes | None], where: str) -> Occurrence | None:
+    """Return a product of bytes, exact in integers; None if it is none."""
+    first, second = codes
+    if first is None or second is None or element(op.init) not in _SUMS:
+        return None
+    if not all(_is_byte(one) for one in (first, second)):
+        return None
+    is_scaled = first.scale is not None or second.scale is not None
+    if is_scaled != (element(op.init) == "f32"):
+        return None
+    seen = best_way(op, _SUMS[element(op.init)])
+    inputs = (1, 0) if seen.layout.is_swapped else (0, 1)
+    a, b = (codes[i] for i in inputs)
+    assert a is not None and b is not None
+    if any(scale_varies(one, _axes(op, seen, i)) for one, i in zip((a, b), inputs, strict=True)):
+        return None
+    types = byte_types(*((one.is_unsigned, one.zero is not None) for one in (a, b)))
+    constant = is_constant(b.source.value)
+    found = occurrence(op, seen, types, where, has_constant_weights=constant)
+    if element(op.init) == "i64" and not _is_exact(op, found):
+        return None
+    return found
+
+
+def _is_exact(op: Structured, found: Occurrence) -> bool:
+    """Return whether sums of 64 bits fit in 32, or only their lower 32 bits are read."""
+    if parse_problem(found.problem).depth * _MOST_PRODUCT < 1 << 31:
+        return True
+    user = only_user(op.result)
+    seen = None if user is None else structured(user)
+    return seen is not None and body_of(seen) == Expr("arith.trunci", (Expr("arg"),))
+
+
+def _unpadded(value: Any) -> Any:
+    """Return what zeros are added around, which stand for the zero point of codes."""
+    op = owner(value)
+    return (
+        op.operands[0] if op is not None and op.name == "tensor.pad" and pads_zeros(op) else value
+    )
+
+
+def _is_byte(codes: Codes) -> bool:
+    """Return whether codes take all values of a byte, and have at most one zero point of it."""
+    zero, least = codes.zero, codes.least
+    if least not in _BYTES or codes.most - least != (1 << 8) - 1:
+        return False
+    if isinstance(zero, Codes):
+        return zero.source.is_one and zero.least == least and zero.most == codes.most
+    return zero is None or least <= zero <= codes.most
+
+
+def _of_weights(op: Structured, codes: list[Codes | None], where: str) -> Occurrence | None:
+    """Return a product with quantised weights; None if it is none."""
+    for number, weights in enumerate(codes):
+        dtype = element(op.inputs[1 - number])
+        if weights is None or dtype not in ACTIVATIONS or element(op.init) != "f32":
+            continue
+        if op.nest().has_windows:
+            continue
+        seen = best_way(op, (), is_swapped=number == 0)
+        keys = keys_of_weights(weights, _axes(op, seen, number))
+        if keys is not None:
+            types = {"dtype": dtype, **keys}
+            return occurrence(op, seen, types, where, has_constant_weights=True)
+    return None
+
+
+def _axes(op: Structured, seen: Seen, number: int) -> FactorAxes:
+    """Return the axes of an input along the reduction and along other loops, in problem order."""
+    value, operand = op.inputs[number], (seen.nest.a, seen.nest.b)[number]
+    order = None
+    if seen.taken[number]:
+        order = transposed_source(value)
+    elif seen.repeats[number]:
+        order = repeated_source(value)
+    axes = seen.layout.axes[1 if number != seen.layout.is_swapped else 0]
+    kept = dims_of(seen.nest.c.axes)
+    found: tuple[list[int], list[int]] = ([], [])
+    for axis in axes:
+        is_kept = dims_of([operand.axes[axis]]) <= kept
+        found[is_kept].append(axis if order is None else order[axis])
+    return FactorAxes(tuple(found[0]), tuple(found[1]))
