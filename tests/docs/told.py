@@ -87,6 +87,8 @@ PAGES = {
     ),
     "docs/import.md": Page(
         before=f"cp $ROOT/examples/import/*.mlir .\n{SERVED}\n"
+        "python -c 'from tests.tilewise.formats.test_gguf import MODEL, written; "
+        'open("model.gguf", "wb").write(written(MODEL))\'\n'
         "tilewise tune matmul:batch=6,m=48,n=40,k=32,dtype=f32 --trials 2",
         replaced={" --trials 20": ""},
     ),

@@ -35,6 +35,15 @@ def read_module_bytes(path: str) -> bytes:
         return Path(path).read_bytes()
 
 
+def begins_with(path: str, magic: bytes) -> bool:
+    """Return whether a file begins so; stdin never does. Raise BadInputError if that fails."""
+    if path == "-":
+        return False
+    require_file(path)
+    with _readable(path), Path(path).open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
 def require_file(path: str) -> None:
     """Raise BadInputError for what cannot be read to an end."""
     with _readable(path):

@@ -1,1 +1,1 @@
-"""Trials in the formats of other tools."""
+"""Trials and models in the formats of other tools."""

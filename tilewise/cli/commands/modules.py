@@ -3,13 +3,14 @@
 import argparse
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import SERVER, Command, arg, seed, time_limit
 from tilewise.cli.command import accuracy as accuracy_option
-from tilewise.cli.files import json_text, read_module_bytes, read_text, write_text
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_text, write_text
+from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.formats.columns import columns
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Accuracy, Problem, parse_problem
@@ -17,6 +18,7 @@ from tilewise.kernels.quoting import duration
 from tilewise.requirements import BASE, OR_SERVER, require
 
 Json = dict[str, Any]
+GGUF = b"GGUF"
 MOST_PLACES = 3
 MOST_LINES, MOST_CHARACTERS = 12, 200
 _PROBLEM = re.compile(r"^// problem:\s*(\S+)", re.MULTILINE)
@@ -26,10 +28,37 @@ _FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
 
 def import_module(options: argparse.Namespace) -> None:
     """List the matmuls and convolutions of an MLIR module, and what is skipped and why."""
-    module = read_module_bytes(options.module)
-    server = named_server(options.server)
-    found = _at_service(server, module, options.accuracy) if server else _here(module, options)
+    if begins_with(options.module, GGUF):
+        found = _of_gguf(options.module, 1 if options.rows is None else options.rows)
+    else:
+        if options.rows is not None:
+            raise BadInputError("--rows is for GGUF files; a module has its own")
+        module = read_module_bytes(options.module)
+        server = named_server(options.server)
+        found = _at_service(server, module, options.accuracy) if server else _here(module, options)
     sys.stdout.write(json_text(found) if options.json else problems_text(found))
+
+
+def _of_gguf(path: str, rows: int) -> Json:
+    """Return the products of a file's matrices by so many rows, in the form of a module's."""
+    if rows < 1:
+        raise BadInputError(f"--rows {rows}: a product has at least one row")
+    from tilewise.formats.gguf import GgufFile
+
+    with bad_input(Path(path).name, BadInputError):
+        file = GgufFile.open(path)
+    places: dict[str, list[str]] = {}
+    skipped = []
+    for tensor, found in file.problems(rows):
+        if isinstance(found, Problem):
+            where = f"{tensor.name} {tensor.kind_name}"
+            places.setdefault(found.canonical, []).append(where)
+        else:
+            skipped.append({"op": tensor.kind_name, "reason": found,
+                            "where": f"{tensor.name} {tensor.kind_name}"})  # fmt: skip
+    problems = [{"problem": problem, "count": len(where), "where": where}
+                for problem, where in places.items()]  # fmt: skip
+    return {"problems": problems, "skipped": skipped}
 
 
 def _here(module: bytes, options: argparse.Namespace) -> Json:
@@ -160,19 +189,26 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     return None, None
 
 
-FILE = "MLIR's text or bytecode: linalg, torch, StableHLO, TOSA; or ONNX; - reads stdin"
+FILE = "MLIR's text or bytecode: linalg, torch, StableHLO, TOSA; ONNX; GGUF; - reads stdin"
 PAYLOAD = "a module with one function, which runs as native code with your permissions"
 
 COMMANDS = (
     Command(
         "import",
         import_module,
-        (arg("module", FILE, metavar="FILE"), time_limit(), accuracy_option(), SERVER),
+        (
+            arg("module", FILE, metavar="FILE"),
+            arg("--rows", "GGUF: rows of A; default: 1", type=int, metavar="M"),
+            time_limit(),
+            accuracy_option(),
+            SERVER,
+        ),
         extra="kernels",
         at_service=BASE,
         examples=(
             "import model.mlir",
             "import model.onnx --json",
+            "import model.gguf --rows 16",
         ),
     ),
     Command(
