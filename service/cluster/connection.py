@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilewise.service.cluster.facts import TIMING, Facts, facts_in
 from tilewise.service.cluster.scheduler import UNUSABLE, configure
-from tilewise.service.cluster.task import make_plan, run_offer
-from tilewise.service.errors import PlanError, UnreachableError
+from tilewise.service.cluster.task import run_offer
+from tilewise.service.errors import UnreachableError
 from tilewise.service.runs.offers import OfferedJob
 
 CONNECT_S = 5.0
@@ -47,29 +47,6 @@ class Task:
         self.future.cancel()
 
 
-@dataclass(frozen=True)
-class PlanTask:
-    """A plan that was given to a worker."""
-
-    future: Any
-
-    def is_over(self) -> bool:
-        """Whether it has ended, however it has."""
-        status: str = self.future.status
-        return status != "pending"
-
-    def result(self) -> str:
-        """What `make_plan` gave; PlanError where its worker has died with it."""
-        if self.future.status != "finished":
-            raise PlanError(f"its worker was lost, or could not begin ({self.future.status})")
-        made: str = self.future.result(timeout=ANSWER_S)
-        return made
-
-    def cancel(self) -> None:
-        """Forget it."""
-        self.future.cancel()
-
-
 class Cluster:
     """The workers of a Dask scheduler; `arguments` are passed to `tilewise.service.workers`."""
 
@@ -89,28 +66,20 @@ class Cluster:
         return facts_in(found["workers"])
 
     def submit(self, offer: OfferedJob, toolchain: str) -> Task:
-        """Give a job to the worker that it is offered to."""
+        """Give a job to the worker that it is offered to, which runs nothing else then."""
         helps = ("--helps",) if offer.role == "helper" else ()
-        arguments = (*self._arguments, *helps)
+        arguments = (*self._arguments, f"--kind={offer.kind}", *helps)
         given = offer.job_id, offer.token, self._service, toolchain, arguments
-        name = f"job-{offer.job_id}"
-        return Task(self._submit(run_offer, *given, to=offer.worker, on=offer.target, as_=name))
-
-    def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
-        """Have a worker make a plan, once it is free."""
-        return PlanTask(self._submit(make_plan, order, module, to=worker, on=target, as_="plan"))
-
-    def _submit(self, work: Callable[..., Any], *given: Any, to: str, on: str, as_: str) -> Any:
-        """Submit a task to a worker, which times for one target and runs nothing else then."""
-        return self._connected().submit(
-            work,
+        future = self._connected().submit(
+            run_offer,
             *given,
-            key=f"{as_}-{time.time_ns()}",
-            workers=[to],
-            resources={TIMING: 1.0, on: 1.0},
+            key=f"job-{offer.job_id}-{time.time_ns()}",
+            workers=[offer.worker],
+            resources={TIMING: 1.0, offer.target: 1.0},
             pure=False,
             retries=0,
         )
+        return Task(future)
 
     def close(self) -> None:
         """Leave the cluster."""

@@ -1,4 +1,4 @@
-"""The driver: gives jobs and plans that wait in the database to workers of a cluster that are free.
+"""The driver: gives jobs that wait in the database to workers of a cluster that are free.
 
 The queue stays in the database, and a worker has one job at once: what Dask was given early would
 wait behind a long search. Workers that no job waits for help those that are spread; once one waits,
@@ -16,7 +16,6 @@ from datetime import timedelta
 
 from tilewise.service.cluster.connection import Cluster, Task
 from tilewise.service.cluster.facts import Facts
-from tilewise.service.cluster.planning import PAUSE_S, PlanGiving
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.db.tokens import digest
 from tilewise.service.errors import PASSING
@@ -24,7 +23,6 @@ from tilewise.service.faults import Faults
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, registry
 from tilewise.service.jobs.lease import GRACE
-from tilewise.service.jobs.model_jobs import planning
 from tilewise.service.runs import helping, offers
 from tilewise.service.runs.offers import OfferedJob
 from tilewise.service.workers.retiming import Retiming
@@ -67,6 +65,7 @@ POLL_S = 0.25
 BEAT_S = 3.0
 UNSERVED_S = 5.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
+PAUSE_S = 5.0  # for a worker that has died
 REST_S = 2.0  # for one that has helped, which may just have learnt that the search is over
 
 
@@ -113,7 +112,6 @@ class Driver:
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
         self._looks, self._retiming = _Due(UNSERVED_S), Retiming(sessions)
-        self._plans = PlanGiving(sessions, cluster, self._me, self._paused)
 
     def run(self, stopping: threading.Event) -> None:
         """Drive until `stopping` is set; the jobs that were given go back to the queue then."""
@@ -126,7 +124,6 @@ class Driver:
         for given in list(self._given.values()):
             with self._faults.kept_from(f"job {given.offer.job_id}"):
                 self._settle_ended(given)
-        self._plans.settle()
         with self._faults.kept_from("the lease of this driver"):
             self._beat()
         with self._faults.kept_from("the offers of other drivers"):
@@ -136,8 +133,6 @@ class Driver:
             self._note_missing(workers)
             with self._faults.kept_from("the list of live workers"):
                 self._show(workers)
-            with self._faults.kept_from("plans that wait"):
-                self._plans.give(workers, spares_late=time.monotonic() < self._spares_until_s)
             with self._faults.kept_from("jobs that wait"):
                 self._give(workers)
         with self._faults.kept_from("jobs that nobody serves"):
@@ -149,7 +144,6 @@ class Driver:
             with self._faults.kept_from(f"job {given.offer.job_id}"):
                 given.task.cancel()
                 self._settle(given, None)
-        self._plans.stop()
         self._cluster.close()
 
     def _settle_ended(self, given: _Given) -> None:
@@ -202,7 +196,6 @@ class Driver:
         """A worker that has left takes its task with it, and Dask waits for it to come back."""
         for given in self._given.values():
             given.missed = 0 if given.offer.worker in workers else given.missed + 1
-        self._plans.note_missing(workers)
 
     def _show(self, workers: dict[str, Facts]) -> None:
         """Keep the list of live workers, which the service shows."""
@@ -224,12 +217,11 @@ class Driver:
     def _give(self, workers: dict[str, Facts]) -> None:
         """Give each free worker the oldest job that it can run, else one that it can help."""
         with reading(self._sessions) as session:
-            taken, makers = offers.taken(session), planning(session).values()
+            taken = offers.taken(session)
         idle: set[Kind] = set()  # that nothing waits for
         spare: dict[str, Facts] = {}
         for address, facts in workers.items():
-            is_busy = address in taken or address in self._plans.busy or facts.owner in makers
-            if is_busy or self._is_resting(address, self._paused):
+            if address in taken or self._is_resting(address, self._paused):
                 continue
             kind = kind_of(facts)
             if kind not in idle:
@@ -277,7 +269,7 @@ class Driver:
                 offers.settle(session, key, None)
             raise
         does = "helped by" if offer.role == "helper" else "on"
-        log.info("job %d %s %s: %s", offer.job_id, does, offer.worker, offer.problem)
+        log.info("job %d %s %s: %s", offer.job_id, does, offer.worker, offer.kind)
 
     def _note_unserved(self) -> None:
         if not self._looks.is_now():

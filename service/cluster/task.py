@@ -1,4 +1,4 @@
-"""What a worker does with a job that it is given: Dask runs `run_offer` there, or `make_plan`.
+"""What a worker does with a job that it is given: Dask runs `run_offer` there.
 
 A child of the worker runs the job; all compiling and timing happens in it or below, since the
 worker itself loads no compilers. Here it is only watched, so that a job that was cancelled or given
@@ -6,14 +6,11 @@ to somebody else is killed at once, also in the middle of a trial.
 """
 
 import contextlib
-import json
 import logging
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from tilewise.kernels.system.children import (
     ONE_THREAD,
@@ -30,11 +27,6 @@ from tilewise.service.workers.endings import end, reason_of
 BEAT_S = 0.5
 GRACE_S = 3.0
 TELLING_S = 30.0
-MOST_PLANNING_S = 1800.0
-LOOK_S = 0.5
-
-PLANNING = "tilewise.service.workers.planning"
-ORDER, MODULE, MADE = "order.json", "module.mlir", "made.json"
 
 log = logging.getLogger(__name__)
 
@@ -113,56 +105,3 @@ def _tell_crash(calls: RunCalls, why: str) -> None:
         return
     except ServiceError as error:
         log.error("%s", error)
-
-
-def make_plan(order: str, module: bytes, child: str = PLANNING) -> str:
-    """Make a plan on this worker, with the module `child` as process.
-
-    `order` is an `Order` of `tilewise.service.jobs.plans` as JSON. Returns a `Made` as JSON, or an
-    object with `refused` (there can be no plan) or `died` (the process has).
-    """
-    from distributed import Status, get_worker
-
-    worker = get_worker()
-    key = worker.get_current_task()
-
-    def is_wanted() -> bool:
-        task = worker.state.tasks.get(key)  # Dask interrupts no function: a cancelled one looks
-        is_ours = task is not None and task.state == "executing"
-        return is_ours and bool(worker.status == Status.running)
-
-    with tempfile.TemporaryDirectory(prefix="tilewise-plan-") as name:
-        folder = Path(name)
-        (folder / ORDER).write_text(order, encoding="utf-8")
-        (folder / MODULE).write_bytes(module)
-        running = subprocess.Popen(
-            child_command(child, str(folder)),
-            env=child_environment(**ONE_THREAD),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            why = _wait_for_plan(running, is_wanted)
-        finally:
-            end_group(running)
-        made = folder / MADE
-        if why or not made.exists():
-            return json.dumps({"died": why or "it has left no plan"})
-        return made.read_text(encoding="utf-8")
-
-
-def _wait_for_plan(child: "subprocess.Popen[bytes]", is_wanted: Callable[[], bool]) -> str:
-    """Wait for a child; why it has not ended well, else nothing."""
-    until = time.monotonic() + MOST_PLANNING_S
-    while True:
-        try:
-            code = child.wait(LOOK_S)
-        except subprocess.TimeoutExpired:
-            pass
-        else:
-            return "" if code == 0 else reason_of(code)
-        if not is_wanted():
-            end(child, GRACE_S)
-            return "its worker has left the cluster, or it was cancelled"
-        if time.monotonic() > until:
-            return f"it took more than {MOST_PLANNING_S:.0f} s"

@@ -28,14 +28,13 @@ def claim(
     kinds: Sequence[JobKind] = ANY,
     but: Collection[int] = (),
     spares_late: bool = False,
-    worker: str | None = None,
 ) -> Lease | None:
     """Claim the oldest free job that these targets and toolchain can run; None if there is none.
 
     A job of kind `model` is ready once its problems are tuned. A job whose row is damaged fails.
     Jobs of an earlier kind in `kinds` come first. `but` are jobs of the owner itself, whose
     heartbeat may be late after a suspend. `spares_late` leaves jobs with late heartbeats alone, as
-    after an outage. `worker` is the process of a cluster that works for the owner.
+    after an outage.
 
     Raises ClaimError for an unexpected failure of one job.
     """
@@ -43,7 +42,7 @@ def claim(
         found = _waiting(session, kind, targets, toolchain, but=but, spares_late=spares_late)
         for job in _each_locked(session, found):
             try:
-                taken = take(session, job, owner, worker) if _is_ready(session, job) else None
+                taken = take(session, job, owner) if is_ready(session, job) else None
             except (OperationalError, InterfaceError):
                 raise  # the database, not the job
             except Exception as error:
@@ -53,24 +52,8 @@ def claim(
     return None
 
 
-def may_claim(
-    session: Session,
-    targets: Sequence[str],
-    toolchain: str,
-    *,
-    kinds: Sequence[JobKind] = ANY,
-    but: Collection[int] = (),
-) -> bool:
-    """Whether `claim` may find a job; a look before a transaction that writes."""
-    return any(
-        _is_ready(session, job)
-        for kind in kinds
-        for job in session.scalars(_waiting(session, kind, targets, toolchain, but=but))
-    )
-
-
-def _is_ready(session: Session, job: Job) -> bool:
-    """Whether a job waits for no other one; also one whose row is damaged, which is to fail."""
+def is_ready(session: Session, job: Job) -> bool:
+    """Return whether a job waits for no other, or its row is damaged, so that it is to fail."""
     if job.kind != "model" or fault_of(job) is not None:
         return True
     return job.plan is not None and is_tuned(session, job.plan)
@@ -148,7 +131,7 @@ def note_unserved(session: Session, served: Collection[tuple[str, str]], most: t
         if fault_of(job) is not None:
             continue
         place = job.target, job.toolchain.identity
-        if job.state != "queued" or place in served or not _is_ready(session, job):
+        if job.state != "queued" or place in served or not is_ready(session, job):
             job.unserved_since = None
         elif job.unserved_since is None:
             job.unserved_since = now()

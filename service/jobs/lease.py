@@ -91,10 +91,10 @@ def _is_part(found: object) -> bool:
     )
 
 
-def take(session: Session, job: Job, owner: str, worker: str | None = None) -> Lease | None:
+def take(session: Session, job: Job, owner: str) -> Lease | None:
     """Begin a run of a job that was read in this transaction; None if it is not free any more.
 
-    A damaged job fails. `worker` is the process of a cluster that works for the owner.
+    A damaged job fails.
     """
     if fail_damaged(session, job) or not is_free(job):
         return None
@@ -105,7 +105,6 @@ def take(session: Session, job: Job, owner: str, worker: str | None = None) -> L
         .values(
             state="running",
             owner=owner,
-            worker=worker,
             host=host_of(owner),
             epoch=Job.epoch + 1,
             heartbeat_at=moment,
@@ -224,7 +223,6 @@ def end(session: Session, held: Lease, *, state: JobState, **values: Any) -> boo
     leaving: dict[str, Any] = {
         "state": state,
         "owner": None,
-        "worker": None,
         "heartbeat_at": None,
         "claimed_at": None,
         "elapsed_s": _read_clock(key) if key in _clocks else _spent_s(job, moment),
@@ -247,7 +245,7 @@ def call_off(session: Session, job: Job) -> None:
     """
     job.elapsed_s, job.claimed_at = _spent_s(job, _last_sign(job)), None
     if job.kind == "model":
-        job.owner = job.worker = job.heartbeat_at = None
+        job.owner = job.heartbeat_at = None
     job.state, job.complete, job.finished_at = "cancelled", False, now()
     _drop_source(session, job)
 
@@ -255,7 +253,7 @@ def call_off(session: Session, job: Job) -> None:
 def fail(session: Session, job: Job, error: str) -> None:
     """Fail a job from outside its run, in the transaction that has read it."""
     job.elapsed_s = _spent_s(job, _last_sign(job))
-    job.owner = job.worker = job.claimed_at = job.heartbeat_at = None
+    job.owner = job.claimed_at = job.heartbeat_at = None
     job.state, job.complete, job.finished_at = "failed", False, now()
     job.error = error
     _drop_source(session, job)

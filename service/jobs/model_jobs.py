@@ -217,14 +217,14 @@ def newest_plans(
 
 
 def planning(session: Session) -> dict[int, str]:
-    """Return the process that makes each plan now: a worker of a cluster, or a service."""
+    """Return the process that makes each plan now."""
     query = (
-        select(Plan.id, Job.worker, Job.owner)
+        select(Plan.id, Job.owner)
         .join(Plan.job)
         .where(Job.state == "running", Job.heartbeat_at > now() - lease.LEASE)
     )
-    named = ((row.id, row.worker or row.owner) for row in session.execute(query))
-    return {number: process for number, process in named if isinstance(process, str)}
+    rows = session.execute(query).all()
+    return {row.id: row.owner for row in rows if isinstance(row.owner, str)}
 
 
 def cancel_plan(session: Session, number: int, only_of: int | None = None) -> Plan:

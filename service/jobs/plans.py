@@ -8,7 +8,7 @@ import json
 import logging
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
@@ -30,7 +30,9 @@ from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.trials import trials_beside
 
 Json = dict[str, Any]
-CHOOSING, PROVING = "choosing", "proving"
+PlanPhase = Literal["choosing", "proving"]
+CHOOSING: PlanPhase = "choosing"
+PROVING: PlanPhase = "proving"
 PLAN_AGAIN = "ask for the plan again (POST /v1/plans)"
 
 log = logging.getLogger(__name__)

@@ -194,9 +194,9 @@ def _is_untouched(session: Session, stored: models.Schedule) -> bool:
     )
 
 
-def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
+def get(session: Session, job_id: int, *, kind: JobKind = "tune", lock: bool = False) -> models.Job:
     """Return the job, locked if asked; raise NotFoundError or DamagedError."""
-    query = select(models.Job).where(models.Job.id == job_id, models.Job.kind == "tune")
+    query = select(models.Job).where(models.Job.id == job_id, models.Job.kind == kind)
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
     return required(job, f"job {job_id}", lease.fault_of)
 

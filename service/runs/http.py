@@ -2,30 +2,35 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import ValidationError
 
+from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.helpers import Exchanged, RemoteTrial
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import Earlier, Solved, TrialRecord, TuneResult, Winner
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
 from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.orders import (
     AttemptWire,
     BeginWire,
     BestWire,
+    ChosenWire,
     EndedWire,
     EndWire,
     EpochWire,
     FailWire,
     MachineWire,
+    MadeWire,
     OrderWire,
     PhaseWire,
+    PlanWire,
     WordWire,
 )
 from tilewise.service.runs.wire.trials import (
@@ -46,6 +51,8 @@ from tilewise.service.runs.wire.trials import (
 )
 
 Answer = TypeVar("Answer", bound=Wire)
+Read = TypeVar("Read")
+Json = dict[str, Any]
 
 PATIENCE_S = 120.0
 ANSWER_S = 10.0
@@ -90,11 +97,15 @@ class RunCalls:
         Raises LeaseLostError if the run is over, UnreachableError without an answer in time,
         ServiceError if the service refuses it.
         """
-        return self._answered("POST", path, said, {}, kind)
+        return self._answered("POST", path, said, {}, kind.model_validate_json)
 
     def get(self, path: str, kind: type[Answer], **query: str | int) -> Answer:
         """What the service answers to a question; raises what `post` does."""
-        return self._answered("GET", path, None, query, kind)
+        return self._answered("GET", path, None, query, kind.model_validate_json)
+
+    def get_bytes(self, path: str) -> bytes:
+        """Return the body of an answer; raise what `post` does."""
+        return self._answered("GET", path, None, {}, bytes)
 
     def goes_on(self) -> bool | None:
         """Whether the run is to go on; asked once. None where nobody answers that now."""
@@ -112,15 +123,15 @@ class RunCalls:
         path: str,
         said: Wire | None,
         query: dict[str, str | int],
-        kind: type[Answer],
-    ) -> Answer:
+        read: Callable[[bytes], Read],
+    ) -> Read:
         body = None if said is None else said.model_dump_json()
         deadline, pause_s = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
                 answer = self._client.request(method, path, content=body, params=query)
                 if answer.is_success:
-                    return kind.model_validate_json(answer.content)
+                    return read(answer.content)
                 why = self._refused(answer)
             except httpx.TransportError as error:
                 why = str(error) or type(error).__name__
@@ -228,7 +239,59 @@ class HttpHelpers:
         return answer.exchanged()
 
 
-class HttpKeeper:
+class _HttpRun:
+    """A run at the service, with the methods of those in the database.
+
+    Whoever started this process keeps the lease (`tilewise.service.cluster.task`).
+    """
+
+    def __init__(self, calls: RunCalls, epoch: int) -> None:
+        self._calls, self.epoch = calls, epoch
+
+    def failed(self, message: str) -> bool:
+        """End the job without a result; False where it was cancelled or taken over."""
+        return self._ended("/failed", FailWire(epoch=self.epoch, message=message))
+
+    def release(self) -> None:
+        """Give the job back to the queue; a driver does, where the service does not hear it."""
+        try:
+            self._calls.post("/release", EpochWire(epoch=self.epoch), EndedWire)
+        except (LeaseLostError, UnreachableError):
+            return
+
+    def _ended(self, path: str, said: Wire) -> bool:
+        try:
+            return self._calls.post(path, said, EndedWire).ended
+        except LeaseLostError:
+            return False
+
+
+class HttpPlanKeeper(_HttpRun):
+    """Keep the job of one plan at the service for one run; raise as `HttpKeeper`."""
+
+    def __init__(self, calls: RunCalls, owner: str, toolchain: str) -> None:
+        begun = calls.post("/begin_plan", BeginWire(owner=owner, toolchain=toolchain), PlanWire)
+        super().__init__(calls, begun.epoch)
+        self._order = from_json(PlanOrder, begun.order)
+
+    def order(self) -> tuple[PlanOrder, bytes]:
+        """Return what the plan is made from, and its module."""
+        return self._order, self._calls.get_bytes("/module")
+
+    def beating(self) -> AbstractContextManager[None]:
+        """Do nothing: the lease is kept elsewhere."""
+        return nullcontext()
+
+    def note(self, phase: PlanPhase, plan: Json | None) -> None:
+        """Have it stored what the run does now, and the plan once it is chosen."""
+        self._calls.post("/chosen", ChosenWire(epoch=self.epoch, phase=phase, plan=plan), WordWire)
+
+    def done(self, made: Made) -> bool:
+        """End the job with its plan; False where it was cancelled or taken over."""
+        return self._ended("/made", MadeWire(epoch=self.epoch, made=to_json(made)))
+
+
+class HttpKeeper(_HttpRun):
     """Keep one job at the service for one run, with the methods of `SqlKeeper`.
 
     Raises LeaseLostError if the job has ended, somebody else runs it, or it is for other compilers;
@@ -236,9 +299,9 @@ class HttpKeeper:
     """
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
-        self._calls = calls
         begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), OrderWire)
-        self.epoch, self.request_id = begun.epoch, begun.request_id
+        super().__init__(calls, begun.epoch)
+        self.request_id = begun.request_id
         self.order: RunOrder = begun.order(job_id)
         self.trials = HttpTrialStore(calls, begun.epoch)
         is_spread = self.order.request.spread > 1
@@ -246,7 +309,7 @@ class HttpKeeper:
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:
-        """Whoever started this process keeps the lease (`tilewise.service.cluster.task`)."""
+        """Whether the search is to stop."""
         yield lambda: self.trials.is_stopped
 
     def note(self, phase: SearchPhase) -> None:
@@ -268,23 +331,6 @@ class HttpKeeper:
             machine=MachineWire.model_validate(machine),
         )
         return self._ended("/done", said)
-
-    def failed(self, message: str) -> bool:
-        """End the job without a result; False where it was cancelled or taken over."""
-        return self._ended("/failed", FailWire(epoch=self.epoch, message=message))
-
-    def release(self) -> None:
-        """Give the job back to the queue; a driver does, where the service does not hear it."""
-        try:
-            self._calls.post("/release", EpochWire(epoch=self.epoch), EndedWire)
-        except (LeaseLostError, UnreachableError):
-            return
-
-    def _ended(self, path: str, said: EndWire | FailWire) -> bool:
-        try:
-            return self._calls.post(path, said, EndedWire).ended
-        except LeaseLostError:
-            return False
 
 
 class HttpLeader:

@@ -22,11 +22,12 @@ from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING
 from tilewise.service.host.machine import MachineInfo
-from tilewise.service.jobs import lease, outcome, queue
+from tilewise.service.jobs import lease, outcome, plans, queue
 from tilewise.service.jobs.events import note_phase
 from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
+from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import integrity
 from tilewise.service.results.stored import ResultKey
@@ -129,15 +130,73 @@ class RunOrder:
     elapsed_s: float
 
 
-class SqlKeeper:
-    """Keep one job in the database for one run, whose lease every write carries.
+class SqlRun:
+    """A run of a job in the database, whose lease every write carries."""
+
+    def __init__(self, sessions: Sessions, held: Lease) -> None:
+        self._sessions = sessions
+        self._held = held
+
+    @contextmanager
+    def beating(self) -> Iterator[Callable[[], bool]]:
+        """Keeps the lease meanwhile."""
+        with Heartbeat(self._sessions, self._held) as heartbeat:
+            yield heartbeat.should_stop
+
+    def failed(self, message: str) -> bool:
+        """End the job without a result."""
+
+        def fail(session: Session) -> bool:
+            return lease.end(session, self._held, state="failed", error=message)
+
+        return self._end("failed", fail)
+
+    def release(self) -> None:
+        """Give the job back to the queue; at once or not at all, since the process is to end."""
+        with writing(self._sessions) as session:
+            lease.release(session, self._held)
+
+    def _end(self, state: JobState, end: Callable[[Session], bool]) -> bool:
+        """End the job; a repetition finds it ended where the answer alone was lost."""
+
+        def step(is_repeated: bool) -> bool:
+            with writing(self._sessions) as session:
+                if is_repeated and lease.has_left(session, self._held, state):
+                    return True
+                return end(session)
+
+        return patiently(step, f"{self._held.name}, {state}")
+
+
+class SqlPlanKeeper(SqlRun):
+    """Keep the job of one plan in the database for one run."""
+
+    def order(self) -> tuple[PlanOrder, bytes]:
+        """Return what the plan is made from, and its module; raise DamagedError."""
+
+        def read(_is_repeated: bool) -> tuple[PlanOrder, bytes]:
+            with reading(self._sessions) as session:
+                return plans.read_order(session, plans.of_job(session, self._held.job_id).id)
+
+        return patiently(read, self._held.name)
+
+    def note(self, phase: PlanPhase, plan: plans.Json | None) -> None:
+        """Keep what the run does now, and the plan once it is chosen; raise LeaseLostError."""
+        plans.note(self._sessions, self._held, phase, plan)
+
+    def done(self, made: Made) -> bool:
+        """End the job with its plan, unless it was taken away at the last moment."""
+        return self._end("done", lambda session: plans.done(session, self._held, made))
+
+
+class SqlKeeper(SqlRun):
+    """Keep one job in the database for one run.
 
     Raises as `queue.get`.
     """
 
     def __init__(self, sessions: Sessions, held: Lease) -> None:
-        self._sessions = sessions
-        self._held = held
+        super().__init__(sessions, held)
         self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
         self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
         self.epoch = held.epoch
@@ -149,12 +208,6 @@ class SqlKeeper:
         """What the run is to do; TamperedError where the row is not what was stored."""
         integrity.check_work(ResultKey.of(self._job))
         return _order(self._job)
-
-    @contextmanager
-    def beating(self) -> Iterator[Callable[[], bool]]:
-        """Keeps the lease meanwhile."""
-        with Heartbeat(self._sessions, self._held) as heartbeat:
-            yield heartbeat.should_stop
 
     def note(self, phase: SearchPhase) -> None:
         """Keep what the run does now."""
@@ -171,33 +224,9 @@ class SqlKeeper:
 
         return self._end("done", store)
 
-    def failed(self, message: str) -> bool:
-        """End the job without a result."""
-
-        def fail(session: Session) -> bool:
-            return lease.end(session, self._held, state="failed", error=message, complete=False)
-
-        return self._end("failed", fail)
-
-    def release(self) -> None:
-        """Give the job back to the queue; at once or not at all, since the process is to end."""
-        with writing(self._sessions) as session:
-            lease.release(session, self._held)
-
     def _read(self) -> models.Job:
         with reading(self._sessions) as session:
             return queue.get(session, self._held.job_id)
-
-    def _end(self, state: JobState, end: Callable[[Session], bool]) -> bool:
-        """End the job; a repetition finds it ended where the answer alone was lost."""
-
-        def step(is_repeated: bool) -> bool:
-            with writing(self._sessions) as session:
-                if is_repeated and lease.has_left(session, self._held, state):
-                    return True
-                return end(session)
-
-        return patiently(step, f"job {self._held.job_id}, {state}")
 
 
 def _order(job: models.Job) -> RunOrder:

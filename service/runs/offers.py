@@ -18,11 +18,11 @@ from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
-from tilewise.service.db.models import Candidate, Job, OfferRole, Toolchain
+from tilewise.service.db.models import Candidate, Job, JobKind, OfferRole, Toolchain
 from tilewise.service.db.tokens import RANDOM_BYTES, digest
 from tilewise.service.errors import LeaseLostError, UnknownTokenError
 from tilewise.service.host.process_identity import is_dead
-from tilewise.service.jobs import lease
+from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import Lease
 
 PREFIX = "twr_"
@@ -37,7 +37,7 @@ class OfferedJob:
     job_id: int
     worker: str
     token: str
-    problem: str
+    kind: JobKind
     target: str
     role: OfferRole = "leader"
 
@@ -66,12 +66,12 @@ def give(
             session.add(made)
     except IntegrityError:
         return None
-    return OfferedJob(job.id, worker, token, job.problem.canonical, job.target, role)
+    return OfferedJob(job.id, worker, token, job.kind, job.target, role)
 
 
 def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job | None:
     for job in session.scalars(_open_jobs(targets, toolchain)):
-        if not lease.fail_damaged(session, job) and lease.is_free(job):
+        if not lease.fail_damaged(session, job) and _can_begin(session, job):
             return job
     return None
 
@@ -84,18 +84,22 @@ def has_job(session: Session, targets: Sequence[str], toolchain: str) -> bool:
 def waiting(session: Session, targets: Sequence[str], toolchain: str) -> int:
     """How many jobs `make` may find."""
     jobs = session.scalars(_open_jobs(targets, toolchain))
-    return sum(lease.fault_of(job) is not None or lease.is_free(job) for job in jobs)
+    return sum(lease.fault_of(job) is not None or _can_begin(session, job) for job in jobs)
+
+
+def _can_begin(session: Session, job: Job) -> bool:
+    return lease.is_free(job) and claims.is_ready(session, job)
 
 
 def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
+    """Plans first: somebody waits for them, and not for long."""
     return (
         select(Job)
         .join(Job.toolchain)
         .outerjoin(models.Offer, and_(models.Offer.job_id == Job.id, models.Offer.role == "leader"))
         .where(Job.target.in_(targets), Toolchain.identity == toolchain)
-        .where(Job.kind == "tune", Job.state.in_(("queued", "running")))
-        .where(models.Offer.id.is_(None))
-        .order_by(Job.id)
+        .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
+        .order_by(Job.kind, Job.id)
     )
 
 

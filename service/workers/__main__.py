@@ -21,8 +21,8 @@ from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make
 from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
-from tilewise.service.runs.keeper import SqlKeeper, patiently
+from tilewise.service.runs.http import HttpKeeper, HttpLeader, HttpPlanKeeper, RunCalls
+from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, patiently
 from tilewise.service.runs.process import load, parser_of, run_process
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.logs import bind
@@ -46,8 +46,14 @@ def _plan(options: argparse.Namespace, settings: Settings) -> None:
     """Make the plan of a model; the planner is loaded here, for it loads compilers."""
     from tilewise.service.workers.planning import run_claimed
 
-    with _database(options, settings.db) as (sessions, held):
-        run_claimed(sessions, held, load(options.planner))
+    if not options.service:
+        with _database(options, settings.db) as (sessions, held):
+            run_claimed(SqlPlanKeeper(sessions, held), load(options.planner))
+        return
+    with closing(_calls(options)) as calls:
+        keeper = HttpPlanKeeper(calls, me(), options.toolchain or identity())
+        bind(epoch=keeper.epoch)
+        run_claimed(keeper, load(options.planner))
 
 
 def _run(options: argparse.Namespace, settings: Settings) -> None:

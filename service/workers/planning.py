@@ -1,33 +1,30 @@
 """Make a plan on a machine of its target: take times, choose, prove the pack script.
 
-It loads compilers, and MLIR in children of its own, so it runs in a child of a worker: the process
-that has claimed the job (`run_claimed`), or where there is no database
-`python -m tilewise.service.workers.planning FOLDER`. Such a folder has the order as `order.json`
-and the module as `module.mlir`; `made.json` comes to it.
+It loads compilers, and MLIR in children of its own, so it runs in the child of a worker that has
+claimed the job.
 """
 
-import argparse
-import json
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import isfinite
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ModuleError, ProofError
 from tilewise.kernels.mlir.frontend.read import ReadLimits
 from tilewise.kernels.quoting import one_line
-from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.networks.costs import LayerTimes
-from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import DamagedError, PlanError
-from tilewise.service.jobs import lease, plans
-from tilewise.service.jobs.heartbeat import Heartbeat
-from tilewise.service.jobs.lease import Lease
-from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome, PlanOrder
-from tilewise.service.runs.keeper import patiently
+from tilewise.service.jobs.plans import (
+    CHOOSING,
+    PROVING,
+    Made,
+    PackOutcome,
+    PlanOrder,
+    PlanPhase,
+)
 
 if TYPE_CHECKING:
     from tilewise.search.networks.pass_times import PassTimes
@@ -37,49 +34,50 @@ LIMITS = ReadLimits(seconds=600.0, memory_bytes=8 << 30)
 """Of the child that packs a module, and of the one that runs it."""
 LONGEST = 1000  # characters of why there is no script
 
-Note = Callable[[str, Json | None], None]
+Note = Callable[[PlanPhase, Json | None], None]
 """Takes a phase that begins, and the plan once it is chosen."""
 
 log = logging.getLogger(__name__)
 
 
-def run_claimed(
-    sessions: Sessions, held: Lease, make: Callable[[PlanOrder, bytes, Note], Made]
-) -> None:
+class PlanKeeper(Protocol):
+    """Where the job of a plan is kept, in the database or at a service, for one run."""
+
+    def order(self) -> tuple[PlanOrder, bytes]:
+        """Return what the plan is made from, and its module."""
+
+    def beating(self) -> AbstractContextManager[object]:
+        """Keep the lease meanwhile."""
+
+    def note(self, phase: PlanPhase, plan: Json | None) -> None:
+        """Keep what the run does now, and the plan once it is chosen."""
+
+    def done(self, made: Made) -> bool:
+        """End the job with its plan; False where it was cancelled or taken over."""
+
+    def failed(self, message: str) -> bool:
+        """End the job without one."""
+
+    def release(self) -> None:
+        """Give the job back to the queue."""
+
+
+def run_claimed(keeper: PlanKeeper, make: Callable[[PlanOrder, bytes, Note], Made]) -> None:
     """Make and store the plan of a claimed job; give the job back if interrupted.
 
-    Raises LeaseLostError if another run has the job, DatabaseError if the database is away for
-    long.
+    Raises LeaseLostError if another run has the job, DatabaseError or UnreachableError if the
+    database or the service is away for long.
     """
-
-    def read(_is_repeated: bool) -> tuple[PlanOrder, bytes]:
-        with reading(sessions) as session:
-            return plans.read_order(session, plans.of_job(session, held.job_id).id)
-
-    def note(phase: str, plan: Json | None) -> None:
-        plans.note(sessions, held, phase, plan)
-
-    def end(is_repeated: bool) -> bool:
-        with writing(sessions) as session:
-            if is_repeated and lease.has_left(session, held, state):
-                return True  # the answer alone was lost
-            if made is None:
-                return lease.end(session, held, state="failed", error=message)
-            return plans.done(session, held, made)
-
-    made: Made | None = None
-    message = ""
     try:
-        with Heartbeat(sessions, held):
-            made = make(*patiently(read, held.name), note)
+        with keeper.beating():
+            made = make(*keeper.order(), keeper.note)
     except (KernelsError, SearchError, PlanError, DamagedError) as error:
-        message = str(error)
+        is_ours, state = keeper.failed(str(error)), "failed"
     except (KeyboardInterrupt, SystemExit):
-        with writing(sessions) as session:
-            lease.release(session, held)
+        keeper.release()
         raise
-    state = "failed" if made is None else "done"
-    is_ours = patiently(end, f"{held.name}, {state}")
+    else:
+        is_ours, state = keeper.done(made), "done"
     log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
@@ -165,23 +163,3 @@ def packed(target: str, module: bytes) -> PackOutcome:
 
 def _without(why: str) -> PackOutcome:
     return PackOutcome(error=one_line(why)[:LONGEST])
-
-
-def make_in(folder: Path) -> None:
-    """Make the plan of a folder's order; `refused` says in its place why there can be none."""
-    order = from_json(PlanOrder, json.loads((folder / "order.json").read_text(encoding="utf-8")))
-    try:
-        made = to_json(
-            make(order, (folder / "module.mlir").read_bytes(), lambda _phase, _plan: None)
-        )
-    except (KernelsError, SearchError, PlanError) as error:
-        made = {"refused": str(error)}
-    (folder / "made.json").write_text(json.dumps(made), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog="python -m tilewise.service.workers.planning", description=__doc__
-    )
-    parser.add_argument("folder", type=Path)
-    make_in(parser.parse_args().folder)

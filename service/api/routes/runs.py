@@ -8,17 +8,21 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy.orm import Session
 
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.system.typed_json import to_json
 from tilewise.service.api.access.gate import bearer
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.db.models import Offer
-from tilewise.service.errors import ConflictError, LeaseLostError, TamperedError
+from tilewise.service.db.models import JobKind, Offer
+from tilewise.service.errors import ConflictError, DamagedError, LeaseLostError, TamperedError
+from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.plans import PlanOrder
 from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
 from tilewise.service.runs import candidates, helping, offers
 from tilewise.service.runs.checks import (
@@ -30,16 +34,20 @@ from tilewise.service.runs.checks import (
     checked_end,
     known_machine,
 )
-from tilewise.service.runs.keeper import SqlKeeper
+from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, SqlRun
+from tilewise.service.runs.plan_checks import check_plan, checked_made
 from tilewise.service.runs.wire.orders import (
     BeginWire,
+    ChosenWire,
     CrashWire,
     EndedWire,
     EndWire,
     EpochWire,
     FailWire,
+    MadeWire,
     OrderWire,
     PhaseWire,
+    PlanWire,
     WordWire,
 )
 from tilewise.service.runs.wire.trials import (
@@ -97,6 +105,53 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
     except TamperedError as error:
         keeper.failed(str(error))
         raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
+
+
+@router.post("/begin_plan")
+@in_lane("writes")
+def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanWire:
+    """Begin the run of an offer that makes a plan; `/module` is what it is a plan of."""
+    with services.writing() as session:
+        row = offers.find(session, shown.job_id, shown.token, lock=True)
+        _require_registered(session, shown.job_id, body, "model")
+        held = offers.begin(session, row, body.owner)
+    keeper = SqlPlanKeeper(services.sessions, held)
+    try:
+        return PlanWire(epoch=held.epoch, order=to_json(keeper.order()[0]))
+    except (KernelsError, DamagedError, TamperedError) as error:
+        keeper.failed(str(error))
+        raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
+
+
+@router.get("/module")
+@in_lane("reads")
+def get_module(shown: ShownDep, services: ServicesDep) -> Response:
+    """The module of a plan."""
+    _, module = _plan_order(services, _held(services, shown))
+    return Response(module, media_type="application/octet-stream")
+
+
+@router.post("/chosen")
+@in_lane("writes")
+def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> WordWire:
+    """Note what a run that makes a plan does now, and the plan once it is chosen."""
+    held = _held(services, shown, body.epoch)
+    if body.plan is not None:
+        check_plan(_plan_order(services, held)[0], body.plan)
+    SqlPlanKeeper(services.sessions, held).note(body.phase, body.plan)
+    return GO
+
+
+@router.post("/made")
+@in_lane("writes")
+def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+    """End the job with the plan that was made, its proof marked with the host that proved it."""
+    held = _held(services, shown, body.epoch)
+    if _has_ended(services, held, "done"):
+        return EndedWire(ended=True)
+    order, _ = _plan_order(services, held)
+    made = checked_made(order, body.made, host_of(held.owner) or held.owner)
+    return EndedWire(ended=SqlPlanKeeper(services.sessions, held).done(made))
 
 
 @router.post("/alive")
@@ -197,7 +252,7 @@ def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire
 def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """End the job without a result."""
     held = _held(services, shown, body.epoch)
-    ended = SqlKeeper(services.sessions, held).failed(body.message)
+    ended = SqlRun(services.sessions, held).failed(body.message)
     return EndedWire(ended=ended or _has_ended(services, held, "failed"))
 
 
@@ -206,7 +261,7 @@ def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedW
 def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """Give the job back to the queue."""
     held = _held(services, shown, body.epoch)
-    SqlKeeper(services.sessions, held).release()
+    SqlRun(services.sessions, held).release()
     return EndedWire(ended=True)
 
 
@@ -280,9 +335,11 @@ def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWir
         return GivenWire(candidates=candidates.take(session, row, body.wants), word="go")
 
 
-def _require_registered(session: Session, job_id: int, body: BeginWire) -> None:
+def _require_registered(
+    session: Session, job_id: int, body: BeginWire, kind: JobKind = "tune"
+) -> None:
     """Raise ConflictError for other compilers, RefusedError for a machine without a worker."""
-    job = queue.get(session, job_id)
+    job = queue.get(session, job_id, kind=kind)
     wanted = job.toolchain.identity
     if body.toolchain != wanted:
         raise ConflictError(f"job {job_id} is for {wanted}, and this worker has {body.toolchain}")
@@ -306,11 +363,18 @@ def _held_by(session: Session, shown: ShownToken, epoch: int | None) -> Lease:
     return held
 
 
+def _plan_order(services: Services, held: Lease) -> tuple[PlanOrder, bytes]:
+    """Return the order of a plan; LeaseLostError once its run is over, and its module dropped."""
+    with services.reading() as session:
+        if not lease.holds(session, held):
+            raise LeaseLostError(f"run {held.epoch} of job {held.job_id} is over")
+    return SqlPlanKeeper(services.sessions, held).order()
+
+
 def _has_ended(services: Services, held: Lease, state: str) -> bool:
     """Whether the job has ended with this run, whose first answer did not arrive."""
     with services.reading() as session:
-        job = queue.get(session, held.job_id)
-        return job.state == state and job.epoch == held.epoch
+        return lease.has_left(session, held, state)
 
 
 def _joined(session: Session, shown: ShownToken, epoch: int) -> Offer:

@@ -50,8 +50,8 @@ class Job(Base):
     model once the jobs of its problems have ended; without a plan it is done from the beginning,
     and `work` names what it makes.
 
-    `owner` and `worker` are processes (`tilewise.service.host.process_identity`): the holder of the
-    lease, and the process of a cluster that works for it. `host` is the machine of the last run.
+    `owner` is the process (`tilewise.service.host.process_identity`) that holds the lease; `worker`
+    is of rows of earlier versions. `host` is the machine of the last run.
     Every claim increments `epoch`, and a run writes only under its own epoch. `crashes` counts the
     deaths of processes since the last trial. `elapsed_s` covers all runs up to `claimed_at`, the
     last write. `complete` says whether the whole budget was spent. `request_id` and `token_id` are

@@ -8,6 +8,7 @@ from tilewise.schema.base import declared
 from tilewise.search.progress import PhaseName, SearchPhase
 from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.host.machine import MachineInfo
+from tilewise.service.jobs.plans import PlanPhase
 from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.trials import (
     LARGEST,
@@ -63,6 +64,28 @@ class OrderWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` 
     def order(self, job_id: int) -> RunOrder:
         """The order that was said."""
         return RunOrder(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
+
+
+class PlanWire(Wire):
+    """A plan that a run is to make (`tilewise.service.jobs.plans.PlanOrder`)."""
+
+    epoch: Number
+    order: dict[str, Any]
+
+
+class ChosenWire(Wire):
+    """What a run that makes a plan does now, and the plan once it is chosen."""
+
+    epoch: Number
+    phase: PlanPhase
+    plan: dict[str, Any] | None
+
+
+class MadeWire(Wire):
+    """A plan that was made (`tilewise.service.jobs.plans.Made`)."""
+
+    epoch: Number
+    made: dict[str, Any]
 
 
 class PhaseWire(Wire):

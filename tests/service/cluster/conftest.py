@@ -1,6 +1,5 @@
 """A cluster in memory, whose workers do what a test says."""
 
-import json
 import threading
 from datetime import timedelta
 
@@ -10,7 +9,7 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.service.cluster.driver import Driver
 from tilewise.service.cluster.facts import Facts
 from tilewise.service.db import writing
-from tilewise.service.errors import PlanError, UnreachableError
+from tilewise.service.errors import UnreachableError
 from tilewise.service.jobs.registry import MachineSpeed
 from tilewise.service.runs import offers
 
@@ -36,35 +35,12 @@ class FakeTask:
         self.is_cancelled = True
 
 
-class FakePlan:
-    """A plan that a worker makes until the test gives what it has made; None where it died."""
-
-    def __init__(self, worker, order, module):
-        self.worker, self.order, self.module = worker, order, module
-        self.made, self.has_ended, self.is_cancelled = None, False, False
-
-    def end(self, made):
-        self.made, self.has_ended = made, True
-
-    def is_over(self):
-        return self.has_ended
-
-    def result(self):
-        if self.made is None:
-            raise PlanError("its worker was lost")
-        return json.dumps(self.made)
-
-    def cancel(self):
-        self.is_cancelled = True
-
-
 class FakeCluster:
     """Workers by address, and every task that was submitted."""
 
     def __init__(self, machine):
         self.machine = machine
         self.present, self.tasks, self.is_away, self.is_closed = {}, [], False, False
-        self.plans = []
 
     def join(self, address, targets=None, toolchain=TOOLCHAIN):
         measured = MachineSpeed({"f32": 100.0}, 20.0)
@@ -81,10 +57,6 @@ class FakeCluster:
     def submit(self, offer, toolchain):
         self.tasks.append(FakeTask(offer))
         return self.tasks[-1]
-
-    def submit_plan(self, worker, target, order, module):
-        self.plans.append(FakePlan(worker, order, module))
-        return self.plans[-1]
 
     def close(self):
         self.is_closed = True

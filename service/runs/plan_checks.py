@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, check_legal
+from tilewise.kernels.system.typed_json import from_json
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.variants import problems_of
+from tilewise.service.errors import RefusedError
 from tilewise.service.jobs.plans import Made, PackOutcome, PlanOrder
 
 LONGEST_SCRIPT = 64 << 20
@@ -21,19 +24,42 @@ PROOF = ("max_error", "tolerance", "mlir", "packs", "unpacks", "reshapes", "weig
 _MLIR = re.compile(r"[A-Za-z0-9 .+_-]{1,100}")
 
 
-def check_made(order: PlanOrder, made: Made) -> None:
-    """Raise ValueError unless a worker's result is a plan of its order; name the part.
+def checked_made(order: PlanOrder, said: dict[str, Any], host: str) -> Made:
+    """Return what a worker made, its proof marked with the host whose word it is.
 
     Graph, problems and schedules are compared. Times, and that the script packs the module, are
-    taken from the worker.
+    taken from the worker. Raises RefusedError for anything that is not of the order.
     """
-    if order.plan is not None and made.plan != order.plan:
-        raise ValueError("the plan is another one than was chosen before")
-    plan = Plan.from_json(made.plan)
-    if json.loads(json.dumps(plan.to_json())) != made.plan:
-        raise ValueError("the plan has fields that no plan has, or lacks some")
-    for fault in (*_plan_faults(order, plan), *_packed_faults(made.packed)):
-        raise ValueError(f"the plan is not of its order: {fault}")
+    with _refusing():
+        made = from_json(Made, said)
+        if order.plan is not None and made.plan != order.plan:
+            raise ValueError("the plan is another one than was chosen before")
+    check_plan(order, made.plan)
+    for fault in _packed_faults(made.packed):
+        raise RefusedError([("packed", fault)])
+    packed = made.packed
+    if packed.proof is None:
+        return made
+    return replace(made, packed=replace(packed, proof={**packed.proof, "by": host}))
+
+
+def check_plan(order: PlanOrder, said: dict[str, Any]) -> None:
+    """Raise RefusedError unless a plan is one of its order."""
+    with _refusing():
+        plan = Plan.from_json(said)
+        if json.loads(json.dumps(plan.to_json())) != said:
+            raise ValueError("the plan has fields that no plan has, or lacks some")
+        for fault in _plan_faults(order, plan):
+            raise ValueError(f"the plan is not of its order: {fault}")
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Name what reading and comparing an answer raises, whatever a worker sent."""
+    try:
+        yield
+    except (KernelsError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise RefusedError([("plan", str(error))]) from error
 
 
 def _plan_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
