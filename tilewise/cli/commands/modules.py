@@ -14,6 +14,7 @@ from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.formats.columns import columns
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Accuracy, Problem, parse_problem
+from tilewise.kernels.problem.base import LARGEST_DIM
 from tilewise.kernels.quoting import duration
 from tilewise.requirements import BASE, OR_SERVER, require
 
@@ -28,25 +29,29 @@ _FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
 
 def import_module(options: argparse.Namespace) -> None:
     """List the matmuls and convolutions of an MLIR module, and what is skipped and why."""
-    if begins_with(options.module, GGUF):
-        found = _of_gguf(options.module, 1 if options.rows is None else options.rows)
+    module = None if begins_with(options.module, GGUF) else read_module_bytes(options.module)
+    if module is None or module.startswith(GGUF):
+        found = _of_gguf(options, module)
     else:
         if options.rows is not None:
             raise BadInputError("--rows is for GGUF files; a module has its own")
-        module = read_module_bytes(options.module)
         server = named_server(options.server)
         found = _at_service(server, module, options.accuracy) if server else _here(module, options)
     sys.stdout.write(json_text(found) if options.json else problems_text(found))
 
 
-def _of_gguf(path: str, rows: int) -> Json:
-    """Return the products of a file's matrices by so many rows, in the form of a module's."""
-    if rows < 1:
-        raise BadInputError(f"--rows {rows}: a product has at least one row")
+def _of_gguf(options: argparse.Namespace, data: bytes | None) -> Json:
+    """Return the products of a file's matrices by `--rows` rows, in the form of a module's.
+
+    `data` is the file's content; None to map the file into memory.
+    """
+    rows = 1 if options.rows is None else options.rows
+    if not 1 <= rows <= LARGEST_DIM:
+        raise BadInputError(f"--rows {rows} is out of range; give 1 to {LARGEST_DIM}")
     from tilewise.formats.gguf import GgufFile
 
-    with bad_input(Path(path).name, BadInputError):
-        file = GgufFile.open(path)
+    with bad_input(Path(options.module).name, BadInputError):
+        file = GgufFile.open(options.module) if data is None else GgufFile(data)
     places: dict[str, list[str]] = {}
     skipped = []
     for tensor, found in file.problems(rows):

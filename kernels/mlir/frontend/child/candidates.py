@@ -53,13 +53,18 @@ def candidates(module: Any) -> Iterator[CandidateOp]:
             if reason := why_left(op):
                 yield CandidateOp(op, at, reason=reason)
             continue
-        place, found, reason = where(op, *at), None, ""
+        place, found, narrowed, reason = where(op, *at), None, None, ""
         try:
             found = recognised(seen, place)
         except NestRefusedError as refusal:
             reason = str(refusal)
-        if found is not None or reason:
-            yield CandidateOp(op, at, seen, found, narrow(seen, place), reason)
+        if found is None and not reason:
+            continue
+        try:
+            narrowed = narrow(seen, place)
+        except NestRefusedError as refusal:
+            reason = reason and str(refusal)
+        yield CandidateOp(op, at, seen, found, narrowed, reason)
 
 
 def is_quantised(found: Occurrence) -> bool:

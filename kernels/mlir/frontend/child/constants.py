@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of
 from tilewise.kernels.mlir.frontend.child.dataflow import VIEWS
+from tilewise.kernels.mlir.frontend.child.folded import folded, is_foldable
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     Number,
@@ -65,6 +66,11 @@ class Constants:
             return _gathered(seen, self.value(read, steps - 1), shape)
         if seen is not None and _narrows(seen):
             return to_bf16(self.value(op.operands[0], steps - 1))
+        if op.name == "tensor.concat":
+            parts = [self.value(one, steps - 1) for one in op.operands]
+            return np.concatenate(parts, op.attributes["dim"].value)
+        if seen is not None and is_foldable(seen):
+            return folded(seen, lambda one: self.value(one, steps - 1), shape)
         raise NestRefusedError(f"reads a weight that {op.name} computes")
 
     def _attribute(self, attribute: Any, shape: tuple[int, ...], dtype: type[Any]) -> Array:

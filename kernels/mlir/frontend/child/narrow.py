@@ -50,14 +50,24 @@ _SUMS = {"i32": (), "i64": AFTER, "f32": AFTER}
 
 
 def narrow(op: Structured, where: str) -> Occurrence | None:
-    """Return the problem of bytes or of quantised weights that an op is; None for any other op."""
+    """Return the problem of bytes or of quantised weights that an op is; None for any other op.
+
+    Raise RefusedError if it multiplies bytes in a way that no problem expresses.
+    """
     if len(op.inputs) != INPUTS or not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
         return None
-    codes = [codes_of(_unpadded(value)) for value in op.inputs]
-    try:
-        return _of_bytes(op, codes, where) or _of_weights(op, codes, where)
-    except NestRefusedError:
-        return None
+    codes, refusal = [codes_of(_unpadded(value)) for value in op.inputs], None
+    for form in (_of_bytes, _of_weights):
+        try:
+            found = form(op, codes, where)
+        except NestRefusedError as error:
+            refusal = refusal or error
+            continue
+        if found is not None:
+            return found
+    if refusal is not None:
+        raise refusal
+    return None
 
 
 def _of_bytes(op: Structured, codes: list[Codes | None], where: str) -> Occurrence | None:
@@ -65,10 +75,13 @@ def _of_bytes(op: Structured, codes: list[Codes | None], where: str) -> Occurren
     first, second = codes
     if first is None or second is None or element(op.init) not in _SUMS:
         return None
-    if not all(_is_byte(one) for one in (first, second)):
-        return None
+    for which, one in (("first", first), ("second", second)):
+        if reason := _why_no_byte(one):
+            raise NestRefusedError(f"multiplies bytes, and the {which} input {reason}")
     is_scaled = first.scale is not None or second.scale is not None
     if is_scaled != (element(op.init) == "f32"):
+        return None
+    if is_scaled and {element(one) for one in op.inputs} != {"f32"}:  # which rounds each factor
         return None
     seen = best_way(op, _SUMS[element(op.init)])
     inputs = (1, 0) if seen.layout.is_swapped else (0, 1)
@@ -80,7 +93,7 @@ def _of_bytes(op: Structured, codes: list[Codes | None], where: str) -> Occurren
     constant = is_constant(b.source.value)
     found = occurrence(op, seen, types, where, has_constant_weights=constant)
     if element(op.init) == "i64" and not _is_exact(op, found):
-        return None
+        raise NestRefusedError("adds products of bytes up in i64 beyond what i32 holds")
     return found
 
 
@@ -101,14 +114,16 @@ def _unpadded(value: Any) -> Any:
     )
 
 
-def _is_byte(codes: Codes) -> bool:
-    """Return whether codes take all values of a byte, and have at most one zero point of it."""
+def _why_no_byte(codes: Codes) -> str:
+    """Return why codes are not all values of a byte, less one zero point of it; empty if so."""
     zero, least = codes.zero, codes.least
     if least not in _BYTES or codes.most - least != (1 << 8) - 1:
-        return False
+        return "has other limits"
     if isinstance(zero, Codes):
-        return zero.source.is_one and zero.least == least and zero.most == codes.most
-    return zero is None or least <= zero <= codes.most
+        if not zero.source.is_one:
+            return "has several zero points"
+        zero = zero.least if (zero.least, zero.most) == (least, codes.most) else codes.most + 1
+    return "" if zero is None or least <= zero <= codes.most else "has a zero point beyond a byte"
 
 
 def _of_weights(op: Structured, codes: list[Codes | None], where: str) -> Occurrence | None:

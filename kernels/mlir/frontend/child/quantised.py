@@ -32,6 +32,8 @@ from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 
 MOST_READ = 48
 """Ops that are read for one factor, since most are no dequantisation."""
+MOST_OPS = 10
+"""Operations of one body."""
 _SIGNED = ("arith.extsi", "arith.sitofp")
 _UNSIGNED = ("arith.extui", "arith.uitofp")
 _FLOATS = ("arith.extf", "arith.truncf")
@@ -165,11 +167,12 @@ class _Reader:
         seen = structured(op)
         if seen is None or not seen.is_parallel or not seen.is_identity(len(seen.inputs)):
             return None
-        body = body_of(seen)
-        if any(one.name not in _READ for one in _parts(body)):
+        if len(seen.body.operations) > MOST_OPS:
             return None
-        used = {int(one.value) for one in _parts(body) if one.name == "arg"}
-        if used and max(used) >= len(seen.inputs):
+        parts = list(_parts(body := body_of(seen)))
+        used = [int(one.value) for one in parts if one.name == "arg"]
+        is_known = all(one.name in _READ for one in parts) and len(seen.inputs) not in used
+        if not is_known or len(set(used)) < len(used):  # expressions would grow exponentially
             return None
         inputs = {i: self._moved(seen.inputs[i], seen.maps[i], op.results[0]) for i in used}
         return _substituted(body, inputs)

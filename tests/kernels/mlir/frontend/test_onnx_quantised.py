@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tilewise.kernels.errors import ModuleError
-from tilewise.kernels.mlir.frontend.read import as_module, read_module
+from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_program
 from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -118,6 +118,12 @@ def test_products_of_bits_are_refused_with_the_reason(given: dict[str, Any], why
         read_module(of_bits(**given)[0])
 
 
+def test_networks_have_the_dequantised_weights() -> None:
+    source, weights = of_bits(zeros="packed", k=99, n=31)
+    (found,) = read_program(as_module(source)).weights.values()
+    assert np.array_equal(found, weights.astype(np.float32))
+
+
 def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
     """A product with a DequantizeLinear of weights [k, n], and these weights in f64."""
     rng, (k, n), (least, most) = np.random.default_rng(2), (48, 30), LIMITS[kind]
@@ -223,3 +229,38 @@ def test_integer_products_have_zero_points(za: str, zb: str, zero: str) -> None:
                    y_type=types.INT32)  # fmt: skip
     assert problems(source) == [f"{PRODUCT}u8,b=i8,zero={zero},weights=constant"]
     assert not read_module(source).skipped
+
+
+def test_integer_products_with_several_zero_points_are_skipped_with_the_reason() -> None:
+    codes = np.random.default_rng(5).integers(-128, 128, (64, 32)).astype(np.int8)
+    weights = {"w": codes, "za": np.array(200, np.uint8),
+               "zb": np.arange(32, dtype=np.int8)}  # fmt: skip
+    node = make.make_node("MatMulInteger", ["x", "w", "za", "zb"], ["y"])
+    source = model([node], (4, 64), (4, 32), weights, opset=17, x_type=types.UINT8,
+                   y_type=types.INT32)  # fmt: skip
+    (skipped,) = read_module(source).skipped
+    assert skipped.reason == "multiplies bytes, and the second input has several zero points"
+
+
+def test_scaled_sums_of_bytes_are_those_of_the_floats() -> None:
+    runtime: Any = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    rng = np.random.default_rng(6)
+    weights = {
+        "w": rng.integers(-128, 128, (64, 32)).astype(np.int8),
+        "sw": rng.uniform(0.01, 0.1, 32).astype(np.float32),
+        "sx": np.array(0.02, np.float32), "zx": np.array(77, np.uint8),
+    }  # fmt: skip
+    nodes = [
+        make.make_node("QuantizeLinear", ["x", "sx", "zx"], ["xq"]),
+        make.make_node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"]),
+        make.make_node("DequantizeLinear", ["w", "sw"], ["wd"], axis=1),
+        make.make_node("MatMul", ["xd", "wd"], ["y"]),
+    ]
+    source = model(nodes, (4, 64), (4, 32), weights, opset=17)
+    assert problems(source) == [f"{PRODUCT}u8,b=i8,zero=a,weights=constant"]
+    x = rng.standard_normal((4, 64)).astype(np.float32)
+    codes = np.clip(np.rint(x / weights["sx"]) + 77, 0, 255).astype(np.uint8)
+    sums = (codes.astype(np.int64) - 77) @ weights["w"].astype(np.int64)
+    session = runtime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    expected = sums * (weights["sx"].astype(np.float64) * weights["sw"])
+    assert np.allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-3)

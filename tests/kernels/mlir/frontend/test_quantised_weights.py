@@ -11,7 +11,7 @@ from hypothesis.strategies import integers
 from numpy.typing import NDArray
 
 from tests.cases import cases
-from tilewise.kernels.mlir.frontend.read import read_module
+from tilewise.kernels.mlir.frontend.read import read_module, read_program
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -102,6 +102,55 @@ def test_what_no_problem_expresses_stays_a_product_of_floats(
     why: str, body: str, weights: str
 ) -> None:
     assert found(body, "i4", weights=weights) == PLAIN, why
+
+
+FOLDED = """
+func.func @main(%x: tensor<2x2xf32>) -> tensor<2x3xf32> {
+  %w = arith.constant dense<[[-128, 7], [-1, 100], [3, -77]]> : tensor<3x2xi8>
+  %s = arith.constant dense<[0.5, -3.0]> : tensor<2xf32>
+  %three = arith.constant 3 : i8
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<2x3xf32>
+  %d = linalg.generic {indexing_maps = [affine_map<(k, n) -> (n, k)>, affine_map<(k, n) -> (k)>,
+      affine_map<(k, n) -> (k, n)>], iterator_types = ["parallel", "parallel"]}
+      ins(%w, %s : tensor<3x2xi8>, tensor<2xf32>) outs(%e : tensor<2x3xf32>) {
+  ^bb0(%q: i8, %sv: f32, %o: f32):
+    BODY
+    %r = arith.mulf %v, %sv : f32
+    linalg.yield %r : f32
+  } -> tensor<2x3xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%e : tensor<2x3xf32>) -> tensor<2x3xf32>
+  %r = linalg.matmul ins(%x, %d : tensor<2x2xf32>, tensor<2x3xf32>)
+    outs(%i : tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+"""
+BYTES = np.array([[-128, 7], [-1, 100], [3, -77]], np.int8)
+SHIFTED = "%u = arith.{0} %q, %three : i8\n%v = arith.sitofp %u : i8 to f32"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%v = arith.sitofp %q : i8 to f32", BYTES),
+        ("%v = arith.uitofp %q : i8 to f32", BYTES.view(np.uint8)),
+        ("%u = arith.extui %q : i8 to i32\n%v = arith.sitofp %u : i32 to f32",
+         BYTES.view(np.uint8)),
+        (SHIFTED.format("shrui"), (BYTES.view(np.uint8) >> 3).view(np.int8)),
+        (SHIFTED.format("shrsi"), BYTES >> 3),
+        (SHIFTED.format("andi"), BYTES & 3),
+        (SHIFTED.format("subi"), BYTES - np.int8(3)),
+        ("%t = arith.sitofp %q : i8 to f32\n%u = arith.truncf %t : f32 to f16\n"
+         "%s16 = arith.constant 0.1 : f16\n%p = arith.mulf %u, %s16 : f16\n"
+         "%v = arith.extf %p : f16 to f32",
+         (BYTES.astype(np.float16) * np.float16(0.1)).astype(np.float32)),
+    ],
+)  # fmt: skip
+def test_networks_fold_what_is_computed_of_constants(body: str, expected: NDArray[Any]) -> None:
+    program = read_program(FOLDED.replace("BODY", body).encode())
+    (weights,) = program.weights.values()
+    wanted = (expected.T * np.array([[0.5], [-3]], np.float32)).astype(np.float32)
+    assert np.array_equal(weights, wanted)
 
 
 @cases(300)
