@@ -104,6 +104,58 @@ def test_what_no_problem_expresses_stays_a_product_of_floats(
     assert found(body, "i4", weights=weights) == PLAIN, why
 
 
+NIBBLES = """
+func.func @main(%x: !torch.vtensor<[3,64],f32>) -> !torch.vtensor<[3,32],f32> {
+  %none = torch.constant.none
+  %false = torch.constant.bool false
+  %m1 = torch.constant.int -1
+  %1 = torch.constant.int 1
+  %2 = torch.constant.int 2
+  %4 = torch.constant.int 4
+  %6 = torch.constant.int 6
+  %8 = torch.constant.int 8
+  %15 = torch.constant.int 15
+  %32 = torch.constant.int 32
+  %64 = torch.constant.int 64
+  %w = torch.vtensor.literal(dense_resource<w> : tensor<32x32xui8>) : !torch.vtensor<[32,32],ui8>
+  %s = torch.vtensor.literal(dense_resource<s> : tensor<32x2x1xf32>) : !torch.vtensor<[32,2,1],f32>
+  %low = torch.aten.bitwise_and.Scalar %w, %15
+    : !torch.vtensor<[32,32],ui8>, !torch.int -> !torch.vtensor<[32,32],ui8>
+  %high = torch.aten.__rshift__.Scalar %w, %4
+    : !torch.vtensor<[32,32],ui8>, !torch.int -> !torch.vtensor<[32,32],ui8>
+  %both = torch.prim.ListConstruct %low, %high
+    : (!torch.vtensor<[32,32],ui8>, !torch.vtensor<[32,32],ui8>) -> !torch.list<vtensor>
+  %stack = torch.aten.stack %both, %m1
+    : !torch.list<vtensor>, !torch.int -> !torch.vtensor<[32,32,2],ui8>
+  %blocks = torch.prim.ListConstruct %32, %2, %32
+    : (!torch.int, !torch.int, !torch.int) -> !torch.list<int>
+  %q = torch.aten.view %stack, %blocks
+    : !torch.vtensor<[32,32,2],ui8>, !torch.list<int> -> !torch.vtensor<[32,2,32],ui8>
+  %f = torch.aten.to.dtype %q, %6, %false, %false, %none : !torch.vtensor<[32,2,32],ui8>,
+    !torch.int, !torch.bool, !torch.bool, !torch.none -> !torch.vtensor<[32,2,32],f32>
+  %l = torch.aten.sub.Scalar %f, %8, %1
+    : !torch.vtensor<[32,2,32],f32>, !torch.int, !torch.int -> !torch.vtensor<[32,2,32],f32>
+  %d = torch.aten.mul.Tensor %l, %s : !torch.vtensor<[32,2,32],f32>,
+    !torch.vtensor<[32,2,1],f32> -> !torch.vtensor<[32,2,32],f32>
+  %shape = torch.prim.ListConstruct %32, %64 : (!torch.int, !torch.int) -> !torch.list<int>
+  %e = torch.aten.view %d, %shape
+    : !torch.vtensor<[32,2,32],f32>, !torch.list<int> -> !torch.vtensor<[32,64],f32>
+  %r = torch.aten.linear %x, %e, %none : !torch.vtensor<[3,64],f32>,
+    !torch.vtensor<[32,64],f32>, !torch.none -> !torch.vtensor<[3,32],f32>
+  return %r : !torch.vtensor<[3,32],f32>
+}
+"""
+
+
+def test_nibbles_of_torch_are_weights_of_four_bits() -> None:
+    found = read_module(NIBBLES.encode())
+    (one,) = found.occurrences
+    keys = "b=i4,group=32,scale=f32,transpose_b,weights=constant"
+    assert one.problem == f"matmul:m=3,n=32,k=64,dtype=f32,{keys}"
+    assert one.wide == "matmul:m=3,n=32,k=64,dtype=f32,transpose_b"
+    assert [other.problem for other in found.widened().problems] == [one.wide]
+
+
 FOLDED = """
 func.func @main(%x: tensor<2x2xf32>) -> tensor<2x3xf32> {
   %w = arith.constant dense<[[-128, 7], [-1, 100], [3, -77]]> : tensor<3x2xi8>
