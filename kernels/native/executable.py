@@ -41,7 +41,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
 if TYPE_CHECKING:
-    from tilewise.kernels.native.threads.thread_pool import ThreadPool
+    from tilewise.kernels.native.threads.pool import ThreadPool
 
 
 @dataclass(frozen=True)

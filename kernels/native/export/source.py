@@ -27,7 +27,8 @@ _IMPORTS = {
     ("llvmlite", "ir"): "from numba.core.cgutils import ir",
     ("llvmlite.binding", "ll"): "from numba.core.codegen import ll",
 }
-_MAY_IMPORT = ("numba", "numpy", "ctypes", "functools", "itertools", "os", "pathlib", "threading")
+_MAY_IMPORT = ("numba", "numpy", "ctypes", "functools", "itertools", "os", "pathlib", "threading",
+               "weakref")  # fmt: skip
 _ENTRY = """
 
 @cfunc("void(int64)")

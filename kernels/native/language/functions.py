@@ -1,4 +1,5 @@
-"""The functions that macro-kernels call: packs and transforms of a whole block, and the barrier.
+"""The functions that macro-kernels call: packs and transforms of a whole block, and the barrier;
+and those of the threads that run them.
 
 They are in the language of macro-kernels (`tilewise.kernels.native.language.compiler`), and Numba
 compiles them as well: every value is an i64. Sizes are in elements unless bytes are said.
@@ -18,7 +19,14 @@ from tilewise.kernels.native.language.intrinsics import (
     word,
     write_shared,
 )
-from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_SPINS, PHASE
+from tilewise.kernels.native.language.shared_words import (
+    ARRIVED,
+    BARRIER_SPINS,
+    FUNCTION,
+    GENERATION,
+    PARTS,
+    PHASE,
+)
 
 
 @njit(nogil=True)
@@ -294,3 +302,25 @@ def wait_for_all(barrier: int, parts: int) -> None:
         spins += 1
         if spins > BARRIER_SPINS:
             offer_core()
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True)
+def serve(board: int, helper: int, seen: int, spins: int) -> int:
+    """Run what is put on the board until `spins` looks find nothing new; return the last seen."""
+    left = spins
+    while left > 0:
+        now = read_shared(board, GENERATION)
+        if now == seen:
+            pause()
+            left -= 1
+            continue
+        seen = now
+        left = spins
+        call_address(word(board, FUNCTION), word(board, PARTS + helper))
+    return seen
+
+
+@njit("void(int64, int64)", nogil=True)
+def publish(board: int, generation: int) -> None:
+    """Let helpers see what is on the board."""
+    write_shared(board, GENERATION, generation)

@@ -11,14 +11,10 @@ import llvmlite.binding as ll
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.vectors import I1, I8, I32, I64, VOID, Value, declare
+from tilewise.kernels.native.language import shared_words
 
 WORD_BYTES = 8
 IS_X86 = ll.get_process_triple().startswith(("x86", "i686"))
-LINE_WORDS = 8
-# A barrier: each word is on a cache line of its own.
-ARRIVED, PHASE = 0, LINE_WORDS
-BARRIER_WORDS = 2 * LINE_WORDS
-BARRIER_SPINS = 1 << 12  # then the core is offered to whoever keeps a thread from arriving
 
 
 def emit_call_address(builder: ir.IRBuilder, address: Value, *values: Value) -> None:
@@ -96,5 +92,7 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "pause": emit_pause,
     "offer_core": emit_offer_core,
 }
-CONSTANTS = {"ARRIVED": ARRIVED, "PHASE": PHASE, "BARRIER_SPINS": BARRIER_SPINS}
+CONSTANTS: dict[str, int] = {
+    name: value for name, value in vars(shared_words).items() if name.isupper()
+}
 """The names that functions of the language read."""

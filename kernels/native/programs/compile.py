@@ -152,7 +152,7 @@ def compiled_program(program: NetworkProgram) -> CompiledProgram:
     ordered = tuple(name for name in CHECKED if name in features)
     objects["program.o"] = _functions(program, symbols, ordered)
     _check(objects)
-    together = ("part", "help", "tell") if program.threads > 1 else ()
+    together = ("part", "share", "help", "tell") if program.threads > 1 else ()
     endings = ("run", "supported", "steps", *together)
     names = tuple(f"{program.name}_{ending}" for ending in endings)
     return CompiledProgram(program.name, names, ordered, objects)

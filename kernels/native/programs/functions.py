@@ -1,8 +1,9 @@
 """The functions of a program, as one LLVM module.
 
 `NAME_run` does all steps on one thread. `NAME_steps` does one thread's part of a range of steps,
-with a barrier after each, and `NAME_part` that of all. `NAME_help` is the loop of a helper thread:
-it reads the ranges that `NAME_tell` writes.
+with a barrier after each, and `NAME_part` that of all; `NAME_share` is `NAME_steps` of the words
+at an address, for a thread pool (`tilewise.kernels.native.threads.pool`), which uses `NAME_help`
+and `NAME_tell` as well.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from tilewise.kernels.native.programs.steps import (
     Word,
 )
 
-_WAIT = "wait_for_all"
+_CALLED = "wait_for_all", "serve", "publish"
 _ALONE = """@njit
 def {name}_run(activations, weights):
     for call in range(calls):
@@ -40,25 +41,16 @@ def {name}_part(activations, weights, part):
     call_address(the_steps, activations, weights, part, 0, steps)
 
 @njit
-def {name}_help(board, seen, spins, activations, weights, part):
-    left = spins
-    while left > 0:
-        now = read_shared(board, 0)
-        if now == seen:
-            pause()
-            left -= 1
-            continue
-        seen = now
-        left = spins
-        first = read_shared(board, 1)
-        call_address(the_steps, activations, weights, part, first, read_shared(board, 2))
-    return seen
+def {name}_share(at):
+    call_address(the_steps, word(at, 0), word(at, 1), word(at, 2), word(at, 3), word(at, 4))
 
 @njit
-def {name}_tell(board, generation, first, end):
-    write_shared(board, 1, first)
-    write_shared(board, 2, end)
-    write_shared(board, 0, generation)
+def {name}_help(board, helper, seen, spins):
+    return serve(board, helper, seen, spins)
+
+@njit
+def {name}_tell(board, generation):
+    publish(board, generation)
 """
 
 
@@ -77,7 +69,8 @@ def functions_text(
     if threads > 1:
         known["the_steps"] = made.ptrtoint(I64)
         emit_driver(module, _TOGETHER.format(name=short), known)
-    emit_function(module, _WAIT).linkage = "internal"
+    for called in _CALLED:
+        emit_function(module, called).linkage = "internal"
     return str(module) + supported_text(program.name, features)
 
 

@@ -7,7 +7,7 @@ reads. A word is a number, a place in a memory, or a table of numbers.
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewise.kernels.native.language.primitives import BARRIER_WORDS
+from tilewise.kernels.native.language.shared_words import BARRIER_WORDS
 from tilewise.kernels.native.passes.rows.program import RowProgram
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule

@@ -16,14 +16,16 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tilewise.search.networks.loader.crew import Crew
+from tilewise.kernels.native.language.shared_words import BARRIER_WORDS
+from tilewise.kernels.native.threads.pinning import usable_processors
+from tilewise.kernels.native.threads.pool import ThreadPool
 
 SCHEMA = "tilewise/network/1"
 _SPELLED = {"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1", "avx512vnni": "avx512_vnni",
@@ -73,7 +75,7 @@ class Network:
         self._code, self._steps = code, code[f"{about['name']}_steps"]
         self._steps.argtypes, self._steps.restype = [_ADDRESS] * 2 + [ctypes.c_int64] * 3, None
         self._locks: dict[int, threading.Lock] = {}
-        self._crew: Crew | None = None
+        self._pool = None if about["threads"] == 1 else self._made_pool()
 
     def run(self, *arguments: Any) -> tuple[Any, ...]:
         """Return new arrays with the results; raise ValueError for unsuitable arguments."""
@@ -116,14 +118,29 @@ class Network:
         return self._locks.get(process) or self._locks.setdefault(process, threading.Lock())
 
     def _compute(self, first: int, end: int) -> None:
-        if self.about["threads"] == 1:
+        if self._pool is None:
             self._steps(*self._addresses, 0, first, end)
             return
-        if self._crew is None or not self._crew.is_here:
-            memories = self.activations, self.weights
-            self._crew = Crew(self._code, self._steps, self.about, *memories)
-            weakref.finalize(self, self._crew.stop)
-        self._crew.run(first, end)
+        if (first, end) not in self._tables:  # one that helpers may still read is never changed
+            threads = range(self.about["threads"])
+            rows = [np.array([*self._addresses, part, first, end]) for part in threads]
+            self._tables[first, end] = rows, [row.ctypes.data for row in rows]
+        self._pool.run(self._share, self._tables[first, end][1])
+
+    def _made_pool(self) -> ThreadPool:
+        name, whole = self.about["name"], ctypes.c_int64
+        share, serve, publish = (self._code[f"{name}_{of}"] for of in ("share", "help", "tell"))
+        serve.argtypes, serve.restype = [whole] * 4, whole
+        publish.argtypes, publish.restype = [whole] * 2, None
+        self._share = ctypes.cast(share, _ADDRESS).value or 0
+        self._tables: dict[tuple[int, int], Any] = {}
+        kept = self._code, self.activations, self.weights, self._tables
+        at = self.about["barrier"]
+        barrier = self.activations[at : at + 8 * BARRIER_WORDS].view(np.int64)
+        processors = list(islice(cycle(usable_processors()), self.about["threads"]))
+        pool = ThreadPool(processors, barrier, serve, publish, kept)
+        weakref.finalize(self, pool.stop)
+        return pool
 
     def _array(self, about: dict[str, Any]) -> Any:
         dtype = np.dtype(about["dtype"])

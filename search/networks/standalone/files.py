@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.export.templates import filled
+from tilewise.kernels.native.language import shared_words
 from tilewise.kernels.native.objects.object_files import archive
 from tilewise.kernels.native.programs.compile import (
     CompiledProgram,
@@ -22,10 +23,9 @@ from tilewise.kernels.native.programs.compile import (
     shared_library,
 )
 from tilewise.kernels.native.programs.steps import NetworkProgram
-from tilewise.kernels.native.threads import pinning
+from tilewise.kernels.native.threads import pinning, pool
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.loader import crew
 from tilewise.search.networks.loader import network as loader
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
@@ -33,7 +33,7 @@ from tilewise.search.networks.plan import Plan
 _PREFIX = "tilewise_network_"
 _LONGEST, _DIGITS = 40, 8  # characters of a model's name, and of a hash, in a symbol
 _TEMPLATES = Path(__file__).with_name("templates")
-_MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
+_MOVED = (pool, "pool.py"), (pinning, "pinning.py"), (shared_words, "shared_words.py")
 """Modules of ours that become some of the folder's, and their names there."""
 
 
@@ -57,8 +57,7 @@ def files_of(network: LoweredNetwork, module: bytes) -> dict[str, bytes]:
     about = _about(network, program, code, held)
     return {
         "__init__.py": _source(loader),
-        "crew.py": _source(crew),
-        "pinning.py": _source(pinning),
+        **{name: _source(module) for module, name in _MOVED},
         "network.json": _json(about),
         "plan.json": _json(network.plan.to_json()),
         "network.h": _header(about).encode(),
@@ -153,8 +152,8 @@ def _json(value: object) -> bytes:
 def _source(module: ModuleType) -> bytes:
     """Return the source of a module for the folder."""
     text = Path(str(module.__file__)).read_text(encoding="utf-8")
-    for ours, of_folder in _MOVED:
-        text = text.replace(f"from {ours} import", f"from {of_folder} import")
+    for ours, name in _MOVED:
+        text = text.replace(f"from {ours.__name__} import", f"from .{Path(name).stem} import")
     return text.encode()
 
 

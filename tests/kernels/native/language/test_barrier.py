@@ -14,7 +14,8 @@ from llvmlite import ir
 from tilewise.kernels.native.jit.loading import Loaded, link
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.language.compiler import emit_driver, emit_function, language
-from tilewise.kernels.native.language.primitives import ARRIVED, BARRIER_WORDS, CONSTANTS, PHASE
+from tilewise.kernels.native.language.primitives import CONSTANTS
+from tilewise.kernels.native.language.shared_words import ARRIVED, BARRIER_WORDS, PHASE
 
 Steps = Generator[tuple[str, list[int]], int, None]
 

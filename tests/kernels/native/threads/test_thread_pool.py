@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -131,10 +132,10 @@ def test_all_who_ask_have_one_thread_pool(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(pools, "_POOLS", {})
     made = pools.ThreadPool
 
-    def slow(processors: list[int]) -> pools.ThreadPool:
+    def slow(*given: Any) -> pools.ThreadPool:
         monkeypatch.setattr(pools, "ThreadPool", made)
         other.append(pools.thread_pool(2))  # the other thread, in between
-        return made(processors)
+        return made(*given)
 
     other: list[pools.ThreadPool] = []
     monkeypatch.setattr(pools, "ThreadPool", slow)

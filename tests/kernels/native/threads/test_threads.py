@@ -11,7 +11,8 @@ from tilewise.kernels.errors import ScheduleError, TargetError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.microbench import bandwidth_gbs, peak_gflops
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
-from tilewise.kernels.native.threads.thread_pool import _POOLS, SPINS, thread_pool
+from tilewise.kernels.native.threads.pool import SPINS
+from tilewise.kernels.native.threads.thread_pool import _POOLS, thread_pool
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference

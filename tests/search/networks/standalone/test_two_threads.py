@@ -35,13 +35,13 @@ FORKED = (
     + """
 before, = network.run(given)
 network._turn().acquire()  # as a thread that runs it at the time of the fork has it
-network._crew._barrier[0] = 1  # and as a helper that has arrived
+network._pool._barrier[0] = 1  # and as a helper that has arrived
 child = os.fork()
 if not child:
     network.run(given * 0)
     result, = network.run(given)
     os._exit(0 if numpy.array_equal(result, before) else 7)
-network._crew._barrier[0] = 0
+network._pool._barrier[0] = 0
 network._turn().release()
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
@@ -56,8 +56,8 @@ class Stopped(BaseException):
     pass
 
 network.run(given * 0)
-crew, count = network._crew, 0
-code = type(crew).run.__code__
+crew, count = network._pool, 0
+code = type(crew)._run.__code__
 wanted = sorted({{line for _, _, line in code.co_lines() if line}} - {{code.co_firstlineno}})
 for line in wanted:
     def trace(frame, event, argument):
