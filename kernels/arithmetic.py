@@ -7,7 +7,7 @@ are widened while they are packed, and the micro-kernel then sees plain f32 or i
 Where B comes from beyond the second cache, and was packed ahead or is used for few rows,
 its panels stay as narrow as they are stored; one instruction then widens a vector of them.
 
-Quantised weights stay integers (`WeightOnly`): the word is a block of the reduction.
+Quantised weights stay integers in memory (`WeightOnly`): the word is a block of the reduction.
 """
 
 from dataclasses import dataclass
@@ -159,17 +159,9 @@ class Arithmetic:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightOnly(Arithmetic):
-    """How a float A and quantised weights are multiplied: by integer products of slices of A.
+    """How a float A and quantised weights are multiplied, block by block of the reduction.
 
-    A word is a block of at most 128 elements of the reduction. In each, a row of A is rounded to
-    integers of 8, 16 or 24 bits with one scale, and cut into slices of 8 bits, such as
-
-        a[k] = scale_a * (256 * s0[k] + s1[k]),   -128 <= s < 128
-
-    Sums of products of slices and codes are exact in i32, and one instruction multiplies four codes
-    of every column as they come from memory: few rows take the time of reading the weights. That is
-    the Ozaki scheme for one of two factors (Ootomo, Ozaki and Yokota, DGEMM on Integer Matrix
-    Multiplication Unit, IJHPCA 2024).
+    A word is a block of at most 128 elements, whose sum is multiplied by one scale of each column.
 
     Attributes:
         weights: how B is stored.
@@ -178,32 +170,19 @@ class WeightOnly(Arithmetic):
     weights: QuantisedWeights
 
     @property
-    def slices(self) -> int:
-        """Return the slices of an element of A."""
-        return 1 if self.weights.quantises_a else {"bf16": 2, "f32": 3}[self.stored]
-
-    @property
-    def limit(self) -> int:
-        """Return the largest integer that elements of A are rounded to.
-
-        Slices hold some more: a quotient that is rounded up must not change the sign of the first.
-        """
-        return 127 << (8 * (self.slices - 1))
+    def products(self) -> int:
+        """Return the products of instructions that make up one of an element of A and a code."""
+        raise NotImplementedError
 
     @property
     def accumulator(self) -> str:
-        """Return the type of C; sums of a block are i32."""
+        """Return the type of C."""
         return "f32"
 
     @cached_property
     def depth(self) -> int:
         """Return the elements of the reduction in a block."""
         return self.weights.block
-
-    @cached_property
-    def packed(self) -> str:
-        """Return the type of slices."""
-        return "i8"
 
     @cached_property
     def codes_bytes(self) -> int:
@@ -215,20 +194,10 @@ class WeightOnly(Arithmetic):
         """Return the bytes of a column in a block: codes, a scale, and a zero point."""
         return self.codes_bytes + size_of(self.weights.scale) + (1 if self.weights.zero else 0)
 
-    @cached_property
-    def packed_word(self) -> int:
-        """Return the bytes of a row of A in a block: slices, starts of their sums, the scale."""
-        return self.slices * (self.depth + size_of("i32")) + size_of("f32")
-
     @property
     def offset(self) -> int:
         """Return 0: codes in panels are unsigned."""
         return 0
-
-    @property
-    def multiply_adds(self) -> int:
-        """Return the instructions of a block for a vector of columns, those of its end included."""
-        return self.slices * self.depth // self.instruction.k + _ENDS_OF_BLOCK
 
     @property
     def packs_a(self) -> bool:
@@ -239,6 +208,83 @@ class WeightOnly(Arithmetic):
     def packs_b(self) -> bool:
         """Return True."""
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlicedWeights(WeightOnly):
+    """Integer products of codes and slices of A.
+
+    In each block a row of A is rounded to integers of 8, 16 or 24 bits with one scale, and cut into
+    slices of 8 bits, such as
+
+        a[k] = scale_a * (256 * s0[k] + s1[k]),   -128 <= s < 128
+
+    Sums of products of slices and codes are exact in i32, and one instruction multiplies four codes
+    of every column as they come from memory: few rows take the time of reading the weights. That is
+    the Ozaki scheme for one of two factors (Ootomo, Ozaki and Yokota, DGEMM on Integer Matrix
+    Multiplication Unit, IJHPCA 2024).
+    """
+
+    @property
+    def products(self) -> int:
+        """Return the slices of an element of A."""
+        return 1 if self.weights.quantises_a else {"bf16": 2, "f32": 3}[self.stored]
+
+    @property
+    def limit(self) -> int:
+        """Return the largest integer that elements of A are rounded to.
+
+        Slices hold some more: a quotient that is rounded up must not change the sign of the first.
+        """
+        return 127 << (8 * (self.products - 1))
+
+    @cached_property
+    def packed(self) -> str:
+        """Return the type of slices."""
+        return "i8"
+
+    @cached_property
+    def packed_word(self) -> int:
+        """Return the bytes of a row of A in a block: slices, starts of their sums, the scale."""
+        return self.products * (self.depth + size_of("i32")) + size_of("f32")
+
+    @property
+    def multiply_adds(self) -> int:
+        """Return the instructions of a block for a vector of columns, those of its end included."""
+        return self.products * self.depth // self.instruction.k + _ENDS_OF_BLOCK
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidenedWeights(WeightOnly):
+    """Products of matrix tiles of bf16: codes are widened, and A is one bf16 or the sum of three.
+
+    Both are exact: a code less its zero point has at most 8 bits, and an f32 has three times as
+    many. Scales multiply the sums of a block in f32.
+    """
+
+    @property
+    def products(self) -> int:
+        """Return the parts of an element of A."""
+        return 1 if self.stored == "bf16" or self.weights.quantises_a else 3
+
+    @cached_property
+    def packed(self) -> str:
+        """Return the type of parts and of widened codes."""
+        return "bf16"
+
+    @cached_property
+    def packed_word(self) -> int:
+        """Return the elements of a row of A in a block, of all parts."""
+        return self.products * self.depth
+
+    @cached_property
+    def step(self) -> int:
+        """Return the elements of the reduction that one product of tiles sums."""
+        return min(self.depth, self.instruction.k * self.instruction.words)
+
+    def widened_bytes(self, depth: int, cols: int) -> int:
+        """Return the bytes of widened codes of so many columns and elements of the reduction."""
+        return -(-depth // self.depth) * self.depth * cols * size_of(self.packed)
 
 
 def arithmetic_of(
@@ -261,9 +307,6 @@ def arithmetic_of(
     """
     nest = nest_of(problem)
     dtype = nest.factors
-    if weights := problem.quantised_weights:
-        one = instructions(dtype, target, Form.OUTER_PRODUCT)[0]
-        return WeightOnly(problem.dtype, one, weights=weights)
     found = {one.name: one for one in instructions(dtype, target, form, problem.accuracy)}
     name = instruction or next(iter(found), "")
     if name not in found:
@@ -271,6 +314,9 @@ def arithmetic_of(
             f"step 'instruction op={name}': {target.cpu} has {', '.join(found)} for dtype={dtype}"
             "; tune again for this target"
         )
+    if weights := problem.quantised_weights:
+        kind = WidenedWeights if form is Form.TILES else SlicedWeights
+        return kind(problem.dtype, found[name], form, weights=weights)
     may_be_narrow = form is Form.OUTER_PRODUCT and target.vector_bytes == WHOLE_BYTES
     widens = dtype in _NARROW and found[name].b != dtype
     is_narrow = may_be_narrow and widens and _is_far(problem, target)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, KeysView
 from contextlib import contextmanager
 
 from tilewise.kernels.instructions.declaration import DECLARED, UNITS, Form, Instruction
-from tilewise.kernels.problem.keys import FACTORS
+from tilewise.kernels.problem.keys import FACTORS, WEIGHTS
 from tilewise.kernels.target.cores import core_of
 from tilewise.kernels.target.model import Target
 
@@ -94,13 +94,11 @@ def instructions(dtype: str, target: Target, form: Form, accuracy: str = "") -> 
 
     Those of an accuracy of their own are among them where it is given.
     """
-    units = _units(target)
+    units, has = _units(target), target.features
     return [
         one
         for one in _fitting(dtype, form, accuracy)
-        if one.unit in units
-        and one.features <= target.features
-        and not one.unless & target.features
+        if one.unit in units and one.features <= has and not one.unless & has
     ]
 
 
@@ -117,6 +115,8 @@ def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT, accuracy
 
 
 def _fitting(dtype: str, form: Form, accuracy: str = "") -> list[Instruction]:
+    if dtype == WEIGHTS:
+        dtype = "bf16" if form is Form.TILES else "u8*i8"
     found = [
         one
         for one in _declared.values()

@@ -43,6 +43,7 @@ from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE, Tiles
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.keys import WEIGHTS
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.machine import keep_rates
 from tilewise.kernels.target.model import Target
@@ -54,6 +55,7 @@ PEAK_STEPS = 50_000
 PEAK_ROUNDS = 15
 CONFIRMING, AGREEING, PATIENCE = 3, 1.02, 10
 STREAMS = 4
+_FORMS_OF_WEIGHTS = (Form.OUTER_PRODUCT, Form.TILES)
 BUFFER_BYTES = 128 << 20
 LEAST_BUFFER_PER_CACHE = 4
 
@@ -71,10 +73,15 @@ def peak_gflops(target: Target, dtype: str) -> float:
 
 def peak_of(target: Target, problem: Problem) -> float:
     """Return the multiply-adds for a problem; those of quantised weights have several products."""
-    how = arithmetic_of(problem, target) if problem.quantised_weights else None
-    if not isinstance(how, WeightOnly):
+    if problem.quantised_weights is None:
         return peak_gflops(target, problem.element.name)
-    return _instruction_gflops(target, "i8", how.instruction.name) / how.slices
+    forms = (form for form in _FORMS_OF_WEIGHTS if instructions(WEIGHTS, target, form))
+    ways = (arithmetic_of(problem, target, form) for form in forms)
+    return max(
+        _instruction_gflops(target, how.packed, how.instruction.name) / how.products
+        for how in ways
+        if isinstance(how, WeightOnly)
+    )
 
 
 def measure_rates(target: Target) -> dict[str, float]:

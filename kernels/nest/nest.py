@@ -25,6 +25,7 @@ from tilewise.kernels.nest.nodes import (
     Store,
 )
 from tilewise.kernels.problem.base import Problem
+from tilewise.kernels.problem.keys import WEIGHTS
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -57,7 +58,7 @@ class Nest:
         """Return the types that are multiplied, of `FACTORS`; less zero points, bytes are i16."""
         a, b = (self.problem.type_of(self.operand(role).name) for role in "AB")
         if self.problem.quantised_weights:
-            return "u8*i8"  # codes, and slices of the other factor
+            return WEIGHTS
         if self.operand("B").name.lower() in self.problem.zero:
             return "i16"
         return a if a == b else f"{a}*{b}"

@@ -22,9 +22,8 @@ class InstructionChoice(Step):
     before                          after
         C += A * B                      C += A * B  # by x86.avx512.fma.f32
 
-    bf16 and bytes have such a choice (`tilewise.kernels.instructions`), and searches record it.
-    Without the step the kernel takes the instruction of the target with the most products, as all
-    schedules did before there was a choice.
+    bf16, bytes and quantised weights have a choice (`tilewise.kernels.instructions`). Without the
+    step kernels take the target's instruction with the most products that is not of matrix tiles.
     """
 
     name: ClassVar[str] = "instruction"
@@ -43,7 +42,7 @@ class InstructionChoice(Step):
         dtype, is_split = nest.factors, nest.compute.lanes > 1
         names = known(dtype, is_split, nest.problem.accuracy)
         has_choice = dtype in WITH_CHOICE or names != known(dtype, is_split)
-        if not has_choice or nest.group or nest.algorithm or nest.problem.quantised_weights:
+        if not (has_choice or nest.problem.quantised_weights) or nest.group or nest.algorithm:
             raise self.refused(nest, "there is one way to multiply here; drop the step")
         if self.op not in names:
             form = "a split reduction" if is_split else "a reduction that is not split"

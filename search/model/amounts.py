@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, fields
 from math import ceil, log2
 from typing import NamedTuple, Self
 
+from tilewise.kernels.arithmetic import WidenedWeights
 from tilewise.kernels.target.cores import DEFAULT
 from tilewise.kernels.target.costs import FITTED, Costs
 from tilewise.kernels.target.model import Target
@@ -116,6 +117,7 @@ def add_computing(
 
 TILE_CYCLES = 16  # of a product of matrix tiles
 TILE_LOAD_CYCLES = 8  # from the first cache
+END_OF_BLOCK_CYCLES = 16  # that sums take through memory, for each tile
 
 
 def _add_matrix_tiles(
@@ -125,9 +127,15 @@ def _add_matrix_tiles(
     tall, wide = shape.rows // TILE, shape.vectors
     elements = unit_of_depth(workload.arithmetic_of("matrix"))
     steps = work.calls * ceil(work.depth / elements)
-    steps *= len(workload.arithmetic_of("matrix").instruction.parts)
-    out["multiply_adds"] = steps * max(tall * wide * TILE_CYCLES, (tall + wide) * TILE_LOAD_CYCLES)
-    out["loads"] = steps * (tall + wide) * TILE_LOAD_CYCLES
+    how, loads = workload.arithmetic_of("matrix"), tall + wide
+    steps *= len(how.instruction.parts)
+    busy = max(tall * wide * TILE_CYCLES, loads * TILE_LOAD_CYCLES)
+    if isinstance(how, WidenedWeights):  # whose step is a block, with an end of its own
+        products = how.products * (how.depth // how.step)
+        busy = products * max(TILE_CYCLES, loads * TILE_LOAD_CYCLES) + END_OF_BLOCK_CYCLES
+        loads *= products
+    out["multiply_adds"] = steps * busy
+    out["loads"] = steps * loads * TILE_LOAD_CYCLES
     out["steps"] = steps / unroll
     out["calls"] = work.calls
     out["edges"] = out["multiply_adds"] * work.edge_share

@@ -43,6 +43,7 @@ MATRIX_LEAST_ROWS = 8
 MATRIX_FEW_ROWS = 128  # of a result whose panels of B are read once
 MATRIX_COLS = 256  # of a block of B that has the whole reduction
 MATRIX_STRIP = 1024  # bytes of a row of A in a k-block
+WIDENED_DEPTHS, WIDENED_COLS = (512, 256), (1024, 4096)  # where matrix tiles read widened weights
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
 COLS = 128  # of a block of a B that is fetched ahead: two panels or three; of few rows, one
 DEEP, SHALLOW = 512, 256  # k-blocks in place; of fewer rows B is packed
@@ -150,6 +151,12 @@ def matrix_points(space: Space) -> Iterator[Point]:
     if workload.tile_arithmetic is None or workload.rows < least:
         return
     base = plain_point(space) | {"pack_b": True}
+    if workload.problem.quantised_weights:  # widened panels, and A's strips, in the first cache
+        tile = next(tile for tile in space.values("tile") if tile.kind == "matrix")
+        for depth, cols in product(WIDENED_DEPTHS, WIDENED_COLS):
+            sizes = {"depth": depth, "cols": cols}
+            yield base | {"tile": tile} | {n: space.nearest_size(n, s) for n, s in sizes.items()}
+        return
     base |= {"unroll": 2} if 2 in space.values("unroll") else {}
     size, few = workload.problem.element.bytes, workload.rows <= MATRIX_FEW_ROWS
     tiles = [tile for tile in space.values("tile") if tile.kind == "matrix"]

@@ -9,8 +9,9 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
-from tilewise.kernels.arithmetic import Arithmetic, must_pack
+from tilewise.kernels.arithmetic import Arithmetic, WeightOnly, WidenedWeights, must_pack
 from tilewise.kernels.block_sizes import balanced_depth
+from tilewise.kernels.instructions import Form
 from tilewise.kernels.nest import Nest, Stage, shape_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule, chosen, has_choice, loop_nest
@@ -71,6 +72,7 @@ def _direct(workload: Workload, point: Point) -> Choices:
     forced = must_pack(workload.problem, how)
     packs_a, packs_b = (bool(point[f"pack_{x.lower()}"]) or x in forced for x in "AB")
     fetches = bool(point.get("prefetch"))
+    widens = isinstance(how, WidenedWeights)  # a panel once, for all calls in a row that read it
     if is_split:  # which reads A in place, and B where it can
         packs_a, packs_b, fetches = False, "B" in forced, False
     by_rows = workload.b.is_constant or workload.packs_rows_of_b
@@ -88,7 +90,7 @@ def _direct(workload: Workload, point: Point) -> Choices:
         rows: point[rows],
         "pack_a": packs_a,
         **_instruction(workload, how),
-        **_register(workload, point, point["outer"]),
+        **_register(workload, point, "cols" if widens else point["outer"]),
         "lanes": tile.partial_sums * workload.lanes,
         "unroll": point["unroll"],
     }
@@ -96,7 +98,7 @@ def _direct(workload: Workload, point: Point) -> Choices:
 
 def unit_of_depth(how: Arithmetic) -> int:
     """Return the elements of the reduction that k-blocks are multiples of."""
-    return how.depth * how.instruction.words
+    return how.depth * (1 if isinstance(how, WeightOnly) else how.instruction.words)
 
 
 def _swept(workload: Workload, point: Point) -> Choices:
@@ -154,7 +156,7 @@ def _register(workload: Workload, point: Point, outer: str) -> Choices:
 
 def _instruction(workload: Workload, how: Arithmetic) -> Choices:
     """The instruction, where processors have several for the type."""
-    named = has_choice(workload.problem) or how.instruction.accuracy
+    named = has_choice(workload.problem) or how.instruction.accuracy or how.form is Form.TILES
     return {"instruction": how.instruction.name if named else ""}
 
 

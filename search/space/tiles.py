@@ -10,7 +10,7 @@ few; interleaved ones take them from several parts of the reduction.
 
 from collections.abc import Sequence
 
-from tilewise.kernels.arithmetic import WeightOnly
+from tilewise.kernels.arithmetic import SlicedWeights
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.space.algorithms import fetches_panels, nest_of_tiles, rows_of_algorithms
@@ -50,8 +50,8 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     how, registers = workload.arithmetic, workload.target.vector_registers
     registers -= 2 if workload.adds_apart else 1
     rows, of_b, sums = _rows(workload), how.multiply_adds, 1
-    if isinstance(how, WeightOnly):  # sums of a block of each slice, and both halves of bytes
-        of_b, sums = 2, how.slices
+    if isinstance(how, SlicedWeights):  # sums of a block of each slice, and both halves of bytes
+        of_b, sums = 2, how.products
     vectors = -(-workload.cols // workload.lanes)
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
     least = min(MIN_CHAINS, max_rows * max_vectors)
@@ -106,6 +106,8 @@ def matrix_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """
     if workload.tile_arithmetic is None:
         return ()
+    if workload.problem.quantised_weights:  # whose sums of C take the vector registers
+        return (TilePoint(TILE, 1, "matrix"),)
     most = (-(-workload.rows // TILE), -(-workload.cols // TILE))
     grids = [(tall, wide) for tall, wide in MATRIX_GRIDS if tall <= most[0] and wide <= most[1]]
     return tuple(TilePoint(tall * TILE, wide, "matrix") for tall, wide in grids)

@@ -142,8 +142,6 @@ class Workload:
         nest, dtype = self.nest, self.nest.factors
         if nest.group or not nest.operand("A").is_contiguous(nest.k):
             return None
-        if self.problem.quantised_weights:
-            return None
         has_tiles = instructions(dtype, self.target, Form.TILES, self.problem.accuracy)
         return self._fastest(Form.TILES) if has_tiles else None
 
@@ -157,7 +155,7 @@ class Workload:
         return self.swept_arithmetic if kind == "sweep" else self.arithmetic
 
     def _fastest(self, form: Form) -> Arithmetic:
-        if self.problem.quantised_weights:
+        if self.problem.quantised_weights and form is not Form.TILES:
             return arithmetic_of(self.problem, self.target)
         op = chosen(self.nest.factors, self.target, form, self.problem.accuracy)
         return arithmetic_of(self.problem, self.target, form, op)

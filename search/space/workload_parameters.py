@@ -121,11 +121,11 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 def _register_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     sides = dict.fromkeys((*register_tiles(workload), *tall_tiles(workload)))
     outer = tuple(TilePoint(rows, vectors) for rows, vectors in sides)
-    if workload.problem.quantised_weights:
-        return outer
     matrix = matrix_tiles(workload)
     if matrix and workload.rows > MAX_SWEPT_ROWS:
         return matrix
+    if workload.problem.quantised_weights:
+        return (*outer, *matrix)
     return (*outer, *split_tiles(workload), *swept_tiles(workload), *matrix)
 
 

@@ -198,7 +198,8 @@ def macro_kernels(draw: st.DrawFn, problem: Problem, target: Target, form: Form)
     lanes = target.lanes(problem.element.name)
     sides = draw(st.integers(1, 8)), lanes * draw(st.integers(1, 3))
     if form is Form.TILES:
-        sides = draw(st.sampled_from([(32, 32), (16, 64), (64, 16), (48, 16), (16, 32), (16, 16)]))
+        grids = [(32, 32), (16, 64), (64, 16), (48, 16), (16, 32), (16, 16)]
+        sides = draw(st.sampled_from(grids[-1:] if problem.quantised_weights else grids))
     elif splits:
         sides = sides[0], draw(st.integers(1, 6))
     register = Register(*sides, draw(st.sampled_from(["rows", "cols"])))
@@ -282,7 +283,7 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
 def instructions(problem: Problem, target: Target, form: Form) -> st.SearchStrategy[str | None]:
     """What a schedule may name as its instruction, or None, which never means tiles."""
     dtype = nest_of(problem).factors
-    if problem.quantised_weights:
+    if problem.quantised_weights and form is not Form.TILES:
         return st.none()
     has_choice = dtype in WITH_CHOICE or form is Form.TILES
     found = usable(dtype, target, form, problem.accuracy) if has_choice else []
@@ -294,7 +295,6 @@ def can_tile(problem: Problem, target: Target) -> bool:
     """Whether the target has matrix tiles for a problem."""
     nest = nest_of(problem)
     has_rows = not nest.group and nest.operand("A").is_contiguous(nest.k)
-    has_rows = has_rows and not problem.quantised_weights
     found = usable(nest.factors, target, Form.TILES, problem.accuracy)
     return has_rows and bool(found)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from tilewise.kernels.arithmetic import Arithmetic, size_of
+from tilewise.kernels.arithmetic import Arithmetic, WidenedWeights, size_of
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.macrokernel.parameters import (
     COUNT,
@@ -85,6 +85,9 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     if nest.store.finishes_apart:
         sizes |= _sizes_of_sums(nest, strides, spec)
     sizes |= _panels_ahead(nest, spec) | _rows_ahead(nest, strides, spec)
+    if isinstance(how, WidenedWeights):  # bytes of A's panels, and of a block's codes in one of B
+        sizes["widened_at"] = _bytes_of_a(nest, shape_of_stage(nest, "A") or (), strides, how)
+        sizes["codes_size"] = how.codes_bytes * spec.cols
     if isinstance(nest.problem, Conv2d):
         sizes |= _sizes_of_image(nest.problem, nest, how)
     if nest.algorithm:
@@ -200,6 +203,8 @@ def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
         a = _bytes_of_sums(nest, spec)
     if shape := shape_of_stage(nest, "A"):
         a = _bytes_of_a(nest, shape, strides, spec.how)
+        if isinstance(spec.how, WidenedWeights):
+            a += spec.how.widened_bytes(nest.depth, spec.cols)
     if shape := shape_of_stage(nest, "B"):
         b = _bytes_of_b(shape, spec.how) + _raw_bytes(nest, shape, spec.how)
     if (stage := nest.stage("B")) and stage.is_ahead:

@@ -5,7 +5,7 @@ from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
-from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, Arguments
+from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, WIDEN, Arguments
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE
 from tilewise.kernels.native.strides import is_transposed
 from tilewise.kernels.nest import Layout, Nest, Role, Stage
@@ -147,6 +147,11 @@ class TilePrinter(NestPrinter):
             f" channels, {depth}, packed_row, size, packed_size, {zero}, {self.zero('A')})"
         )
 
+    def ready_panel(self) -> None:
+        """Print what makes the panel that a call reads, where that was not done before."""
+        if self.fills:
+            self._fill_panel()
+
     def _fill_panel(self) -> None:
         """Print that the first tile of rows packs the panel that it reads.
 
@@ -186,8 +191,7 @@ class TilePrinter(NestPrinter):
         self.put(f"c_tile = {self.sums(of_c)}")
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         self.put(f"b_tap, beside = {self._b_tap()}, {self._sums()}")
-        if self.fills:
-            self._fill_panel()
+        self.ready_panel()
         self.prefetch.call(_PANEL_BYTES)
         self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
         self.finish_block(of_c, "c_tile", "rows", "cols", self._bias())
@@ -256,7 +260,25 @@ class TilePrinter(NestPrinter):
 
 
 class WeightOnlyPrinter(TilePrinter):
-    """Prints a nest whose B is quantised: one function packs codes, scales and zero points."""
+    """Prints a nest whose B is quantised: one function packs codes, scales and zero points.
+
+    Matrix tiles read codes that are widened in memory of a thread's own; as many panels at a time
+    as a call reads, which is one.
+    """
+
+    def __init__(self, nest: Nest, how: Arithmetic) -> None:
+        super().__init__(nest, how)
+        if self.has_tiles:
+            self.put("widened = 0")
+
+    def ready_panel(self) -> None:
+        """Print that a panel is widened before the first of the calls in a row that read it."""
+        if self.has_tiles:
+            self.put("if b_tile != widened:")
+            self.put(f"    call_address({WIDEN}, a_panels + widened_at, b_tile, words)")
+            self.put("    widened = b_tile")
+            self.put("beside = b_tile + words * codes_size")
+            self.put("b_tile = a_panels + widened_at")
 
     def prepare_text(self) -> str:
         """Return the body of a function that packs all of B before the nest runs."""

@@ -34,8 +34,12 @@ CONFIGURE, RELEASE = "configure", "release"
 FINISH_ROWS = "finish_rows"
 """What makes rows of C of whole sums, where they have memory of their own."""
 
+WIDEN = "widen"
+"""What widens the codes of a panel of quantised weights, for matrix tiles."""
+
 FUNCTIONS = (
-    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE, FINISH_ROWS
+    *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE,
+    FINISH_ROWS, WIDEN,
 )  # fmt: skip
 """All that a driver may call."""
 

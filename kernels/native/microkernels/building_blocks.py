@@ -11,6 +11,7 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import Transform, branch, when
 from tilewise.kernels.native.ir.vectors import Value, Vectors, const, internal_function
 from tilewise.kernels.native.microkernels.abi import (
+    ADD_BIAS,
     LOAD_C,
     RELU,
     Arguments,
@@ -107,6 +108,25 @@ class EpilogueEmitter:
     def relu(self, values: list[Value]) -> list[Value]:
         """Return the values after relu where the call asks for it."""
         return self.when(RELU, lambda xs: [self.v.relu(x, self.ceiling) for x in xs], values)
+
+
+def emit_results(
+    ends: EpilogueEmitter,
+    sums: list[Value],
+    places: list[Value],
+    biases: list[Value],
+    masks: list[Value | None],
+) -> None:
+    """Emit that vectors of C are what a call's flags make of sums: their places, biases, masks."""
+    v = ends.v
+    sums = ends.add(
+        LOAD_C, sums, lambda: [v.load(at, mask) for at, mask in zip(places, masks, strict=True)]
+    )
+    sums = ends.add(
+        ADD_BIAS, sums, lambda: (v.load(at, mask) for at, mask in zip(biases, masks, strict=True))
+    )
+    for value, at, mask in zip(ends.relu(sums), places, masks, strict=True):
+        v.store(value, at, mask)
 
 
 def vectors_of_tile(nest: Nest, target: Target) -> int:

@@ -13,11 +13,13 @@ from tilewise.kernels.native.microkernels.outer_product import OuterProduct
 from tilewise.kernels.native.microkernels.skinny_gemm import SkinnyGemm
 from tilewise.kernels.native.microkernels.transformed import TransformedProduct
 from tilewise.kernels.native.microkernels.weight_only import WeightOnlyProduct
+from tilewise.kernels.native.microkernels.widened_weights import WidenedProduct
 from tilewise.kernels.nest import Nest, printed
 
 KindT = TypeVar("KindT", bound=MicroKernel)
 
 KINDS: list[type[MicroKernel]] = [
+    WidenedProduct,
     WeightOnlyProduct,
     TransformedProduct,
     Depthwise,

@@ -13,6 +13,7 @@ operand is read. The last words of the reduction are copied to zero-filled tiles
 C is accumulated in its place; bias and relu are applied there while it is in L1.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -237,14 +238,19 @@ class Tiles:
 
     def configure(self, rows: Value, cols: Value) -> None:
         """Configure the registers for so many rows and columns of C."""
-        b, registers, at = self.builder, self.registers, self.scratch
-        Vectors(b, ELEMENTS["i32"], TILE).store(ir.Constant(_LINE, None), at)
-        self._put(at, 0, const(1), I8)  # the palette
+        b, registers = self.builder, self.registers
         heights = [self._length(rows, i, self.rows) for i in range(self.rows)]
         widths = [b.mul(self._length(cols, j, self.cols), const(4)) for j in range(self.cols)]
         shapes = {registers.c(i, j): (heights[i], widths[j]) for i, j in self.grid}
         shapes |= {registers.a(i): (heights[i], const(LINE_BYTES)) for i in range(self.rows)}
         shapes |= {registers.b(j): (const(TILE), widths[j]) for j in range(self.cols)}
+        self.shape(shapes)
+
+    def shape(self, shapes: Mapping[int, tuple[Value, Value]]) -> None:
+        """Configure registers by their numbers, each for some rows of some bytes."""
+        b, at = self.builder, self.scratch
+        Vectors(b, ELEMENTS["i32"], TILE).store(ir.Constant(_LINE, None), at)
+        self._put(at, 0, const(1), I8)  # the palette
         for register, (height, width) in shapes.items():
             self._put(at, _ROWS_AT + register, height, I8)
             self._put(at, _COLUMNS_AT + 2 * register, width, ir.IntType(16))

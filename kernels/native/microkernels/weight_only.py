@@ -6,7 +6,7 @@
 Each vector of columns is a stream of memory, and codes of 4 bits are unpacked in registers: one
 load has eight codes of sixteen columns. Sums of a block are exact in i32, and begin from what makes
 up for zero points; with the scales they are added to sums in f32
-(`tilewise.kernels.arithmetic.WeightOnly`).
+(`tilewise.kernels.arithmetic.SlicedWeights`).
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,18 @@ from typing import ClassVar, Self
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import Arithmetic, WeightOnly, size_of
+from tilewise.kernels.arithmetic import Arithmetic, SlicedWeights, size_of
 from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
 from tilewise.kernels.native.ir.functions import Floats
 from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, Arguments, epilogue_flags
+from tilewise.kernels.native.microkernels.abi import Arguments, epilogue_flags
 from tilewise.kernels.native.microkernels.building_blocks import (
     EpilogueEmitter,
     begin_kernel,
+    emit_results,
     vectors_of_tile,
 )
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
@@ -50,7 +51,7 @@ class WeightOnlySpec:
         fuses: whether the target multiplies and adds f32 in one instruction.
     """
 
-    how: WeightOnly
+    how: SlicedWeights
     rows: int
     vectors: int
     lanes: int
@@ -70,7 +71,7 @@ class WeightOnlySpec:
     @property
     def products(self) -> int:
         """Return the multiply-adds of a block for one vector of columns of one row."""
-        return self.how.slices * self.how.depth // self.how.instruction.k
+        return self.how.products * self.how.depth // self.how.instruction.k
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class WeightOnlyProduct:
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one for a nest; LoweringError for columns that are not whole vectors."""
         vectors = vectors_of_tile(nest, target)
-        assert isinstance(how, WeightOnly)
+        assert isinstance(how, SlicedWeights)
         return cls(
             WeightOnlySpec(
                 how=how,
@@ -161,19 +162,9 @@ class _Emitter:
         sums = word.close(sums, arg.depth, 1)
         places = [v.at(v.offset(arg.c, b.mul(arg.c_row, self.rows[i])), j * spec.lanes)
                   for i, j in grid]  # fmt: skip
-        ends = EpilogueEmitter(v, arg.flags, spec.epilogue)
-        sums = ends.add(
-            LOAD_C,
-            sums,
-            lambda: [v.load(at, self.masks[j]) for at, (_, j) in zip(places, grid, strict=True)],
-        )
-        sums = ends.add(
-            ADD_BIAS,
-            sums,
-            lambda: (v.load(v.at(arg.bias, j * spec.lanes), self.masks[j]) for _, j in grid),
-        )
-        for value, at, (_, j) in zip(ends.relu(sums), places, grid, strict=True):
-            v.store(value, at, self.masks[j])
+        masks = [self.masks[j] for _, j in grid]
+        biases = [v.at(arg.bias, j * spec.lanes) for _, j in grid]
+        emit_results(EpilogueEmitter(v, arg.flags, spec.epilogue), sums, places, biases, masks)
 
     def _block(self, rows: list[Value], block: Value, sums: list[Value]) -> list[Value]:
         """The sums plus those of a block of the reduction."""
@@ -187,7 +178,7 @@ class _Emitter:
         out = list(sums)
         for j, (scale, _) in enumerate(constants):
             for i, row in enumerate(rows):
-                at = self.b.add(row, const(how.slices * (how.depth + size_of("i32"))))
+                at = self.b.add(row, const(how.products * (how.depth + size_of("i32"))))
                 factor = self.b.fmul(self.v.load_splat(at), scale)
                 index = i * spec.vectors + j
                 out[index] = self.v.multiply_add(self._joined(found[i, j]), factor, out[index])
@@ -200,7 +191,7 @@ class _Emitter:
         spec, how = self.spec, self.how
         parts = 8 // how.weights.bits
         sums = {
-            (i, j): [self._begin(row, piece, zero) for piece in range(how.slices)]
+            (i, j): [self._begin(row, piece, zero) for piece in range(how.products)]
             for i, row in enumerate(rows)
             for j, zero in enumerate(zeros)
         }
@@ -210,7 +201,7 @@ class _Emitter:
             for part in range(parts):
                 codes = [self._unpacked(one, part) for one in bytes_of]
                 for i, row in enumerate(rows):
-                    for piece in range(how.slices):
+                    for piece in range(how.products):
                         place = piece * how.depth + (part * fours + four) * PLACES
                         factor = self.ints.load_splat(self.b.add(row, const(place)))
                         for j in range(spec.vectors):
@@ -219,7 +210,7 @@ class _Emitter:
 
     def _begin(self, row: Value, piece: int, zero: Value | None) -> Value:
         """What the sums of a slice begin from: less its sum, times the zero points."""
-        at = self.b.add(row, const(self.how.slices * self.how.depth))
+        at = self.b.add(row, const(self.how.products * self.how.depth))
         begins = self.ints.load_splat(self.ints.at(at, piece))
         return begins if zero is None else self.b.mul(begins, zero)
 

@@ -10,6 +10,9 @@ A panel of B has for `lanes` columns of a vector, and for each block of the redu
 so that each vector of columns is a stream of its own: prefetchers follow several at a time, and
 weights arrive at 96% instead of 82% of the speed of a plain read (4096x4096, i4, Emerald Rapids).
 
+For matrix tiles, codes are in the order in which they are widened
+(`tilewise.kernels.native.packing.widening`).
+
 A packed row of A has slices [slices][block], what the sums of each slice begin from (less its sum,
 times the zero point where all are equal), and the scale. Codes become unsigned.
 """
@@ -18,7 +21,12 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import WeightOnly, size_of
+from tilewise.kernels.arithmetic import (
+    SlicedWeights,
+    WeightOnly,
+    WidenedWeights,
+    size_of,
+)
 from tilewise.kernels.native.ir.builder import Builder, typed
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import widen
@@ -93,17 +101,22 @@ class _WeightsPacker:
     arg: dict[str, Value]
 
     def codes(self, to: Value, start: Value, col: Value, step: int) -> None:
-        """Emit the codes from `start` on, four at a time, the fours `step` bytes apart."""
+        """Emit the codes from `start` on, four bytes at a time, the fours `step` bytes apart."""
         b, bits = self.b, self.how.weights.bits
         parts = 8 // bits
         length = self.how.depth // parts
         loop = CountedLoop(b, (), "code")
+        four, place = b.sdiv(loop.index, const(PLACES)), b.srem(loop.index, const(PLACES))
+        first, apart = loop.index, length
+        if isinstance(self.how, WidenedWeights):  # neighbours are two bytes apart
+            row = b.add(b.mul(four, const(2)), b.srem(place, const(2)))
+            first = b.add(b.mul(row, const(2 * parts)), b.sdiv(place, const(2)))
+            apart = 2
         byte: Value = None
         for part in range(parts):
-            code = self._code(b.add(start, b.add(loop.index, const(part * length))), col)
+            code = self._code(b.add(start, b.add(first, const(part * apart))), col)
             placed = b.shl(code, ir.Constant(I8, bits * part)) if part else code
             byte = placed if byte is None else b.or_(byte, placed)
-        four, place = b.sdiv(loop.index, const(PLACES)), b.srem(loop.index, const(PLACES))
         self._put(byte, b.add(to, b.add(b.mul(four, const(step)), place)))
         loop.close((), const(length), 1)
 
@@ -148,7 +161,7 @@ class _WeightsPacker:
         self.b.store(value, self.b.inttoptr(to, value.type.as_pointer()), align=1)
 
 
-def emit_slice_rows(module: ir.Module, how: WeightOnly, lanes: int) -> ir.Function:
+def emit_slice_rows(module: ir.Module, how: SlicedWeights, lanes: int) -> ir.Function:
     """Emit the pack of rows of A to slices; `to_row` is in bytes, elements past a row are zero."""
     fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
     to, to_row, source, source_row, rows, length, _ = fn.args
@@ -172,7 +185,9 @@ def emit_slice_rows(module: ir.Module, how: WeightOnly, lanes: int) -> ir.Functi
     return fn
 
 
-def _emit_slices(b: Builder, how: WeightOnly, values: list[Value], to: Value, lanes: int) -> None:
+def _emit_slices(
+    b: Builder, how: SlicedWeights, values: list[Value], to: Value, lanes: int
+) -> None:
     """Emit a block of a row: round, cut into slices, and store them with the scale and the sum."""
     floats = Floats(Vectors(b, ELEMENTS["f32"], lanes))
     scalars = ELEMENTS["f32"].type
@@ -188,22 +203,22 @@ def _emit_slices(b: Builder, how: WeightOnly, values: list[Value], to: Value, la
     scale = b.write(scalars, f"fdiv {typed(most)}, {limit.get_reference()}")
     times = floats.v.splat(inverse)
     bytes_of = Vectors(b, ELEMENTS["i8"], lanes)
-    totals: list[Value] = [ir.Constant(ir.VectorType(I32, lanes), None)] * how.slices
+    totals: list[Value] = [ir.Constant(ir.VectorType(I32, lanes), None)] * how.products
     for place, value in enumerate(values):
         left = _nearest(floats, b.fmul(value, times))
-        for piece in reversed(range(how.slices)):
+        for piece in reversed(range(how.products)):
             low = b.trunc(left, bytes_of.type)
             bytes_of.store(low, b.add(to, const(piece * how.depth + place * lanes)))
             wide = b.sext(low, left.type)
             totals[piece] = b.add(totals[piece], wide)
             left = b.ashr(b.sub(left, wide), _ints(lanes, 8))
-    behind = b.add(to, const(how.slices * how.depth))
+    behind = b.add(to, const(how.products * how.depth))
     factor = -1 if how.weights.zero else how.weights.least
     for piece, total in enumerate(totals):
         begins = b.mul(_reduced(b, "add", total), ir.Constant(I32, factor))
         address = b.add(behind, const(piece * size_of("i32")))
         b.store(begins, b.inttoptr(address, I32.as_pointer()), align=size_of("i32"))
-    address = b.add(behind, const(how.slices * size_of("i32")))
+    address = b.add(behind, const(how.products * size_of("i32")))
     b.store(scale, b.inttoptr(address, scalars.as_pointer()), align=size_of("f32"))
 
 

@@ -26,6 +26,7 @@ from tilewise.kernels.native.microkernels.abi import (
     FINISH_ROWS,
     FUNCTIONS,
     RELEASE,
+    WIDEN,
     Arguments,
     DepthwiseArguments,
     SkinnyGemmArguments,
@@ -41,6 +42,7 @@ from tilewise.kernels.native.packing.transforms import (
     IMAGE_ARGUMENTS,
     RESULT_ARGUMENTS,
 )
+from tilewise.kernels.native.packing.widening import WIDEN_ARGUMENTS
 from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Winograd
@@ -56,6 +58,7 @@ GIVEN = {
     "pack_b_panel": PANEL_ARGUMENTS,
     "copy_rows": ROWS_ARGUMENTS,
     FINISH_ROWS: FINISH_ARGUMENTS,
+    WIDEN: WIDEN_ARGUMENTS,
     "copy_patches": PATCHES_ARGUMENTS,
     "transform_image": IMAGE_ARGUMENTS,
     "transform_filter": FILTER_ARGUMENTS,
