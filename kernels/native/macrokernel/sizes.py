@@ -86,7 +86,7 @@ def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         sizes |= _sizes_of_sums(nest, strides, spec)
     sizes |= _panels_ahead(nest, spec) | _rows_ahead(nest, strides, spec)
     if isinstance(how, WidenedWeights):  # bytes of A's panels, and of a block's codes in one of B
-        sizes["widened_at"] = _bytes_of_a(nest, shape_of_stage(nest, "A") or (), strides, how)
+        sizes["widened_at"] = _bytes_of_tiles_of_a(nest, strides, how)
         sizes["codes_size"] = how.codes_bytes * spec.cols
     if isinstance(nest.problem, Conv2d):
         sizes |= _sizes_of_image(nest.problem, nest, how)
@@ -204,7 +204,8 @@ def panel_bytes(nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     if shape := shape_of_stage(nest, "A"):
         a = _bytes_of_a(nest, shape, strides, spec.how)
         if isinstance(spec.how, WidenedWeights):
-            a += spec.how.widened_bytes(nest.depth, spec.cols)
+            widened = spec.how.widened_bytes(nest.depth, spec.cols)
+            a = _bytes_of_tiles_of_a(nest, strides, spec.how) + widened
     if shape := shape_of_stage(nest, "B"):
         b = _bytes_of_b(shape, spec.how) + _raw_bytes(nest, shape, spec.how)
     if (stage := nest.stage("B")) and stage.is_ahead:
@@ -235,6 +236,13 @@ def _bytes_of_a(nest: Nest, shape: tuple[int, ...], strides: Strides, how: Arith
     *lines, depth = shape
     rows = -(-depth // how.depth) if is_transposed(nest, "A") else prod(lines)
     return rows * strides.packed_a.row * size_of(how.packed)
+
+
+def _bytes_of_tiles_of_a(nest: Nest, strides: Strides, how: Arithmetic) -> int:
+    """Return the bytes of packed rows of A, with those that whole register tiles read past them."""
+    rows, depth = shape_of_stage(nest, "A") or (0, 0)
+    tiles = -(-rows // nest.tile.rows)
+    return _bytes_of_a(nest, (tiles * nest.tile.rows, depth), strides, how)
 
 
 def _bytes_of_b(shape: tuple[int, ...], how: Arithmetic) -> int:

@@ -141,7 +141,12 @@ def emit_configure(module: ir.Module, spec: WidenedSpec) -> ir.Function:
     """Add the function that configures the tile registers of a thread for whole tiles."""
     fn = internal_function(module, "tilewise_kernel_configure", 0)
     builder = Builder(fn.append_basic_block("entry"))
-    _configure(_tiles(builder), spec, const(TILE))
+    tiles, size = _tiles(builder), size_of(spec.how.packed)
+    registers, line = tiles.registers, const(LINE_BYTES)
+    shapes = {registers.c(i, j): (const(TILE), line) for i, j in tiles.grid}
+    shapes |= {registers.a(i): (const(TILE), const(spec.how.step * size)) for i in range(2)}
+    shapes |= {registers.b(i): (const(spec.how.step // 2), line) for i in range(2)}
+    tiles.shape(shapes)
     builder.ret_void()
     return fn
 
@@ -151,16 +156,12 @@ def _tiles(b: Builder) -> Tiles:
     return Tiles(b, b.ptrtoint(b.alloca(ir.VectorType(I32, TILE))), 2, 2)
 
 
-def _configure(tiles: Tiles, spec: WidenedSpec, rows: Value) -> None:
-    size, registers = size_of(spec.how.packed), tiles.registers
-    shapes = {registers.c(i, j): (rows, const(LINE_BYTES)) for i, j in tiles.grid}
-    shapes |= {registers.a(i): (rows, const(spec.how.step * size)) for i in range(2)}
-    shapes |= {registers.b(i): (const(spec.how.step // 2), const(LINE_BYTES)) for i in range(2)}
-    tiles.shape(shapes)
-
-
 def emit_widened(module: ir.Module, spec: WidenedSpec, is_edge: bool) -> ir.Function:
-    """Add the micro-kernel for whole tiles, or with `is_edge` for any rows and cols in them."""
+    """Add the micro-kernel for whole tiles, or with `is_edge` for any rows and cols in them.
+
+    Both compute whole tiles: rows of A past the last one are whatever its memory holds. Configuring
+    tiles of fewer rows for a call, and whole ones after it, took longer than their products.
+    """
     fn, builder, arg = begin_kernel(module, "edge" if is_edge else "full", Arguments)
     _Emitter(builder, spec, arg, is_edge).emit()
     builder.ret_void()
@@ -181,10 +182,6 @@ class _Emitter:
     def emit(self) -> None:
         """Emit the sums of all blocks, and C that is made of them."""
         b, v, arg = self.b, self.v, self.arg
-        if self.is_edge:
-            for row in range(SUMS * TILE):  # of which tiles leave some as they are
-                v.store(v.zero, v.at(self.memory, row * TILE))
-            _configure(self.tiles, self.spec, arg.rows)
         turns = b.ashr(arg.depth, const(SUMS.bit_length() - 1))
         rest = b.and_(arg.depth, const(SUMS - 1))
         whole = b.mul(turns, const(SUMS))
@@ -197,7 +194,6 @@ class _Emitter:
             cols = v.first_lanes(arg.cols, 0)
             exist = (b.icmp_signed("<", const(i), arg.rows) for i in range(TILE))
             masks = [b.and_(cols, v.splat(one)) for one in exist]
-            _configure(self.tiles, self.spec, const(TILE))
         ends = EpilogueEmitter(v, arg.flags, self.spec.epilogue)
         emit_results(ends, sums, places, [arg.bias] * TILE, masks)
 
