@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.problem import Problem, ProblemRange
-from tilewise.kernels.schedule import Schedule, check_legal
+from tilewise.kernels.schedule import Schedule, check_legal, steps_hash
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ class RangeSchedule:
             sizes = [size for size, _ in group]
             spans.append(Span(sizes[0], sizes[-1], variant))
         return tuple(spans)
+
+    @property
+    def hash(self) -> str:
+        """Return the hash of the variants and of the sizes that they serve."""
+        return steps_hash([self.to_json()])
 
     def check_legal(self) -> None:
         """Raise ScheduleError unless each schedule can be applied to the sizes that it serves."""

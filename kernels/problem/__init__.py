@@ -10,8 +10,9 @@ from tilewise.kernels.problem.keys import (
     Epilogue,
 )
 from tilewise.kernels.problem.model import Conv2d, Matmul
-from tilewise.kernels.problem.parse import parse_problem, stem, with_accuracy
+from tilewise.kernels.problem.parse import parse_problem, with_accuracy
 from tilewise.kernels.problem.ranges import ProblemRange, parse_any, parse_range
+from tilewise.kernels.problem.stem import stem
 
 __all__ = [
     "ACCURACIES",

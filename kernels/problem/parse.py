@@ -1,4 +1,4 @@
-"""Problem strings and JSON objects to problems, and problems to names of files."""
+"""Problem strings and JSON objects to problems."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,6 @@ from tilewise.kernels.quoting import quoted, suggestion
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
 LONGEST_STRING = 1000
 LONGEST_FIELD = 40
-LONGEST_STEM = 100  # characters; every filesystem takes names of 255 bytes
-KEY_DIGITS = 12
-SELF_EXPLANATORY = {"accuracy", "dtype", "epilogue", "init", "layout", "weights"}
 
 
 def parse_problem(source: str | Mapping[str, object]) -> Problem:
@@ -128,19 +125,3 @@ def _build(operation: type[Problem], values: dict[str, object]) -> Problem:
 def _field(name: str) -> str:
     """Return the field that an error names: the key as written, if printable."""
     return name if name.isprintable() and 0 < len(name) <= LONGEST_FIELD else "problem"
-
-
-def stem(problem: Problem) -> str:
-    """Return a name of files and functions, such as `matmul_m64_n48_k32_f32`.
-
-    One that is too long ends with the beginning of the key.
-    """
-    operation, _, pairs = problem.canonical.partition(":")
-    parts = [operation]
-    for pair in pairs.split(","):
-        name, _, value = pair.partition("=")
-        parts.append(value if name in SELF_EXPLANATORY else f"{name}{value}")
-    found = "_".join(parts)
-    if len(found) > LONGEST_STEM:
-        found = f"{found[: LONGEST_STEM - KEY_DIGITS - 1]}_{problem.key[:KEY_DIGITS]}"
-    return found

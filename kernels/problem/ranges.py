@@ -107,6 +107,13 @@ def parse_range(source: str | Mapping[str, object]) -> ProblemRange:
     if others[0] != others[1]:
         why = f"{dim}={match[0]} changes other keys: {ends[0]} and {ends[1]}; give two ranges"
         raise ProblemError(f"{operation.op}: {why}", dim)
+    shapes = [end.operand_shapes["B"] for end in ends]
+    if ends[0].has_constant_weights and shapes[0] != shapes[1]:
+        raise ProblemError(
+            f"{operation.op}: weights=constant are packed once, and {dim} changes their shape; "
+            "leave weights out, or give a range of another size",
+            dim,
+        )
     return ProblemRange(ends[0], dim, sizes)
 
 

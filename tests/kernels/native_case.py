@@ -25,7 +25,8 @@ def lowered_targets() -> list[Target]:
     host = detect()
     narrow = Target(host.cpu, features=AVX2, vector_bytes=32, vector_registers=16)
     portable = Target(host.cpu, features=frozenset(), vector_bytes=16, vector_registers=16)
-    fewer = host.features - {"avx512bf16", "avx512vnni"}
+    tiles = {name for name in host.features if name.startswith("amx")}  # none comes without VNNI
+    fewer = host.features - tiles - {"avx512bf16", "avx512vnni"}
     plain = replace(host, features=fewer, l2_bytes=1)  # panels that were packed ahead are far away
     return [host, plain, narrow, portable]
 

@@ -8,6 +8,7 @@ CPUID's leaves and bits: Intel 64 and IA-32 Architectures Software Developer's M
 and volume 1, 13.3 and 15.2, on what the operating system has to save (XCR0).
 """
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -66,9 +67,9 @@ BY_INTRINSIC = {
     "avx512bf16": "llvm.x86.avx512bf16",
     "amx-tile": "llvm.x86.tile",
     "amx-bf16": "llvm.x86.tdpbf16ps",
-    "amx-int8": "llvm.x86.tdpbssd",
+    "amx-int8": "llvm.x86.tdpb[su]",
 }
-"""Extensions that LLVM uses only for intrinsics, and how the names of those begin."""
+"""Extensions that LLVM uses only for intrinsics, and a pattern that begins the names of those."""
 
 IMPLIED = {
     "ssse3": ("sse3",), "sse4.1": ("ssse3",), "sse4.2": ("sse4.1",), "avx": ("sse4.2",),
@@ -85,7 +86,7 @@ def used_features(of_target: Collection[str], text: str) -> tuple[str, ...]:
     found = {
         name
         for name in CHECKED
-        if name in of_target and (name not in BY_INTRINSIC or BY_INTRINSIC[name] in text)
+        if name in of_target and (name not in BY_INTRINSIC or re.search(BY_INTRINSIC[name], text))
     }
     while more := {other for name in found for other in IMPLIED.get(name, ())} - found:
         found |= more

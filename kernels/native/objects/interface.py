@@ -1,34 +1,23 @@
-"""What C sees of an object: names, arguments, sizes, return codes, and the header that has them.
+"""What C sees of an object: names, arguments, sizes and return codes."""
 
-The header is C99 and C++, for one kernel, next to any number of others.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from textwrap import indent
 
-from tilewise.kernels.native.export.description import Tuned, formula, method, operand_names
-from tilewise.kernels.native.export.templates import filled
+from tilewise.kernels.native.export.description import operand_names
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
-from tilewise.kernels.native.objects.features import TEMPLATES
 from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.oracle.operands import operand_type
-from tilewise.kernels.problem import STORED, Problem, stem
-from tilewise.kernels.problem.weights import QuantisedWeights
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.problem import STORED, Problem, ProblemRange, stem
 from tilewise.kernels.target.model import Target
 
 PREFIX = "tilewise_"
-OK, NULL, MISALIGNED, NO_SUCH_PART = 0, 1, 2, 3
+OK, NULL, MISALIGNED, NO_SUCH_PART, NO_SUCH_SIZE = 0, 1, 2, 3, 4
 """What the functions return."""
 
 C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i8": "int8_t", "u8": "uint8_t",
            "bf16": "uint16_t", "f16": "uint16_t", "i4": "int8_t", "u4": "uint8_t"}  # fmt: skip
-_BITS = {
-    "bf16": "uint16_t holds the bits of a bfloat16",
-    "f16": "uint16_t holds the bits of a half",
-}
 
 
 @dataclass(frozen=True)
@@ -51,6 +40,21 @@ class Pointer:
 
 
 @dataclass(frozen=True)
+class Size:
+    """The size that a function takes of a range of problems, behind its pointers.
+
+    Attributes:
+        name: in C: the key of the problem.
+        first, last, step: which there are.
+    """
+
+    name: str
+    first: int
+    last: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Interface:
     """The C interface of a kernel.
 
@@ -61,10 +65,10 @@ class Interface:
         weights: what `prepare` takes, where the weights are constant: B, and its scales.
         packed_bytes: of the weights that `prepare` writes, in whole lines; 0 where there are none.
         weight_bytes: of the weights as they are.
-        scratch_bytes: of the memory for panels and sums, of all parts.
-        scratch_of_a, scratch_of_c: those of panels of A, and of sums behind them; panels of B are
-            the last.
+        scratch_bytes: of the memory for panels and sums, of all parts: panels of A, sums, and
+            panels of B.
         parts: into which the work is cut.
+        size: of a range of problems.
     """
 
     name: str
@@ -74,9 +78,8 @@ class Interface:
     packed_bytes: int
     weight_bytes: int
     scratch_bytes: int
-    scratch_of_a: int
-    scratch_of_c: int
     parts: int
+    size: Size | None = None
 
     @property
     def short_name(self) -> str:
@@ -91,27 +94,45 @@ class Interface:
 
     @classmethod
     def of(
-        cls, problem: Problem, schedule: Schedule, target: Target, planned: KernelPlan
+        cls,
+        problems: Problem | ProblemRange,
+        digest: str,
+        target: Target,
+        plans: Sequence[KernelPlan],
+        packed_bytes: int | None = None,
     ) -> "Interface":
-        """Return that of a planned kernel."""
-        alias = problem_name(problem)
+        """Return that of planned kernels.
+
+        Args:
+            problems: what they compute.
+            digest: the hash of how.
+            target: for which processor.
+            plans: the kernels; several where they share the sizes of a range.
+            packed_bytes: of the weights in all their formats; None for those of one kernel.
+        """
+        if isinstance(problems, ProblemRange):
+            problem, sizes = problems.smallest, problems.sizes
+            size = Size(problems.dim, sizes[0], sizes[-1], sizes.step)
+        else:
+            problem, size = problems, None
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)
-        a, b, c = (scratch_of(planned, role) for role in ("A", "B", "C"))
+        if packed_bytes is None:
+            packed_bytes = packed_size(problem, plans[0])
+        alias = problem_name(problems)
         return cls(
-            name=f"{alias}_{processor}_{schedule.hash}",
+            name=f"{alias}_{processor}_{digest}",
             alias=alias,
             arguments=_arguments(problem),
             weights=tuple(_operand(problem, name) for name in problem.constants),
-            packed_bytes=_packed_bytes(problem, planned),
+            packed_bytes=packed_bytes,
             weight_bytes=sum(_bytes_of(problem, name) for name in problem.constants or ("B",)),
-            scratch_bytes=a + c + (0 if planned.is_ahead else b),
-            scratch_of_a=a,
-            scratch_of_c=c,
-            parts=len(planned.nest.parts),
+            scratch_bytes=max(map(_scratch_bytes, plans)),
+            parts=len(plans[0].nest.parts),
+            size=size,
         )
 
 
-def problem_name(problem: Problem) -> str:
+def problem_name(problem: Problem | ProblemRange) -> str:
     """Return a name such as `tilewise_matmul_m64_n48_k32_f32`."""
     return PREFIX + "".join(c if c.isalnum() else "_" for c in stem(problem))
 
@@ -130,6 +151,11 @@ def scratch_of(planned: KernelPlan, role: str) -> int:
     return _in_lines(planned.scratch[role].total) if is_used else 0
 
 
+def _scratch_bytes(planned: KernelPlan) -> int:
+    roles = ("A", "C") if planned.is_ahead else ("A", "C", "B")
+    return sum(scratch_of(planned, role) for role in roles)
+
+
 def _arguments(problem: Problem) -> tuple[Pointer, ...]:
     second = _operand(problem, "B")
     if problem.has_constant_weights:
@@ -145,8 +171,11 @@ def _operand(problem: Problem, operand: str) -> Pointer:
     return Pointer(name, operand, C_TYPES[dtype], STORED[dtype].bytes, is_const=operand != "C")
 
 
-def _packed_bytes(problem: Problem, planned: KernelPlan) -> int:
-    """Of the panels that are made ahead, or of a copy of weights that are read in place."""
+def packed_size(problem: Problem, planned: KernelPlan) -> int:
+    """Return the bytes of panels that are made ahead, or of a copy of weights as they are.
+
+    They are whole lines, and 0 where weights are not constant.
+    """
     if not problem.has_constant_weights:
         return 0
     size = planned.scratch["B"].total if planned.is_ahead else _bytes_of(problem, "B")
@@ -159,138 +188,3 @@ def _bytes_of(problem: Problem, operand: str) -> int:
 
 def _in_lines(size: int) -> int:
     return -(-size // LINE_BYTES) * LINE_BYTES
-
-
-def header_text(
-    problem: Problem,
-    schedule: Schedule,
-    target: Target,
-    interface: Interface,
-    features: tuple[str, ...],
-    tuned: Tuned | None,
-) -> str:
-    """Return the C header of an object.
-
-    Args:
-        problem: what the kernel computes.
-        schedule: how.
-        target: for which processor.
-        interface: its functions.
-        features: what they need of the processor.
-        tuned: the speed where it was tuned, if it is known.
-    """
-    how, name, prepare = method(schedule, tuned), interface.name, ""
-    about = [
-        f"problem   {problem}",
-        f"computes  {_hanging(formula(problem))}",
-        *([f"{'':10}{_hanging(how)}"] if how else []),
-        f"schedule  {schedule.hash}, outermost step first:",
-        indent(str(schedule), " " * 10),
-        f"tuned for {target.canonical}{_speed(tuned)}",
-        f"needs     {_wrapped(features)}",
-        "",
-        *_operand_lines(problem, interface),
-        *_tile_lines(features),
-    ]
-    lines = [line.rstrip() for line in "\n".join(about).splitlines()]
-    if interface.weights:
-        weights = ",\n    ".join(map(_declared, interface.weights))
-        prepare = filled(TEMPLATES / "prepare.h", name=name, weights=weights, line=LINE_BYTES)
-    return filled(
-        TEMPLATES / "header.h",
-        alias=interface.alias,
-        name=name,
-        about=indent("\n".join(lines), "   "),
-        written=", `scratch` and `packed`" if interface.weights else " and `scratch`",
-        ok=OK,
-        null=NULL,
-        misaligned=MISALIGNED,
-        no_such_part=NO_SUCH_PART,
-        sizes=_sizes(interface),
-        prepare=prepare,
-        adds=", adding to what it holds" if problem.accumulates else "",
-        arguments=",\n    ".join(["", *map(_declared, interface.arguments)]).lstrip(","),
-        aliases=_aliases(interface),
-    )
-
-
-def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
-    """Shapes and alignments, and what a 16-bit type holds."""
-    shapes = problem.operand_shapes
-    arguments = list(interface.arguments)
-    if interface.weights:
-        arguments[1:1] = interface.weights
-    lines = ["Arrays are contiguous, the last index the fastest. Addresses are multiples of:"]
-    for one in arguments:
-        shape = "".join(f"[{extent}]" for extent in shapes[one.operand]) if one.operand else ""
-        what = f"{one.type} {one.name}{shape}"
-        if one.type == "void":
-            what = f"{one.name}, {one.name.upper()}_BYTES bytes"
-        lines.append(f"  {one.alignment:<3} {what}")
-    if problem.element.name in _BITS:
-        lines.append(f"{_BITS[problem.element.name]}.")
-    if weights := problem.quantised_weights:
-        lines += _weight_lines(weights)
-    if not interface.scratch_bytes:
-        lines.append("scratch is not used, and may be null.")
-    return lines
-
-
-def _weight_lines(weights: QuantisedWeights) -> list[str]:
-    """What arrays of quantised weights hold."""
-    least, most = weights.least, weights.least + 2**weights.bits - 1
-    lines = [f"Elements of b are from {least} to {most}, one in a byte."] * (weights.bits < 8)
-    if weights.scale in _BITS:
-        lines.append(f"In scale_b {_BITS[weights.scale]}.")
-    return lines
-
-
-def _tile_lines(features: tuple[str, ...]) -> list[str]:
-    """What a process has to do before it may use tile registers."""
-    if "amx-tile" not in features:
-        return []
-    return [
-        "For Linux alone, which gives tile registers to a process that asks: call NAME_supported",
-        "once in each process, before the other functions. Threads and forked children need not",
-        "ask again. It returns 0 if a thread has an alternate signal stack that is too small.",
-    ]
-
-
-def _hanging(text: str) -> str:
-    first, *others = text.splitlines()
-    return "\n".join([first, *(f"{'':10}{line}" for line in others)])
-
-
-def _wrapped(features: tuple[str, ...]) -> str:
-    """The names of extensions, some to a line."""
-    names = ["x86-64", *features]
-    rows = [", ".join(names[i : i + 8]) for i in range(0, len(names), 8)]
-    return f",\n{'':10}".join(rows)
-
-
-def _speed(tuned: Tuned | None) -> str:
-    if tuned is None:
-        return ""
-    return f"\n{'':10}{tuned.gflops:.1f} GFLOP/s there, {tuned.peak_fraction:.1%} of the peak"
-
-
-def _declared(one: Pointer) -> str:
-    return f"{'const ' if one.is_const else ''}{one.type} *{one.name}"
-
-
-def _sizes(interface: Interface) -> str:
-    numbers = {"SCRATCH_BYTES": f"{interface.scratch_bytes}UL"}  # a size_t here, also of `#if`
-    if interface.weights:
-        numbers["PACKED_BYTES"] = f"{interface.packed_bytes}UL"
-    numbers["ALIGNMENT"] = f"{LINE_BYTES}  /* of those addresses, in bytes */"
-    numbers["PARTS"] = str(interface.parts)
-    return "\n".join(f"#define {interface.name}_{name} {value}" for name, value in numbers.items())
-
-
-def _aliases(interface: Interface) -> str:
-    endings = ["SCRATCH_BYTES", "ALIGNMENT", "PARTS"]
-    endings += ["PACKED_BYTES"] if interface.weights else []
-    names = [*interface.functions, *(f"{interface.name}_{ending}" for ending in endings)]
-    return "\n".join(
-        f"#define {interface.alias}{name.removeprefix(interface.name)} {name}" for name in names
-    )

@@ -1,4 +1,4 @@
-"""A planned kernel as one LLVM module: driver, micro-kernels and packs, linked by their symbols.
+"""Planned kernels as one LLVM module: driver, micro-kernels and packs, linked by their symbols.
 
 Every piece gets the passes that it gets in a search (`tilewise.kernels.native.jit.object_code`);
 then they are linked, and everything but what C calls is internal. Sizes are constants of the
@@ -8,14 +8,13 @@ not have.
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.export.source import edges, edges_of_parts
 from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
 from tilewise.kernels.native.jit.ir_text import kernel_text
@@ -29,11 +28,10 @@ from tilewise.kernels.native.language.compiler import (
 )
 from tilewise.kernels.native.microkernels.microkernel import Piece, pieces_of
 from tilewise.kernels.native.objects.entries import (
-    BOUNDS,
     COPY,
-    DRIVER,
-    PREPARE,
+    TABLE,
     Entries,
+    Variant,
     driver_text,
     known_sizes,
 )
@@ -44,7 +42,6 @@ from tilewise.kernels.native.objects.features import (
     used_features,
 )
 from tilewise.kernels.native.objects.object_files import Elf
-from tilewise.kernels.native.plan import KernelPlan
 from tilewise.kernels.target.model import Target
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -55,34 +52,36 @@ _COPY_ARGUMENTS = 3
 
 
 class ObjectCompiler:
-    """Makes the modules of one kernel and joins them.
+    """Makes the modules of kernels and joins them.
 
     Args:
-        entries: what others see of it.
-        planned: the kernel.
-        target: the machine that it is for.
+        entries: what others see of them.
+        variants: the kernels.
+        target: the machine that they are for.
 
     Attributes:
         features: what their code may use of the processor.
     """
 
-    def __init__(self, entries: Entries, planned: KernelPlan, target: Target) -> None:
-        self.entries, self.planned = entries, planned
-        text = kernel_text(planned.kernel, planned.use).text
+    def __init__(self, entries: Entries, variants: Sequence[Variant], target: Target) -> None:
+        self.entries, self.variants = entries, variants
+        plans = [variant.planned for variant in variants]
+        text = "".join(kernel_text(planned.kernel, planned.use).text for planned in plans)
         self.features = used_features(target.features, text)
         self._attributes = attributes(self.features)
         self._machine = machine(self.features)
 
     def bitcode(self) -> bytes:
-        """Return the kernel as one module; what is not called from outside is internal.
+        """Return the kernels as one module; what is not called from outside is internal.
 
         Raises:
             LoweringError: code generation failed.
         """
         pieces = {
-            name: self._piece(name, piece)
-            for name, piece in pieces_of(self.planned.kernel, self.planned.use).items()
-            if name in self.planned.functions
+            f"{name}{variant.suffix}": self._piece(f"{name}{variant.suffix}", piece)
+            for variant in self.variants
+            for name, piece in pieces_of(variant.planned.kernel, variant.planned.use).items()
+            if name in variant.planned.functions
         }
         whole = self._driver(pieces)
         for module in pieces.values():
@@ -134,28 +133,39 @@ class ObjectCompiler:
         return parsed
 
     def _driver(self, pieces: Mapping[str, llvm.ModuleRef]) -> llvm.ModuleRef:
-        """What C calls, the driver, and what both call of the language."""
+        """What C calls, the drivers, and what both call of the language."""
         module = ir.Module(self.entries.name)
-        known = {name: const(size) for name, size in known_sizes(self.planned).items()}
-        for name, piece in pieces.items():
-            given = len(list(piece.get_function(_piece_symbol(name)).arguments))
-            known[name] = _address(module, _piece_symbol(name), given)
-        if edges(self.planned):
-            known[BOUNDS] = _bounds(module, self.planned)
-        emit_driver(module, driver_text(self.planned), known)
-        known[DRIVER] = module.globals[symbol(DRIVER)].ptrtoint(I64)
-        if self.planned.is_ahead:
-            known[PREPARE] = module.globals[symbol(PREPARE)].ptrtoint(I64)
-        elif self.entries.copies:
-            known[COPY] = _address(module, symbol(COPY), _COPY_ARGUMENTS)
-        emit_driver(module, self.entries.text, known)
+        seen: dict[str, Value] = {}
+        for variant in self.variants:
+            self._add_driver(module, variant, pieces)
+            seen[variant.driver] = module.globals[symbol(variant.driver)].ptrtoint(I64)
+            if variant.planned.is_ahead:
+                seen[variant.prepare] = module.globals[symbol(variant.prepare)].ptrtoint(I64)
+        internal = {symbol(name) for name in seen}
+        if self.entries.copies:
+            seen[COPY] = _address(module, symbol(COPY), _COPY_ARGUMENTS)
+        if self.entries.table:
+            seen[TABLE] = _table(module, self.entries.table)
+        emit_driver(module, self.entries.text, seen)
         _add_language(module)
-        internal = {symbol(name) for name in (DRIVER, PREPARE)}
         for name, function in module.globals.items():
             is_own = name in internal or called_name(name) in language()
             if isinstance(function, ir.Function) and is_own:
                 function.linkage = "internal"
         return self._optimised(module, "level 3")
+
+    def _add_driver(
+        self, module: ir.Module, variant: Variant, pieces: Mapping[str, llvm.ModuleRef]
+    ) -> None:
+        """Add a kernel's driver, and what packs its weights ahead."""
+        known = {name: const(size) for name, size in known_sizes(variant).items()}
+        for name in variant.planned.functions:
+            own = f"{name}{variant.suffix}"
+            if own not in pieces:
+                continue
+            given = len(list(pieces[own].get_function(_piece_symbol(own)).arguments))
+            known[name] = _address(module, _piece_symbol(own), given)
+        emit_driver(module, driver_text(variant), known)
 
     def _optimised(self, module: ir.Module, passes: Passes) -> llvm.ModuleRef:
         parsed = self._parsed(str(module))
@@ -209,13 +219,12 @@ def _address(module: ir.Module, name: str, arguments: int) -> Value:
     return ir.Function(module, kind, name).ptrtoint(I64)
 
 
-def _bounds(module: ir.Module, planned: KernelPlan) -> Value:
-    """The address of a table of where each part begins and ends."""
-    numbers = [edge for part in edges_of_parts(planned) for edge in part]
-    kind = ir.ArrayType(I64, len(numbers))
-    table = ir.GlobalVariable(module, kind, symbol(BOUNDS))
+def _table(module: ir.Module, words: tuple[int, ...]) -> Value:
+    """The address of a table of constants."""
+    kind = ir.ArrayType(I64, len(words))
+    table = ir.GlobalVariable(module, kind, symbol(TABLE))
     table.linkage, table.global_constant = "internal", True
-    table.initializer = ir.Constant(kind, numbers)
+    table.initializer = ir.Constant(kind, words)
     return table.ptrtoint(I64)
 
 

@@ -21,7 +21,7 @@ from tilewise.kernels.native.export.source import edges
 from tilewise.kernels.native.jit.object_code import optimise
 from tilewise.kernels.native.language.compiler import symbol
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
-from tilewise.kernels.native.objects.entries import DRIVER, Entries
+from tilewise.kernels.native.objects.entries import DRIVER, Entries, Variant
 from tilewise.kernels.native.objects.features import CHECKED, used_features
 from tilewise.kernels.native.objects.module import ObjectCompiler, machine
 from tilewise.kernels.native.objects.object_files import Elf
@@ -51,7 +51,7 @@ def kernel_object(kernel: Kernel, name: str, target: Target) -> tuple[bytes, tup
     text = f"@njit\ndef {short}({given}):\n    call_address({DRIVER}, {given})\n"
     entries = Entries(name, (name,), text, has_supported=False)
     try:
-        compiler = ObjectCompiler(entries, planned, target)
+        compiler = ObjectCompiler(entries, [Variant(planned)], target)
         return compiler.object_file(compiler.bitcode()), compiler.features
     except RuntimeError as error:  # LLVM's own
         raise LoweringError(f"compiling {kernel.problem} failed: {error}") from error

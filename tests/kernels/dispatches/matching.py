@@ -22,7 +22,7 @@ def stand_in(text: str, parts: int = 1, packed_bytes: int = LINE) -> CompiledEnt
     problem = parse_problem(text)
     name = problem_name(problem)
     packed = packed_bytes if problem.has_constant_weights else 0
-    interface = Interface(name, name, (), None, packed, 4, LINE, 0, 0, parts)
+    interface = Interface(name, name, (), None, packed, 4, LINE, parts)
     return CompiledEntry(problem, KernelObject(interface, (), b"", b"code", ""), problem)
 
 

@@ -3,8 +3,10 @@
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -22,21 +24,32 @@ FEWEST, MOST = 9, 2000
 
 
 class LoadedObject:
-    """The functions of an object file with an interface."""
+    """The functions of an object file with an interface.
+
+    `size` is what they are given of a range of problems.
+    """
 
     def __init__(self, interface: Interface, data: bytes) -> None:
         self.interface = interface
+        self.size: int | None = None
         self._owner = Loaded(ObjectCode(interface.functions, data))
         addresses = dict(zip(interface.functions, self._owner.addresses, strict=True))
-        pointers = [ctypes.c_void_p] * len(interface.arguments)
+        given: list[Any] = [ctypes.c_void_p] * len(interface.arguments)
+        given += [ctypes.c_int64] if interface.size else []
         name, integer = interface.name, ctypes.c_int
         self._supported = ctypes.CFUNCTYPE(integer)(addresses[f"{name}_supported"])
-        self._run = ctypes.CFUNCTYPE(integer, *pointers)(addresses[name])
-        self._part = ctypes.CFUNCTYPE(integer, *pointers, ctypes.c_int64)(addresses[f"{name}_part"])
+        self._run = ctypes.CFUNCTYPE(integer, *given)(addresses[name])
+        self._part = ctypes.CFUNCTYPE(integer, *given, ctypes.c_int64)(addresses[f"{name}_part"])
         if interface.weights:
             prepare = addresses[f"{name}_prepare"]
             count = len(interface.weights) + 1
             self._prepare = ctypes.CFUNCTYPE(integer, *[ctypes.c_void_p] * count)(prepare)
+
+    def of_size(self, size: int | None) -> "LoadedObject":
+        """Return the same functions for another size."""
+        other = copy(self)
+        other.size = size
+        return other
 
     def is_supported(self) -> bool:
         """Return whether the processor has what it needs."""
@@ -55,7 +68,8 @@ class LoadedObject:
         return int(self._part(*self._in_order(addresses), part))
 
     def _in_order(self, addresses: Mapping[str, int]) -> list[int]:
-        return [addresses[argument.name] for argument in self.interface.arguments]
+        size = [] if self.size is None else [self.size]
+        return [addresses[argument.name] for argument in self.interface.arguments] + size
 
 
 @dataclass(frozen=True)

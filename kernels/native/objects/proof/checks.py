@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
-from tilewise.kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
+from tilewise.kernels.native.objects.interface import (
+    MISALIGNED,
+    NO_SUCH_PART,
+    NO_SUCH_SIZE,
+    NULL,
+    OK,
+)
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
@@ -54,11 +60,16 @@ class ObjectTrial:
     def checks(self) -> Iterator[Callable[[], Found | None]]:
         """Yield the checks, the most telling failures first."""
         yield self.finds_the_processor
-        yield self.runs_before_a_guard_page
-        yield self.runs_behind_a_guard_page
+        yield from self.results()
         yield self.runs_by_parts
         yield self.runs_twice_at_once
         yield self.refuses_bad_pointers
+        yield self.refuses_other_sizes
+
+    def results(self) -> Iterator[Callable[[], Found | None]]:
+        """Yield those of the result and of what is accessed: all for a further size of a range."""
+        yield self.runs_before_a_guard_page
+        yield self.runs_behind_a_guard_page
 
     def finds_the_processor(self) -> None:
         """Check that it supports this processor."""
@@ -112,6 +123,24 @@ class ObjectTrial:
         for part in (-1, interface.parts, 1 << 40):
             code = self.loaded.run_part(memory.addresses, part)
             _require(NO_SUCH_PART, code, f"there is no part {part}")
+        self._require_untouched(memory, before)
+
+    def refuses_other_sizes(self) -> None:
+        """Check that sizes outside the range are refused without side effects."""
+        size = self.loaded.interface.size
+        if size is None:
+            return
+        memory = CallMemory(self, at_end=False)
+        before = memory.out.copy()
+        others = {size.first - size.step, size.last + size.step, -size.last, 0, 1 << 62}
+        others |= {size.first + 1} if size.step > 1 else set()
+        for other in sorted(others - {size.first}):
+            loaded = self.loaded.of_size(other)
+            for code in (loaded.run(memory.addresses), loaded.run_part(memory.addresses, 0)):
+                _require(NO_SUCH_SIZE, code, f"{size.name}={other} is not in the range")
+        self._require_untouched(memory, before)
+
+    def _require_untouched(self, memory: "CallMemory", before: Array) -> None:
         if not np.array_equal(memory.out.view(np.uint8), before.view(np.uint8)):
             raise ObjectError("it wrote to out though it refused the call")
 

@@ -1,18 +1,23 @@
 """Prove an object in a killable child process that links, runs, compares and times it."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.native.objects.make import KernelObject
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.steps import StepJson
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target.model import Target
 
 CHILD = "tilewise.kernels.native.objects.proof.child"
 REPEAT_SECONDS = 0.3
+DRAWN = 3
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,46 @@ def prove_object(
     The child is killed after `seconds` or beyond `memory_bytes`. Raises LimitError for a limit that
     is not positive and finite.
     """
+    cases = [(problem.canonical, schedule.to_json(), None)]
+    return _proven(cases, target, made, seed, seconds, memory_bytes)
+
+
+def prove_range_object(
+    schedule: RangeSchedule,
+    target: Target,
+    made: KernelObject,
+    *,
+    seed: int = 0,
+    seconds: float = 900.0,
+    memory_bytes: int = 8 << 30,
+) -> ObjectProof:
+    """Prove the object of a range at sizes of each variant, as `prove_object` proves one problem.
+
+    The sizes are the first and the last that a variant serves, and `DRAWN` drawn ones. The speed is
+    that of the largest.
+    """
+    draw, sizes = Random(seed), set[int]()
+    for variant in range(len(schedule.variants)):
+        served = schedule.sizes_of(variant)
+        sizes |= {served[0], served[-1], *draw.sample(served, min(DRAWN, len(served)))}
+    cases = [
+        (schedule.problems.at(size).canonical, schedule.at(size).to_json(), size)
+        for size in sorted(sizes)
+    ]
+    return _proven(cases, target, made, seed, seconds, memory_bytes)
+
+
+def _proven(
+    cases: Sequence[tuple[str, list[StepJson], int | None]],
+    target: Target,
+    made: KernelObject,
+    seed: int,
+    seconds: float,
+    memory_bytes: int,
+) -> ObjectProof:
+    """Prove an object for problems with their schedules and sizes."""
     request = {
-        "problem": problem.canonical,
-        "schedule": schedule.to_json(),
+        "cases": cases,
         "target": target.canonical,
         "interface": to_json(made.interface),
         "object": base64.b64encode(made.object).decode(),

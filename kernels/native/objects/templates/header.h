@@ -19,7 +19,7 @@ $about
 #define TILEWISE_MISALIGNED $misaligned          /* an address is no multiple of what is needed */
 #define TILEWISE_NO_SUCH_PART $no_such_part        /* part is below 0 or not below PARTS */
 #endif
-
+$no_such_size
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -58,3 +58,9 @@ def test_what_llvm_takes_for_granted_is_looked_for() -> None:
     wide = used_features({"avx512f", "avx512bf16", "avx512vnni"}, "")
     assert "fma" in wide and "avx512vnni" not in wide
     assert "avx512vnni" in used_features({"avx512vnni"}, "call @llvm.x86.avx512.vpdpbusd.512")
+
+
+@pytest.mark.parametrize("product", ["tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"])
+def test_each_product_of_byte_tiles_needs_their_extension(product: str) -> None:
+    found = used_features({"amx-int8", "amx-bf16", "amx-tile"}, f"call void @llvm.x86.{product}(")
+    assert found == ("amx-tile", "amx-int8")

@@ -1,0 +1,207 @@
+"""Objects of ranges: each size is right and within its memory, whatever variants serve it."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.cases import cases
+from tests.kernels.native.objects.test_objects import needs_a_library
+from tests.kernels.native.objects.test_objects_from_c import CC, STRICT, needs_c
+from tests.kernels.native_case import TARGETS
+from tests.kernels.strategies import matmuls, schedules
+from tilewise.kernels.errors import LoweringError, ProblemError, ScheduleError
+from tilewise.kernels.native.objects.make import KernelObject, make_range_object
+from tilewise.kernels.native.objects.object_files import Elf
+from tilewise.kernels.native.objects.proof.calls import LoadedObject
+from tilewise.kernels.native.objects.proof.checks import ObjectTrial
+from tilewise.kernels.native.objects.proof.prove import prove_range_object
+from tilewise.kernels.native.range_plan import RangePlan, served_sizes
+from tilewise.kernels.problem import ProblemRange, parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Strassen,
+    Stream,
+    Sweep,
+    Tile,
+    loop_nest,
+)
+from tilewise.kernels.target import Target
+
+PACKED = Schedule((Stream("k", 16), Pack("B"), Pack("A"), Register(3, 32)))
+IN_PLACE = Schedule((Register(4, 16),))
+BOTH = Schedule((Pack("B"), Pack("A"), Register(2, 8)))
+OF_ROWS = Schedule((Parallel("m", 2), *PACKED.steps))
+OF_COLUMNS = Schedule((Parallel("n", 2), *PACKED.steps))
+FEW = Schedule((Stream("k", 8), Register(1, 32), Sweep("n")))
+
+
+def in_turn(problems: ProblemRange, *variants: Schedule) -> RangeSchedule:
+    """The first variant serves the first size, the next one the next size, and so on."""
+    sizes = len(problems.sizes)
+    return RangeSchedule(problems, variants, tuple(at % len(variants) for at in range(sizes)))
+
+
+def check(schedule: RangeSchedule, target: Target, sizes: tuple[int, ...]) -> KernelObject:
+    """All that a proof checks at the first of `sizes`, and the results at the others."""
+    made = make_range_object(schedule, target)
+    found = Elf.read(made.object)
+    assert found.undefined == () and found.writable_bytes == 0
+    loaded = LoadedObject(made.interface, made.object)
+    for at, size in enumerate(sizes):
+        one = loaded.of_size(size)
+        trial = ObjectTrial.of(schedule.problems.at(size), schedule.at(size), one, seed=at)
+        for each in trial.results() if at else trial.checks():
+            each()
+    return made
+
+
+@pytest.mark.timeout(900)
+@cases(40, short=8)
+@given(st.data())
+def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
+    problem = data.draw(matmuls)
+    dim = data.draw(st.sampled_from(["m", "n", "k", "batch"]))
+    first, step = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 5))
+    text = f"{first}..{first + 6 * step}:{step}"
+    try:
+        problems = parse_range({**problem.to_json(), dim: text})
+    except ProblemError:
+        assume(False)
+    target = data.draw(st.sampled_from(TARGETS))
+    assume(not needs_a_library(problem, target))
+    ends = problems.sizes[-1], problems.sizes[0]
+    variants = tuple(dict.fromkeys(data.draw(schedules(problems.at(e), target)) for e in ends))
+    served = [served_sizes(problems, one, target) for one in variants]
+    choice = tuple(
+        next((at for at, sizes in enumerate(served) if size in sizes), -1)
+        for size in problems.sizes
+    )
+    assume(set(choice) == set(range(len(variants))))
+    parts = {len(loop_nest(problems.at(each[0]), one).parts)
+             for each, one in zip(served, variants, strict=True)}  # fmt: skip
+    assume(len(parts) == 1)
+    check(RangeSchedule(problems, variants, choice), target, tuple(problems.sizes))
+
+
+@pytest.mark.parametrize(
+    ("text", "variants"),
+    [
+        ("matmul:m=1..13,n=37,k=50,dtype=f32,bias,epilogue=relu", (PACKED, IN_PLACE)),
+        ("matmul:m=4..28:4,n=37,k=50,dtype=f32,weights=constant", (PACKED, IN_PLACE)),
+        (
+            "matmul:m=1..9,n=64,k=50,dtype=f32,weights=constant",
+            (PACKED, Schedule((Pack("B"), Register(2, 48)))),
+        ),
+        (
+            "matmul:m=8..29:3,n=37,k=50,dtype=f32",
+            (OF_ROWS, OF_COLUMNS),
+        ),
+        ("matmul:k=17..40,m=9,n=37,dtype=i32", (PACKED,)),
+        ("matmul:n=20..60:8,m=9,k=33,dtype=f64,transpose_b", (BOTH,)),
+        (
+            "conv2d:n=1..4,h=5,w=6,ci=3,co=18,kh=3,kw=2,pad=1,dtype=f32,weights=constant",
+            (Schedule((Tile("n", 1), Tile("oh", 1), Pack("A"), Register(3, 16))),),
+        ),
+        ("matmul:m=4..20:2,n=32,k=64,dtype=f32", (Schedule((Strassen(1), *PACKED.steps[1:])),)),
+    ],
+)
+def test_each_size_of_a_range(text: str, variants: tuple[Schedule, ...], host: Target) -> None:
+    problems = parse_range(text)
+    check(in_turn(problems, *variants), host, tuple(problems.sizes))
+
+
+def test_a_variant_of_few_rows_serves_those_it_can(host: Target) -> None:
+    problems = parse_range("matmul:m=1..12,n=64,k=40,dtype=f32")
+    assert served_sizes(problems, FEW, host) == (1,)
+    assert served_sizes(problems, PACKED, host) == tuple(problems.sizes)
+    check(RangeSchedule(problems, (FEW, PACKED), (0, *[1] * 11)), host, (1, 2, 12))
+    with pytest.raises(ScheduleError, match="cannot be applied"):
+        make_range_object(in_turn(problems, FEW), host)
+
+
+def test_weights_are_packed_once_in_each_format(host: Target) -> None:
+    problems = parse_range("matmul:m=1..8,n=64,k=48,dtype=f32,weights=constant")
+    taller = Schedule((*PACKED.steps[:-1], Register(5, 32)))
+    wider = Schedule((Pack("B"), Register(2, 48)))
+    formats = [
+        RangePlan.of(problems, one, problems.sizes, host).packed_format
+        for one in (PACKED, taller, wider, IN_PLACE)
+    ]
+    assert formats[0] == formats[1] != formats[2] and formats[3] is None
+    bytes_of = [
+        make_range_object(in_turn(problems, *variants), host).interface.packed_bytes
+        for variants in ((PACKED,), (PACKED, taller), (PACKED, wider), (PACKED, IN_PLACE))
+    ]
+    whole = 64 * 48 * 4
+    assert bytes_of[0] == bytes_of[1] == whole
+    assert bytes_of[2] > bytes_of[3] == 2 * whole
+
+
+def test_variants_have_one_number_of_threads(host: Target) -> None:
+    problems = parse_range("matmul:m=8..9,n=64,k=40,dtype=f32")
+    with pytest.raises(LoweringError, match="different numbers of threads"):
+        make_range_object(in_turn(problems, PACKED, OF_COLUMNS), host)
+
+
+def test_a_range_is_proven_and_a_wrong_one_is_not(host: Target) -> None:
+    problems = parse_range("matmul:m=1..40,n=37,k=50,dtype=f32")
+    schedule = in_turn(problems, PACKED, IN_PLACE)
+    made = make_range_object(schedule, host)
+    proof = prove_range_object(schedule, host, made)
+    assert proof.ok and proof.max_error is not None and proof.tolerance is not None
+    assert proof.max_error <= proof.tolerance
+    relu = parse_range(f"{problems},epilogue=relu")
+    proof = prove_range_object(in_turn(relu, PACKED, IN_PLACE), host, made)
+    assert proof.failure == "wrong" and "off by" in proof.message
+
+
+PROGRAM = """
+#include "kernel.h"
+#include <stdio.h>
+static float a[40 * 50], b[50 * 37], out[41 * 37];
+static _Alignas(64) char packed[{name}_PACKED_BYTES], scratch[{name}_SCRATCH_BYTES];
+int main(void) {{
+    for (int i = 0; i < 40 * 50; i++) a[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < 50 * 37; i++) b[i] = (float)(i % 5 - 2);
+    if (!{name}_supported()) return 77;
+    if ({name}_prepare(b, packed)) return 1;
+    if ({name}(a, packed, out, scratch, 41) != TILEWISE_NO_SUCH_SIZE) return 2;
+    for (int64_t m = 1; m <= 40; m++) {{
+        out[m * 37] = 5.0f;
+        if ({name}(a, packed, out, scratch, m)) return 3;
+        if (out[m * 37] != 5.0f) return 4;
+        fwrite(out, sizeof(float), (size_t)m * 37, stdout);
+    }}
+    return 0;
+}}
+"""
+
+
+@needs_c
+def test_a_c_program_gives_the_size(host: Target, tmp_path: Path) -> None:
+    problems = parse_range("matmul:m=1..40,n=37,k=50,dtype=f32,weights=constant")
+    made = make_range_object(in_turn(problems, PACKED, IN_PLACE), host)
+    assert "float a[m][50]" in made.header and "float b[50][37]" in made.header
+    (tmp_path / "kernel.h").write_text(made.header)
+    (tmp_path / "kernel.o").write_bytes(made.object)
+    (tmp_path / "main.c").write_text(PROGRAM.format(name=made.interface.alias))
+    assert CC is not None
+    built = [CC, *STRICT, "main.c", "kernel.o", "-o", "main"]
+    subprocess.run(built, cwd=tmp_path, check=True, capture_output=True)
+    ran = subprocess.run([tmp_path / "main"], check=True, capture_output=True)
+    found = np.frombuffer(ran.stdout, np.float32)
+    a = (np.arange(40 * 50) % 7 - 3.0).reshape(40, 50)
+    b = (np.arange(50 * 37) % 5 - 2.0).reshape(50, 37)
+    at = 0
+    for m in range(1, 41):
+        assert np.array_equal(found[at : at + m * 37].reshape(m, 37), (a @ b)[:m])
+        at += m * 37
+    assert at == len(found)
