@@ -21,6 +21,7 @@ from tilewise.kernels.target.model import Target
 
 SHORTEST = 100e-6  # seconds of a sample; a call through ctypes costs about a microsecond
 FEWEST, MOST = 9, 2000
+TICK = 1e-7  # seconds; a clock of the thread may not advance during a short call
 
 
 class LoadedObject:
@@ -119,7 +120,9 @@ def in_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[list[
     """Return seconds of one call of each per turn; turns start with different ones."""
     for run in runs:
         run()
-    repeats = [max(1, int(SHORTEST / max(_seconds(run, 1), 1e-9))) for run in runs]
+    # The least of a few: after one slow call a sample of single calls would be too short to time.
+    shortest = [min(_seconds(run, 1) for _ in range(FEWEST)) for run in runs]
+    repeats = [max(1, int(SHORTEST / seconds)) for seconds in shortest]
     turns: list[list[float]] = []
     end = time.perf_counter() + seconds
     while len(turns) < FEWEST or (time.perf_counter() < end and len(turns) < MOST):
@@ -135,4 +138,4 @@ def _seconds(run: Callable[[], object], repeat: int) -> float:
     begin = time.thread_time()
     for _ in range(repeat):
         run()
-    return (time.thread_time() - begin) / repeat
+    return max(time.thread_time() - begin, TICK) / repeat
