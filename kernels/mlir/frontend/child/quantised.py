@@ -154,8 +154,11 @@ class _Reader:
         """Return the expression of both halves of bytes, side by side along an axis."""
         start, axis = len(self.sources), op.attributes["dim"].value
         halves = [_half(self.read(one)) for one in op.operands]
-        first, *others = self.sources[start:]
-        if set(halves) != {False, True} or others != [first] or first.view.shape[axis] != 1:
+        read = self.sources[start:]
+        if set(halves) != {False, True} or len(read) != 2 or read[0] != read[1]:
+            return None
+        first = read[0]
+        if first.view.shape[axis] != 1:
             return None
         axes = [tuple((extent, 2 * step) for extent, step in one) for one in first.view.axes]
         shape = list(first.view.shape)
@@ -297,7 +300,7 @@ def _shifted(codes: _Value | None, zero: _Value | None) -> Codes | None:
     if isinstance(zero, Codes):
         is_plain = zero.zero is None and zero.scale is None and zero.least is not None
         return replace(codes, zero=zero) if is_plain else None
-    if zero != int(zero):
+    if not float(zero).is_integer():
         return None
     return replace(codes, zero=int(zero)) if zero else codes
 

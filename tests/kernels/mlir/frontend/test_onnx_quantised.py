@@ -171,6 +171,16 @@ def test_dequantised_weights_are_problems_and_compile(
     assert np.all(abs(computed(source, x) - x @ weights) <= tolerance)
 
 
+def test_weights_that_are_one_number_stay_floats() -> None:
+    weights = {"w": make.make_tensor("w", types.UINT4, (6, 20), b"\x55" * 60, raw=True),
+               "s": np.linspace(0.1, 1, 6, dtype=np.float32)}  # fmt: skip
+    nodes = [make.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0),
+             make.make_node("Gemm", ["x", "d"], ["y"], transB=1)]  # fmt: skip
+    assert problems(model(nodes, (3, 20), (3, 6), weights)) == [
+        "matmul:m=3,n=6,k=20,dtype=f32,transpose_b"
+    ]
+
+
 def around(op: str, *, channels: bool, points: bool = False) -> bytes:
     """A product or a convolution between pairs of QuantizeLinear and DequantizeLinear."""
     rng, is_image = np.random.default_rng(3), op == "Conv"

@@ -95,6 +95,9 @@ def test_scales_keep_their_type() -> None:
         ("another sign", SIGNED + LESS_ZERO.format("uitofp") + SCALED, "%w"),
         ("a scale before the zero point",
          UNSIGNED + "%y = arith.mulf %v, %sv : f32\n%r = arith.subf %y, %half : f32", "%w"),
+        ("an infinite zero point",
+         UNSIGNED + "%inf = arith.constant 0x7F800000 : f32\n%y = arith.subf %v, %inf : f32\n"
+         + SCALED, "%w"),
         ("two scales", SIGNED + "%y = arith.mulf %v, %sv : f32\n" + SCALED, "%w"),
     ],
 )  # fmt: skip
