@@ -39,3 +39,7 @@ class NetworkError(SearchError):
 
 class PredictorError(SearchError):
     """A predictor that cannot be read, or trials that cannot teach one."""
+
+
+class RangeError(SearchError):
+    """A range of sizes that cannot be tuned as a whole; the message says why."""

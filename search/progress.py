@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-PhaseName = Literal["search", "proof", "finals"]
+PhaseName = Literal["search", "proof", "finals", "samples", "variants"]
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 
 
@@ -13,6 +13,8 @@ class SearchPhase:
     """A phase of a search and its progress; `total` is 0 if unknown.
 
     `search` counts trials, `proof` scripts, `finals` processes that time the finalists.
+    Of a range, `samples` counts searches of single sizes, `variants` sizes at which all finalists
+    are timed.
     """
 
     name: PhaseName

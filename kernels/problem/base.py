@@ -150,7 +150,8 @@ class Problem(ABC):
         if is_flag:
             return None if isinstance(value, bool) else "is not true or false"
         if isinstance(value, bool) or not isinstance(value, int):
-            return "is not a whole number"
+            is_range = isinstance(value, str) and ".." in value
+            return "is a range; give one size here" if is_range else "is not a whole number"
         is_in_range = 1 <= value <= LARGEST_DIM
         return None if is_in_range else f"is out of range; give 1 to {LARGEST_DIM}"
 

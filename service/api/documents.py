@@ -150,6 +150,7 @@ def match_json(row: models.Schedule, asked: Asked) -> Json:
         "kind": nearest.kind_of(row.target, row.toolchain.identity, asked),
         "differs": differs,
         "reason": nearest.why_not_exact(row.target, asked.target),
+        "range": None,
     }
     return {"stale": "toolchain" in differs, "match": match}
 
@@ -262,7 +263,7 @@ def best_json(row: models.Schedule | models.PastSchedule) -> Json:
     return shown(
         (row,),
         schema.Best,
-        instruction=_instruction(row.problem.canonical, row.steps, row.machine),
+        instruction=instruction_text(row.problem.canonical, row.steps, row.machine),
         interval=[row.low, row.high],
         peak_fraction=row.gflops / row.peak_gflops,
         quality=history.quality(row),
@@ -279,7 +280,7 @@ def past_json(row: models.PastSchedule) -> Json:
     )
 
 
-def _instruction(problem: str, steps: Any, machine: models.Machine | None) -> str | None:
+def instruction_text(problem: str, steps: Any, machine: models.Machine | None) -> str | None:
     """The instruction that multiplies and adds in a schedule's kernel; None where nobody can tell.
 
     A schedule that names none takes what the machine that timed it has.
@@ -335,7 +336,7 @@ def _fastest_trial(session: Session, job: models.Job) -> Json | None:
     return {
         "hash": trial.hash,
         "steps": trial.steps,
-        "instruction": _instruction(job.problem.canonical, trial.steps, None),
+        "instruction": instruction_text(job.problem.canonical, trial.steps, None),
         "gflops": trial.gflops,
         "interval": _interval(trial.low, trial.high),
         "time_us": trial.time_us,

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.problem import Problem
 from tilewise.service.api.documents import Json, results_json
 from tilewise.service.api.problem_details import TAMPERED
+from tilewise.service.api.range_documents import size_json
 from tilewise.service.api.requests import FileKind
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
@@ -79,7 +80,7 @@ def _query(asked: Asked, kind: FileKind) -> str:
     query = {"target": asked.target}
     if kind != KERNEL:
         query["flavor"] = kind
-    if asked.match != "exact":
+    if asked.match == "nearest":
         query["match"] = asked.match
     return urlencode(query)
 
@@ -110,6 +111,13 @@ def look_up(
         key: _answer(row, found[row.id], files, tags.get(key, {})) for key, row in rows.items()
     }
     nothing = {"schedule": None, "files": dict.fromkeys(kinds)}
+    if asked.match == "range":
+        missing = [problem for problem in problems if problem.key not in answers]
+        answers |= {
+            problem.key: {**nothing, "schedule": of_range}
+            for problem in missing
+            if (of_range := size_json(session, problem, asked)) is not None
+        }
     defaults = {**DEFAULTS, "target": asked.target}
     return {
         "target": asked.target,

@@ -29,6 +29,7 @@ from tilewise.schema.modules import (
     PlanTotals,
     PlanVariant,
 )
+from tilewise.schema.ranges import StoredRange
 from tilewise.schema.results import (
     Found,
     Job,
@@ -66,6 +67,7 @@ NAMES: dict[type, str] = {
     ProofOfObject: "ObjectProofView",
     Readiness: "ReadyView",
     SpaceSize: "SpaceView",
+    StoredRange: "RangeView",
     StoredResult: "ResultView",
     SuiteReport: "WholeReportView",
     SuiteReportHead: "SuiteReportView",
@@ -178,6 +180,7 @@ FoundView, ImportedView, JobView, NetworkView = map(view, (Found, ImportedModule
 NewTokenView, ObjectView, OpScriptView = map(view, (NewToken, ObjectFiles, OpScript))
 PartView, PhaseView, PlanHeadView, PlanPartView = map(view, (ModelPart, Phase, PlanHead, PlanPart))
 PlanView, ReadyView, ResultView = map(view, (ModelPlan, Readiness, StoredResult))
+RangeView = view(StoredRange)
 StoredTrialView, SuiteReportView, TargetsView = map(view, (StoredTrial, SuiteReportHead, Targets))
 TokenView, TrialView, VariantView, WholeReportView = map(
     view, (Token, Trial, PlanVariant, SuiteReport)

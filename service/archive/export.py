@@ -274,7 +274,8 @@ class _Export:
             yield from map(rows.model_line, self._all(model, [wanted]))
 
     def _problems(self) -> Iterator[Line | RefusedRow]:
-        for row in self._all(models.Problem, []):
+        ranges = select(models.Job.problem_id).where(models.Job.kind == "range")
+        for row in self._all(models.Problem, [models.Problem.id.not_in(ranges)]):
             if self.selection.is_whole or row.canonical in self.used["problem"]:
                 yield rows.problem_line(row)
 

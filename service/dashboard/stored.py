@@ -234,7 +234,7 @@ def peak_of(session: Session, job: models.Job) -> float | None:
     if isinstance(found, int | float):
         return float(found)
     threads = parse_target(job.target).threads
-    if job.host is None or threads != 1:
+    if job.host is None or threads != 1 or job.kind == "range":
         return None
     machine = session.scalar(select(models.Machine).where(models.Machine.host == job.host))
     peaks = (machine.peaks if machine is not None else None) or {}

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.service.db import models
 from tilewise.service.db.base import Base, damage, now
 from tilewise.service.errors import DamagedError, NotFoundError
@@ -26,8 +26,8 @@ def required(row: Row | None, name: str, fault_of: Callable[[Row], str | None] =
     return row
 
 
-def problem_row(session: Session, problem: Problem) -> models.Problem:
-    """The row of `problem`, set right where it says to be of another one."""
+def problem_row(session: Session, problem: Problem | ProblemRange) -> models.Problem:
+    """The row of a problem or a range, set right where it says to be of another one."""
     row = _ensure(session, models.Problem, {"key": problem.key}, canonical=problem.canonical)
     if row.canonical != problem.canonical:
         row.canonical = problem.canonical

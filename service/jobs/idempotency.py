@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import now
@@ -30,7 +30,9 @@ class RequestKey:
     request: str
 
 
-def digest_of(problem: Problem, target: str, request: TuneRequest, again: bool = False) -> str:
+def digest_of(
+    problem: Problem | ProblemRange, target: str, request: TuneRequest, again: bool = False
+) -> str:
     """SHA-256 of a search that is asked for, however it was spelled, hex."""
     asked = [problem.canonical, target, request.to_json() | ({"again": True} if again else {})]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Jobs of kind `tune`: asking for a search, looking at it; and what cancels jobs of any kind."""
+"""Searches for problems and ranges: asked for, looked at; and what cancels jobs of any kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,10 @@ from sqlalchemy import exists, func, inspect, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.errors import ProblemError, TargetError
+from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
+from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import target_kind
 from tilewise.search.records import MOST_TRIALS, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
@@ -16,17 +19,21 @@ from tilewise.service.db.models import ENDED, JobKind
 from tilewise.service.db.rows import problem_row, required, toolchain_row
 from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from tilewise.service.jobs import lease
-from tilewise.service.results import history, integrity
+from tilewise.service.results import history, integrity, ranges
 from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import shown_proofs
+
+SEARCHES: tuple[JobKind, ...] = ("tune", "range")
+"""The kinds of jobs that search for one problem or one range."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """The answer to a request: the stored schedule that answers it, else the job that will."""
+    """The answer to a request: the stored schedule or range that answers it, else the job."""
 
     schedule: models.Schedule | None = None
     job: models.Job | None = None
+    range: models.TunedRange | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Submitter:
 
 def create_or_join(
     session: Session,
-    problem: Problem,
+    problem: Problem | ProblemRange,
     target: str,
     request: TuneRequest,
     toolchain: str,
@@ -56,11 +63,31 @@ def create_or_join(
     its finalists again, as does `again`. A joined job stays with whoever asked first.
     """
     problem_id = problem_row(session, problem).id
+    work = problem_id, target, request, toolchain, by or Submitter()
+    if isinstance(problem, ProblemRange):
+        known = ranges.find_range(session, problem, target, toolchain, request.cache)
+        if known is not None and not again and _answers_range(known, request, toolchain):
+            return Submission(range=known)
+        return Submission(job=_joined_or_queued(session, "range", *work))
     stored = find_fresh(session, problem, target, toolchain, request.cache)
     if stored is not None and _is_untouched(session, stored):
         if not again and answers(stored, request):
             return Submission(schedule=stored)
         request = _retiming(stored, request, again=again)
+        work = problem_id, target, request, toolchain, by or Submitter()
+    return Submission(job=_joined_or_queued(session, "tune", *work))
+
+
+def _joined_or_queued(
+    session: Session,
+    kind: JobKind,
+    problem_id: int,
+    target: str,
+    request: TuneRequest,
+    toolchain: str,
+    by: Submitter,
+) -> models.Job:
+    """Return the active job of some work, widened by the request, or a new one."""
     toolchain_id = toolchain_row(session, toolchain).id
     active = select(models.Job).where(
         models.Job.problem_id == problem_id,
@@ -75,16 +102,30 @@ def create_or_join(
         running = None
     if running is not None:
         _widen(running, request)
-        return Submission(job=running)
-    require_room(session, by or Submitter(), "tune")
-    job = new_job(request, target, toolchain_id, by or Submitter(), problem_id=problem_id)
+        return running
+    require_room(session, by, "tune")
+    job = new_job(request, target, toolchain_id, by, problem_id=problem_id, kind=kind)
     try:
         with session.begin_nested():
             session.add(job)
     except IntegrityError:  # another request for the same work was first
-        return Submission(job=session.scalars(active).one())
+        return session.scalars(active).one()
     _inherit(session, job)
-    return Submission(job=job)
+    return job
+
+
+def check_range_covered(problems: ProblemRange, target: str, *, has_cluster: bool = False) -> None:
+    """Raise TargetError or ProblemError where nothing tunes a range."""
+    if target_kind(target) == "iree":
+        raise TargetError(
+            f"target {quoted(target)}: ranges are tuned for our own code; give a target cpu:NAME"
+        )
+    if has_cluster:
+        raise ProblemError(
+            f"{problems}: the workers of a cluster tune no ranges; give single sizes, or run "
+            "tilewise tune on one machine",
+            problems.dim,
+        )
 
 
 def require_room(session: Session, by: Submitter, kind: JobKind) -> None:
@@ -93,7 +134,7 @@ def require_room(session: Session, by: Submitter, kind: JobKind) -> None:
         return
     query = select(func.count()).where(
         models.Job.token_id == by.token_id,
-        models.Job.kind == kind,
+        models.Job.kind.in_(SEARCHES if kind in SEARCHES else (kind,)),
         models.Job.state.in_(("queued", "running")),
     )
     if (session.scalar(query) or 0) >= by.most_in_flight:
@@ -162,6 +203,12 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
     return is_enough and history.quality(stored) == "good"
 
 
+def _answers_range(stored: models.TunedRange, request: TuneRequest, toolchain: str) -> bool:
+    """Whether a stored range is unchanged, fresh, and was searched for as hard as asked."""
+    is_fresh = stored.toolchain.identity == toolchain and stored.budget >= request.trials
+    return is_fresh and integrity.is_range_whole(stored)
+
+
 def _retiming(stored: models.Schedule, request: TuneRequest, *, again: bool) -> TuneRequest:
     """Return the request of a job that may replace a stored result.
 
@@ -195,8 +242,12 @@ def _is_untouched(session: Session, stored: models.Schedule) -> bool:
 
 
 def get(session: Session, job_id: int, *, kind: JobKind = "tune", lock: bool = False) -> models.Job:
-    """Return the job, locked if asked; raise NotFoundError or DamagedError."""
-    query = select(models.Job).where(models.Job.id == job_id, models.Job.kind == kind)
+    """Return the job, locked if asked; raise NotFoundError or DamagedError.
+
+    A job of kind `range` is found as one of kind `tune`.
+    """
+    kinds = SEARCHES if kind in SEARCHES else (kind,)
+    query = select(models.Job).where(models.Job.id == job_id, models.Job.kind.in_(kinds))
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
     return required(job, f"job {job_id}", lease.fault_of)
 
@@ -209,10 +260,13 @@ def list_jobs(
     before: int | None = None,
     limit: int = 100,
 ) -> list[models.Job]:
-    """Return jobs with numbers below `before`, newest first; of models only those with a plan."""
+    """Return jobs with numbers below `before`, newest first; of models only those with a plan.
+
+    Of kind `tune` are those of ranges, too.
+    """
     query = select(models.Job).order_by(models.Job.id.desc()).limit(limit)
     if kind is not None:
-        query = query.where(models.Job.kind == kind)
+        query = query.where(models.Job.kind.in_(SEARCHES if kind in SEARCHES else (kind,)))
     if kind != "tune":
         has_plan = exists().where(models.Plan.job_id == models.Job.id)
         query = query.where(or_(models.Job.kind != "model", has_plan))
@@ -289,6 +343,14 @@ def trials_page(
     if after is not None:
         query = query.where(models.Trial.number > after)
     return list(session.scalars(query.order_by(models.Trial.number).limit(limit)))
+
+
+def range_of(session: Session, job: models.Job) -> models.TunedRange | None:
+    """What is stored for the range of a job that is done; None for one that is not."""
+    if job.state != "done":
+        return None
+    work = job.problem.key, job.target, job.toolchain.identity, job.cache
+    return ranges.find_range(session, *work)
 
 
 def result_of(session: Session, job: models.Job) -> models.Schedule | None:

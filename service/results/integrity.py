@@ -37,10 +37,11 @@ _PROOF = (
     *("ok", "applied", "executed", "max_error", "tolerance", "gflops", "low", "high"),
     *("time_us", "mlir", "failure", "message"),
 )
+_RANGE = ("job_id", "family", "result", "loss_mean", "loss_worst", "budget", "elapsed_s")
 _SCRIPT = ("flavor", "hash", "steps", "sha256")
 _FLOATS = {
     *("gflops", "low", "high", "time_us", "peak_gflops"),
-    *("elapsed_s", "max_error", "tolerance"),
+    *("elapsed_s", "max_error", "tolerance", "loss_mean", "loss_worst"),
 }
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -59,6 +60,11 @@ def proof_digest(work: ResultKey, proof: models.Proof) -> str:
     return _digest("proof", work, {**_values(proof, _PROOF), "script": script})
 
 
+def range_digest(work: ResultKey, row: models.TunedRange) -> str:
+    """The digest of the result of a range; 64 hex digits."""
+    return _digest("range", work, _values(row, _RANGE))
+
+
 def check_work(work: ResultKey) -> None:
     """Raise TamperedError unless the problem has the key that names it."""
     if (fault := _work_fault(work)) is not None:
@@ -71,6 +77,12 @@ def check_schedule(row: models.Schedule | models.PastSchedule) -> None:
         raise refusal(row.__tablename__, row.id, fault)
 
 
+def check_range(row: models.TunedRange) -> None:
+    """Raise TamperedError unless a range and its result are as they were stored."""
+    if (fault := _range_fault(row)) is not None:
+        raise refusal(row.__tablename__, row.id, fault)
+
+
 def check_proof(work: ResultKey, proof: models.Proof) -> None:
     """Raise TamperedError unless a proof, its script and its problem are as they were stored."""
     if (fault := _proof_fault(work, proof)) is not None:
@@ -80,6 +92,11 @@ def check_proof(work: ResultKey, proof: models.Proof) -> None:
 def is_whole(row: models.Schedule | models.PastSchedule) -> bool:
     """Whether a schedule is what was stored, and its job is; its proofs are not looked at."""
     return row.job is not None and _schedule_fault(row) is None
+
+
+def is_range_whole(row: models.TunedRange) -> bool:
+    """Whether a range is what was stored."""
+    return _range_fault(row) is None
 
 
 def without_job(row: models.Schedule) -> TamperedError:
@@ -123,6 +140,11 @@ def _schedule_fault(row: models.Schedule | models.PastSchedule) -> str | None:
     if fault is None and not isinstance(row.created_at, datetime):
         fault = "the moment at which it was stored is none"
     return fault or _digest_fault(row.digest, lambda: schedule_digest(work, row))
+
+
+def _range_fault(row: models.TunedRange) -> str | None:
+    work = ResultKey.of(row)
+    return _work_fault(work) or _digest_fault(row.digest, lambda: range_digest(work, row))
 
 
 def _proof_fault(work: ResultKey, proof: models.Proof) -> str | None:

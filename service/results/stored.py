@@ -46,7 +46,9 @@ class ResultKey:
     cache: str
 
     @classmethod
-    def of(cls, row: models.Schedule | models.PastSchedule | models.Job) -> "ResultKey":
+    def of(
+        cls, row: models.Schedule | models.PastSchedule | models.TunedRange | models.Job
+    ) -> "ResultKey":
         """The work that a schedule or a job belongs to."""
         problem = row.problem
         return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)

@@ -17,8 +17,10 @@ from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
 from tilewise.search.progress import SearchPhase
+from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import Earlier, Solved, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.db import models
+from tilewise.service.db.rows import machine_row
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING
 from tilewise.service.host.machine import MachineInfo
@@ -29,7 +31,7 @@ from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.results import integrity
+from tilewise.service.results import integrity, ranges
 from tilewise.service.results.stored import ResultKey
 
 PATIENCE_S = 90.0
@@ -202,6 +204,7 @@ class SqlKeeper(SqlRun):
         self.epoch = held.epoch
         self.helpers = None  # a driver alone finds some, and gives jobs to workers of a cluster
         self.request_id = self._job.request_id or ""
+        self.toolchain = self._job.toolchain.identity
 
     @property
     def order(self) -> RunOrder:
@@ -221,6 +224,20 @@ class SqlKeeper(SqlRun):
         def store(session: Session) -> bool:
             row = outcome.store(session, self._held, result, best, attempts, machine)
             return row is not None
+
+        return self._end("done", store)
+
+    def done_with_range(self, result: RangeResult, machine: MachineInfo) -> bool:
+        """End the job of a range with its result, unless it was taken away."""
+
+        def store(session: Session) -> bool:
+            if not lease.end(session, self._held, state="done", complete=True):
+                return False
+            used = machine_row(session, machine)
+            session.flush()
+            job = session.get_one(models.Job, self._held.job_id)
+            ranges.store_range(session, job, result, used.id)
+            return True
 
         return self._end("done", store)
 

@@ -92,12 +92,12 @@ def _can_begin(session: Session, job: Job) -> bool:
 
 
 def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
-    """Plans first: somebody waits for them, and not for long."""
+    """Plans first: somebody waits for them, and not for long. Ranges never travel."""
     return (
         select(Job)
         .join(Job.toolchain)
         .outerjoin(models.Offer, and_(models.Offer.job_id == Job.id, models.Offer.role == "leader"))
-        .where(Job.target.in_(targets), Toolchain.identity == toolchain)
+        .where(Job.target.in_(targets), Toolchain.identity == toolchain, Job.kind != "range")
         .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
         .order_by(Job.kind, Job.id)
     )

@@ -29,6 +29,7 @@ from tilewise.service.telemetry.logs import bind
 from tilewise.service.telemetry.traces import start_tracing
 from tilewise.service.workers.entry_points import HELPER, PLANNER, PROVER, TUNER, Helper
 from tilewise.service.workers.job_run import Keeper, run_job
+from tilewise.service.workers.range_run import RangeParts, run_range
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
 
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; return as `tilewise.service.runs.process.run_process`."""
     options = _parser().parse_args(arguments)
-    work = _help if options.helps else _plan if options.kind == "model" else _run
+    work = _help if options.helps else {"model": _plan, "range": _range}.get(options.kind, _run)
     return run_process(options, partial(work, options), job=options.job)
 
 
@@ -54,6 +55,14 @@ def _plan(options: argparse.Namespace, settings: Settings) -> None:
         keeper = HttpPlanKeeper(calls, me(), options.toolchain or identity())
         bind(epoch=keeper.epoch)
         run_claimed(keeper, load(options.planner))
+
+
+def _range(options: argparse.Namespace, settings: Settings) -> None:
+    """Tune a range, and those of its samples that nobody else tunes."""
+    parts = RangeParts(tuner=load(options.tuner), prover=load(options.prover))
+    with _database(options, settings.db) as (sessions, held):
+        outcome = run_range(sessions, held, parts=parts)
+    log.info("%s %s", outcome.state, outcome.message)
 
 
 def _run(options: argparse.Namespace, settings: Settings) -> None:
@@ -130,7 +139,9 @@ def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("tilewise.service.workers", __doc__)
-    parser.add_argument("--kind", choices=("tune", "model"), default="tune", help="of the job")
+    parser.add_argument(
+        "--kind", choices=("tune", "range", "model"), default="tune", help="of the job"
+    )
     parser.add_argument("--service", help="URL of a service that keeps the job")
     parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tilewise.kernels.problem import Problem
 
 Json = dict[str, Any]
-Match = Literal["exact", "nearest"]
+Match = Literal["exact", "nearest", "range"]
 Known = Mapping[str, Mapping[str, str]]
 
 
@@ -36,6 +36,10 @@ class TrialSeen:
 
 
 OnTrialSeen = Callable[[TrialSeen], None]
+
+
+def ignore_trial(_trial: TrialSeen) -> None:
+    """Ignore trials."""
 
 
 def ignore_phase(_phase: SearchPhase) -> None:

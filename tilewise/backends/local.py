@@ -1,6 +1,7 @@
 """Commands on this machine and its database."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,19 +19,32 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem, parse_range
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
+from tilewise.service.api.range_documents import range_json, size_json
 from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, make_engine, reading, writing
 from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import queue
-from tilewise.service.results import integrity, predictions, schedules, scripts, suites, trials
+from tilewise.service.results import (
+    integrity,
+    predictions,
+    ranges,
+    schedules,
+    scripts,
+    suites,
+    trials,
+)
 from tilewise.service.results.nearest import Asked
+from tilewise.service.workers.proving import PROOF_LIMIT_S
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from tilewise.schema.results import Found, ObjectFiles, Text
 
 
@@ -40,6 +54,16 @@ def _require_flavor(flavor: str) -> None:
         raise MissingError(
             f"no script of flavor={flavor} is stored; give cpu, air, iree or iree-spec"
         )
+
+
+def check_tunable(problem: Problem | ProblemRange, target: str) -> None:
+    """Raise ProblemError or TargetError for what no search on this machine can answer."""
+    if not isinstance(problem, ProblemRange):
+        check_memory(problem)
+        check_covered(problem, target)
+        return
+    check_memory(problem.at(problem.sizes[-1]))
+    queue.check_range_covered(problem, target)
 
 
 class LocalBackend:
@@ -77,10 +101,9 @@ class LocalBackend:
                 f"--spread {request.spread} needs a service with a cluster, and this machine runs "
                 "the search alone; give --server URL, or leave --spread out"
             )
-        wanted = parse_problem(problem)
-        check_memory(wanted)
+        wanted = parse_any(problem)
         canonical = self._machine.require_served(target)
-        check_covered(wanted, canonical)
+        check_tunable(wanted, canonical)
         with opened_sessions(self._url) as sessions:
             search = LocalSearch(sessions, wanted, canonical, on_trial, on_phase, self._began)
             search.answer(request, again=again)
@@ -94,9 +117,26 @@ class LocalBackend:
         asked = resolve(self._machine.require_served(target))
         return peak_of(asked, parse_problem(problem))
 
-    def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """Return the stored result, of a cache mode if given, or raise MissingError."""
+    def show(
+        self,
+        problem: str,
+        target: str,
+        cache: CacheMode | None = None,
+        *,
+        match: Match = "exact",
+    ) -> Json:
+        """Return the stored result, of a cache mode if given, or raise MissingError.
+
+        With `match` `range` a range that contains the problem answers if nothing else is stored.
+        """
         wanted = parse_problem(problem)
+        canonical = self._machine.canonical_target(target)
+        with self._stored() as sessions:
+            return self._result(sessions, wanted, canonical, cache, match)
+
+    def show_range(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
+        """Return the stored variants of a range, or raise MissingError."""
+        wanted = parse_range(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache)
@@ -114,33 +154,58 @@ class LocalBackend:
         _require_flavor(flavor)
         with self._stored() as sessions, reading(sessions) as session:
             found = scripts.find_script(session, wanted, canonical, flavor)
-            if found is None:
+            text = None if found is None else found.text
+            if text is None and flavor == "cpu":
+                text = self._script_of_range(session, wanted, canonical)
+            if text is None:
                 raise MissingError(
                     f"no proven {flavor} script of {wanted} is stored for {canonical}; "
                     "tilewise tune makes one"
                 )
-            text = found.text
         if with_payload:
             from tilewise.kernels.mlir.transform.module import with_payload as joined
 
             return joined(wanted, text)
         return text
 
+    def _script_of_range(self, session: "Session", problem: Problem, target: str) -> str | None:
+        """Return the script of a range's variant, proven now; None if a schedule is stored."""
+        if schedules.find_schedule(session, problem, target) is not None:
+            return None
+        found = size_json(session, problem, Asked(target, identity()))
+        if found is None:
+            return None
+        from tilewise.kernels.mlir.proof.prove import prove
+
+        sys.stderr.write(f"tilewise: proves the variant of {found['match']['range']}\n")
+        proof = prove(problem, Schedule.from_json(found["best"]["steps"]), seconds=PROOF_LIMIT_S)
+        if not proof.ok:
+            raise TilewiseError(f"{problem}: no proof: {proof.failure}: {proof.message}")
+        return proof.script
+
     def kernel(self, problem: str, target: str) -> str:
         """Print the module now."""
         from tilewise.kernels.native.export.module import export_result
 
-        return export_result(self.show(problem, target))
+        return export_result(self.show(problem, target, match="range"))
 
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
-        """Compile and prove the object now."""
-        found = self.show(problem, target)
-        from tilewise.kernels.native.objects.document import proven_document
+        """Compile and prove the object now; that of a range serves all its sizes."""
+        is_range = isinstance(parse_any(problem), ProblemRange)
+        if is_range:
+            found = self.show_range(problem, target)
+        else:
+            found = self.show(problem, target, match="range")
+        from tilewise.kernels.native.objects.document import (
+            proven_document,
+            proven_range_document,
+        )
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
 
         try:
-            return read(ObjectFiles, proven_document(found))
+            made = proven_range_document(found) if is_range else proven_document(found)
+            return read(ObjectFiles, made)
         except ProofError as error:
             raise TilewiseError(str(error)) from error
 
@@ -223,13 +288,26 @@ class LocalBackend:
             yield sessions
 
     def _result(
-        self, sessions: Sessions, problem: Problem, target: str, cache: CacheMode | None
+        self,
+        sessions: Sessions,
+        problem: Problem | ProblemRange,
+        target: str,
+        cache: CacheMode | None,
+        match: Match = "exact",
     ) -> Json:
         with reading(sessions) as session:
-            row = schedules.find_schedule(session, problem, target, cache=cache)
-            if row is None:
-                how = f" with cache={cache}" if cache else ""
-                raise MissingError(
-                    f"no schedule of {problem} is stored for {target}{how}; tilewise tune makes one"
-                )
-            return result_json(session, row, in_full=True)
+            if isinstance(problem, ProblemRange):
+                whole = ranges.find_range(session, problem, target, cache=cache)
+                if whole is not None:
+                    return range_json(whole, identity())
+            else:
+                row = schedules.find_schedule(session, problem, target, cache=cache)
+                if row is not None:
+                    return result_json(session, row, in_full=True)
+                asked = Asked(target, identity(), cache, match)
+                if match == "range" and (found := size_json(session, problem, asked)) is not None:
+                    return found
+            how = f" with cache={cache}" if cache else ""
+            raise MissingError(
+                f"no schedule of {problem} is stored for {target}{how}; tilewise tune makes one"
+            )

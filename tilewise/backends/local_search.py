@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilewise.backends.base import OnTrialSeen, TrialSeen
 from tilewise.errors import TilewiseError
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.progress import PHASES, OnPhase, SearchPhase
 from tilewise.search.records import TrialRecord, TuneRequest
@@ -16,8 +16,10 @@ from tilewise.service.db.base import is_sound
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import Event, JobOutcome, RunPhase, TrialReached, run_job
+from tilewise.service.workers.range_run import run_range
 
 POLL_S = 0.5
 
@@ -30,7 +32,7 @@ class LocalSearch:
     """
 
     sessions: Sessions
-    problem: Problem
+    problem: Problem | ProblemRange
     target: str
     on_trial: OnTrialSeen
     on_phase: OnPhase
@@ -64,15 +66,18 @@ class LocalSearch:
             with writing(self.sessions) as session:
                 held = lease.claim_one(session, job_id, me())
             if held is not None:
-                ended = run_job(
-                    SqlKeeper(self.sessions, held), on_event=self._tell, began=self.began
-                )
-                _require_done(ended)
+                _require_done(self._run(held))
                 return
             seen = self._tell_of_others(job_id, seen)
             if self._has_ended(job_id):
                 return
             time.sleep(POLL_S)
+
+    def _run(self, held: Lease) -> JobOutcome:
+        if isinstance(self.problem, ProblemRange):
+            return run_range(self.sessions, held, on_phase=self.on_phase, began=self.began)
+        keeper = SqlKeeper(self.sessions, held)
+        return run_job(keeper, on_event=self._tell, began=self.began)
 
     def _tell_of_others(self, job_id: int, seen: int | None) -> int | None:
         """Report new trials of another process; return the last number seen."""

@@ -16,7 +16,7 @@ from tilewise.backends.base import (
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem, parse_range
 from tilewise.kernels.target import parse_target
 from tilewise.search.progress import PHASES, OnPhase, SearchPhase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
@@ -48,12 +48,15 @@ class RemoteBackend:
         again: bool = False,
     ) -> Json:
         """Post a job, wait for it, and fetch the result."""
-        _require_sense(problem, target)
+        wanted = parse_any(problem)
+        parse_target(target)
         watched = _Watched(on_trial, on_phase)
         options = _options(target, request)
         if again:
             options["again"] = True
-        found = self._client.tune(problem, watched.tell, **options).document
+        is_range = isinstance(wanted, ProblemRange)
+        tune = self._client.tune_range if is_range else self._client.tune
+        found = tune(problem, watched.tell, **options).document
         if not watched.has_seen:
             sys.stderr.write("tilewise: answered from the store\n")
         return found
@@ -71,9 +74,26 @@ class RemoteBackend:
         ]
         return found[0] if found and asked.threads == 1 else None
 
-    def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
+    def show(
+        self,
+        problem: str,
+        target: str,
+        cache: CacheMode | None = None,
+        *,
+        match: Match = "exact",
+    ) -> Json:
         _require_sense(problem, target)
-        return self._client.schedule(problem, target, cache).document
+        try:
+            return self._client.schedule(problem, target, cache).document
+        except MissingError:
+            if match == "exact":
+                raise
+        return self._client.schedule(problem, target, cache, match).document
+
+    def show_range(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
+        parse_range(problem)
+        parse_target(target)
+        return self._client.range(problem, target, cache).document
 
     def predict(self, problem: str, target: str) -> Json:
         _require_sense(problem, target)

@@ -35,17 +35,14 @@ def named(problem: str, **parts: str) -> str:
 def result_text(found: Json) -> str:
     """Format the contract's result object, a line per fact."""
     best = found["best"]
-    low, high = best["interval"]
     lines = [
         ("problem", found["problem"]),
+        *_range_lines(found),
         ("target", f"{found['target']}{_target_note(found)}"),
         ("toolchain", found["toolchain"] + ("  (stale)" if found.get("stale") else "")),
         ("schedule", best["hash"]),
         *(("", line) for line in steps_text(best["steps"]).splitlines()),
-        ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
-                  f"{duration(best['time_us'])}"),
-        ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
-                 f" GFLOP/s measured in the same run{_fewer_text(best)}"),
+        *_speed_lines(best),
         *_quality_lines(best),
         *_measured_lines(found),
         *_accuracy_lines(found),
@@ -57,6 +54,26 @@ def result_text(found: Json) -> str:
         *_previous_lines(found),
     ]  # fmt: skip
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+
+
+def _range_lines(found: Json) -> list[tuple[str, str]]:
+    """Return the range whose variant is the answer, if one is."""
+    name = (found.get("match") or {}).get("range")
+    return [("range", f"{name}: its variant for this size")] if name else []
+
+
+def _speed_lines(best: Json) -> list[tuple[str, str]]:
+    if best["interval"] is None:  # of a range
+        how = "measured" if best["grade"] == "measured" else "estimated between samples"
+        return [("speed", f"{best['gflops']:.1f} GFLOP/s, {how}; {duration(best['time_us'])}")]
+    low, high = best["interval"]
+    peak = best["gflops"] / best["peak_fraction"]
+    return [
+        ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
+                  f"{duration(best['time_us'])}"),
+        ("peak", f"{best['peak_fraction']:.1%} of the {peak:.1f}"
+                 f" GFLOP/s measured in the same run{_fewer_text(best)}"),
+    ]  # fmt: skip
 
 
 def prediction_text(found: Json) -> str:
@@ -163,7 +180,7 @@ def _proof_line(found: Json) -> str:
     """Describe the proof; scripts run on one thread for every target."""
     proof = found["proof"]
     if proof is None:
-        return "none"
+        return "none stored" if (found.get("match") or {}).get("range") else "none"
     if proof["failure"]:
         return f"not proven, so not served ({proof['failure']}: {proof['message']})"
     other = "" if proof["hash"] == found["best"]["hash"] else f" of schedule {proof['hash']}"
@@ -189,6 +206,8 @@ def _reason_lines(found: Json) -> list[tuple[str, str]]:
 
 def _trials_line(found: Json) -> str:
     counts = found["trials"]
+    if (found.get("match") or {}).get("range"):
+        return f"{counts['asked']} at each sample of the range, in {found['elapsed_s']:.1f} s"
     text = (
         f"{counts['timed']} timed, {counts['pruned']} pruned, {counts['failed']} failed "
         f"of {counts['asked']} asked, in {found['elapsed_s']:.1f} s"

@@ -27,6 +27,7 @@ from tilewise.schema.modules import (
     PlanVariant,
     SkippedOp,
 )
+from tilewise.schema.ranges import RangeLoss, RangeSample, StoredRange
 from tilewise.schema.results import (
     Best,
     Difference,
@@ -50,7 +51,8 @@ __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
     "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "ModelPlan",
     "NewToken", "ObjectFiles", "OpScript", "PartEnded", "Peer", "Phase", "PhaseReached",
-    "PlanEnded", "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "Readiness", "Result",
-    "SkippedOp", "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts",
-    "TrialEnded", "Worker",
+    "PlanEnded", "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "RangeLoss",
+    "RangeSample", "Readiness", "Result", "SkippedOp", "StoredRange",
+    "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded",
+    "Worker",
 ]  # fmt: skip

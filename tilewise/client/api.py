@@ -32,8 +32,9 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.quoting import one_line
-from tilewise.schema.base import Kind, Match, read
+from tilewise.schema.base import KeyMatch, Kind, Match, read
 from tilewise.schema.modules import ImportedModule, Model, ModelPlan, OpScript
+from tilewise.schema.ranges import StoredRange
 from tilewise.schema.results import (
     Found,
     Job,
@@ -98,7 +99,7 @@ class OpOptions(TypedDict, total=False):
 
     place: str
     target: str
-    match: Match
+    match: KeyMatch
     with_payload: bool
     accuracy: Accuracy
 
@@ -115,13 +116,12 @@ class Api:
 
     async def submit(self, problem: str, **options: Unpack[JobOptions]) -> Result | Job:
         """Request a search; return the stored result if there is one, else the job."""
-        answer = await self._service.json(
-            "POST",
-            "/v1/jobs",
-            json={"problem": problem, **options},
-            headers=_new_key(),
-        )
+        answer = await self._posted(problem, options)
         return read(Job, answer) if "state" in answer else read(Result, answer)
+
+    async def _posted(self, problem: str, options: JobOptions) -> Json:
+        given = {"problem": problem, **options}
+        return await self._service.json("POST", "/v1/jobs", json=given, headers=_new_key())
 
     async def tune(
         self, problem: str, on_event: OnEvent | None = None, **options: Unpack[JobOptions]
@@ -137,6 +137,18 @@ class Api:
             # The request joined a job of fewer trials; another one goes on from them.
             answer = await self.submit(problem, **options)
         return answer
+
+    async def tune_range(
+        self, problem: str, on_event: OnEvent | None = None, **options: Unpack[JobOptions]
+    ) -> StoredRange:
+        """Request the variants of a range of sizes and wait for them; see `tune`."""
+        answer = await self._posted(problem, options)
+        if "state" not in answer:
+            return read(StoredRange, answer)
+        job = await self._ended(read(Job, answer), on_event)
+        if job.state != "done":
+            raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
+        return await self.range(problem, job.target, options.get("cache"))
 
     async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:
         """Follow a job to its end by events, if there are any."""
@@ -215,10 +227,18 @@ class Api:
         """Return the stored best of a problem; for hot caches unless `cache` is given.
 
         With `match="nearest"` it may be of a processor whose kernels the target can run; the
-        result's `match` says what differs.
+        result's `match` says what differs. With `match="range"` the variant of a tuned range that
+        contains the problem answers if nothing else is stored.
         """
         params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))
         return read(Result, await self._service.json("GET", "/v1/schedules", params=params))
+
+    async def range(
+        self, problem: str, target: str = "host", cache: str | None = None
+    ) -> StoredRange:
+        """Return the stored variants of a range of sizes."""
+        params = _given(problem=problem, target=target, cache=cache)
+        return read(StoredRange, await self._service.json("GET", "/v1/schedules", params=params))
 
     async def script(
         self,
@@ -226,7 +246,7 @@ class Api:
         target: str = "host",
         flavor: str = "cpu",
         on_wait: OnWait | None = None,
-        match: Match = "exact",
+        match: KeyMatch = "exact",
     ) -> Text:
         """Return the proven transform script of a problem's stored best.
 
@@ -240,7 +260,7 @@ class Api:
         problem: str,
         target: str = "host",
         on_wait: OnWait | None = None,
-        match: Match = "exact",
+        match: KeyMatch = "exact",
     ) -> Text:
         """Return the kernel of a problem's stored best, as a Python module that runs on its own.
 
@@ -254,7 +274,7 @@ class Api:
         problem: str,
         target: str = "host",
         on_wait: OnWait | None = None,
-        match: Match = "exact",
+        match: KeyMatch = "exact",
     ) -> ObjectFiles:
         """Return the kernel of a problem's stored best as machine code; waits as `kernel`."""
         params = _given(target=target, format="json", match=_unusual(match))

@@ -17,9 +17,11 @@ Value = TypeVar("Value")
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 PlanLayouts = Literal["model", "all"]
 Scope = Literal["read", "submit", "admin"]
-Match = Literal["exact", "nearest"]
+KeyMatch = Literal["exact", "nearest"]
 """How near an answer has to be: `exact` is of the target itself."""
-MatchKind = Literal["exact", "toolchain", "processor"]
+Match = Literal[KeyMatch, "range"]
+"""`range` also answers with the variant of a tuned range that contains the problem."""
+MatchKind = Literal["exact", "toolchain", "processor", "range"]
 """How near an answer is; `processor` may be of another toolchain, too, and of other features."""
 
 ALWAYS, NAME = "always", "name"

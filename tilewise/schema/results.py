@@ -69,7 +69,8 @@ class Best(Finite):
     `interval`, `peak_fraction` and `quality` are null while the search runs. `scratch_bytes` are
     those of the panels of A and of B, of all threads together. `instruction` is that of the native
     kernel, null where unknown. `quality` says whether the interval is narrow enough. `grade` is
-    `proven` where a script of the result is proven on real MLIR.
+    `proven` where a script of the result is proven on real MLIR, and `predicted` for a time that is
+    estimated between the samples of a range.
     """
 
     hash: str
@@ -82,7 +83,7 @@ class Best(Finite):
     scratch_bytes: dict[str, int] | None = None
     measured: Annotated[Json | None, Measured | None] = None
     quality: Annotated[str | None, Quality | None] = None
-    grade: Annotated[str | None, Literal["proven", "measured"] | None] = None
+    grade: Annotated[str | None, Literal["proven", "measured", "predicted"] | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +158,15 @@ class Match:
     """How near a result is to what was requested.
 
     `exact`: of the target and of the present toolchain; `toolchain`: of another toolchain;
-    `processor`: of a processor whose kernels the requested one can run. `differs` names target and
-    toolchain where they differ, `reason` how the features do, if so.
+    `processor`: of a processor whose kernels the requested one can run; `range`: the variant of a
+    tuned `range` that contains the problem. `differs` names target and toolchain where they differ,
+    `reason` how the features do, if so.
     """
 
     kind: Annotated[str, MatchKind]
     differs: Annotated[dict[str, Difference], dict[Literal["target", "toolchain"], Difference]]
     reason: str | None = None
+    range: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

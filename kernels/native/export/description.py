@@ -26,9 +26,14 @@ class Tuned:
     accuracy: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "Tuned":
-        """Return that of a stored result, as `tilewise show --json` prints it."""
+    def of(cls, found: Mapping[str, Any]) -> "Tuned | None":
+        """Return that of a stored result, as `tilewise show --json` prints it.
+
+        None for a size of a range, whose share of the peak was not measured.
+        """
         best = found["best"]
+        if best["peak_fraction"] is None:
+            return None
         accuracy = (best.get("measured") or {}).get("accuracy") or {}
         return cls(best["gflops"], best["peak_fraction"], found["toolchain"], accuracy)
 

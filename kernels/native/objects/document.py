@@ -5,12 +5,17 @@ from dataclasses import asdict
 from typing import Any
 
 from tilewise.kernels.native.export.description import Tuned
-from tilewise.kernels.native.objects.make import make_object
-from tilewise.kernels.native.objects.proof.prove import require_proven
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.native.objects.make import KernelObject, make_object, make_range_object
+from tilewise.kernels.native.objects.proof.prove import (
+    ObjectProof,
+    require_proven,
+    require_range_proven,
+)
+from tilewise.kernels.problem import Problem, ProblemRange, parse_problem, parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
-from tilewise.kernels.target import resolve
+from tilewise.kernels.target import Target, resolve
 
 
 def proven_document(found: dict[str, Any]) -> dict[str, Any]:
@@ -29,11 +34,40 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
     problem, schedule = parse_problem(found["problem"]), Schedule.from_json(best["steps"])
     target = resolve(found["target"])
     made = make_object(problem, schedule, target, Tuned.of(found))
-    proof = asdict(require_proven(problem, schedule, target, made))
+    proof = require_proven(problem, schedule, target, made)
+    return _document(problem, schedule.hash, target, made, best["gflops"], proof)
+
+
+def proven_range_document(found: dict[str, Any]) -> dict[str, Any]:
+    """Make and prove the object of a tuned range, as `tilewise show --json` gives it.
+
+    Returns:
+        What `proven_document` does; the speed is that of the largest sample.
+
+    Raises:
+        TargetError, ProofError, KernelsError: as `proven_document`.
+    """
+    problems, target = parse_range(found["problem"]), resolve(found["target"])
+    steps = {"variants": [one["steps"] for one in found["variants"]], "spans": found["spans"]}
+    schedule = RangeSchedule.from_json(problems, steps)
+    made = make_range_object(schedule, target)
+    proof = require_range_proven(schedule, target, made)
+    return _document(problems, schedule.hash, target, made, found["samples"][-1]["gflops"], proof)
+
+
+def _document(
+    problem: Problem | ProblemRange,
+    digest: str,
+    target: Target,
+    made: KernelObject,
+    gflops: float,
+    proof: ObjectProof,
+) -> dict[str, Any]:
+    found = asdict(proof)
     return {
         "problem": problem.canonical,
         "target": target.canonical,
-        "schedule": schedule.hash,
+        "schedule": digest,
         "symbol": made.interface.name,
         "alias": made.interface.alias,
         "features": list(made.features),
@@ -41,11 +75,11 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
         "packed_bytes": made.interface.packed_bytes,
         "parts": made.interface.parts,
         "toolchain": identity(),
-        "gflops": best["gflops"],
+        "gflops": gflops,
         "header": made.header,
         "object": base64.b64encode(made.object).decode(),
         "bitcode": base64.b64encode(made.bitcode).decode(),
-        "proof": {name: proof[name] for name in ("max_error", "tolerance", "gflops", "ratio")},
+        "proof": {name: found[name] for name in ("max_error", "tolerance", "gflops", "ratio")},
     }
 
 

@@ -107,10 +107,7 @@ def _of_range(what: RangeSchedule) -> list[str]:
 def _size_lines(size: Size | None) -> str:
     if size is None:
         return ""
-    defined = (
-        f"#define TILEWISE_NO_SUCH_SIZE {NO_SUCH_SIZE}  /* the range has no such {size.name} */"
-    )
-    return f"\n#ifndef TILEWISE_NO_SUCH_SIZE\n{defined}\n#endif\n"
+    return filled(TEMPLATES / "no_such_size.h", code=NO_SUCH_SIZE, size=size.name)
 
 
 def _operand_lines(problem: Problem, interface: Interface) -> list[str]:

@@ -11,19 +11,27 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState, TuneRequest
 from tilewise.service.api.access import Caller, caller_of, request_id_of
 from tilewise.service.api.documents import job_json, result_json, trial_json
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses
+from tilewise.service.api.range_documents import range_json
 from tilewise.service.api.requests import JobRequest
-from tilewise.service.api.schemas import JobPage, JobView, ResultView, TrialPage, TrialView
+from tilewise.service.api.schemas import (
+    JobPage,
+    JobView,
+    RangeView,
+    ResultView,
+    TrialPage,
+    TrialView,
+)
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.jobs import idempotency, queue
 from tilewise.service.jobs.idempotency import RequestKey
-from tilewise.service.jobs.queue import Submission, Submitter
+from tilewise.service.jobs.queue import Submission, Submitter, check_range_covered
 from tilewise.service.results.readable import RowPage
 
 LARGEST_ID = 2**31 - 1
@@ -39,7 +47,7 @@ Cursor = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
 
 @router.post(
     "",
-    response_model=ResultView | JobView,
+    response_model=ResultView | RangeView | JobView,
     responses={
         HTTPStatus.ACCEPTED.value: {"model": JobView, "description": "A new or running job"},
         **responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -51,7 +59,9 @@ async def post_job(
     services: ServicesDep,
     idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
 ) -> Response:
-    """Tune a problem: 200 with a stored schedule that answers, else 202 with the job.
+    """Tune a problem or a range: 200 with what is stored and answers, else 202 with the job.
+
+    The job of a range has no trials of its own: each sample has a job of its own for its search.
 
     With an `Idempotency-Key` the same request, sent again within a day, names the same job,
     also one that has ended.
@@ -137,24 +147,30 @@ class Sender:
 
 def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | None, JSONResponse]:
     """Validate and store a request; the job's number when there is one to wait for."""
-    problem = parse_problem(body.problem)
+    problem = parse_any(body.problem)
     target = services.require_served(body.target)
-    check_covered(problem, target)
     request = TuneRequest.of(body)
-    services.check_memory(problem)
+    if isinstance(problem, ProblemRange):
+        check_range_covered(problem, target, has_cluster=services.has_cluster)
+        services.check_memory(problem.at(problem.sizes[-1]))
+    else:
+        check_covered(problem, target)
+        services.check_memory(problem)
     with services.writing() as session:
         made = _made(session, services, sender, (problem, target, request, body.again))
         if made.schedule is not None:
             return None, JSONResponse(
                 result_json(session, made.schedule, services.toolchain, in_full=True)
             )
+        if made.range is not None:
+            return None, JSONResponse(range_json(made.range, services.toolchain))
         assert made.job is not None
         job_id, answer = made.job.id, job_json(session, made.job)
     services.wake()
     return job_id, _accepted(answer)
 
 
-Wanted = tuple[Problem, str, TuneRequest, bool]
+Wanted = tuple[Problem | ProblemRange, str, TuneRequest, bool]
 """A problem, its target, how hard to search, and whether to time stored finalists again."""
 
 
@@ -189,6 +205,8 @@ def _ending(services: Services, job_id: int) -> JSONResponse:
     with services.reading() as session:
         job = queue.get(session, job_id)
         stored = queue.result_of(session, job)
+        if job.kind == "range" and (found := queue.range_of(session, job)) is not None:
+            return JSONResponse(range_json(found, services.toolchain))
         if stored is None:
             return _accepted(job_json(session, job))
         return JSONResponse(result_json(session, stored, services.toolchain, in_full=True))

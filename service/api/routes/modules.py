@@ -19,7 +19,7 @@ from tilewise.kernels.mlir.frontend.read import ReadLimits, read_graph, read_mod
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
-from tilewise.schema.base import Match
+from tilewise.schema.base import KeyMatch
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import TargetText
 from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedView
@@ -96,7 +96,7 @@ async def script_of_op(
     services: ServicesDep,
     place: PlaceText = "",
     target: TargetText = "host",
-    match: Match = "exact",
+    match: KeyMatch = "exact",
     with_payload: bool = False,
     accuracy: Accuracy = "standard",
 ) -> dict[str, Any]:

@@ -9,20 +9,28 @@ from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.schema.base import Match
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
+from tilewise.schema.base import KeyMatch, Match
 from tilewise.search.records import CacheMode
 from tilewise.service.api import files
 from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.documents import Json, result_json
 from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses, text_responses
+from tilewise.service.api.range_documents import range_json, size_json
 from tilewise.service.api.requests import LookupRequest, TargetText
-from tilewise.service.api.schemas import Flavor, LookupView, ObjectView, ProblemKey, ResultView
+from tilewise.service.api.schemas import (
+    Flavor,
+    LookupView,
+    ObjectView,
+    ProblemKey,
+    RangeView,
+    ResultView,
+)
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
-from tilewise.service.results import kernels, nearest, scripts
+from tilewise.service.results import kernels, nearest, ranges, scripts
 from tilewise.service.results.kernels import (
     DOCUMENT,
     MEDIA_TYPES,
@@ -45,7 +53,7 @@ ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
-@router.get("", response_model=ResultView, responses=responses(HTTPStatus.NOT_FOUND))
+@router.get("", response_model=ResultView | RangeView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_lane("reads")
 def get_schedule(
     problem: ProblemText,
@@ -61,19 +69,40 @@ def get_schedule(
     One of another toolchain is given, marked `stale`, when there is none of the present one.
     With `match=nearest` one of another processor is given when there is none of the target's own,
     if the target runs its kernels as they are. `match` in the answer says what differs.
+
+    A range of sizes gets the variants that serve it. With `match=range` the variant of a tuned
+    range that contains the problem is given when nothing else is stored.
     """
-    wanted = parse_problem(problem)
+    wanted = parse_any(problem)
     asked = _asked(services, target, match, cache)
+    if isinstance(wanted, ProblemRange):
+        return _range(services, wanted, asked)
     with services.reading() as session:
         row = nearest.find(session, [wanted.key], asked).get(wanted.key)
-        if row is None:
+        if row is not None:
+            found = result_json(session, row, services.toolchain, target=asked.target, in_full=True)
+        elif match == "range" and (known := size_json(session, wanted, asked)) is not None:
+            found = known
+        else:
             services.metrics.count_answer(None)
-            raise NotFoundError(
-                f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
-            )
-        found = result_json(session, row, services.toolchain, target=asked.target, in_full=True)
+            raise _nothing(wanted, asked)
     services.metrics.count_answer(found["match"]["kind"])
     return found
+
+
+def _range(services: Services, wanted: ProblemRange, asked: Asked) -> dict[str, Any]:
+    """The variants of a range."""
+    with services.reading() as session:
+        work = wanted, asked.target, asked.toolchain, asked.cache
+        row = ranges.find_range(session, *work)
+        if row is None:
+            raise _nothing(wanted, asked)
+        return range_json(row, asked.toolchain)
+
+
+def _nothing(wanted: Problem | ProblemRange, asked: Asked) -> NotFoundError:
+    text = f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
+    return NotFoundError(text)
 
 
 @router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
@@ -82,7 +111,7 @@ async def get_script(
     services: ServicesDep,
     target: TargetText = "host",
     flavor: Flavor = "cpu",
-    match: Match = "exact",
+    match: KeyMatch = "exact",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The transform script, proven on real MLIR; one that was not is never given.
@@ -115,7 +144,7 @@ async def get_kernel(
     key: ProblemKey,
     services: ServicesDep,
     target: TargetText = "host",
-    match: Match = "exact",
+    match: KeyMatch = "exact",
     form: Annotated[Form, Query(alias="format")] = "module",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:

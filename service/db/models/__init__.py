@@ -16,6 +16,7 @@ from tilewise.service.db.models.jobs import (
     Problem,
 )
 from tilewise.service.db.models.places import Machine, Token, Toolchain, Worker
+from tilewise.service.db.models.ranges import TunedRange
 from tilewise.service.db.models.results import (
     PastSchedule,
     Proof,
@@ -28,5 +29,6 @@ from tilewise.service.db.models.results import (
 __all__ = [
     "ACTIVE", "ENDED", "Candidate", "IdempotencyKey", "Job", "JobKind", "Machine", "Network",
     "Offer", "OfferRole", "PastSchedule", "Plan", "PlanEnding", "PlanSource", "Problem", "Proof",
-    "Schedule", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "Worker",
+    "Schedule", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "TunedRange",
+    "Worker",
 ]  # fmt: skip

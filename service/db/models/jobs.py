@@ -24,7 +24,7 @@ from tilewise.search.records import LONGEST_SAMPLER, CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
 
-JobKind = Literal["tune", "model"]
+JobKind = Literal["tune", "range", "model"]
 OfferRole = Literal["leader", "helper"]
 
 ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
@@ -46,9 +46,10 @@ class Problem(Base):
 class Job(Base):
     """Requested work, with the lease of the process that runs it.
 
-    A job of kind `tune` searches for one `problem`. A job of kind `model` makes the plan of a whole
-    model once the jobs of its problems have ended; without a plan it is done from the beginning,
-    and `work` names what it makes.
+    A job of kind `tune` searches for one `problem`. A job of kind `range` tunes a range of sizes,
+    its `problem`, whose samples have jobs of kind `tune`; `trials` is the budget of each. A job of
+    kind `model` makes the plan of a whole model once the jobs of its problems have ended; without a
+    plan it is done from the beginning, and `work` names what it makes.
 
     `owner` is the process (`tilewise.service.host.process_identity`) that holds the lease; `worker`
     is of rows of earlier versions. `host` is the machine of the last run.

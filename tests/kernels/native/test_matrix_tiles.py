@@ -20,6 +20,7 @@ from tilewise.kernels.native.assembly import inner_loop
 from tilewise.kernels.native.export.module import export
 from tilewise.kernels.native.microkernels.matrix_tiles import MatrixTiles
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TileRegisters
+from tilewise.kernels.native.microkernels.widened_weights import WidenedProduct
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Conv2d, Matmul, parse_problem
@@ -206,7 +207,8 @@ def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject)
         problems.filter(lambda p: p.dtype in OPS and can_tile(p, target))
     )
     schedule = data.draw(macro_kernels(problem, target, Form.TILES))
-    assert type(plan(problem, schedule, target).kernel) is MatrixTiles
+    kind = WidenedProduct if problem.quantised_weights else MatrixTiles
+    assert type(plan(problem, schedule, target).kernel) is kind
     check(problem, schedule, target, data.draw(st.integers(0, 9)))
 
 

@@ -89,5 +89,5 @@ def test_either_is_read() -> None:
     assert parse_any("matmul:m=4,n=9,k=8,dtype=f32") == parse_problem(
         "matmul:m=4,n=9,k=8,dtype=f32"
     )
-    with pytest.raises(ProblemError, match="whole number"):
+    with pytest.raises(ProblemError, match="is a range; give one size"):
         parse_problem(RANGE)

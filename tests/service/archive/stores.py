@@ -14,7 +14,9 @@ from sqlalchemy import select
 from benchmarks.watching.suite_reports import reports
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem, parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.search.ranges.result import RangeResult, SampleTimes
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.archive.container import Manifest
 from tilewise.service.archive.export import Selection, export
@@ -30,6 +32,7 @@ from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.model_jobs import ended_job
 from tilewise.service.jobs.queue import Submitter, new_job
 from tilewise.service.results import history, suites
+from tilewise.service.results.ranges import store_range
 from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
@@ -179,6 +182,27 @@ def fill_whole(sessions: Sessions) -> None:
         session.add(plan)
         session.flush()
         session.add(models.PlanEnding(plan_id=plan.id, number=0, part=0))
+    add_range(sessions)
+
+
+def add_range(sessions: Sessions) -> None:
+    """A range that was tuned: two variants and three samples."""
+    problems = parse_range("matmul:m=1..9,n=48,k=32,dtype=f32")
+    schedules = fakes.schedule(0), fakes.schedule(1)
+    choice = RangeSchedule(problems, schedules, (0, 0, 0, 1, 1, 1, 1, 1, 1))
+    samples = tuple(
+        SampleTimes(size, schedules[0].hash, 0.5 * size, (0.5 * size, 0.75 * size))
+        for size in (1, 4, 9)
+    )
+    with writing(sessions) as session:
+        made = queue.create_or_join(
+            session, problems, here().target, TuneRequest(trials=2), TOOLCHAIN
+        )
+        assert made.job is not None
+        made.job.state, made.job.finished_at, made.job.complete = "done", now(), True
+        machine = session.scalars(select(models.Machine)).first()
+        assert machine is not None
+        store_range(session, made.job, RangeResult(choice, (1, 2), samples), machine.id)
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")

@@ -94,7 +94,7 @@ def test_results_get_the_features_of_the_machines_that_timed_them(old, sessions)
     models_of_0021 = {"jobs": len(before["plans"]) + len(before["networks"])}
     assert {name: len(rows) for name, rows in after.items()} == {
         name: len(rows) + models_of_0021.get(name, 0) for name, rows in before.items()
-    }
+    } | {"tuned_ranges": 0}
     by_problem = {row["id"]: row["canonical"] for row in after["problems"]}
     for table in ("jobs", "past_schedules"):
         for row in after[table]:
@@ -179,6 +179,7 @@ def test_neither_of_two_machines_is_served_the_others_result_as_exact(
         "kind": "processor",
         "differs": {"target": {"asked": PLAIN, "given": TARGETS[OLD]}},
         "reason": "the features of the machine that timed it were not recorded",
+        "range": None,
     }
     shown = client.get("/v1/schedules", params={"problem": OLD, "target": TARGETS[OLD]}).json()
     assert shown["match"]["kind"] == "processor", "which is named, and not exact"

@@ -5,6 +5,7 @@ from typing import Any
 
 Json = dict[str, Any]
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
+RANGE = "matmul:m=1..4,n=4,k=4,dtype=f32"
 MOMENT = "2026-11-23T10:00:00+00:00"
 
 BEST: Json = {
@@ -28,6 +29,18 @@ def result(**changes: Any) -> Json:
         "peers": {"openblas": {"gflops": 4, "interval": [3.0, 5.0], "time_us": 2.5}},
         "proof": PROOF, "complete": True, "stale": False,
         "match": {"kind": "exact", "differs": {}}, "created": MOMENT,
+    } | changes  # fmt: skip
+
+
+def tuned_range(**changes: Any) -> Json:
+    """The variants of a range of sizes."""
+    return {
+        "problem": RANGE, "key": "k" * 64, "target": "cpu:znver5,threads=1", "cache": "hot",
+        "toolchain": "t", "dim": "m", "formats": 1, "trials": 4, "elapsed_s": 9.5,
+        "variants": [{"hash": "h", "steps": BEST["steps"], "m": [1, 4]}], "spans": [[1, 4, 0]],
+        "loss": {"geometric_mean": 0.0, "worst": 0.0}, "stale": False, "created": MOMENT,
+        "samples": [{"size": 4, "best": "h", "best_us": 2.0, "times_us": [2.0], "variant": 0,
+                     "gflops": 5.0}],
     } | changes  # fmt: skip
 
 

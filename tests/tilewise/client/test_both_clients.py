@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.tilewise.client import documents
-from tests.tilewise.client.documents import PROBLEM
+from tests.tilewise.client.documents import PROBLEM, RANGE
 from tilewise import AsyncClient, Client, MissingError
 
 
@@ -70,7 +70,10 @@ class Service:
             return httpx.Response(200, text=documents.stream(0, 1, end=end))
         if path == "/v1/jobs/404":
             return httpx.Response(404, json={"detail": "no"})
-        return httpx.Response(200, json=self.answer(request.method, path), headers={"ETag": '"e"'})
+        answer = self.answer(request.method, path)
+        if path == "/v1/schedules" and request.url.params["problem"] == RANGE:
+            answer = documents.tuned_range()
+        return httpx.Response(200, json=answer, headers={"ETag": '"e"'})
 
     def answer(self, method: str, path: str) -> Any:
         if path == "/v1/jobs" and method == "GET":
@@ -110,6 +113,8 @@ class Service:
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("submit", (PROBLEM,), {"trials": 3}),
     ("tune", (PROBLEM,), {"trials": 3}),
+    ("tune_range", (RANGE,), {"trials": 3}),
+    ("range", (RANGE,), {"cache": "hot"}),
     ("job", (1,), {}),
     ("jobs", (), {}),
     ("jobs", (), {"state": "running"}),

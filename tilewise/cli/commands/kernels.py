@@ -34,7 +34,7 @@ from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.problems import read_problems
-from tilewise.kernels.problem import Problem, parse_problem, stem
+from tilewise.kernels.problem import Problem, parse_any, stem
 from tilewise.library import MANIFEST, Library
 from tilewise.requirements import BASE
 from tilewise.search.records import TuneRequest
@@ -63,7 +63,7 @@ def kernel(options: argparse.Namespace) -> None:
 
 def _machine_code(options: argparse.Namespace) -> None:
     """Write the object or bitcode, and its header."""
-    place = Path(options.output or stem(parse_problem(options.problem)) + ENDINGS[options.format])
+    place = Path(options.output or stem(parse_any(options.problem)) + ENDINGS[options.format])
     header = place.with_suffix(".h")
     if header == place:
         raise BadInputError(f"{place} would be the header's name; end it with another")
@@ -107,7 +107,7 @@ def _files(about: dict[str, object], what: str) -> str:
 def asm(options: argparse.Namespace) -> None:
     """Print the inner loop's assembly, its counts, and the bound that they imply."""
     with backend_of(options) as backend:
-        found = backend.show(options.problem, options.target)
+        found = backend.show(options.problem, options.target, match="range")
     from tilewise.kernels.native.assembly import inspect_result, render
 
     loop = inspect_result(found)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from functools import partial
 
-from tilewise.backends.base import Json
+from tilewise.backends.base import Json, ignore_trial
 from tilewise.cli.command import (
     STORED,
     Command,
@@ -16,10 +16,13 @@ from tilewise.cli.command import (
 )
 from tilewise.cli.files import json_text
 from tilewise.cli.progress import progress
+from tilewise.cli.ranges import phase_text, printed_range
 from tilewise.cli.render import prediction_text, print_mapping, print_result
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
+from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.requirements import BASE
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CACHE_MODES, TuneRequest
 
 FORMAT = "output format; default: table"
@@ -35,6 +38,9 @@ def tune(options: argparse.Namespace) -> None:
     if ":" in request.sampler and "" not in sys.path:
         sys.path.insert(0, "")  # where a user's own module lies
     work = (options.problem, options.target)
+    if isinstance(parse_any(options.problem), ProblemRange):
+        _tune_range(options, request)
+        return
     with (
         backend_of(options, options.began) as backend,
         progress(request, partial(backend.peak, *work)) as watcher,
@@ -43,11 +49,27 @@ def tune(options: argparse.Namespace) -> None:
     print_result(result, as_json=options.json)
 
 
+def _tune_range(options: argparse.Namespace, request: TuneRequest) -> None:
+    """Tune a range, and print its variants."""
+
+    def on_phase(phase: SearchPhase) -> None:
+        sys.stderr.write(phase_text(phase))
+
+    work = (options.problem, options.target, request)
+    with backend_of(options, options.began) as backend:
+        found = backend.tune(*work, ignore_trial, on_phase, again=options.again)
+    sys.stdout.write(printed_range(found, as_json=options.json))
+
+
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
     with backend_of(options) as backend:
+        if isinstance(parse_any(options.problem), ProblemRange):
+            found = backend.show_range(options.problem, options.target, options.cache)
+            sys.stdout.write(printed_range(found, as_json=options.json))
+            return
         try:
-            result = backend.show(options.problem, options.target, options.cache)
+            result = backend.show(options.problem, options.target, options.cache, match="range")
         except MissingError:
             if not options.predict:
                 raise
@@ -94,6 +116,7 @@ COMMANDS = (
             "tune matmul:m=1024,n=512,k=2048,dtype=f32",
             "tune conv2d:n=1,h=56,w=56,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32 --trials 128 --peers",
             "tune matmul:m=1024,n=512,k=2048,dtype=f32 --target cpu:host,threads=2",
+            "tune matmul:m=1..256,n=512,k=2048,dtype=f32 --trials 16",
             "tune matmul:m=1024,n=512,k=2048,dtype=f32 --server http://localhost:8000",
         ),
     ),

@@ -117,7 +117,18 @@ def require_proven(
     problem: Problem, schedule: Schedule, target: Target, made: KernelObject
 ) -> ObjectProof:
     """Return the proof of an object; raise ProofError if it failed."""
-    proof = prove_object(problem, schedule, target, made)
+    return _required(problem.canonical, prove_object(problem, schedule, target, made))
+
+
+def require_range_proven(
+    schedule: RangeSchedule, target: Target, made: KernelObject
+) -> ObjectProof:
+    """Return the proof of the object of a range; raise ProofError if it failed."""
+    proof = prove_range_object(schedule, target, made)
+    return _required(schedule.problems.canonical, proof)
+
+
+def _required(problem: str, proof: ObjectProof) -> ObjectProof:
     if not proof.ok:
         raise ProofError(f"{problem}: the object was not proven: {proof.failure}: {proof.message}")
     return proof

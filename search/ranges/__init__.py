@@ -1,0 +1,1 @@
+"""Schedules for a range of sizes: sampled, timed at every sample, and chosen."""

@@ -1,0 +1,103 @@
+"""Choose the few schedules that together serve a range of sizes fastest."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import inf, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.kernels.problem import ProblemRange
+from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.kernels.schedule import Schedule
+from tilewise.search.errors import RangeError
+from tilewise.search.ranges.result import estimated_us
+from tilewise.search.ranges.samples import judged_sizes
+
+MOST_VARIANTS = 6
+LEAST_GAIN = log(1.005)
+"""Of another variant: less is noise, and each is code that a program carries."""
+
+LEAST_GAIN_OF_FORMAT = log(1.03)
+"""Of another layout of constant weights: each is a copy of the weights in memory."""
+
+
+@dataclass(frozen=True)
+class RangeCandidate:
+    """A schedule that was timed at samples of a range.
+
+    Attributes:
+        served: the sizes that its code serves.
+        tile: how many neighbouring sizes take the same number of register tiles.
+        times_us: by the sampled sizes that it serves.
+        packed_format: the layout of constant weights packed ahead; None if there is none.
+    """
+
+    schedule: Schedule
+    served: frozenset[int]
+    tile: int
+    times_us: Mapping[int, float]
+    packed_format: Hashable = field(default=None)
+
+    def time_us(self, size: int) -> float:
+        """Return the time at a size, estimated between samples; infinite if not served."""
+        return estimated_us(self.times_us, self.tile, size) if size in self.served else inf
+
+
+def choose(
+    problems: ProblemRange, candidates: Sequence[RangeCandidate], most: int = MOST_VARIANTS
+) -> RangeSchedule:
+    """Return the candidates with the least geometric mean of time, and where each one serves.
+
+    All subsets of at most `most` candidates that serve every size are compared. The mean is over a
+    log grid of sizes and the samples, each with the fastest of the subset. Further variants and
+    further layouts of constant weights have to gain `LEAST_GAIN` and `LEAST_GAIN_OF_FORMAT`.
+
+    Raises RangeError if no subset serves every size.
+    """
+    samples = tuple(sorted({size for one in candidates for size in one.times_us}))
+    judged = judged_sizes(problems, samples)
+    logs = np.log([[one.time_us(size) for size in judged] for one in candidates])
+    serves = np.array([[size in one.served for size in problems.sizes] for one in candidates])
+    best: tuple[float, tuple[int, ...]] = inf, ()
+    for count in range(1, min(most, len(candidates)) + 1):
+        for subset in combinations(range(len(candidates)), count):
+            chosen = list(subset)
+            cost = logs[chosen].min(axis=0).mean() + LEAST_GAIN * (count - 1)
+            if cost >= best[0]:
+                continue
+            cost += LEAST_GAIN_OF_FORMAT * _further_formats(candidates, chosen)
+            if cost < best[0] and serves[chosen].any(axis=0).all():
+                best = cost, subset
+    if not best[1]:
+        raise RangeError(f"{problems}: {_why_none(problems, serves, most)}")
+    return assigned(problems, [candidates[index] for index in best[1]])
+
+
+def assigned(problems: ProblemRange, variants: Sequence[RangeCandidate]) -> RangeSchedule:
+    """Return a schedule in which the fastest variant serves each size; unused ones are left out."""
+    fastest = [
+        min(range(len(variants)), key=lambda index: variants[index].time_us(size))
+        for size in problems.sizes
+    ]
+    used = list(dict.fromkeys(fastest))
+    choice = tuple(used.index(index) for index in fastest)
+    return RangeSchedule(problems, tuple(variants[index].schedule for index in used), choice)
+
+
+def _further_formats(candidates: Sequence[RangeCandidate], chosen: Sequence[int]) -> int:
+    """Return how many copies of the weights the chosen need beyond the first.
+
+    Variants that do not pack ahead read the weights as they are, which is another copy beside the
+    packed one.
+    """
+    return len({candidates[index].packed_format for index in chosen}) - 1
+
+
+def _why_none(problems: ProblemRange, serves: NDArray[np.bool_], most: int) -> str:
+    unserved = np.flatnonzero(~serves.any(axis=0))
+    if unserved.size:
+        size = problems.sizes[int(unserved[0])]
+        return f"none of the schedules that were timed serves {problems.dim}={size}"
+    return f"no {most} of the schedules that were timed serve every size"

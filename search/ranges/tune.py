@@ -1,0 +1,144 @@
+"""Tune a range of sizes: time the finalists of its samples at every sample, and choose variants."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from tilewise.kernels.native.range_plan import RangePlan, served_sizes
+from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.target.model import Target
+from tilewise.search.errors import RangeError
+from tilewise.search.model.prior import direct_schedules
+from tilewise.search.progress import OnPhase, SearchPhase
+from tilewise.search.ranges.choice import RangeCandidate, choose
+from tilewise.search.ranges.result import RangeResult, SampleTimes
+from tilewise.search.ranges.timing import SizeTimer
+from tilewise.search.records import TuneRequest
+from tilewise.search.runner.runner import RunnerFactory, local_runner
+
+FINALISTS = 3
+"""Schedules of each sample that are timed at all others."""
+
+SPARE = 16
+"""Schedules of the model that are looked at where the finalists leave sizes out."""
+
+log = logging.getLogger(__name__)
+
+Finalists = Mapping[int, Sequence[Schedule]]
+"""The fastest schedules of each sampled size, the fastest first."""
+
+
+def tune_range(
+    problems: ProblemRange,
+    target: Target,
+    request: TuneRequest,
+    finalists: Finalists,
+    *,
+    seconds: float | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    on_phase: OnPhase | None = None,
+    make_runner: RunnerFactory = local_runner,
+) -> RangeResult:
+    """Return the variants that serve `problems` with the least loss, chosen among `finalists`.
+
+    Each finalist is timed at every sample that its code serves. One that fails or computes wrong
+    results at a sample serves no size. `seconds` limits the timed rounds of all samples together.
+
+    Raises RangeError if nothing serves a size or `should_stop` ends it, RunnerError if no child
+    process starts.
+    """
+    begin = time.monotonic()
+    schedules = {one for some in finalists.values() for one in some[:FINALISTS]}
+    found = sorted(schedules, key=lambda one: one.hash)
+    known = {one: frozenset(served_sizes(problems, one, target)) for one in found}
+    known |= _spare(problems, target, set(problems.sizes).difference(*known.values()))
+    ordered, served = list(known), list(known.values())
+    each_s = None if seconds is None else seconds / len(finalists)
+    timer = SizeTimer(target.canonical, target.threads, request, each_s, make_runner)
+    times: list[dict[int, float]] = [{} for _ in ordered]
+    failed: set[int] = set()
+
+    def drop(size: int, index: int, why: str) -> None:
+        log.warning("%s: schedule %s: %s", problems.at(size), ordered[index].hash, why)
+        failed.add(index)
+
+    for done, size in enumerate(sorted(finalists)):
+        if should_stop and should_stop():
+            raise RangeError(f"{problems}: stopped before every sample was timed")
+        if on_phase:
+            on_phase(SearchPhase("variants", done, len(finalists)))
+        serving = {
+            index: schedule
+            for index, schedule in enumerate(ordered)
+            if size in served[index] and index not in failed
+        }
+        for index, taken in timer.times_us(problems.at(size), serving, partial(drop, size)).items():
+            times[index][size] = taken
+    candidates = [
+        _candidate(problems, target, schedule, served[index], times[index])
+        for index, schedule in enumerate(ordered)
+        if times[index] and index not in failed
+    ]
+    return _result(problems, candidates, time.monotonic() - begin)
+
+
+def _spare(
+    problems: ProblemRange, target: Target, missing: set[int]
+) -> dict[Schedule, frozenset[int]]:
+    """Return the model's schedules for sizes that no finalist serves, with what they serve."""
+    spare: dict[Schedule, frozenset[int]] = {}
+    if not missing:
+        return spare
+    schedules = direct_schedules(problems.at(max(missing)), target, SPARE)
+    served = {one: frozenset(served_sizes(problems, one, target)) for one in schedules}
+    for schedule in sorted(schedules, key=lambda one: len(served[one]), reverse=True):
+        if served[schedule] & missing:
+            spare[schedule] = served[schedule]
+            missing = missing - served[schedule]
+    return spare
+
+
+def _candidate(
+    problems: ProblemRange,
+    target: Target,
+    schedule: Schedule,
+    served: frozenset[int],
+    times_us: Mapping[int, float],
+) -> RangeCandidate:
+    tile = tile_along(problems.at(min(served)), schedule, problems.dim)
+    packed = None
+    if problems.smallest.has_constant_weights:
+        packed = RangePlan.of(problems, schedule, (min(served), max(served)), target).packed_format
+    return RangeCandidate(schedule, served, tile, times_us, packed)
+
+
+def tile_along(problem: Problem, schedule: Schedule, dim: str) -> int:
+    """Return how many neighbouring sizes of a key take the same number of register tiles."""
+    nest = loop_nest(problem, schedule)
+    tile = nest.compute.tile
+    assert tile is not None, "a complete nest has a register tile"
+    return {nest.row: tile.rows, nest.col: tile.cols}.get(dim, 1)
+
+
+def _result(
+    problems: ProblemRange, candidates: Sequence[RangeCandidate], elapsed_s: float
+) -> RangeResult:
+    """Return the chosen variants with their times beside the fastest of each sample."""
+    chosen = choose(problems, candidates)
+    known = {one.schedule: one for one in candidates}
+    variants = [known[schedule] for schedule in chosen.variants]
+    samples = []
+    for size in sorted({size for one in candidates for size in one.times_us}):
+        timed = [one for one in candidates if size in one.times_us]
+        best = min(timed, key=lambda one: one.times_us[size])
+        times = tuple(one.times_us.get(size) for one in variants)
+        samples.append(SampleTimes(size, best.schedule.hash, best.times_us[size], times))
+    return RangeResult(
+        chosen,
+        tuple(one.tile for one in variants),
+        tuple(samples),
+        len({one.packed_format for one in variants}),
+        elapsed_s,
+    )

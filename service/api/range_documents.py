@@ -1,0 +1,111 @@
+"""The JSON of ranges: what tuning one gives, and the answer of a range for a single size."""
+
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from tilewise.kernels.problem import Problem
+from tilewise.schema import results as schema
+from tilewise.schema.ranges import StoredRange
+from tilewise.search.ranges.result import RangeResult
+from tilewise.service.api.documents import Json, instruction_text, machine_json, shown
+from tilewise.service.db import models
+from tilewise.service.results import ranges
+from tilewise.service.results.nearest import Asked
+
+
+def range_json(row: models.TunedRange, toolchain: str) -> Json:
+    """Return the object of `tune --json` and `GET /v1/schedules` for a range.
+
+    Raises TamperedError if the row was changed.
+    """
+    found = ranges.result_of(row)
+    problems = found.schedule.problems
+    variants = []
+    for index, schedule in enumerate(found.schedule.variants):
+        sizes = found.schedule.sizes_of(index)
+        ends = {problems.dim: [sizes[0], sizes[-1]]}
+        variants.append({**ends, "hash": schedule.hash, "steps": schedule.to_json()})
+    return shown(
+        (row,),
+        StoredRange,
+        problem=problems.canonical,
+        key=problems.key,
+        toolchain=row.toolchain.identity,
+        machine=machine_json(row.machine),
+        dim=problems.dim,
+        variants=variants,
+        spans=[[span.first, span.last, span.variant] for span in found.schedule.spans],
+        loss=asdict(found.loss),
+        samples=_samples(found),
+        formats=found.formats,
+        trials=row.budget,
+        stale=row.toolchain.identity != toolchain,
+    )
+
+
+def _samples(found: RangeResult) -> list[Json]:
+    problems, choice = found.schedule.problems, found.schedule.choice
+    return [
+        {
+            **asdict(sample),
+            "times_us": list(sample.times_us),
+            "variant": choice[problems.sizes.index(sample.size)],
+            "gflops": problems.at(sample.size).flops / found.time_us(sample.size) / 1e3,
+        }
+        for sample in found.samples
+    ]
+
+
+def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
+    """Return the answer of a stored range that contains a problem; None if there is none.
+
+    It has the form of a stored result, with `match.kind` `range`. A sampled size has a measured
+    time, another one an estimate: its grade is `predicted`.
+    """
+    work = problem, asked.target, asked.toolchain, asked.cache
+    row = ranges.find_containing(session, *work)
+    if row is None:
+        return None
+    found = ranges.result_of(row)
+    problems = found.schedule.problems
+    size = getattr(problem, problems.dim)
+    schedule, time_us = found.schedule.at(size), found.time_us(size)
+    is_sample = any(sample.size == size for sample in found.samples)
+    best = {
+        "hash": schedule.hash,
+        "steps": schedule.to_json(),
+        "instruction": instruction_text(problem.canonical, schedule.to_json(), row.machine),
+        "gflops": problem.flops / time_us / 1e3,
+        "interval": None,
+        "time_us": time_us,
+        "peak_fraction": None,
+        "scratch_bytes": None,
+        "measured": None,
+        "quality": None,
+        "grade": "measured" if is_sample else "predicted",
+    }
+    is_stale = row.toolchain.identity != asked.toolchain
+    given = {"asked": asked.toolchain, "given": row.toolchain.identity}
+    return shown(
+        (row,),
+        schema.StoredResult,
+        problem=problem.canonical,
+        key=problem.key,
+        toolchain=row.toolchain.identity,
+        machine=machine_json(row.machine),
+        trials={"asked": row.budget, "timed": 0, "pruned": 0, "failed": 0},
+        space=None,
+        best=best,
+        peers={},
+        proof=None,
+        complete=True,
+        previous=None,
+        stale=is_stale,
+        match={
+            "kind": "range",
+            "differs": {"toolchain": given} if is_stale else {},
+            "reason": None,
+            "range": problems.canonical,
+        },
+    )

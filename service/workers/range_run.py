@@ -1,0 +1,211 @@
+"""Running one claimed job of a range: search its samples, time the finalists, store the variants.
+
+Each sample has a job of its own, which other processes may run; a stored result answers without.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import Problem, parse_range
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import resolve
+from tilewise.search.errors import RangeError, SearchError
+from tilewise.search.progress import OnPhase, SearchPhase
+from tilewise.search.ranges.result import RangeResult
+from tilewise.search.ranges.samples import sample_sizes
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models
+from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.errors import LeaseLostError, TamperedError
+from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.lease import Lease
+from tilewise.service.jobs.queue import Submitter
+from tilewise.service.results import integrity
+from tilewise.service.results.schedules import find_fresh
+from tilewise.service.runs.keeper import SqlKeeper
+from tilewise.service.runs.process import load
+from tilewise.service.workers.entry_points import RANGE_TUNER, Prover, RangeTuner, Tuner
+from tilewise.service.workers.job_run import JobOutcome, run_job
+
+POLL_S = 0.5
+FINALISTS = 3  # of each sample: its best and the fastest other trials
+_LEAST_SECONDS = 0.001
+
+
+def _ignore(_phase: SearchPhase) -> None: ...
+
+
+@dataclass(frozen=True)
+class RangeParts:
+    """What a run calls; tests replace them. `machine` None examines this one."""
+
+    tune_range: RangeTuner | None = None
+    tuner: Tuner | None = None
+    prover: Prover | None = None
+    machine: MachineInfo | None = None
+
+
+def run_range(
+    sessions: Sessions,
+    held: Lease,
+    *,
+    on_phase: OnPhase = _ignore,
+    parts: RangeParts | None = None,
+    began: float | None = None,
+) -> JobOutcome:
+    """Run a job of a range; interrupted, it goes back to the queue, as `run_job` does.
+
+    `began` is the moment of `time.monotonic` from which the job's seconds count, by default now.
+    """
+    keeper = SqlKeeper(sessions, held)
+    run = _RangeRun(sessions, keeper, on_phase, parts or RangeParts(), time.monotonic())
+    if began is not None:
+        run = replace(run, began=began)
+    try:
+        with keeper.beating() as should_stop:
+            result = run.result(should_stop)
+        is_stored = keeper.done_with_range(result, run.parts.machine or examine_here())
+        return JobOutcome("done") if is_stored else _interrupted(held)
+    except (LeaseLostError, _StoppedError):
+        return _interrupted(held)
+    except (KernelsError, SearchError, TamperedError) as error:
+        ended = keeper.failed(str(error))
+        return JobOutcome("failed", str(error), error) if ended else _interrupted(held)
+    except (KeyboardInterrupt, SystemExit):
+        keeper.release()
+        raise
+
+
+class _StoppedError(Exception):
+    """The job was cancelled or taken over."""
+
+
+class _SampleKeeper(SqlKeeper):
+    """Keep the job of a sample, which stops with the job of its range."""
+
+    def __init__(self, sessions: Sessions, held: Lease, is_over: Callable[[], bool]) -> None:
+        super().__init__(sessions, held)
+        self._is_over = is_over
+
+    @contextmanager
+    def beating(self) -> Iterator[Callable[[], bool]]:
+        """Keep the lease meanwhile."""
+        with super().beating() as should_stop:
+            yield lambda: should_stop() or self._is_over()
+
+
+@dataclass(frozen=True)
+class _RangeRun:
+    """The steps of one run, over what they share."""
+
+    sessions: Sessions
+    keeper: SqlKeeper
+    on_phase: OnPhase
+    parts: RangeParts
+    began: float
+
+    def result(self, should_stop: Callable[[], bool]) -> RangeResult:
+        """Search each sample, and choose the variants."""
+        order = self.keeper.order
+        problems, target = parse_range(order.problem), resolve(order.target)
+        sizes = sample_sizes(problems)
+        request, each_s = order.request, None
+        if request.seconds is not None:
+            left = request.seconds - order.elapsed_s - (time.monotonic() - self.began)
+            each_s = max(left, _LEAST_SECONDS) / (len(sizes) + 1)
+            request = replace(request, seconds=each_s)
+        finalists = {}
+        for done, size in enumerate(sizes):
+            self._tell(SearchPhase("samples", done, len(sizes)))
+            finalists[size] = self._searched(problems.at(size), request, should_stop)
+        tune_range: RangeTuner = self.parts.tune_range or load(RANGE_TUNER)
+        result = tune_range(
+            problems,
+            target,
+            request,
+            finalists,
+            seconds=each_s,
+            should_stop=should_stop,
+            on_phase=self._tell,
+        )
+        if should_stop():
+            raise _StoppedError
+        return result
+
+    def _tell(self, phase: SearchPhase) -> None:
+        self.on_phase(phase)
+        self.keeper.note(phase)
+
+    def _searched(
+        self, problem: Problem, request: TuneRequest, should_stop: Callable[[], bool]
+    ) -> list[Schedule]:
+        """Return the fastest schedules of a size, of the store or of a search here or elsewhere."""
+        work = problem, self.keeper.order.target, request, self.keeper.toolchain
+        with writing(self.sessions) as session:
+            made = queue.create_or_join(session, *work, Submitter(request_id=self._request_id))
+            job_id = None if made.job is None else made.job.id
+        if job_id is not None:
+            self._finish(job_id, should_stop)
+        if should_stop():
+            raise _StoppedError
+        with reading(self.sessions) as session:
+            return _fastest(session, *work)
+
+    @property
+    def _request_id(self) -> str | None:
+        return self.keeper.request_id or None
+
+    def _finish(self, job_id: int, should_stop: Callable[[], bool]) -> None:
+        """Run the job of a sample here, or wait while another process runs it."""
+        while not should_stop():
+            with writing(self.sessions) as session:
+                held = lease.claim_one(session, job_id, me())
+            if held is not None:
+                parts = self.parts
+                keeper = _SampleKeeper(self.sessions, held, should_stop)
+                ended = run_job(
+                    keeper, tuner=parts.tuner, prover=parts.prover, machine=parts.machine
+                )
+                _require_done(job_id, ended.state, ended.message)
+                return
+            with reading(self.sessions) as session:
+                job = queue.get(session, job_id)
+                if job.state in models.ENDED:
+                    _require_done(job_id, job.state, job.error or "")
+                    return
+            time.sleep(POLL_S)
+
+
+def _fastest(
+    session: Session, problem: Problem, target: str, request: TuneRequest, toolchain: str
+) -> list[Schedule]:
+    """Return the stored best of a size, then the fastest other trials of its search."""
+    row = find_fresh(session, problem, target, toolchain, request.cache)
+    if row is None:
+        raise RangeError(f"{problem}: its search ended, and no schedule of it is stored")
+    integrity.check_schedule(row)
+    trials = (
+        select(models.Trial.steps)
+        .where(models.Trial.job_id == row.job_id, models.Trial.state == "timed")
+        .order_by(models.Trial.time_us)
+        .limit(FINALISTS)
+    )
+    found = map(Schedule.from_json, [row.steps, *session.scalars(trials)])
+    return list(dict.fromkeys(found))[:FINALISTS]
+
+
+def _require_done(job_id: int, state: str, message: str) -> None:
+    if state != "done":
+        raise RangeError(f"job {job_id}, which searches a sample, {state}: {message}")
+
+
+def _interrupted(held: Lease) -> JobOutcome:
+    return JobOutcome("interrupted", f"{held.name} was cancelled or taken over")

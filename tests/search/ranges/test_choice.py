@@ -1,0 +1,103 @@
+from itertools import combinations
+from math import exp, inf, log
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from tilewise.kernels.problem import parse_range
+from tilewise.kernels.schedule import Register, Schedule
+from tilewise.search.errors import RangeError
+from tilewise.search.ranges import choice
+from tilewise.search.ranges.choice import RangeCandidate, assigned, choose
+from tilewise.search.ranges.result import RangeResult, SampleTimes, estimated_us
+from tilewise.search.ranges.samples import MOST_SAMPLES, judged_sizes, sample_sizes
+
+RANGE = parse_range("matmul:m=1..24,n=64,k=64,dtype=f32")
+SAMPLES = (1, 3, 8, 24)
+
+
+def candidate(number: int, times, served=RANGE.sizes, tile=1, packed=None) -> RangeCandidate:
+    schedule = Schedule((Register(rows=number + 1, cols=16),))
+    own = {size: float(t) for size, t in zip(SAMPLES, times, strict=True) if size in served}
+    return RangeCandidate(schedule, frozenset(served), tile, own, packed)
+
+
+def cost(subset: list[RangeCandidate]) -> float:
+    """What `choose` is to minimise, spelled out size by size."""
+    if any(all(size not in one.served for one in subset) for size in RANGE.sizes):
+        return inf
+    fastest = [min(one.time_us(size) for one in subset) for size in judged_sizes(RANGE, SAMPLES)]
+    formats = len({one.packed_format for one in subset})
+    extra = choice.LEAST_GAIN * (len(subset) - 1) + choice.LEAST_GAIN_OF_FORMAT * (formats - 1)
+    return fmean(map(log, fastest)) + extra
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_choice_is_the_best_of_all_subsets(seed):
+    rng = np.random.default_rng(seed)
+    served = [RANGE.sizes, RANGE.sizes[:3], RANGE.sizes[2:], RANGE.sizes, RANGE.sizes[7:], (1,)]
+    found = [
+        candidate(i, np.sort(rng.uniform(1, 9, 4)), sizes, int(rng.integers(1, 9)), rng.integers(2))
+        for i, sizes in enumerate(served)
+    ]
+    most = int(rng.integers(1, 5))
+    subsets = [list(s) for n in range(1, most + 1) for s in combinations(found, n)]
+    best = min(subsets, key=cost)
+    chosen = choose(RANGE, found, most)
+    known = {one.schedule: one for one in found}
+    assert cost([known[one] for one in chosen.variants]) <= cost(best) + 1e-12
+    for size in RANGE.sizes:  # each size has the fastest of the chosen
+        fastest = min(known[one].time_us(size) for one in chosen.variants)
+        assert known[chosen.at(size)].time_us(size) == fastest < inf
+
+
+def test_a_further_variant_or_format_has_to_gain():
+    slow = candidate(0, (2.0, 2.0, 2.0, 2.0), packed="a")
+    for factor, packed, count in ((0.997, "a", 1), (0.98, "a", 2), (0.98, "b", 1), (0.9, "b", 2)):
+        half = candidate(1, (9.0, 2 * factor, 2 * factor, 2 * factor), packed=packed)
+        assert len(choose(RANGE, [slow, half]).variants) == count, (factor, packed)
+
+
+def test_what_nothing_serves_is_named():
+    with pytest.raises(RangeError, match="none of the schedules that were timed serves m=24"):
+        choose(RANGE, [candidate(0, (1, 1, 1, 1), RANGE.sizes[:23])])
+    halves = [candidate(0, (1, 1, 1, 1), RANGE.sizes[:9])]
+    halves += [candidate(1, (1, 1, 1, 1), RANGE.sizes[9:])]
+    with pytest.raises(RangeError, match="no 1 of the schedules"):
+        choose(RANGE, halves, 1)
+
+
+def test_times_between_samples_are_linear_in_tiles():
+    times = {1: 10.0, 8: 14.0, 16: 20.0, 40: 62.0}
+    # Tiles of 8: sizes 1 and 8 take one, 16 takes two, 40 takes five.
+    expected = {1: 10.0, 5: 12.0, 8: 14.0, 9: 20.0, 16: 20.0, 17: 34.0, 24: 34.0, 33: 62.0}
+    for size, taken in expected.items():
+        assert estimated_us(times, 8, size) == pytest.approx(taken), size
+    assert estimated_us(times, 1, 12) == pytest.approx(17.0)
+    assert estimated_us(times, 1, 100) == 62.0
+
+
+def test_the_loss_is_over_the_samples():
+    parts = [candidate(0, (1, 2, 4, 8)), candidate(1, (9, 9, 3, 6))]
+    schedule = assigned(RANGE, parts)
+    samples = [
+        SampleTimes(size, "0", best, tuple(one.times_us[size] for one in parts))
+        for size, best in zip(SAMPLES, (1.0, 1.0, 3.0, 5.0), strict=True)
+    ]
+    result = RangeResult(schedule, (1, 1), tuple(samples))
+    assert result.loss.worst == pytest.approx(1.0)
+    assert result.loss.geometric_mean == pytest.approx(exp((log(2.0) + log(1.2)) / 4) - 1)
+    again = RangeResult.from_json(RANGE, result.to_json())
+    assert again == result
+    assert again.time_us(3) == 2.0
+
+
+@pytest.mark.parametrize("text", ["1..256", "1..4096", "8..512:8", "1..5", "100..200", "3..4"])
+def test_samples_have_both_ends_and_are_of_the_range(text):
+    problems = parse_range(f"matmul:m={text},n=64,k=64,dtype=f32")
+    samples = sample_sizes(problems)
+    assert {problems.sizes[0], problems.sizes[-1]} <= set(samples) <= set(problems.sizes)
+    assert len(samples) <= MOST_SAMPLES and list(samples) == sorted(set(samples))
+    assert len(samples) >= min(4, len(problems.sizes))
+    assert set(samples) <= set(judged_sizes(problems, samples)) <= set(problems.sizes)

@@ -1,0 +1,63 @@
+import pytest
+
+from tests.search.replies import finals_reply, in_turn
+from tilewise.kernels.problem import parse_range
+from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Sweep
+from tilewise.kernels.target import resolve
+from tilewise.search.errors import RangeError
+from tilewise.search.ranges import timing
+from tilewise.search.ranges.tune import tune_range
+from tilewise.search.records import TuneRequest
+from tilewise.search.runner.protocol import CandidateFailureError
+from tilewise.search.runner.runner import Runner
+
+RANGE = parse_range("matmul:m=1..40,n=32,k=24,dtype=f32,weights=constant")
+TILED = Schedule((Register(rows=4, cols=16),))
+PACKED = Schedule((Pack("B"), Register(rows=6, cols=16)))
+SKINNY = Schedule((Stream("k", 8), Register(rows=1, cols=16), Sweep("n")))
+FINALISTS = {1: [SKINNY, TILED], 13: [TILED, PACKED], 40: [PACKED]}
+
+
+def test_a_small_range_is_tuned_for_real(monkeypatch):
+    monkeypatch.setattr(timing, "ROUNDS_S", 0.02)
+    result = tune_range(RANGE, resolve("host"), TuneRequest(), FINALISTS)
+    result.schedule.check_legal()
+    assert [sample.size for sample in result.samples] == [1, 13, 40]
+    assert set(result.schedule.variants) <= {SKINNY, TILED, PACKED}
+    for sample in result.samples:
+        variant = result.schedule.choice[sample.size - 1]
+        assert sample.times_us[variant] >= sample.best_us > 0
+    assert -1e-9 <= result.loss.geometric_mean <= result.loss.worst
+
+
+class Wrong(Runner):
+    """A runner in which one schedule computes something else at a size."""
+
+    def __enter__(self):
+        return self
+
+    def close(self):
+        pass
+
+    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+        if self.problem.m == 13 and list(PACKED.to_json()) in schedules:
+            raise CandidateFailureError("wrong", "far off", schedules.index(list(PACKED.to_json())))
+        speed = {SKINNY.hash: 1e-5, TILED.hash: 3e-5, PACKED.hash: 1e-5}
+        hashes = [Schedule.from_json(steps).hash for steps in schedules]
+        numbers = list(range(rounds))
+        times = [[speed[one] * self.problem.m] * rounds for one in hashes]
+        return finals_reply([in_turn([some], [numbers]) for some in times])
+
+
+def test_a_schedule_that_is_wrong_at_one_sample_serves_none():
+    def runner(problem, target, request):
+        return Wrong(problem, target)
+
+    result = tune_range(RANGE, resolve("host"), TuneRequest(), FINALISTS, make_runner=runner)
+    assert set(result.schedule.variants) == {SKINNY, TILED}
+    assert result.schedule.at(1) == SKINNY and result.schedule.at(2) == TILED
+
+
+def test_a_stopped_run_gives_nothing():
+    with pytest.raises(RangeError, match="stopped before"):
+        tune_range(RANGE, resolve("host"), TuneRequest(), FINALISTS, should_stop=lambda: True)

@@ -1,0 +1,89 @@
+import pytest
+
+from tests.service import fakes
+from tests.service.conftest import TOOLCHAIN
+from tests.service.jobs.test_range_jobs import RANGE, tune_range
+from tilewise.service.db import models, writing
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease
+from tilewise.service.workers.range_run import RangeParts, run_range
+
+TEXT = RANGE.canonical
+INSIDE = "matmul:m=37,n=48,k=32,dtype=f32"
+ASKED = {"problem": TEXT, "trials": 3}
+
+
+@pytest.fixture
+def tuned(client, sessions, machine):
+    """Posts the range, and runs its job."""
+    job = client.post("/v1/jobs", json=ASKED).json()["id"]
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job, me())
+    parts = RangeParts(tune_range, fakes.tune, fakes.prove, machine)
+    assert run_range(sessions, held, parts=parts).state == "done"
+    return job
+
+
+def test_a_range_is_a_job_like_any_other(client, tuned):
+    job = client.get(f"/v1/jobs/{tuned}").json()
+    assert (job["problem"], job["state"]) == (TEXT, "done")
+    assert job["phase"] == {"name": "samples", "done": 6, "total": 7}
+    assert tuned in [one["id"] for one in client.get("/v1/jobs").json()["jobs"]]
+    events = client.get(f"/v1/jobs/{tuned}/events").text
+    assert "event: phase" in events and "event: end" in events
+    assert client.get(f"/jobs/{tuned}").status_code == 200  # the dashboard's page
+    assert client.get("/jobs").status_code == 200
+
+
+def test_a_stored_range_answers(client, tuned):
+    again = client.post("/v1/jobs", json=ASKED)
+    found = client.get("/v1/schedules", params={"problem": TEXT})
+    assert again.status_code == found.status_code == 200
+    assert again.json() == found.json()
+    assert found.json()["spans"] == [[2, 19, 0], [20, 40, 1]]
+    assert found.json()["toolchain"] == TOOLCHAIN
+
+
+def test_a_queued_range_is_cancelled(client):
+    posted = client.post("/v1/jobs", json=ASKED)
+    assert posted.status_code == 202
+    assert client.delete(posted.headers["Location"]).json()["state"] == "cancelled"
+
+
+def test_a_size_is_looked_up(client, tuned):
+    alone = client.get("/v1/schedules", params={"problem": INSIDE})
+    assert alone.status_code == 404
+    found = client.get("/v1/schedules", params={"problem": INSIDE, "match": "range"}).json()
+    assert (found["match"]["kind"], found["match"]["range"]) == ("range", TEXT)
+    body = {"problems": [INSIDE, "matmul:m=50,n=48,k=32,dtype=f32"], "files": ["cpu"]}
+    exact, ranged = (
+        client.post("/v1/schedules/lookup", json={**body, "match": match}).json()["schedules"]
+        for match in ("exact", "range")
+    )
+    assert [one["schedule"] for one in exact] == [None, None]
+    assert ranged[0]["schedule"] == found | {"space": None} and ranged[1]["schedule"] is None
+    assert ranged[0]["files"] == {"cpu": None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"problem": "matmul:m=9..3,n=4,k=4,dtype=f32"}, "m"),
+        ({"problem": "matmul:m=1..9,n=1..9,k=4,dtype=f32"}, "m"),
+        ({"problem": "matmul:m=1..9999,n=4,k=4,dtype=f32"}, "m"),
+        ({"problem": "conv2d:n=1,h=8..9,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32"}, "h"),
+        ({"problem": TEXT, "target": "iree:host"}, "target"),
+    ],
+)
+def test_a_bad_range_names_its_field(client, asked, field):
+    answer = client.post("/v1/jobs", json=asked)
+    assert answer.status_code == 422
+    assert field in [one["field"].rpartition(".")[2] for one in answer.json()["errors"]]
+
+
+def test_a_cluster_tunes_no_ranges(client_factory, sessions):
+    client = client_factory(scheduler="tcp://127.0.0.1:1")
+    answer = client.post("/v1/jobs", json=ASKED)
+    assert answer.status_code == 422 and "cluster" in answer.json()["detail"]
+    with writing(sessions) as session:
+        assert session.query(models.Job).count() == 0

@@ -1,0 +1,148 @@
+import threading
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import update
+
+from tests.service import fakes
+from tests.service.conftest import TOOLCHAIN
+from tilewise.kernels.problem import parse_problem, parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.search.ranges.result import RangeResult, SampleTimes
+from tilewise.search.ranges.samples import sample_sizes
+from tilewise.search.records import TuneRequest
+from tilewise.service.api.range_documents import range_json, size_json
+from tilewise.service.db import models, reading, writing
+from tilewise.service.errors import TamperedError
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.results import ranges
+from tilewise.service.results.nearest import Asked
+from tilewise.service.workers.range_run import RangeParts, run_range
+
+RANGE = parse_range("matmul:m=2..40,n=48,k=32,dtype=f32")
+REQUEST = TuneRequest(trials=3)
+INSIDE = parse_problem("matmul:m=37,n=48,k=32,dtype=f32")
+
+
+def tune_range(problems, _target, _request, finalists, **_hooks) -> RangeResult:
+    """Choose one schedule below 20 and another from there on."""
+    assert set(finalists) == set(sample_sizes(problems))
+    assert all(1 <= len(some) <= 3 for some in finalists.values())
+    variants = fakes.schedule(0), fakes.schedule(1)
+    choice = tuple(int(size >= 20) for size in problems.sizes)
+    samples = [SampleTimes(s, variants[0].hash, 1.0 * s, (1.0 * s, 1.1 * s)) for s in finalists]
+    return RangeResult(RangeSchedule(problems, variants, choice), (1, 2), tuple(samples))
+
+
+@pytest.fixture
+def ask(sessions, machine):
+    def make(request=REQUEST, **how):
+        with writing(sessions) as session:
+            return queue.create_or_join(session, RANGE, machine.target, request, TOOLCHAIN, **how)
+
+    return make
+
+
+@pytest.fixture
+def run(sessions, machine):
+    def make(job_id, **others):
+        with writing(sessions) as session:
+            held = lease.claim_one(session, job_id, me())
+        parts = RangeParts(tune_range, fakes.tune, fakes.prove, machine)
+        return run_range(sessions, held, parts=replace(parts, **others))
+
+    return make
+
+
+def stored(sessions, machine):
+    with reading(sessions) as session:
+        row = ranges.find_range(session, RANGE, machine.target, TOOLCHAIN)
+        return None if row is None else range_json(row, TOOLCHAIN)
+
+
+def size_of(sessions, problem, machine, target=None):
+    with reading(sessions) as session:
+        return size_json(session, problem, Asked(target or machine.target, TOOLCHAIN))
+
+
+def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):
+    job = ask().job
+    assert job.kind == "range" and ask().job.id == job.id
+    assert run(job.id).state == "done"
+    found = stored(sessions, machine)
+    assert found["problem"] == RANGE.canonical and not found["stale"] and found["trials"] == 3
+    assert [one["m"] for one in found["variants"]] == [[2, 19], [20, 40]]
+    assert found["spans"] == [[2, 19, 0], [20, 40, 1]]
+    assert found["loss"]["worst"] == pytest.approx(0.1)
+    with reading(sessions) as session:
+        jobs = queue.list_jobs(session)
+    assert len(jobs) == 1 + len(sample_sizes(RANGE)) and all(one.state == "done" for one in jobs)
+    assert ask().range is not None and ask(replace(REQUEST, trials=4)).job is not None
+
+
+def test_a_size_is_answered_by_the_range_that_contains_it(sessions, machine, ask, run):
+    run(ask().job.id)
+    found = size_of(sessions, INSIDE, machine)
+    assert found["match"]["kind"] == "range" and found["match"]["range"] == RANGE.canonical
+    assert found["best"]["hash"] == fakes.schedule(1).hash
+    assert found["best"]["grade"] == "predicted" and found["best"]["interval"] is None
+    assert size_of(sessions, RANGE.at(40), machine)["best"]["grade"] == "measured"
+    assert size_of(sessions, parse_problem("matmul:m=41,n=48,k=32,dtype=f32"), machine) is None
+    assert size_of(sessions, parse_problem("matmul:m=37,n=48,k=33,dtype=f32"), machine) is None
+    assert size_of(sessions, INSIDE, machine, "cpu:znver1,threads=1") is None
+
+
+def test_a_new_result_replaces_the_old_one(sessions, machine, ask, run):
+    run(ask().job.id)
+    before = stored(sessions, machine)
+    job = ask(again=True).job
+
+    def other(problems, *given, **hooks):
+        return replace(tune_range(problems, *given, **hooks), formats=2)
+
+    assert run(job.id, tune_range=other).state == "done"
+    after = stored(sessions, machine)
+    assert (before["formats"], after["formats"]) == (1, 2)
+
+
+def test_a_changed_row_is_refused_and_tuned_again(sessions, machine, ask, run):
+    run(ask().job.id)
+    with writing(sessions) as session:
+        session.execute(update(models.TunedRange).values(loss_mean=0.0))
+    with pytest.raises(TamperedError, match="tuned_ranges is not what was stored"):
+        stored(sessions, machine)
+    assert size_of(sessions, INSIDE, machine) is None
+    assert run(ask().job.id).state == "done"
+    assert stored(sessions, machine)["loss"]["worst"] == pytest.approx(0.1)
+
+
+def test_a_cancelled_range_ends_the_search_of_its_sample(sessions, ask, run):
+    job = ask().job.id
+    begun = threading.Event()
+
+    def cancelling(*given, should_stop, **hooks):
+        if not begun.is_set():
+            begun.set()
+            with writing(sessions) as session:
+                queue.cancel(session, job)
+        assert should_stop()
+        return fakes.tune(*given, should_stop=should_stop, **hooks)
+
+    assert run(job, tuner=cancelling).state == "interrupted"
+    with reading(sessions) as session:
+        states = [one.state for one in queue.list_jobs(session)]
+    assert begun.is_set() and states[-1] == "cancelled" and "running" not in states[:-1]
+
+
+def test_a_sample_that_fails_fails_the_range(sessions, ask, run):
+    job = ask().job.id
+    ended = run(job, tuner=fakes.fruitless_tune)
+    assert ended.state == "failed" and "which searches a sample, failed" in ended.message
+
+
+def test_a_worker_takes_the_searches_first(sessions, machine, ask, submit):
+    wide, single = ask().job.id, submit()
+    with writing(sessions) as session:
+        first, second = (claims.claim(session, me(), [machine.target], TOOLCHAIN) for _ in "ab")
+    assert (first.job_id, second.job_id) == (single, wide)

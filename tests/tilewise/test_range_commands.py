@@ -1,0 +1,43 @@
+"""A range is tuned, shown and made an object; one of its sizes is answered by it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tilewise.conftest import Cli
+
+RANGE = "matmul:m=1..6,n=20,k=8,dtype=f32"
+ONE = RANGE.replace("1..6", "5")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_range_is_tuned_and_answers_for_its_sizes(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = cli("tune", RANGE, "--trials", "2", "--json")
+    assert ran.code == 0, ran.err
+    tuned = json.loads(ran.out)
+    assert tuned["problem"] == RANGE and tuned["samples"][-1]["size"] == 6
+    assert json.loads(cli("show", RANGE, "--json").out)["variants"] == tuned["variants"]
+    shown = json.loads(cli("show", ONE, "--json").out)
+    served = next(at for first, last, at in tuned["spans"] if first <= 5 <= last)
+    assert shown["best"]["hash"] == tuned["variants"][served]["hash"]
+    made = json.loads(cli("kernel", RANGE, "--format", "object", "--json").out)
+    assert made["symbol"].startswith("tilewise_matmul_m1to6_n20_k8_f32")
+    assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
+    assert "int64_t m" in Path(made["header"]).read_text()
+
+
+@pytest.mark.parametrize("command", ["script", "kernel", "asm", "trials"])
+def test_commands_of_one_size_refuse_ranges(command: str, cli: Cli) -> None:
+    ran = cli(command, RANGE)
+    assert ran.code == 2
+    assert ran.err == "tilewise: matmul: m='1..6' is a range; give one size here\n"
+
+
+def test_a_range_that_is_not_stored_is_missing(cli: Cli) -> None:
+    ran = cli("kernel", RANGE, "--format", "object")
+    assert ran.code == 3 and "nothing is stored; tilewise tune makes one" in ran.err

@@ -1,0 +1,63 @@
+"""Results of ranges as commands print them."""
+
+from collections.abc import Sequence
+
+from tilewise.cli.files import json_text
+from tilewise.cli.render import LABEL
+from tilewise.formats.trials import Json, steps_text
+from tilewise.kernels.quoting import duration
+from tilewise.search.progress import SearchPhase
+
+DOES = {"samples": "searches sample", "variants": "times the finalists at sample"}
+
+
+def phase_text(phase: SearchPhase) -> str:
+    """Format what the tuning of a range does now."""
+    does = DOES.get(phase.name, phase.name)
+    return f"tilewise: {does} {phase.done + 1} of {phase.total}\n"
+
+
+def printed_range(found: Json, *, as_json: bool) -> str:
+    """Return the object of a range as JSON, or as lines."""
+    return json_text(found) if as_json else range_text(found)
+
+
+def range_text(found: Json) -> str:
+    """Format variants, the sizes that each serves, and the times at the samples."""
+    loss, count = found["loss"], len(found["variants"])
+    lines = [
+        ("problem", found["problem"]),
+        ("target", found["target"]),
+        ("toolchain", found["toolchain"] + ("  (stale)" if found["stale"] else "")),
+        ("variants", f"{count}; at the samples they take {loss['geometric_mean']:.1%} longer than "
+                     f"the fastest schedule of each, at most {loss['worst']:.1%}"),
+        *([("weights", f"{found['formats']} packed copies")] if found["formats"] > 1 else []),
+    ]  # fmt: skip
+    for index, variant in enumerate(found["variants"]):
+        sizes = _sizes(found["spans"], index)
+        lines.append((f"variant {index}", f"{variant['hash']}  {found['dim']}={sizes}"))
+        lines += [("", line) for line in steps_text(variant["steps"]).splitlines()]
+    rows = [("size", "variant", "time", "speed", "of the fastest")]
+    for sample in found["samples"]:
+        time_us = sample["times_us"][sample["variant"]]
+        rows.append(
+            (
+                f"{found['dim']}={sample['size']}",
+                str(sample["variant"]),
+                duration(time_us),
+                f"{sample['gflops']:.1f} GFLOP/s",
+                f"{sample['best_us'] / time_us:.1%}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += [("samples" if row is table[0] else "", row) for row in table]
+    taken = f"{found['trials']} trials at each sample, {found['elapsed_s']:.1f} s in all"
+    lines.append(("searched", taken))
+    width = max(LABEL, *(len(label) + 2 for label, _ in lines))
+    return "".join(f"{label:<{width}}{text}".rstrip() + "\n" for label, text in lines)
+
+
+def _sizes(spans: Sequence[Sequence[int]], variant: int) -> str:
+    own = [(first, last) for first, last, chosen in spans if chosen == variant]
+    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in own)
