@@ -40,7 +40,6 @@ from tilewise.service.results import (
     trials,
 )
 from tilewise.service.results.nearest import Asked
-from tilewise.service.workers.proving import PROOF_LIMIT_S
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -176,6 +175,7 @@ class LocalBackend:
         if found is None:
             return None
         from tilewise.kernels.mlir.proof.prove import prove
+        from tilewise.service.workers.proving import PROOF_LIMIT_S
 
         sys.stderr.write(f"tilewise: proves the variant of {found['match']['range']}\n")
         proof = prove(problem, Schedule.from_json(found["best"]["steps"]), seconds=PROOF_LIMIT_S)
