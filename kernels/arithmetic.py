@@ -10,6 +10,7 @@ its panels stay as narrow as they are stored; one instruction then widens a vect
 Quantised weights stay integers in memory (`WeightOnly`): the word is a block of the reduction.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -158,7 +159,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightOnly(Arithmetic):
+class WeightOnly(Arithmetic, ABC):
     """How a float A and quantised weights are multiplied, block by block of the reduction.
 
     A word is a block of at most 128 elements, whose sum is multiplied by one scale of each column.
@@ -170,9 +171,9 @@ class WeightOnly(Arithmetic):
     weights: QuantisedWeights
 
     @property
+    @abstractmethod
     def products(self) -> int:
         """Return the products of instructions that make up one of an element of A and a code."""
-        raise NotImplementedError
 
     @property
     def accumulator(self) -> str:

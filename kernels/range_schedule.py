@@ -93,9 +93,11 @@ class RangeSchedule:
     def from_json(cls, problems: ProblemRange, source: Mapping[str, Any]) -> "RangeSchedule":
         """Return the schedules that `to_json` gave; raise ScheduleError where it did not."""
         variants = tuple(Schedule.from_json(steps) for steps in source["variants"])
-        choice: dict[int, int] = {}
+        sizes, choice = list[int](), list[int]()
         for first, last, variant in source["spans"]:
-            choice |= dict.fromkeys(range(first, last + 1, problems.sizes.step), variant)
-        if choice.keys() != set(problems.sizes):
-            raise ScheduleError(f"{problems}: the spans do not hold each size once")
-        return cls(problems, variants, tuple(choice[size] for size in problems.sizes))
+            held = range(first, last + 1, problems.sizes.step)
+            sizes += held
+            choice += [variant] * len(held)
+        if sizes != list(problems.sizes):
+            raise ScheduleError(f"{problems}: the spans do not hold each size once, in order")
+        return cls(problems, variants, tuple(choice))

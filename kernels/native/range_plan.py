@@ -117,10 +117,8 @@ def _ends(planned: KernelPlan) -> tuple[int, ...]:
 
 def _joined(plans: tuple[KernelPlan, ...]) -> KernelPlan:
     """Return the plan of the largest size, with what any of them needs."""
-    cuts = {side for planned in plans for side in planned.use.cut.split(" and ") if side}
-    cut: Cut = "rows and cols"
-    if len(cuts) < len(("rows", "cols")):
-        cut = "rows" if "rows" in cuts else "cols" if cuts else ""
+    cuts = {planned.use.cut for planned in plans} - {""}
+    cut: Cut = "rows and cols" if len(cuts) > 1 else next(iter(cuts), "")
     rare = frozenset.intersection(*(planned.use.rare for planned in plans))
     use: Use = replace(plans[-1].use, cut=cut, rare=rare)
     panels = [planned.panels for planned in plans]

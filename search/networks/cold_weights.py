@@ -32,7 +32,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, with_panels_fetched
 from tilewise.kernels.target.model import Target
 from tilewise.search.networks.costs import LayerTimes, Timed
-from tilewise.search.networks.lowering.memory import Arena, room
+from tilewise.search.networks.lowering.memory import Arena, arena_bytes
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
 
@@ -146,7 +146,7 @@ def in_turns(
     panels = executable.scratch_bytes
     packs_ahead = executable.drivers.prepare is not None
     size = panels["B"] if packs_ahead else operands["B"].nbytes
-    weights = Arena(room(*[size] * max(1, min(count, MOST_COPIES, most_bytes // size))))
+    weights = Arena(arena_bytes(*[size] * max(1, min(count, MOST_COPIES, most_bytes // size))))
     scratch = {name: empty_aligned((size,), np.uint8) for name, size in panels.items()}
     calls = []
     while weights.left >= size:

@@ -17,7 +17,13 @@ from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.loader.network import Network
-from tilewise.search.networks.lowering.memory import Arena, Buffers, Lifetime, PlacedBuffers, room
+from tilewise.search.networks.lowering.memory import (
+    Arena,
+    Buffers,
+    Lifetime,
+    PlacedBuffers,
+    arena_bytes,
+)
 from tilewise.search.networks.lowering.rows import PassWorks
 from tilewise.search.networks.lowering.works import Memory, NetworkWork
 from tilewise.search.networks.plan import Plan, PlannedPass
@@ -95,8 +101,10 @@ def _memory(work: NetworkWork, buffers: Buffers, threads: int) -> Memory:
     """Return memory with the buffers of one work side by side."""
     used = {*work.reads, *work.writes}
     sizes = [size if number in used else 0 for number, size in enumerate(buffers.sizes)]
-    offsets = [room(*sizes[:number]) if number in used else 0 for number in range(len(sizes))]
-    total = room(*sizes)
+    offsets = [
+        arena_bytes(*sizes[:number]) if number in used else 0 for number in range(len(sizes))
+    ]
+    total = arena_bytes(*sizes)
     placed = PlacedBuffers(tuple(Lifetime(size, 0, 0) for size in sizes), tuple(offsets), total)
     return Memory(Arena(total), placed, Arena(work.weights_bytes), threads)
 

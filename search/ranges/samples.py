@@ -7,6 +7,9 @@ from tilewise.kernels.problem import ProblemRange
 MOST_SAMPLES = 7
 """Searches of one range; timing their finalists at all samples takes about as long as another."""
 
+FINALISTS = 3
+"""Schedules of each sample that are timed at all others."""
+
 MOST_JUDGED = 64
 GRAINS = (16, 4, 1)
 """Tiles have such numbers of rows: a sample between two multiples would time an edge tile."""

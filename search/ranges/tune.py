@@ -14,12 +14,10 @@ from tilewise.search.model.prior import direct_schedules
 from tilewise.search.progress import OnPhase, SearchPhase
 from tilewise.search.ranges.choice import RangeCandidate, choose
 from tilewise.search.ranges.result import RangeResult, SampleTimes
+from tilewise.search.ranges.samples import sample_sizes
 from tilewise.search.ranges.timing import SizeTimer
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.runner import RunnerFactory, local_runner
-
-FINALISTS = 3
-"""Schedules of each sample that are timed at all others."""
 
 SPARE = 16
 """Schedules of the model that are looked at where the finalists leave sizes out."""
@@ -50,7 +48,7 @@ def tune_range(
     process starts.
     """
     begin = time.monotonic()
-    schedules = {one for some in finalists.values() for one in some[:FINALISTS]}
+    schedules = {one for some in finalists.values() for one in some}
     found = sorted(schedules, key=lambda one: one.hash)
     known = {one: frozenset(served_sizes(problems, one, target)) for one in found}
     known |= _spare(problems, target, set(problems.sizes).difference(*known.values()))
@@ -82,6 +80,20 @@ def tune_range(
         if times[index] and index not in failed
     ]
     return _result(problems, candidates, time.monotonic() - begin)
+
+
+def check_served(problems: ProblemRange, target: Target) -> None:
+    """Raise RangeError where no code that the model proposes serves two of the samples.
+
+    A tuning would search all samples first, to find no variants for the sizes between them.
+    """
+    sizes = sample_sizes(problems)
+    proposed = direct_schedules(problems.at(sizes[-1]), target, SPARE)
+    if all(len(served_sizes(problems, one, target, sizes)) < 2 for one in proposed):
+        raise RangeError(
+            f"{problems}: no code serves two sizes of {problems.dim}, which is the length of rows "
+            "that are read in place; give transpose_b, or tune single sizes"
+        )
 
 
 def _spare(

@@ -17,6 +17,7 @@ EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
 TUNER = "tilewise.search.engine.tune:tune"
 PROVER = "tilewise.service.workers.prover:prove"
 HELPER = "tilewise.search.engine.distributed:run_worker"
+RANGE_CHECK = "tilewise.search.ranges.tune:check_served"
 RANGE_TUNER = "tilewise.search.ranges.tune:tune_range"
 PLANNER = "tilewise.service.workers.planning:make"
 

@@ -18,7 +18,7 @@ from tilewise.kernels.target import resolve
 from tilewise.search.errors import RangeError, SearchError
 from tilewise.search.progress import OnPhase, SearchPhase
 from tilewise.search.ranges.result import RangeResult
-from tilewise.search.ranges.samples import sample_sizes
+from tilewise.search.ranges.samples import FINALISTS, sample_sizes
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
@@ -32,11 +32,16 @@ from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
 from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.runs.process import load
-from tilewise.service.workers.entry_points import RANGE_TUNER, Prover, RangeTuner, Tuner
+from tilewise.service.workers.entry_points import (
+    RANGE_CHECK,
+    RANGE_TUNER,
+    Prover,
+    RangeTuner,
+    Tuner,
+)
 from tilewise.service.workers.job_run import JobOutcome, run_job
 
 POLL_S = 0.5
-FINALISTS = 3  # of each sample: its best and the fastest other trials
 _LEAST_SECONDS = 0.001
 
 
@@ -122,6 +127,7 @@ class _RangeRun:
             left = request.seconds - order.elapsed_s - (time.monotonic() - self.began)
             each_s = max(left, _LEAST_SECONDS) / (len(sizes) + 1)
             request = replace(request, seconds=each_s)
+        load(RANGE_CHECK)(problems, target)
         finalists = {}
         for done, size in enumerate(sizes):
             self._tell(SearchPhase("samples", done, len(sizes)))

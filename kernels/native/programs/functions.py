@@ -99,27 +99,27 @@ class _Writer:
         ir.IRBuilder(end).ret_void()
         builder = ir.IRBuilder(entry)
         places = dict(zip(("activations", "weights"), made.args[:2], strict=True))
-        room = builder.alloca(ir.ArrayType(I64, self._most_words))
+        words = builder.alloca(ir.ArrayType(I64, self._most_words))
         switch = builder.switch(made.args[2], end)
         for number, step in enumerate(self._program.steps):
             for part, row in enumerate(step.rows):
                 block = made.append_basic_block("call")
                 inside = ir.IRBuilder(block)
-                self._call(inside, places, room, step.does, row)
+                self._call(inside, places, words, step.does, row)
                 inside.branch(end)
                 switch.add_case(const(number * self._program.threads + part), block)
         return made
 
     def _call(
-        self, builder: ir.IRBuilder, places: Mapping[str, Value], room: Value,
+        self, builder: ir.IRBuilder, places: Mapping[str, Value], words: Value,
         does: Kernel | Parametric, row: Row,
     ) -> None:  # fmt: skip
         values = [self._value(builder, places, word) for word in row]
         if not isinstance(does, Kernel):
             for number, value in enumerate(values):
-                at = builder.gep(room, [const(0), const(number)])
+                at = builder.gep(words, [const(0), const(number)])
                 builder.store(value, at)
-            values = [builder.ptrtoint(room, I64)]
+            values = [builder.ptrtoint(words, I64)]
         builder.call(self._declared(self._symbols[does], len(values)), values)
 
     def _value(self, builder: ir.IRBuilder, places: Mapping[str, Value], word: Word) -> Value:

@@ -219,12 +219,12 @@ def _weights(path: Path, size: int, digest: str, mapped: bool) -> Any:
     with _read(path):
         if mapped and size:
             return np.memmap(path, np.uint8, "r")
-        room = zeroed(size)
+        memory = zeroed(size)
         with path.open("rb") as file:
-            file.readinto(room.data)
-    if hashlib.sha256(room.data).hexdigest() != digest:
+            file.readinto(memory.data)
+    if hashlib.sha256(memory.data).hexdigest() != digest:
         raise _damaged(path, "is damaged, or of another folder")
-    return room
+    return memory
 
 
 def zeroed(size: int) -> Any:

@@ -18,7 +18,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.lowering.memory import Buffers, room
+from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
 from tilewise.search.networks.lowering.works import (
     Memory,
     NetworkWork,
@@ -167,7 +167,7 @@ class _Layer:
     def weights_bytes(self) -> int:
         """Bytes of panels, and of constants that are read unpacked."""
         panels = self.executable.scratch_bytes["B"] if self._packs_ahead else 0
-        return room(panels, *(self.constants[role].nbytes for role in self._read()))
+        return arena_bytes(panels, *(self.constants[role].nbytes for role in self._read()))
 
     def _read(self) -> list[str]:
         """Return the roles of constants that a run reads: not B once it is packed."""

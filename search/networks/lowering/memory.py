@@ -101,7 +101,7 @@ class Arena:
         return held
 
 
-def room(*sizes: int) -> int:
+def arena_bytes(*sizes: int) -> int:
     """Return the bytes that `take` needs for parts of these sizes."""
     return sum(-(-size // LINE) * LINE for size in sizes)
 

@@ -25,7 +25,7 @@ from tilewise.kernels.mlir.frontend.program import (
 from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
 from tilewise.kernels.native.programs.steps import ProgramStep, Word
-from tilewise.search.networks.lowering.memory import Buffers, room
+from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
 from tilewise.search.networks.lowering.others import Others, conversion_of_loops
 from tilewise.search.networks.lowering.works import (
     Array,
@@ -201,7 +201,7 @@ class RowWorks:
             _label(made.program), group.members[-1].number,
             tuple(one for one in made.origins if isinstance(one, int)), made.targets,
             lambda memory: [_step(made, self.program, group.split.rows, memory)],
-            room(*(one.nbytes for one in constants)),
+            arena_bytes(*(one.nbytes for one in constants)),
         )  # fmt: skip
 
     def _left(self, group: Group) -> Iterator[tuple[int, GroupNode]]:

@@ -3,10 +3,10 @@ import pytest
 from tests.search.replies import finals_reply, in_turn
 from tilewise.kernels.problem import parse_range
 from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Sweep
-from tilewise.kernels.target import resolve
+from tilewise.kernels.target import detect, resolve
 from tilewise.search.errors import RangeError
 from tilewise.search.ranges import timing
-from tilewise.search.ranges.tune import tune_range
+from tilewise.search.ranges.tune import check_served, tune_range
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
@@ -61,3 +61,12 @@ def test_a_schedule_that_is_wrong_at_one_sample_serves_none():
 def test_a_stopped_run_gives_nothing():
     with pytest.raises(RangeError, match="stopped before"):
         tune_range(RANGE, resolve("host"), TuneRequest(), FINALISTS, should_stop=lambda: True)
+
+
+def test_a_range_without_a_common_code_is_refused_before_any_search() -> None:
+    target = detect()
+    with pytest.raises(RangeError, match=r"no code serves two sizes of n.*give transpose_b"):
+        check_served(parse_range("matmul:m=9,n=24..56:8,k=33,dtype=f64"), target)
+    check_served(parse_range("matmul:m=9,n=24..56:8,k=33,dtype=f64,transpose_b"), target)
+    check_served(parse_range("matmul:m=1..64,n=96,k=128,dtype=f32,weights=constant"), target)
+    check_served(parse_range("conv2d:n=1..4,h=9,w=9,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32"), target)

@@ -131,8 +131,8 @@ class _Writer(TorchWriter):
         columns, width = tensor_type_of(key)[0][-2], tensor_type_of(value)[0][-1]
         shape = [*batch, rows, columns]
         axis = len(shape) - 1
-        turned = self.transposed(key, axis - 1, axis)
-        scores = self.tensor("aten.matmul", [one.query, turned], shape, dtype)
+        keys = self.transposed(key, axis - 1, axis)
+        scores = self.tensor("aten.matmul", [one.query, keys], shape, dtype)
         scores = self.converted(scores, "f32")
 
         def by(name: str, value: Any, *operands: Any) -> Any:

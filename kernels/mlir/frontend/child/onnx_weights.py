@@ -88,12 +88,12 @@ class _Writer:
             zeros = self._zeros(self._array(inputs[3]), columns, blocks, bits)
         scales = self._shaped(scales, (columns, blocks), "scales")
         weights = self._dequantised(codes, bits, scales, zeros, 1, block)
-        turned = self._made("Transpose", [weights], "turned", perm=[1, 0])
+        transposed = self._made("Transpose", [weights], "transposed", perm=[1, 0])
         if inputs[5]:
-            turned = self._made("MatMul", [inputs[0], turned], "product")
-            self._last("Add", [turned, inputs[5]])
+            product = self._made("MatMul", [inputs[0], transposed], "product")
+            self._last("Add", [product, inputs[5]])
         else:
-            self._last("MatMul", [inputs[0], turned])
+            self._last("MatMul", [inputs[0], transposed])
         return True
 
     def _zeros(self, given: Array | None, columns: int, blocks: int, bits: int) -> Array:
