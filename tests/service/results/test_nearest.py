@@ -67,7 +67,7 @@ def get(client, path="", **query):
 def test_the_targets_own_is_exact(client, tuned):
     for match in ("exact", "nearest"):
         assert get(client, match=match).json()["match"] == {
-            "kind": "exact", "differs": {}, "reason": None,
+            "kind": "exact", "differs": {}, "reason": None, "range": None,
         }  # fmt: skip
     script = client.get(f"/v1/schedules/{KEY}/script")
     assert script.headers["Tilewise-Match"] == "exact"
@@ -85,6 +85,7 @@ def test_one_of_another_toolchain_is_labelled(client_factory, machine, tuned):
                 "kind": "toolchain",
                 "differs": differs,
                 "reason": None,
+                "range": None,
             }
             and found["stale"]
         )
@@ -101,7 +102,12 @@ def test_one_of_another_processor_is_given_to_who_asks_for_it_alone(client, move
     assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
     found = get(client, match="nearest").json()
     differs = {"target": {"asked": machine.target, "given": given}}
-    assert found["match"] == {"kind": "processor", "differs": differs, "reason": None}
+    assert found["match"] == {
+        "kind": "processor",
+        "differs": differs,
+        "reason": None,
+        "range": None,
+    }
     assert found["target"] == given and not found["stale"]
     script = client.get(f"/v1/schedules/{KEY}/script", params={"match": "nearest"})
     assert script.status_code == 200
