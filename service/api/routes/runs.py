@@ -18,7 +18,13 @@ from tilewise.service.api.lanes import in_lane
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db.models import JobKind, Offer
-from tilewise.service.errors import ConflictError, DamagedError, LeaseLostError, TamperedError
+from tilewise.service.errors import (
+    ConflictError,
+    DamagedError,
+    LeaseLostError,
+    NotFoundError,
+    TamperedError,
+)
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
@@ -338,8 +344,15 @@ def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWir
 def _require_registered(
     session: Session, job_id: int, body: BeginWire, kind: JobKind = "tune"
 ) -> None:
-    """Raise ConflictError for other compilers, RefusedError for a machine without a worker."""
-    job = queue.get(session, job_id, kind=kind)
+    """Raise ConflictError for other compilers or another kind of job.
+
+    Raise RefusedError for a machine without a worker.
+    """
+    try:
+        job = queue.get(session, job_id, kind=kind)
+    except NotFoundError:  # an offer has a job
+        way = "/begin" if kind == "model" else "/begin_plan"
+        raise ConflictError(f"job {job_id} is not of kind {kind}; call {way}") from None
     wanted = job.toolchain.identity
     if body.toolchain != wanted:
         raise ConflictError(f"job {job_id} is for {wanted}, and this worker has {body.toolchain}")
