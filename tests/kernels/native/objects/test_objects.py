@@ -35,7 +35,7 @@ def needs_a_library(problem: Problem, target: Target) -> bool:
     """Whether halves are converted, or scaled sums rounded, by functions that no object has."""
     has_halves = "f16" in (problem.dtype, problem.out)
     return (has_halves and "f16c" not in target.features) or (
-        bool(problem.requant) and "sse4.1" not in target.features
+        bool(problem.requant) and target.features.isdisjoint(("sse4.1", "avx2"))
     )
 
 
