@@ -5,6 +5,7 @@ the range as it is. What differs between them are values of parameters, such as 
 where the parts of threads end, and bytes of scratch.
 """
 
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,9 @@ from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.problem import ProblemRange
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
+
+_POSITION = re.compile(r"word\(p, \d+\)")
+"""Where a parameter lies among those of a driver: drivers that pack equally may differ in this."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,9 @@ class RangePlan:
         body = body_of(planned, "prepare")
         used = parameters_used(planned, body, planned.source.parameters)
         pieces = pieces_of(planned.kernel, planned.use)
-        return (
-            tuple(planned.sizes.get(name, pieces.get(name)) for name in used),
-            planned.source.text.partition("def prepare")[2],
-        )
+        values = {name: planned.sizes.get(name, pieces.get(name)) for name in used}
+        prepare = planned.source.text.partition("def prepare")[2]
+        return frozenset(values.items()), _POSITION.sub("word(p)", prepare)
 
 
 def served_sizes(

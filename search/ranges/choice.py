@@ -22,6 +22,9 @@ LEAST_GAIN = log(1.005)
 LEAST_GAIN_OF_FORMAT = log(1.03)
 """Of another layout of constant weights: each is a copy of the weights in memory."""
 
+WORST_SHARE = 0.5
+"""What the worst loss counts beside the mean: variants are to be good at every size."""
+
 
 @dataclass(frozen=True)
 class RangeCandidate:
@@ -48,11 +51,13 @@ class RangeCandidate:
 def choose(
     problems: ProblemRange, candidates: Sequence[RangeCandidate], most: int = MOST_VARIANTS
 ) -> RangeSchedule:
-    """Return the candidates with the least geometric mean of time, and where each one serves.
+    """Return the candidates that together lose least, and where each one serves.
 
-    All subsets of at most `most` candidates that serve every size are compared. The mean is over a
-    log grid of sizes and the samples, each with the fastest of the subset. Further variants and
-    further layouts of constant weights have to gain `LEAST_GAIN` and `LEAST_GAIN_OF_FORMAT`.
+    All subsets of at most `most` candidates that serve every size are compared. The loss at a size
+    is the logarithm of the time of the fastest of the subset over that of all candidates. The mean
+    over a log grid of sizes and the samples counts, and `WORST_SHARE` of the worst. Further
+    variants and further layouts of constant weights have to gain `LEAST_GAIN` and
+    `LEAST_GAIN_OF_FORMAT`.
 
     Raises RangeError if no subset serves every size.
     """
@@ -60,11 +65,15 @@ def choose(
     judged = judged_sizes(problems, samples)
     logs = np.log([[one.time_us(size) for size in judged] for one in candidates])
     serves = np.array([[size in one.served for size in problems.sizes] for one in candidates])
+    if not serves.any(axis=0).all():
+        raise RangeError(f"{problems}: {_why_none(problems, serves, most)}")
+    losses = logs - logs.min(axis=0)
     best: tuple[float, tuple[int, ...]] = inf, ()
     for count in range(1, min(most, len(candidates)) + 1):
         for subset in combinations(range(len(candidates)), count):
             chosen = list(subset)
-            cost = logs[chosen].min(axis=0).mean() + LEAST_GAIN * (count - 1)
+            loss = losses[chosen].min(axis=0)
+            cost = loss.mean() + WORST_SHARE * loss.max() + LEAST_GAIN * (count - 1)
             if cost >= best[0]:
                 continue
             cost += LEAST_GAIN_OF_FORMAT * _further_formats(candidates, chosen)
