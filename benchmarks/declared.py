@@ -60,6 +60,7 @@ TABLES = (
     _suite("background", 10),
     _suite("decode", 10),
     _suite("mobilenet_v2_depthwise_cold", 5),
+    _plain("ranges", "benchmarks.searching.ranges", 45),
     Table(
         "main_job",
         ("benchmarks.peers.main_job", "--out", "{results}/main_job.json"),
