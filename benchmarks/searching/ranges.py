@@ -4,22 +4,22 @@
 
 The samples of each range are searched, and variants are chosen. Then sizes between the samples are
 drawn and tuned alone, with as many trials. A fresh process times the variant, the schedule of the
-size's own search and the fastest peer in interleaved rounds, each compared with the reference. The
-ratios are speeds of the variant over those of the others.
+size's own search in interleaved rounds, and then the variant and the peers, each compared with the
+reference. The ratios are speeds of the variant over those of the others.
 """
 
 import argparse
 import random
 import time
 from math import exp, log
-from statistics import fmean
+from statistics import fmean, median
 
 from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, ProblemRange, parse_range
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
-from tilewise.search.final_benchmark.rounds import Rounds, by_round
+from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.ranges.samples import FINALISTS, sample_sizes
 from tilewise.search.ranges.tune import tune_range
@@ -32,6 +32,7 @@ RANGES = tuple(
     for types in ("dtype=f32", "dtype=bf16", "dtype=bf16,b=i4,group=128")
 )
 ROUNDS, PLACEMENTS = 9, 3
+PEERS, PEERS_S = ("openblas", "onednn", "onnxruntime"), 2.0
 
 
 def fastest(problem: Problem, request: TuneRequest) -> list[Schedule]:
@@ -53,10 +54,12 @@ def speeds(problem: Problem, variant: Schedule, own: Schedule) -> tuple[float, f
     """Return the speed of a variant over that of another schedule, and over the fastest peer's."""
     steps = [list(each.to_json()) for each in (variant, own)]
     with Runner(problem, detect().canonical) as runner:
-        reply = runner.finals(steps, ROUNDS, peers=True, placements=PLACEMENTS)
-    contenders = *reply.finalists, *reply.peers.values()
-    mine, others, *peers = Rounds(tuple(map(by_round, contenders))).standings
-    return exp(others - mine), exp(min(peers) - mine) if peers else None
+        reply = runner.finals(steps, ROUNDS, peers=False, placements=PLACEMENTS)
+        present = [peer for peer in PEERS if runner.peer(peer).absent is None]
+        beside = runner.beside(steps[0], present, PEERS_S)
+    mine, others = rounds_of(reply).standings
+    peers = [median(way.times) for way in beside.ways]
+    return exp(others - mine), min(peers) / median(beside.times) if peers else None
 
 
 def measure(problems: ProblemRange, count: int, request: TuneRequest) -> None:
