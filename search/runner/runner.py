@@ -36,6 +36,9 @@ SETUP_LIMIT_S = 120.0
 BASE_MEMORY = 1 << 30
 LIBRARIES_BYTES = 3 << 30  # of code and buffers of other libraries
 OPERAND_COPIES = 8  # in their layouts
+FINALIST_COPIES = 32
+"""Of constant weights, packed by each of the finalists that are timed together; Strassen's of two
+levels are three copies."""
 PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its ways
 PARK_EARLY = {
     "OPENBLAS_THREAD_TIMEOUT": "20",  # log2 of cycles of the processor's counter; by itself 28
@@ -59,10 +62,11 @@ class RunnerLimits:
         `measuring_bytes` are those of the measurement itself.
         """
         work_s = problem.flops / SLOWEST_FLOPS
+        packed_bytes = FINALIST_COPIES * problem.bytes if problem.has_constant_weights else 0
         return cls(
             trial_s=BASE_LIMIT_S + 10 * work_s,
             setup_s=SETUP_LIMIT_S + 10 * work_s,
-            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + measuring_bytes,
+            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + packed_bytes + measuring_bytes,
         )
 
     @classmethod
