@@ -15,7 +15,7 @@ from math import exp, log
 from statistics import fmean, median
 
 from benchmarks.report import conditions
-from tilewise.kernels.problem import Problem, ProblemRange, parse_range
+from tilewise.kernels.problem import Problem, ProblemRange, parse_range, sizes_text
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
@@ -69,7 +69,7 @@ def measure(problems: ProblemRange, count: int, request: TuneRequest) -> None:
     took = time.monotonic() - begin
     print(f"\n{problems}: {len(result.schedule.variants)} variants of samples ", end="")
     print(f"{sample_sizes(problems)}, {took:.0f} s; loss there {result.loss.geometric_mean:.1%}")
-    print(f"{'size':>5} {'variant':>7} {'of own search':>13} {'of fastest peer':>15}")
+    print(f"{'size':>12} {'variant':>7} {'of own search':>13} {'of fastest peer':>15}")
     left = sorted(set(problems.sizes) - set(sample_sizes(problems)))
     sizes = sorted(random.Random(0).sample(left, min(count, len(left))))
     of_own, of_peers = list[float](), list[float]()
@@ -80,7 +80,8 @@ def measure(problems: ProblemRange, count: int, request: TuneRequest) -> None:
         of_own.append(ratio)
         of_peers += [] if of_peer is None else [of_peer]
         shown = "-" if of_peer is None else f"{of_peer:.2f}"
-        print(f"{size:>5} {variant:>7} {ratio:>13.3f} {shown:>15}", flush=True)
+        text = sizes_text(problems.dims, size, size)
+        print(f"{text:>12} {variant:>7} {ratio:>13.3f} {shown:>15}", flush=True)
     for name, ratios in ("own search", of_own), ("fastest peer", of_peers):
         if ratios:
             mean = exp(fmean(map(log, ratios)))

@@ -14,7 +14,7 @@ from tilewise.kernels.native.export.source import body_of, edges, edges_of_parts
 from tilewise.kernels.native.macrokernel.sizes import PanelBytes
 from tilewise.kernels.native.microkernels.microkernel import Cut, Use, pieces_of
 from tilewise.kernels.native.plan import KernelPlan, plan
-from tilewise.kernels.problem import ProblemRange
+from tilewise.kernels.problem import ProblemRange, Size
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
@@ -34,11 +34,11 @@ class RangePlan:
 
     planned: KernelPlan
     varying: tuple[str, ...]
-    rows: dict[int, tuple[int, ...]]
+    rows: dict[Size, tuple[int, ...]]
 
     @classmethod
     def of(
-        cls, problems: ProblemRange, schedule: Schedule, sizes: Iterable[int], target: Target
+        cls, problems: ProblemRange, schedule: Schedule, sizes: Iterable[Size], target: Target
     ) -> "RangePlan":
         """Return what is compiled of `schedule` for some sizes of a range.
 
@@ -84,13 +84,13 @@ class RangePlan:
 
 
 def served_sizes(
-    problems: ProblemRange, schedule: Schedule, target: Target, sizes: Iterable[int] | None = None
-) -> tuple[int, ...]:
+    problems: ProblemRange, schedule: Schedule, target: Target, sizes: Iterable[Size] | None = None
+) -> tuple[Size, ...]:
     """Return the sizes of a range that one code of a schedule serves: as many as there are.
 
     `sizes` are those to be looked at, all unless they are given.
     """
-    groups: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[Size]] = {}
     for size in problems.sizes if sizes is None else sizes:
         try:
             planned = _planned(problems, schedule, size, target)
@@ -100,7 +100,7 @@ def served_sizes(
     return max(map(tuple, groups.values()), key=len, default=())
 
 
-def _planned(problems: ProblemRange, schedule: Schedule, size: int, target: Target) -> KernelPlan:
+def _planned(problems: ProblemRange, schedule: Schedule, size: Size, target: Target) -> KernelPlan:
     return plan(problems.at(size), schedule, target, shares_driver=False)
 
 

@@ -11,13 +11,23 @@ from tilewise.kernels.problem.keys import (
 )
 from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.problem.parse import parse_problem, with_accuracy
-from tilewise.kernels.problem.ranges import ProblemRange, parse_any, parse_range
+from tilewise.kernels.problem.ranges import (
+    MOST_DIMS,
+    ProblemRange,
+    Size,
+    from_plain,
+    parse_any,
+    parse_range,
+    sizes_text,
+    to_plain,
+)
 from tilewise.kernels.problem.stem import stem
 
 __all__ = [
     "ACCURACIES",
     "DTYPES",
     "EPILOGUES",
+    "MOST_DIMS",
     "SIGNIFICAND_BITS",
     "STORED",
     "Accuracy",
@@ -27,9 +37,13 @@ __all__ = [
     "Matmul",
     "Problem",
     "ProblemRange",
+    "Size",
+    "from_plain",
     "parse_any",
     "parse_problem",
     "parse_range",
+    "sizes_text",
     "stem",
+    "to_plain",
     "with_accuracy",
 ]

@@ -1,9 +1,12 @@
-"""Ranges of problems: one size is chosen where the kernel is called, all others are known."""
+"""Ranges of problems: one or two sizes are chosen where the kernel is called."""
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import product
+from math import prod
 from typing import ClassVar
 
 from tilewise.kernels.errors import ProblemError
@@ -12,17 +15,21 @@ from tilewise.kernels.problem.parse import parse_problem, read_problem
 from tilewise.kernels.quoting import quoted
 
 MOST_SIZES = 4096
+MOST_DIMS = 2
 _RANGE = re.compile(r"(\d{1,10})\.\.(\d{1,10})(?::(\d{1,10}))?", re.ASCII)
+
+Size = tuple[int, ...]
+"""A size of a range: the value of each of its dims."""
 
 
 @dataclass(frozen=True)
 class ProblemRange:
-    """Problems that differ in one size, such as `matmul:m=1..512,n=4096,k=4096,dtype=f32`.
+    """Problems that differ in one or two dims, such as `matmul:m=1..512,n=4096,k=4096,dtype=f32`.
 
     Attributes:
         smallest: the problem of the first size.
-        dim: the key of the size, one of `DIMS`.
-        sizes: all that it may be; the step is the number that they are multiples of.
+        dims: the keys that have ranges, in the order of `DIMS`.
+        ranges: the values of each; the step is the number that they are multiples of.
     """
 
     DIMS: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -31,31 +38,37 @@ class ProblemRange:
     }
 
     smallest: Problem
-    dim: str
-    sizes: range
+    dims: tuple[str, ...]
+    ranges: tuple[range, ...]
 
-    def at(self, size: int) -> Problem:
+    @cached_property
+    def sizes(self) -> tuple[Size, ...]:
+        """Return all sizes in row-major order: the last dim varies fastest."""
+        return tuple(product(*self.ranges))
+
+    def at(self, size: Size) -> Problem:
         """Return the problem of one size; raise ProblemError for one that is not in the range."""
-        if size not in self.sizes:
-            raise ProblemError(
-                f"{self.smallest.op}: {self.dim}={size} is not in {self.text}", self.dim
-            )
-        return parse_problem({**self.smallest.to_json(), self.dim: size})
+        for dim, value, values in zip(self.dims, size, self.ranges, strict=True):
+            if value not in values:
+                raise ProblemError(
+                    f"{self.smallest.op}: {dim}={value} is not in {_text(values)}", dim
+                )
+        return parse_problem({**self.smallest.to_json(), **dict(zip(self.dims, size, strict=True))})
+
+    def size_of(self, problem: Problem) -> Size:
+        """Return the values of the dims in a problem of the same operation."""
+        return tuple(getattr(problem, dim) for dim in self.dims)
 
     def holds(self, problem: Problem) -> bool:
         """Return whether a problem is one of the range."""
-        size = getattr(problem, self.dim, 0)
-        return size in self.sizes and self.at(size) == problem
-
-    @property
-    def text(self) -> str:
-        """Return the sizes as keys have them: `1..512`, or `8..512:8` for multiples."""
-        step = self.sizes.step
-        return f"{self.sizes[0]}..{self.sizes[-1]}" + (f":{step}" if step > 1 else "")
+        if problem.op != self.smallest.op:
+            return False
+        size = self.size_of(problem)
+        return all(map(range.__contains__, self.ranges, size)) and self.at(size) == problem
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return the JSON form: that of a problem, with the sizes as text."""
-        known = self.smallest.to_json() | {self.dim: self.text}
+        """Return the JSON form: that of a problem, with the ranges as text."""
+        known = self.smallest.to_json() | dict(zip(self.dims, map(_text, self.ranges), strict=True))
         keys = ["op", *(field.name for field in fields(self.smallest))]
         return {key: known[key] for key in keys if key in known}
 
@@ -82,39 +95,55 @@ def parse_range(source: str | Mapping[str, object]) -> ProblemRange:
     """Read a range of problems, as `parse_problem` reads one problem.
 
     Raises:
-        ProblemError: as `parse_problem`; or no size or several are ranges, or a range is empty, has
-            a single size or more than `MOST_SIZES`.
+        ProblemError: as `parse_problem`; or no dim or more than `MOST_DIMS` have ranges, or there
+            are more than `MOST_SIZES` sizes, or a range has fewer than two.
     """
     operation, values = read_problem(source)
+    op, allowed = operation.op, ProblemRange.DIMS[operation.op]
     found = {key: match for key, value in values.items() if (match := _matched(value))}
-    if len(found) != 1:
+    if not 0 < len(found) <= MOST_DIMS:
         given = f"{' and '.join(found)} have one" if found else "none has one"
         raise ProblemError(
-            f"{operation.op}: one size has a range, such as m=1..512; {given}",
+            f"{op}: one or two sizes have a range, such as m=1..512; {given}",
             next(iter(found), "problem"),
         )
-    ((dim, match),) = found.items()
-    allowed = ProblemRange.DIMS[operation.op]
-    if dim not in allowed:
+    for dim in found:
+        if dim not in allowed:
+            others = ", ".join(allowed)
+            raise ProblemError(
+                f"{op}: {dim} has no ranges; sizes that may have one are {others}", dim
+            )
+    dims = tuple(dim for dim in allowed if dim in found)
+    ranges = tuple(_range(op, dim, found[dim]) for dim in dims)
+    if (count := prod(map(len, ranges))) > MOST_SIZES:
+        given = " and ".join(f"{dim}={quoted(found[dim][0])}" for dim in dims)
         raise ProblemError(
-            f"{operation.op}: {dim} has no ranges; sizes that may have one are "
-            f"{', '.join(allowed)}",
-            dim,
+            f"{op}: {count} sizes in {given}, more than {MOST_SIZES}; give multiples, as "
+            "64..65536:64",
+            dims[0],
         )
-    sizes = _sizes(operation.op, dim, match)
-    ends = [parse_problem({"op": operation.op, **values, dim: sizes[at]}) for at in (0, -1)]
-    others = [{**end.to_json(), dim: 0} for end in ends]
-    if others[0] != others[1]:
-        why = f"{dim}={match[0]} changes other keys: {ends[0]} and {ends[1]}; give two ranges"
-        raise ProblemError(f"{operation.op}: {why}", dim)
-    shapes = [end.operand_shapes["B"] for end in ends]
-    if ends[0].has_constant_weights and shapes[0] != shapes[1]:
+    first = {"op": op, **values} | {dim: sizes[0] for dim, sizes in zip(dims, ranges, strict=True)}
+    smallest = parse_problem(first)
+    for dim, sizes in zip(dims, ranges, strict=True):
+        last = parse_problem({**first, dim: sizes[-1]})
+        _check_constant(smallest, last, dim, found[dim][0])
+    made = ProblemRange(smallest, dims, ranges)
+    made.at(made.sizes[-1])  # may be too large where its dims alone are not
+    return made
+
+
+def _check_constant(first: Problem, last: Problem, dim: str, text: str) -> None:
+    """Raise ProblemError where a dim changes other keys or the shape of constant weights."""
+    if {**first.to_json(), dim: 0} != {**last.to_json(), dim: 0}:
+        why = f"{dim}={text} changes other keys: {first} and {last}; give two ranges"
+        raise ProblemError(f"{first.op}: {why}", dim)
+    shapes = [end.operand_shapes["B"] for end in (first, last)]
+    if first.has_constant_weights and shapes[0] != shapes[1]:
         raise ProblemError(
-            f"{operation.op}: weights=constant are packed once, and {dim} changes their shape; "
+            f"{first.op}: weights=constant are packed once, and {dim} changes their shape; "
             "leave weights out, or give a range of another size",
             dim,
         )
-    return ProblemRange(ends[0], dim, sizes)
 
 
 def parse_any(source: str | Mapping[str, object]) -> Problem | ProblemRange:
@@ -127,16 +156,35 @@ def _matched(value: object) -> re.Match[str] | None:
     return _RANGE.fullmatch(value) if isinstance(value, str) else None
 
 
-def _sizes(op: str, dim: str, match: re.Match[str]) -> range:
+def _range(op: str, dim: str, match: re.Match[str]) -> range:
     first, last, step = (int(number) for number in match.groups(default="1"))
     sizes = range(0)
     if step:
         sizes = range(-(-max(first, 1) // step) * step, last // step * step + 1, step)
-    why = None
     if len(sizes) < 2:
         why = "holds no two sizes; give the smaller one first"
-    elif len(sizes) > MOST_SIZES:
-        why = f"has {len(sizes)} sizes, more than {MOST_SIZES}; give multiples, as 64..65536:64"
-    if why:
         raise ProblemError(f"{op}: {dim}={quoted(match[0])} {why}", dim)
     return sizes
+
+
+def _text(sizes: range) -> str:
+    """Return a range as keys have it: `1..512`, or `8..512:8` for multiples."""
+    return f"{sizes[0]}..{sizes[-1]}" + (f":{sizes.step}" if sizes.step > 1 else "")
+
+
+def sizes_text(dims: Sequence[str], first: Size, last: Size) -> str:
+    """Return the sizes between two corners, such as `batch=1,m=1..64`."""
+    return ",".join(
+        f"{dim}={a}" if a == b else f"{dim}={a}..{b}"
+        for dim, a, b in zip(dims, first, last, strict=True)
+    )
+
+
+def to_plain(values: Size) -> int | Size:
+    """Return the values of a range's dims as JSON has them: of a single dim a number."""
+    return values[0] if len(values) == 1 else values
+
+
+def from_plain(values: int | Sequence[int]) -> Size:
+    """Return the values of a range's dims that `to_plain` gave."""
+    return (values,) if isinstance(values, int) else tuple(values)

@@ -32,8 +32,9 @@ def from_json(kind: type[Value], source: object, *, tolerant: bool = False) -> V
     """Return the dataclass that `to_json` made an object of.
 
     `kind` may consist of numbers, strings, booleans, datetimes, literals, homogeneous tuples,
-    dictionaries by string, dataclasses, Any, and optional ones of these. With `tolerant` unknown
-    fields are ignored and missing ones take their defaults, for other versions of the dataclass.
+    dictionaries by string, dataclasses, Any, optional ones of these, and unions with a tuple. With
+    `tolerant` unknown fields are ignored and missing ones take their defaults, for other versions
+    of the dataclass.
 
     Raises:
         ValueError: the source has another shape; the message names the field.
@@ -51,8 +52,10 @@ def _read(kind: Any, source: object, where: str, tolerant: bool) -> Any:
     if origin in (Union, UnionType):
         if source is None and NoneType in parts:
             return None
-        (only,) = (part for part in parts if part is not NoneType)
-        return _read(only, source, where, tolerant)
+        is_list = isinstance(source, list)
+        given = [part for part in parts if part is not NoneType]
+        one = next((part for part in given if (get_origin(part) is tuple) == is_list), given[0])
+        return _read(one, source, where, tolerant)
     if origin is tuple:
         listed = _required(list, source, where)
         if parts[0] is float and all(type(part) is float for part in listed):

@@ -8,7 +8,7 @@ from math import inf, log
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.kernels.problem import ProblemRange
+from tilewise.kernels.problem import ProblemRange, Size, sizes_text
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.errors import RangeError
@@ -32,18 +32,18 @@ class RangeCandidate:
 
     Attributes:
         served: the sizes that its code serves.
-        tile: how many neighbouring sizes take the same number of register tiles.
+        tile: how many neighbouring values of each dim take the same number of register tiles.
         times_us: by the sampled sizes that it serves.
         packed_format: the layout of constant weights packed ahead; None if there is none.
     """
 
     schedule: Schedule
-    served: frozenset[int]
-    tile: int
-    times_us: Mapping[int, float]
+    served: frozenset[Size]
+    tile: Size
+    times_us: Mapping[Size, float]
     packed_format: Hashable = field(default=None)
 
-    def time_us(self, size: int) -> float:
+    def time_us(self, size: Size) -> float:
         """Return the time at a size, estimated between samples; infinite if not served."""
         return estimated_us(self.times_us, self.tile, size) if size in self.served else inf
 
@@ -108,5 +108,6 @@ def _why_none(problems: ProblemRange, serves: NDArray[np.bool_], most: int) -> s
     unserved = np.flatnonzero(~serves.any(axis=0))
     if unserved.size:
         size = problems.sizes[int(unserved[0])]
-        return f"none of the schedules that were timed serves {problems.dim}={size}"
+        text = sizes_text(problems.dims, size, size)
+        return f"none of the schedules that were timed serves {text}"
     return f"no {most} of the schedules that were timed serve every size"

@@ -4,14 +4,14 @@ Nothing here imports numba or numpy, so that the service and the client stay lig
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import exp, log
 from statistics import fmean
 from typing import Any
 
-from tilewise.kernels.problem import ProblemRange
+from tilewise.kernels.problem import ProblemRange, Size, from_plain, to_plain
 from tilewise.kernels.range_schedule import RangeSchedule
 
 
@@ -25,10 +25,14 @@ class SampleTimes:
         times_us: of each variant; None where one does not serve the size.
     """
 
-    size: int
+    size: Size
     best: str
     best_us: float
     times_us: tuple[float | None, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, as `RangeResult.from_json` reads them."""
+        return {**asdict(self), "size": to_plain(self.size), "times_us": list(self.times_us)}
 
 
 @dataclass(frozen=True)
@@ -44,26 +48,27 @@ class RangeResult:
     """Variants that serve a range.
 
     Attributes:
-        tiles: of each variant, how many neighbouring sizes take as many register tiles.
+        tiles: of each variant, how many neighbouring values of each dim take as many register
+            tiles.
         samples: by size.
         formats: copies of constant weights that the variants need together; 1 if they share one.
         elapsed_s: of everything, searches included.
     """
 
     schedule: RangeSchedule
-    tiles: tuple[int, ...]
+    tiles: tuple[Size, ...]
     samples: tuple[SampleTimes, ...]
     formats: int = 1
     elapsed_s: float = 0.0
 
-    def time_us(self, size: int) -> float:
+    def time_us(self, size: Size) -> float:
         """Return the time at a size by its variant, estimated between samples."""
         self.schedule.problems.at(size)
         variant = self.schedule.choice[self.schedule.problems.sizes.index(size)]
         return estimated_us(self._times_us[variant], self.tiles[variant], size)
 
     @cached_property
-    def _times_us(self) -> list[dict[int, float]]:
+    def _times_us(self) -> list[dict[Size, float]]:
         """The times of each variant by sampled size."""
         return [
             {sample.size: taken for sample in self.samples if (taken := sample.times_us[index])}
@@ -80,8 +85,8 @@ class RangeResult:
         """Return what `from_json` reads."""
         return {
             **self.schedule.to_json(),
-            "tiles": list(self.tiles),
-            "samples": [asdict(sample) for sample in self.samples],
+            "tiles": list(map(to_plain, self.tiles)),
+            "samples": [sample.to_json() for sample in self.samples],
             "formats": self.formats,
         }
 
@@ -91,28 +96,45 @@ class RangeResult:
     ) -> "RangeResult":
         """Return the result that `to_json` gave; raise ScheduleError where schedules are none."""
         samples = tuple(
-            SampleTimes(one["size"], one["best"], one["best_us"], tuple(one["times_us"]))
+            SampleTimes(
+                from_plain(one["size"]), one["best"], one["best_us"], tuple(one["times_us"])
+            )
             for one in source["samples"]
         )
         schedule = RangeSchedule.from_json(problems, source)
-        return cls(schedule, tuple(source["tiles"]), samples, source["formats"], elapsed_s)
+        tiles = tuple(map(from_plain, source["tiles"]))
+        return cls(schedule, tiles, samples, source["formats"], elapsed_s)
 
 
-def estimated_us(times_us: Mapping[int, float], tile: int, size: int) -> float:
+def estimated_us(times_us: Mapping[Size, float], tile: Size, size: Size) -> float:
     """Return the time at a size by those at samples.
 
     An edge tile takes as long as a full one, so times are interpolated linearly over the number of
-    tiles, and constant beyond the samples. A sampled size has its own time.
+    tiles, along one dim after the other, and are in proportion to it beyond the samples. A sampled
+    size has its own time.
     """
     if size in times_us:
         return times_us[size]
-    by_tiles: dict[int, list[float]] = {}
-    for sample, taken in times_us.items():
-        by_tiles.setdefault(-(-sample // tile), []).append(taken)
-    counts, wanted = sorted(by_tiles), -(-size // tile)
-    at = bisect_left(counts, wanted)
-    if at == len(counts) or counts[at] == wanted or at == 0:
-        return fmean(by_tiles[counts[min(at, len(counts) - 1)]])
-    below, above = counts[at - 1], counts[at]
-    share = (wanted - below) / (above - below)
-    return (1 - share) * fmean(by_tiles[below]) + share * fmean(by_tiles[above])
+
+    def tiles(values: Size) -> Size:
+        return tuple(-(-value // each) for value, each in zip(values, tile, strict=True))
+
+    return _interpolated([(tiles(one), taken) for one, taken in times_us.items()], tiles(size))
+
+
+def _interpolated(points: Sequence[tuple[Size, float]], wanted: Size) -> float:
+    """Return the value at a point by those at others: linear along the first dim, then the next."""
+    if not wanted:
+        return fmean(value for _, value in points)
+    rows: dict[int, list[tuple[Size, float]]] = {}
+    for (count, *others), value in points:
+        rows.setdefault(count, []).append((tuple(others), value))
+    counts = sorted(rows)
+    at = bisect_left(counts, wanted[0])
+    above = counts[min(at, len(counts) - 1)]
+    upper = _interpolated(rows[above], wanted[1:])
+    if at in (0, len(counts)):
+        return upper * wanted[0] / above
+    below = counts[at - 1]
+    share = (wanted[0] - below) / (above - below)
+    return (1 - share) * _interpolated(rows[below], wanted[1:]) + share * upper

@@ -1,8 +1,10 @@
 """Which sizes of a range are searched and timed, and by which sizes a choice is judged."""
 
+from collections.abc import Sequence
+from itertools import product
 from math import exp, log
 
-from tilewise.kernels.problem import ProblemRange
+from tilewise.kernels.problem import ProblemRange, Size
 
 MOST_SAMPLES = 7
 """Searches of one range; timing their finalists at all samples takes about as long as another."""
@@ -15,20 +17,38 @@ GRAINS = (16, 4, 1)
 """Tiles have such numbers of rows: a sample between two multiples would time an edge tile."""
 
 
-def sample_sizes(problems: ProblemRange, most: int = MOST_SAMPLES) -> tuple[int, ...]:
-    """Return both ends, and sizes on a log grid between, at multiples of usual tile rows."""
-    sizes = problems.sizes
-    rounded = []
-    for size in _log_grid(sizes, most)[1:-1]:
-        grain = next(grain for grain in GRAINS if grain <= size)
-        rounded.append(_nearest(sizes, round(size / grain) * grain))
-    return tuple(sorted({sizes[0], *rounded, sizes[-1]}))
+def sample_sizes(problems: ProblemRange, most: int = MOST_SAMPLES) -> tuple[Size, ...]:
+    """Return the corners, and a log grid between, at multiples of usual tile rows."""
+    grids = []
+    for sizes, count in zip(problems.ranges, _counts(problems.ranges, most), strict=True):
+        rounded = []
+        for size in _log_grid(sizes, count)[1:-1]:
+            grain = next(grain for grain in GRAINS if grain <= size)
+            rounded.append(_nearest(sizes, round(size / grain) * grain))
+        grids.append(sorted({sizes[0], *rounded, sizes[-1]}))
+    return tuple(product(*grids))
 
 
-def judged_sizes(problems: ProblemRange, samples: tuple[int, ...]) -> tuple[int, ...]:
+def judged_sizes(problems: ProblemRange, samples: Sequence[Size]) -> tuple[Size, ...]:
     """Return the samples and the sizes on a log grid, each of which weighs the same in a choice."""
-    grid = (_nearest(problems.sizes, size) for size in _log_grid(problems.sizes, MOST_JUDGED))
-    return tuple(sorted({*grid, *samples}))
+    counts = _counts(problems.ranges, MOST_JUDGED)
+    grids = (
+        [_nearest(sizes, size) for size in _log_grid(sizes, count)]
+        for sizes, count in zip(problems.ranges, counts, strict=True)
+    )
+    return tuple(sorted({*product(*grids), *samples}))
+
+
+def _counts(ranges: Sequence[range], most: int) -> list[int]:
+    """Return how many values of each dim to take for `most` sizes; the widest dim has the most."""
+    least = int(most ** (1 / len(ranges)))
+    widest = max(
+        range(len(ranges)),
+        key=lambda at: (len(ranges[at]) > least, ranges[at][-1] / ranges[at][0]),
+    )
+    counts = [least] * len(ranges)
+    counts[widest] = most // least ** (len(ranges) - 1)
+    return counts
 
 
 def _log_grid(sizes: range, most: int) -> list[float]:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tilewise.kernels.native.range_plan import RangePlan, served_sizes
-from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.kernels.problem import Problem, ProblemRange, Size
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import RangeError
 from tilewise.search.model.prior import direct_schedules
 from tilewise.search.progress import OnPhase, SearchPhase
-from tilewise.search.ranges.choice import RangeCandidate, choose
+from tilewise.search.ranges.choice import MOST_VARIANTS, RangeCandidate, choose
 from tilewise.search.ranges.result import RangeResult, SampleTimes
-from tilewise.search.ranges.samples import sample_sizes
 from tilewise.search.ranges.timing import SizeTimer
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.runner import RunnerFactory, local_runner
@@ -24,7 +23,7 @@ SPARE = 16
 
 log = logging.getLogger(__name__)
 
-Finalists = Mapping[int, Sequence[Schedule]]
+Finalists = Mapping[Size, Sequence[Schedule]]
 """The fastest schedules of each sampled size, the fastest first."""
 
 
@@ -55,10 +54,10 @@ def tune_range(
     ordered, served = list(known), list(known.values())
     each_s = None if seconds is None else seconds / len(finalists)
     timer = SizeTimer(target.canonical, target.threads, request, each_s, make_runner)
-    times: list[dict[int, float]] = [{} for _ in ordered]
+    times: list[dict[Size, float]] = [{} for _ in ordered]
     failed: set[int] = set()
 
-    def drop(size: int, index: int, why: str) -> None:
+    def drop(size: Size, index: int, why: str) -> None:
         log.warning("%s: schedule %s: %s", problems.at(size), ordered[index].hash, why)
         failed.add(index)
 
@@ -83,24 +82,27 @@ def tune_range(
 
 
 def check_served(problems: ProblemRange, target: Target) -> None:
-    """Raise RangeError where no code that the model proposes serves two of the samples.
+    """Raise RangeError where no code that the model proposes serves two neighbours of a long dim.
 
     A tuning would search all samples first, to find no variants for the sizes between them.
     """
-    sizes = sample_sizes(problems)
-    proposed = direct_schedules(problems.at(sizes[-1]), target, SPARE)
-    if all(len(served_sizes(problems, one, target, sizes)) < 2 for one in proposed):
-        raise RangeError(
-            f"{problems}: no code serves two sizes of {problems.dim}, which is the length of rows "
-            "that are read in place; give transpose_b, or tune single sizes"
-        )
+    largest = problems.sizes[-1]
+    proposed = direct_schedules(problems.at(largest), target, SPARE)
+    for at, (dim, values) in enumerate(zip(problems.dims, problems.ranges, strict=True)):
+        pair = [(*largest[:at], value, *largest[at + 1 :]) for value in values[-2:]]
+        served = (served_sizes(problems, one, target, pair) for one in proposed)
+        if len(values) > MOST_VARIANTS and all(len(sizes) < 2 for sizes in served):
+            raise RangeError(
+                f"{problems}: no code serves two sizes of {dim}, which is the length of rows "
+                "that are read in place; give transpose_b, or tune single sizes"
+            )
 
 
 def _spare(
-    problems: ProblemRange, target: Target, missing: set[int]
-) -> dict[Schedule, frozenset[int]]:
+    problems: ProblemRange, target: Target, missing: set[Size]
+) -> dict[Schedule, frozenset[Size]]:
     """Return the model's schedules for sizes that no finalist serves, with what they serve."""
-    spare: dict[Schedule, frozenset[int]] = {}
+    spare: dict[Schedule, frozenset[Size]] = {}
     if not missing:
         return spare
     schedules = direct_schedules(problems.at(max(missing)), target, SPARE)
@@ -116,22 +118,22 @@ def _candidate(
     problems: ProblemRange,
     target: Target,
     schedule: Schedule,
-    served: frozenset[int],
-    times_us: Mapping[int, float],
+    served: frozenset[Size],
+    times_us: Mapping[Size, float],
 ) -> RangeCandidate:
-    tile = tile_along(problems.at(min(served)), schedule, problems.dim)
+    tile = tile_along(problems.at(min(served)), schedule, problems.dims)
     packed = None
     if problems.smallest.has_constant_weights:
         packed = RangePlan.of(problems, schedule, (min(served), max(served)), target).packed_format
     return RangeCandidate(schedule, served, tile, times_us, packed)
 
 
-def tile_along(problem: Problem, schedule: Schedule, dim: str) -> int:
-    """Return how many neighbouring sizes of a key take the same number of register tiles."""
+def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Size:
+    """Return how many neighbouring values of each key take the same number of register tiles."""
     nest = loop_nest(problem, schedule)
     tile = nest.compute.tile
     assert tile is not None, "a complete nest has a register tile"
-    return {nest.row: tile.rows, nest.col: tile.cols}.get(dim, 1)
+    return tuple({nest.row: tile.rows, nest.col: tile.cols}.get(dim, 1) for dim in dims)
 
 
 def _result(

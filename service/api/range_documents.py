@@ -23,8 +23,8 @@ def range_json(row: models.TunedRange, toolchain: str) -> Json:
     problems = found.schedule.problems
     variants = []
     for index, schedule in enumerate(found.schedule.variants):
-        sizes = found.schedule.sizes_of(index)
-        ends = {problems.dim: [sizes[0], sizes[-1]]}
+        sizes = zip(*found.schedule.sizes_of(index), strict=True)
+        ends = {dim: [min(one), max(one)] for dim, one in zip(problems.dims, sizes, strict=True)}
         variants.append({**ends, "hash": schedule.hash, "steps": schedule.to_json()})
     return shown(
         (row,),
@@ -33,9 +33,9 @@ def range_json(row: models.TunedRange, toolchain: str) -> Json:
         key=problems.key,
         toolchain=row.toolchain.identity,
         machine=machine_json(row.machine),
-        dim=problems.dim,
+        dim=",".join(problems.dims),
         variants=variants,
-        spans=[[span.first, span.last, span.variant] for span in found.schedule.spans],
+        spans=found.schedule.to_json()["spans"],
         loss=asdict(found.loss),
         samples=_samples(found),
         formats=found.formats,
@@ -48,8 +48,7 @@ def _samples(found: RangeResult) -> list[Json]:
     problems, choice = found.schedule.problems, found.schedule.choice
     return [
         {
-            **asdict(sample),
-            "times_us": list(sample.times_us),
+            **sample.to_json(),
             "variant": choice[problems.sizes.index(sample.size)],
             "gflops": problems.at(sample.size).flops / found.time_us(sample.size) / 1e3,
         }
@@ -69,7 +68,7 @@ def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
         return None
     found = ranges.result_of(row)
     problems = found.schedule.problems
-    size = getattr(problem, problems.dim)
+    size = problems.size_of(problem)
     schedule, time_us = found.schedule.at(size), found.time_us(size)
     is_sample = any(sample.size == size for sample in found.samples)
     best = {

@@ -124,7 +124,7 @@ def check_range_covered(problems: ProblemRange, target: str, *, has_cluster: boo
         raise ProblemError(
             f"{problems}: the workers of a cluster tune no ranges; give single sizes, or run "
             "tilewise tune on one machine",
-            problems.dim,
+            problems.dims[0],
         )
 
 

@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from itertools import chain, combinations
 from typing import Any
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import Problem, ProblemRange, parse_range
+from tilewise.kernels.problem import MOST_DIMS, Problem, ProblemRange, parse_range
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import CacheMode
@@ -21,9 +22,9 @@ from tilewise.service.results.stored import ResultKey
 Json = dict[str, Any]
 
 
-def family_of(problem: Problem, dim: str) -> str:
-    """Return the SHA-256 of a problem without one size, which ranges that contain it share."""
-    text = json.dumps(problem.to_json() | {dim: None}, sort_keys=True)
+def family_of(problem: Problem, dims: Sequence[str]) -> str:
+    """Return the SHA-256 of a problem without some sizes, which ranges that contain it share."""
+    text = json.dumps(problem.to_json() | dict.fromkeys(dims), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -51,7 +52,8 @@ def find_containing(
 ) -> models.TunedRange | None:
     """Return the stored range with the least loss that contains a problem; damaged ones do not."""
     dims = ProblemRange.DIMS.get(problem.op, ())
-    families = [family_of(problem, dim) for dim in dims]
+    varied = chain.from_iterable(combinations(dims, n + 1) for n in range(MOST_DIMS))
+    families = [family_of(problem, some) for some in varied]
     query = select(models.TunedRange).where(models.TunedRange.family.in_(families))
     for row in _best_first(session, query, target, toolchain, cache):
         try:
@@ -111,7 +113,7 @@ def store_range(
         toolchain=job.toolchain,
         machine_id=machine_id,
         job_id=job.id,
-        family=family_of(problems.smallest, problems.dim),
+        family=family_of(problems.smallest, problems.dims),
         result=result.to_json(),
         loss_mean=result.loss.geometric_mean,
         loss_worst=result.loss.worst,

@@ -1,10 +1,9 @@
 """Results of ranges as commands print them."""
 
-from collections.abc import Sequence
-
 from tilewise.cli.files import json_text
 from tilewise.cli.render import LABEL
 from tilewise.formats.trials import Json, steps_text
+from tilewise.kernels.problem import from_plain, sizes_text
 from tilewise.kernels.quoting import duration
 from tilewise.search.progress import SearchPhase
 
@@ -24,7 +23,7 @@ def printed_range(found: Json, *, as_json: bool) -> str:
 
 def range_text(found: Json) -> str:
     """Format variants, the sizes that each serves, and the times at the samples."""
-    loss, count = found["loss"], len(found["variants"])
+    loss, count, dims = found["loss"], len(found["variants"]), found["dim"].split(",")
     lines = [
         ("problem", found["problem"]),
         ("target", found["target"]),
@@ -34,15 +33,19 @@ def range_text(found: Json) -> str:
         *([("weights", f"{found['formats']} packed copies")] if found["formats"] > 1 else []),
     ]  # fmt: skip
     for index, variant in enumerate(found["variants"]):
-        sizes = _sizes(found["spans"], index)
-        lines.append((f"variant {index}", f"{variant['hash']}  {found['dim']}={sizes}"))
+        sizes = "; ".join(
+            sizes_text(dims, from_plain(first), from_plain(last))
+            for first, last, chosen in found["spans"]
+            if chosen == index
+        )
+        lines.append((f"variant {index}", f"{variant['hash']}  {sizes}"))
         lines += [("", line) for line in steps_text(variant["steps"]).splitlines()]
     rows = [("size", "variant", "time", "speed", "of the fastest")]
     for sample in found["samples"]:
-        time_us = sample["times_us"][sample["variant"]]
+        time_us, size = sample["times_us"][sample["variant"]], from_plain(sample["size"])
         rows.append(
             (
-                f"{found['dim']}={sample['size']}",
+                sizes_text(dims, size, size),
                 str(sample["variant"]),
                 duration(time_us),
                 f"{sample['gflops']:.1f} GFLOP/s",
@@ -56,8 +59,3 @@ def range_text(found: Json) -> str:
     lines.append(("searched", taken))
     width = max(LABEL, *(len(label) + 2 for label, _ in lines))
     return "".join(f"{label:<{width}}{text}".rstrip() + "\n" for label, text in lines)
-
-
-def _sizes(spans: Sequence[Sequence[int]], variant: int) -> str:
-    own = [(first, last) for first, last, chosen in spans if chosen == variant]
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in own)

@@ -8,6 +8,8 @@ from tilewise.schema.base import Finite, Json, Reply, older
 from tilewise.schema.results import Machine
 from tilewise.search.records import CacheMode
 
+SizeValues = int | tuple[int, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RangeLoss(Finite):
@@ -21,10 +23,11 @@ class RangeLoss(Finite):
 class RangeSample(Finite):
     """One sampled size: the fastest schedule of all that were timed, and each variant's time.
 
+    `size` is a number, of two dims a list of their values.
     `times_us` has null for a variant that does not serve the size; `variant` is the one that does.
     """
 
-    size: int
+    size: SizeValues
     best: str
     best_us: float
     times_us: tuple[float | None, ...]
@@ -36,10 +39,11 @@ class RangeSample(Finite):
 class StoredRange(Reply):
     """The variants that serve a range of sizes; `stale` when they are of another toolchain.
 
-    `dim` is the key of the size. Each of `variants` has its steps, their hash, and under `dim` its
-    smallest and largest size; `spans` has the first and last size and the variant of neighbouring
-    sizes that one variant serves. `formats` counts the layouts of constant weights that the
-    variants need together. `trials` is the budget of each sample.
+    `dim` is the key of the size, or two keys with a comma between. Each of `variants` has its
+    steps, their hash, and under each key its smallest and largest value. `spans` has the first and
+    last size and the variant of neighbouring sizes that one variant serves; of two dims these are
+    the corners of a rectangle, each a list of two values. `formats` counts the layouts of constant
+    weights that the variants need together. `trials` is the budget of each sample.
     """
 
     problem: str
@@ -50,7 +54,7 @@ class StoredRange(Reply):
     machine: Machine | None = None
     dim: str
     variants: tuple[Json, ...]
-    spans: tuple[tuple[int, int, int], ...]
+    spans: tuple[tuple[SizeValues, SizeValues, int], ...]
     loss: RangeLoss
     samples: tuple[RangeSample, ...]
     formats: int

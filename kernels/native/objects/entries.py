@@ -28,7 +28,7 @@ from tilewise.kernels.native.objects.interface import (
     OK,
     Interface,
     Pointer,
-    Size,
+    SizeArgument,
     scratch_of,
 )
 from tilewise.kernels.native.plan import KernelPlan
@@ -109,11 +109,11 @@ class Entries:
         names = tuple(argument.name for argument in arguments)
         checks, table = _checks(arguments, interface.scratch_bytes), _ends(variants[0])
         call = [_call(interface, variants[0], "")]
-        if interface.size:
-            names += (interface.size.name,)
+        if interface.sizes:
+            names += tuple(size.name for size in interface.sizes)
             width = max(map(len, rows))
             table = tuple(word for row in rows for word in (*row, *[0] * (width - len(row))))
-            checks += _row_of_size(interface.size, width)
+            checks += _row_of_size(interface.sizes, width)
             call = []
             for at, variant in enumerate(variants):
                 call += [f"if variant == {at}:", f"    {_call(interface, variant, 'row + 1 + ')}"]
@@ -169,14 +169,17 @@ def _ends(variant: Variant) -> tuple[int, ...]:
     return tuple(e for part in edges_of_parts(planned) for e in part) if edges(planned) else ()
 
 
-def _row_of_size(size: Size, width: int) -> list[str]:
+def _row_of_size(sizes: Sequence[SizeArgument], width: int) -> list[str]:
     """What finds the row of a size in the table, or returns where there is none."""
-    name, row = size.name, f"{size.name} - {size.first}"
-    lines = [f"if {name} < {size.first} or {name} > {size.last}: return {NO_SUCH_SIZE}"]
-    if size.step > 1:
-        lines.append(f"if ({row}) % {size.step} != 0: return {NO_SUCH_SIZE}")
-        row = f"({row}) // {size.step}"
-    return [*lines, f"row = ({row}) * {width}", f"variant = word({TABLE}, row)"]
+    lines, row = list[str](), "0"
+    for size in sizes:
+        name, at = size.name, f"({size.name} - {size.first})"
+        lines.append(f"if {name} < {size.first} or {name} > {size.last}: return {NO_SUCH_SIZE}")
+        if size.step > 1:
+            lines.append(f"if {at} % {size.step} != 0: return {NO_SUCH_SIZE}")
+            at = f"{at} // {size.step}"
+        row = f"({row} * {len(size.values)} + {at})"
+    return [*lines, f"row = {row} * {width}", f"variant = word({TABLE}, row)"]
 
 
 def _prepare_text(interface: Interface, variants: Sequence[Variant]) -> str:

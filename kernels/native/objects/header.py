@@ -14,9 +14,9 @@ from tilewise.kernels.native.objects.interface import (
     OK,
     Interface,
     Pointer,
-    Size,
+    SizeArgument,
 )
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, parse_problem, sizes_text
 from tilewise.kernels.problem.weights import QuantisedWeights
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
@@ -69,7 +69,7 @@ def header_text(
         null=NULL,
         misaligned=MISALIGNED,
         no_such_part=NO_SUCH_PART,
-        no_such_size=_size_lines(interface.size),
+        no_such_size=_size_lines(interface.sizes),
         sizes=_sizes(interface),
         prepare=prepare,
         adds=", adding to what it holds" if problem.accumulates else "",
@@ -96,23 +96,21 @@ def _of_range(what: RangeSchedule) -> list[str]:
     lines = [f"problems  {problems}", f"computes  {_hanging(formula(problems.smallest))}"]
     for at, schedule in enumerate(what.variants):
         spans = [span for span in what.spans if span.variant == at]
-        sizes = ", ".join(f"{one.first}..{one.last}" for one in spans)
-        lines += [
-            f"for {problems.dim} of {sizes}: {schedule.hash}",
-            indent(str(schedule), " " * 10),
-        ]
+        sizes = (sizes_text(problems.dims, one.first, one.last) for one in spans)
+        lines += [f"for {'; '.join(sizes)}: {schedule.hash}", indent(str(schedule), " " * 10)]
     return lines
 
 
-def _size_lines(size: Size | None) -> str:
-    if size is None:
+def _size_lines(sizes: tuple[SizeArgument, ...]) -> str:
+    if not sizes:
         return ""
-    return filled(TEMPLATES / "no_such_size.h", code=NO_SUCH_SIZE, size=size.name)
+    names = " or ".join(size.name for size in sizes)
+    return filled(TEMPLATES / "no_such_size.h", code=NO_SUCH_SIZE, size=names)
 
 
 def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
     """Shapes and alignments, and what a 16-bit type holds."""
-    shapes = _shapes(problem, interface.size)
+    shapes = _shapes(problem, interface.sizes)
     arguments = list(interface.arguments)
     if interface.weights:
         arguments[1:1] = interface.weights
@@ -132,23 +130,23 @@ def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
     return lines
 
 
-def _shapes(problem: Problem, size: Size | None) -> dict[str, tuple[str, ...]]:
-    """Return the extents of operands in C, in which the size of a range has its name."""
-    shapes = problem.operand_shapes
-    written = {name: tuple(map(str, shape)) for name, shape in shapes.items()}
-    if size is None:
-        return written
-    last = parse_problem({**problem.to_json(), size.name: size.last}).operand_shapes
-    for name, shape in last.items():
-        if len(shape) == len(written[name]):
-            pairs = zip(written[name], shape, strict=True)
-            written[name] = tuple(e if e == str(s) else _of_size(size, s) for e, s in pairs)
-        else:  # a batch of one has no dim
-            written[name] = tuple(_of_size(size, s) if s == size.last else str(s) for s in shape)
-    return written
+def _shapes(problem: Problem, sizes: tuple[SizeArgument, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the extents of operands in C, in which the sizes of a range have their names."""
+    last = problem.to_json() | {size.name: size.last for size in sizes}
+    shapes = parse_problem(last).operand_shapes
+    written = {name: list(map(str, shape)) for name, shape in shapes.items()}
+    for size in sizes:
+        smaller = parse_problem({**last, size.name: size.first}).operand_shapes
+        for name, shape in shapes.items():
+            # A batch of one has no dim; it is the first of others.
+            at_first = (*[0] * (len(shape) - len(smaller[name])), *smaller[name])
+            for axis, extent in enumerate(shape):
+                if extent != at_first[axis]:
+                    written[name][axis] = _of_size(size, extent)
+    return {name: tuple(extents) for name, extents in written.items()}
 
 
-def _of_size(size: Size, at_last: int) -> str:
+def _of_size(size: SizeArgument, at_last: int) -> str:
     """Return an extent that depends on the size, such as m, or k / 32 of groups."""
     by = -(-size.last // at_last)
     return size.name if by == 1 else f"({size.name} + {by - 1}) / {by}"
@@ -198,8 +196,8 @@ def _declared(one: Pointer) -> str:
 
 def _declarations(interface: Interface) -> list[str]:
     """The arguments of the function."""
-    size = [f"int64_t {interface.size.name}"] if interface.size else []
-    return [*map(_declared, interface.arguments), *size]
+    sizes = (f"int64_t {size.name}" for size in interface.sizes)
+    return [*map(_declared, interface.arguments), *sizes]
 
 
 def _sizes(interface: Interface) -> str:

@@ -40,8 +40,8 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Size:
-    """The size that a function takes of a range of problems, behind its pointers.
+class SizeArgument:
+    """A size that a function takes of a range of problems, behind its pointers.
 
     Attributes:
         name: in C: the key of the problem.
@@ -52,6 +52,11 @@ class Size:
     first: int
     last: int
     step: int
+
+    @property
+    def values(self) -> range:
+        """Which there are."""
+        return range(self.first, self.last + 1, self.step)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Interface:
         scratch_bytes: of the memory for panels and sums, of all parts: panels of A, sums, and
             panels of B.
         parts: into which the work is cut.
-        size: of a range of problems.
+        sizes: of a range of problems.
     """
 
     name: str
@@ -79,7 +84,7 @@ class Interface:
     weight_bytes: int
     scratch_bytes: int
     parts: int
-    size: Size | None = None
+    sizes: tuple[SizeArgument, ...] = ()
 
     @property
     def short_name(self) -> str:
@@ -110,11 +115,12 @@ class Interface:
             plans: the kernels; several where they share the sizes of a range.
             packed_bytes: of the weights in all their formats; None for those of one kernel.
         """
+        sizes = tuple[SizeArgument, ...]()
         if isinstance(problems, ProblemRange):
-            problem, sizes = problems.smallest, problems.sizes
-            size = Size(problems.dim, sizes[0], sizes[-1], sizes.step)
+            problem, dims = problems.smallest, zip(problems.dims, problems.ranges, strict=True)
+            sizes = tuple(SizeArgument(dim, one[0], one[-1], one.step) for dim, one in dims)
         else:
-            problem, size = problems, None
+            problem = problems
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)
         if packed_bytes is None:
             packed_bytes = packed_size(problem, plans[0])
@@ -128,7 +134,7 @@ class Interface:
             weight_bytes=sum(_bytes_of(problem, name) for name in problem.constants or ("B",)),
             scratch_bytes=max(map(_scratch_bytes, plans)),
             parts=len(plans[0].nest.parts),
-            size=size,
+            sizes=sizes,
         )
 
 

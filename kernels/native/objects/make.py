@@ -64,7 +64,7 @@ def make_object(
 def make_range_object(schedule: RangeSchedule, target: Target) -> KernelObject:
     """Compile the schedules of a range for programs that have nothing of ours; not proven yet.
 
-    The function takes the size behind its pointers, and finds its variant and what varies by one
+    The function takes the sizes behind its pointers, and finds the variant and what varies by one
     look into a table. Constant weights are packed once in each format that variants read.
 
     Raises:

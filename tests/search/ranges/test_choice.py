@@ -1,4 +1,4 @@
-from itertools import combinations
+from itertools import combinations, product
 from math import exp, inf, log
 from statistics import fmean
 
@@ -14,13 +14,13 @@ from tilewise.search.ranges.result import RangeResult, SampleTimes, estimated_us
 from tilewise.search.ranges.samples import MOST_SAMPLES, judged_sizes, sample_sizes
 
 RANGE = parse_range("matmul:m=1..24,n=64,k=64,dtype=f32")
-SAMPLES = (1, 3, 8, 24)
+SAMPLES = ((1,), (3,), (8,), (24,))
 
 
 def candidate(number: int, times, served=RANGE.sizes, tile=1, packed=None) -> RangeCandidate:
     schedule = Schedule((Register(rows=number + 1, cols=16),))
     own = {size: float(t) for size, t in zip(SAMPLES, times, strict=True) if size in served}
-    return RangeCandidate(schedule, frozenset(served), tile, own, packed)
+    return RangeCandidate(schedule, frozenset(served), (tile,), own, packed)
 
 
 def cost(subset: list[RangeCandidate], found: list[RangeCandidate]) -> float:
@@ -39,7 +39,7 @@ def cost(subset: list[RangeCandidate], found: list[RangeCandidate]) -> float:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_choice_is_the_best_of_all_subsets(seed):
     rng = np.random.default_rng(seed)
-    served = [RANGE.sizes, RANGE.sizes[:3], RANGE.sizes[2:], RANGE.sizes, RANGE.sizes[7:], (1,)]
+    served = [RANGE.sizes, RANGE.sizes[:3], RANGE.sizes[2:], RANGE.sizes, RANGE.sizes[7:], ((1,),)]
     found = [
         candidate(i, np.sort(rng.uniform(1, 9, 4)), sizes, int(rng.integers(1, 9)), rng.integers(2))
         for i, sizes in enumerate(served)
@@ -75,10 +75,22 @@ def test_times_between_samples_are_linear_in_tiles():
     times = {1: 10.0, 8: 14.0, 16: 20.0, 40: 62.0}
     # Tiles of 8: sizes 1 and 8 take one, 16 takes two, 40 takes five.
     expected = {1: 10.0, 5: 12.0, 8: 14.0, 9: 20.0, 16: 20.0, 17: 34.0, 24: 34.0, 33: 62.0}
+    expected[48] = 62.0 * 6 / 5  # beyond the samples as much for each tile
+    known = {(size,): taken for size, taken in times.items()}
     for size, taken in expected.items():
-        assert estimated_us(times, 8, size) == pytest.approx(taken), size
-    assert estimated_us(times, 1, 12) == pytest.approx(17.0)
-    assert estimated_us(times, 1, 100) == 62.0
+        assert estimated_us(known, (8,), (size,)) == pytest.approx(taken), size
+    assert estimated_us(known, (1,), (12,)) == pytest.approx(17.0)
+
+
+def test_times_of_two_dims_are_linear_along_each():
+    def time_us(batch, rows):
+        return 5.0 + batch * (2.0 + 3.0 * -(-rows // 4))
+
+    times = {size: time_us(*size) for size in ((1, 4), (1, 8), (1, 64), (8, 4), (8, 8), (8, 64))}
+    for batch, rows in product(range(1, 9), range(1, 65)):
+        assert estimated_us(times, (1, 4), (batch, rows)) == pytest.approx(time_us(batch, rows))
+    above = {size: taken for size, taken in times.items() if size[0] == 8}
+    assert estimated_us(above, (1, 4), (2, 8)) == pytest.approx(time_us(8, 8) / 4)
 
 
 def test_the_loss_is_over_the_samples():
@@ -88,19 +100,26 @@ def test_the_loss_is_over_the_samples():
         SampleTimes(size, "0", best, tuple(one.times_us[size] for one in parts))
         for size, best in zip(SAMPLES, (1.0, 1.0, 3.0, 5.0), strict=True)
     ]
-    result = RangeResult(schedule, (1, 1), tuple(samples))
+    result = RangeResult(schedule, ((1,), (1,)), tuple(samples))
     assert result.loss.worst == pytest.approx(1.0)
     assert result.loss.geometric_mean == pytest.approx(exp((log(2.0) + log(1.2)) / 4) - 1)
-    again = RangeResult.from_json(RANGE, result.to_json())
+    written = result.to_json()
+    assert written["tiles"] == [1, 1] and written["samples"][1]["size"] == 3
+    again = RangeResult.from_json(RANGE, written)
     assert again == result
-    assert again.time_us(3) == 2.0
+    assert again.time_us((3,)) == 2.0
 
 
-@pytest.mark.parametrize("text", ["1..256", "1..4096", "8..512:8", "1..5", "100..200", "3..4"])
-def test_samples_have_both_ends_and_are_of_the_range(text):
+@pytest.mark.parametrize(
+    "text",
+    ["1..256", "1..4096", "8..512:8", "1..5", "100..200", "3..4",
+     "1..64,batch=1..8", "100..140,batch=1..2", "8..64:8,batch=2..64"],
+)  # fmt: skip
+def test_samples_have_all_corners_and_are_of_the_range(text):
     problems = parse_range(f"matmul:m={text},n=64,k=64,dtype=f32")
     samples = sample_sizes(problems)
-    assert {problems.sizes[0], problems.sizes[-1]} <= set(samples) <= set(problems.sizes)
+    corners = set(product(*((values[0], values[-1]) for values in problems.ranges)))
+    assert corners <= set(samples) <= set(problems.sizes)
     assert len(samples) <= MOST_SAMPLES and list(samples) == sorted(set(samples))
     assert len(samples) >= min(4, len(problems.sizes))
     assert set(samples) <= set(judged_sizes(problems, samples)) <= set(problems.sizes)

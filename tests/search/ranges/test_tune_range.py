@@ -2,7 +2,7 @@ import pytest
 
 from tests.search.replies import finals_reply, in_turn
 from tilewise.kernels.problem import parse_range
-from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Sweep
+from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Sweep, Tile
 from tilewise.kernels.target import detect, resolve
 from tilewise.search.errors import RangeError
 from tilewise.search.ranges import timing
@@ -15,17 +15,21 @@ RANGE = parse_range("matmul:m=1..40,n=32,k=24,dtype=f32,weights=constant")
 TILED = Schedule((Register(rows=4, cols=16),))
 PACKED = Schedule((Pack("B"), Register(rows=6, cols=16)))
 SKINNY = Schedule((Stream("k", 8), Register(rows=1, cols=16), Sweep("n")))
-FINALISTS = {1: [SKINNY, TILED], 13: [TILED, PACKED], 40: [PACKED]}
+BOTH = parse_range("matmul:batch=1..3,m=1..40,n=32,k=24,dtype=f32")
+EACH = Schedule((Tile("batch", 1), Register(rows=4, cols=16)))
+OF_BOTH = {(1, 1): [SKINNY], (1, 40): [TILED], (3, 1): [EACH], (3, 40): [EACH]}
+FINALISTS = {(1,): [SKINNY, TILED], (13,): [TILED, PACKED], (40,): [PACKED]}
 
 
-def test_a_small_range_is_tuned_for_real(monkeypatch):
+@pytest.mark.parametrize(("problems", "finalists"), [(RANGE, FINALISTS), (BOTH, OF_BOTH)])
+def test_a_small_range_is_tuned_for_real(problems, finalists, monkeypatch):
     monkeypatch.setattr(timing, "ROUNDS_S", 0.02)
-    result = tune_range(RANGE, resolve("host"), TuneRequest(), FINALISTS)
+    result = tune_range(problems, resolve("host"), TuneRequest(), finalists)
     result.schedule.check_legal()
-    assert [sample.size for sample in result.samples] == [1, 13, 40]
-    assert set(result.schedule.variants) <= {SKINNY, TILED, PACKED}
+    assert [sample.size for sample in result.samples] == list(finalists)
+    assert set(result.schedule.variants) <= {one for some in finalists.values() for one in some}
     for sample in result.samples:
-        variant = result.schedule.choice[sample.size - 1]
+        variant = result.schedule.choice[problems.sizes.index(sample.size)]
         assert sample.times_us[variant] >= sample.best_us > 0
     assert -1e-9 <= result.loss.geometric_mean <= result.loss.worst
 
@@ -55,7 +59,7 @@ def test_a_schedule_that_is_wrong_at_one_sample_serves_none():
 
     result = tune_range(RANGE, resolve("host"), TuneRequest(), FINALISTS, make_runner=runner)
     assert set(result.schedule.variants) == {SKINNY, TILED}
-    assert result.schedule.at(1) == SKINNY and result.schedule.at(2) == TILED
+    assert result.schedule.at((1,)) == SKINNY and result.schedule.at((2,)) == TILED
 
 
 def test_a_stopped_run_gives_nothing():
@@ -66,7 +70,11 @@ def test_a_stopped_run_gives_nothing():
 def test_a_range_without_a_common_code_is_refused_before_any_search() -> None:
     target = detect()
     with pytest.raises(RangeError, match=r"no code serves two sizes of n.*give transpose_b"):
-        check_served(parse_range("matmul:m=9,n=24..56:8,k=33,dtype=f64"), target)
-    check_served(parse_range("matmul:m=9,n=24..56:8,k=33,dtype=f64,transpose_b"), target)
+        check_served(parse_range("matmul:m=9,n=24..80:8,k=33,dtype=f64"), target)
+    with pytest.raises(RangeError, match="no code serves two sizes of n"):
+        check_served(parse_range("matmul:m=8..16,n=24..80:8,k=33,dtype=f64"), target)
+    check_served(parse_range("matmul:m=9,n=24..80:8,k=33,dtype=f64,transpose_b"), target)
+    check_served(parse_range("matmul:batch=1..8,m=8..64,n=32,k=32,dtype=f32"), target)
+    check_served(parse_range("matmul:batch=1..2,m=8..64,n=32,k=32,dtype=f32"), target)
     check_served(parse_range("matmul:m=1..64,n=96,k=128,dtype=f32,weights=constant"), target)
     check_served(parse_range("conv2d:n=1..4,h=9,w=9,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32"), target)

@@ -69,7 +69,7 @@ def test_a_size_is_looked_up(client, tuned):
     ("asked", "field"),
     [
         ({"problem": "matmul:m=9..3,n=4,k=4,dtype=f32"}, "m"),
-        ({"problem": "matmul:m=1..9,n=1..9,k=4,dtype=f32"}, "m"),
+        ({"problem": "matmul:m=1..9,n=1..9,k=1..4,dtype=f32"}, "m"),
         ({"problem": "matmul:m=1..9999,n=4,k=4,dtype=f32"}, "m"),
         ({"problem": "conv2d:n=1,h=8..9,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32"}, "h"),
         ({"problem": TEXT, "target": "iree:host"}, "target"),

@@ -1,5 +1,6 @@
 import threading
 from dataclasses import replace
+from math import prod
 
 import pytest
 from sqlalchemy import update
@@ -30,16 +31,19 @@ def tune_range(problems, _target, _request, finalists, **_hooks) -> RangeResult:
     assert set(finalists) == set(sample_sizes(problems))
     assert all(1 <= len(some) <= 3 for some in finalists.values())
     variants = fakes.schedule(0), fakes.schedule(1)
-    choice = tuple(int(size >= 20) for size in problems.sizes)
-    samples = [SampleTimes(s, variants[0].hash, 1.0 * s, (1.0 * s, 1.1 * s)) for s in finalists]
-    return RangeResult(RangeSchedule(problems, variants, choice), (1, 2), tuple(samples))
+    choice = tuple(int(size[-1] >= 20) for size in problems.sizes)
+    known = ((size, float(prod(size))) for size in finalists)
+    samples = tuple(SampleTimes(size, variants[0].hash, t, (t, 1.1 * t)) for size, t in known)
+    tiles = tuple((1,) * len(problems.dims) for _ in variants)
+    return RangeResult(RangeSchedule(problems, variants, choice), tiles, samples)
 
 
 @pytest.fixture
 def ask(sessions, machine):
-    def make(request=REQUEST, **how):
+    def make(request=REQUEST, problems=RANGE, **how):
         with writing(sessions) as session:
-            return queue.create_or_join(session, RANGE, machine.target, request, TOOLCHAIN, **how)
+            work = problems, machine.target, request, TOOLCHAIN
+            return queue.create_or_join(session, *work, **how)
 
     return make
 
@@ -55,9 +59,9 @@ def run(sessions, machine):
     return make
 
 
-def stored(sessions, machine):
+def stored(sessions, machine, problems=RANGE):
     with reading(sessions) as session:
-        row = ranges.find_range(session, RANGE, machine.target, TOOLCHAIN)
+        row = ranges.find_range(session, problems, machine.target, TOOLCHAIN)
         return None if row is None else range_json(row, TOOLCHAIN)
 
 
@@ -87,10 +91,27 @@ def test_a_size_is_answered_by_the_range_that_contains_it(sessions, machine, ask
     assert found["match"]["kind"] == "range" and found["match"]["range"] == RANGE.canonical
     assert found["best"]["hash"] == fakes.schedule(1).hash
     assert found["best"]["grade"] == "predicted" and found["best"]["interval"] is None
-    assert size_of(sessions, RANGE.at(40), machine)["best"]["grade"] == "measured"
+    assert size_of(sessions, RANGE.at((40,)), machine)["best"]["grade"] == "measured"
     assert size_of(sessions, parse_problem("matmul:m=41,n=48,k=32,dtype=f32"), machine) is None
     assert size_of(sessions, parse_problem("matmul:m=37,n=48,k=33,dtype=f32"), machine) is None
     assert size_of(sessions, INSIDE, machine, "cpu:znver1,threads=1") is None
+
+
+def test_a_size_is_answered_by_a_range_of_two_dims(sessions, machine, ask, run):
+    both = parse_range("matmul:batch=1..3,m=2..40,n=48,k=32,dtype=f32")
+    assert run(ask(problems=both).job.id).state == "done"
+    found = stored(sessions, machine, both)
+    assert found["dim"] == "batch,m"
+    ends = [(one["batch"], one["m"]) for one in found["variants"]]
+    assert ends == [([1, 3], [2, 19]), ([1, 3], [20, 40])]
+    assert found["spans"] == [[(1, 2), (3, 19), 0], [(1, 20), (3, 40), 1]]
+    assert {sample["size"] for sample in found["samples"]} == set(sample_sizes(both))
+    assert size_of(sessions, INSIDE, machine)["match"]["range"] == both.canonical
+    for size, grade in (((3, 40), "measured"), ((2, 19), "predicted")):
+        best = size_of(sessions, both.at(size), machine)["best"]
+        assert best["grade"] == grade and best["hash"] == fakes.schedule(size == (3, 40)).hash
+    assert size_of(sessions, parse_problem(f"{INSIDE},batch=4"), machine) is None
+    assert ask().job is not None  # the range of m alone is another one
 
 
 def test_a_new_result_replaces_the_old_one(sessions, machine, ask, run):

@@ -27,16 +27,16 @@ TICK = 1e-7  # seconds; a clock of the thread may not advance during a short cal
 class LoadedObject:
     """The functions of an object file with an interface.
 
-    `size` is what they are given of a range of problems.
+    `size` is what they are given of a range of problems: the value of each dim.
     """
 
     def __init__(self, interface: Interface, data: bytes) -> None:
         self.interface = interface
-        self.size: int | None = None
+        self.size: Sequence[int] = ()
         self._owner = Loaded(ObjectCode(interface.functions, data))
         addresses = dict(zip(interface.functions, self._owner.addresses, strict=True))
         given: list[Any] = [ctypes.c_void_p] * len(interface.arguments)
-        given += [ctypes.c_int64] if interface.size else []
+        given += [ctypes.c_int64] * len(interface.sizes)
         name, integer = interface.name, ctypes.c_int
         self._supported = ctypes.CFUNCTYPE(integer)(addresses[f"{name}_supported"])
         self._run = ctypes.CFUNCTYPE(integer, *given)(addresses[name])
@@ -46,7 +46,7 @@ class LoadedObject:
             count = len(interface.weights) + 1
             self._prepare = ctypes.CFUNCTYPE(integer, *[ctypes.c_void_p] * count)(prepare)
 
-    def of_size(self, size: int | None) -> "LoadedObject":
+    def of_size(self, size: Sequence[int]) -> "LoadedObject":
         """Return the same functions for another size."""
         other = copy(self)
         other.size = size
@@ -69,8 +69,7 @@ class LoadedObject:
         return int(self._part(*self._in_order(addresses), part))
 
     def _in_order(self, addresses: Mapping[str, int]) -> list[int]:
-        size = [] if self.size is None else [self.size]
-        return [addresses[argument.name] for argument in self.interface.arguments] + size
+        return [*(addresses[one.name] for one in self.interface.arguments), *self.size]
 
 
 @dataclass(frozen=True)

@@ -127,17 +127,16 @@ class ObjectTrial:
 
     def refuses_other_sizes(self) -> None:
         """Check that sizes outside the range are refused without side effects."""
-        size = self.loaded.interface.size
-        if size is None:
-            return
         memory = CallMemory(self, at_end=False)
         before = memory.out.copy()
-        others = {size.first - size.step, size.last + size.step, -size.last, 0, 1 << 62}
-        others |= {size.first + 1} if size.step > 1 else set()
-        for other in sorted(others - {size.first}):
-            loaded = self.loaded.of_size(other)
-            for code in (loaded.run(memory.addresses), loaded.run_part(memory.addresses, 0)):
-                _require(NO_SUCH_SIZE, code, f"{size.name}={other} is not in the range")
+        for at, size in enumerate(self.loaded.interface.sizes):
+            others = {size.first - size.step, size.last + size.step, -size.last, 0, 1 << 62}
+            others |= {size.first + 1} if size.step > 1 else set()
+            for other in sorted(others - {size.first}):
+                given = self.loaded.size
+                loaded = self.loaded.of_size((*given[:at], other, *given[at + 1 :]))
+                for code in (loaded.run(memory.addresses), loaded.run_part(memory.addresses, 0)):
+                    _require(NO_SUCH_SIZE, code, f"{size.name}={other} is not in the range")
         self._require_untouched(memory, before)
 
     def _require_untouched(self, memory: "CallMemory", before: Array) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.native.objects.make import KernelObject
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, Size
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.steps import StepJson
@@ -59,7 +59,7 @@ def prove_object(
     The child is killed after `seconds` or beyond `memory_bytes`. Raises LimitError for a limit that
     is not positive and finite.
     """
-    cases = [(problem.canonical, schedule.to_json(), None)]
+    cases = [(problem.canonical, schedule.to_json(), ())]
     return _proven(cases, target, made, seed, seconds, memory_bytes)
 
 
@@ -77,7 +77,7 @@ def prove_range_object(
     The sizes are the first and the last that a variant serves, and `DRAWN` drawn ones. The speed is
     that of the largest.
     """
-    draw, sizes = Random(seed), set[int]()
+    draw, sizes = Random(seed), set[Size]()
     for variant in range(len(schedule.variants)):
         served = schedule.sizes_of(variant)
         sizes |= {served[0], served[-1], *draw.sample(served, min(DRAWN, len(served)))}
@@ -89,7 +89,7 @@ def prove_range_object(
 
 
 def _proven(
-    cases: Sequence[tuple[str, list[StepJson], int | None]],
+    cases: Sequence[tuple[str, list[StepJson], Size]],
     target: Target,
     made: KernelObject,
     seed: int,

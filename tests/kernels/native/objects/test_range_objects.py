@@ -20,7 +20,7 @@ from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import ObjectTrial
 from tilewise.kernels.native.objects.proof.prove import prove_range_object
 from tilewise.kernels.native.range_plan import RangePlan, served_sizes
-from tilewise.kernels.problem import ProblemRange, parse_range
+from tilewise.kernels.problem import ProblemRange, Size, parse_range
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import (
     Pack,
@@ -40,6 +40,7 @@ IN_PLACE = Schedule((Register(4, 16),))
 BOTH = Schedule((Pack("B"), Pack("A"), Register(2, 8)))
 OF_ROWS = Schedule((Parallel("m", 2), *PACKED.steps))
 OF_COLUMNS = Schedule((Parallel("n", 2), *PACKED.steps))
+EACH = Schedule((Tile("batch", 1), Pack("B"), Register(3, 32)))
 FEW = Schedule((Stream("k", 8), Register(1, 32), Sweep("n")))
 
 
@@ -49,7 +50,7 @@ def in_turn(problems: ProblemRange, *variants: Schedule) -> RangeSchedule:
     return RangeSchedule(problems, variants, tuple(at % len(variants) for at in range(sizes)))
 
 
-def check(schedule: RangeSchedule, target: Target, sizes: tuple[int, ...]) -> KernelObject:
+def check(schedule: RangeSchedule, target: Target, sizes: tuple[Size, ...]) -> KernelObject:
     """All that a proof checks at the first of `sizes`, and the results at the others."""
     made = make_range_object(schedule, target)
     found = Elf.read(made.object)
@@ -68,11 +69,16 @@ def check(schedule: RangeSchedule, target: Target, sizes: tuple[int, ...]) -> Ke
 @given(st.data())
 def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
     problem = data.draw(matmuls)
-    dim = data.draw(st.sampled_from(["m", "n", "k", "batch"]))
-    first, step = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 5))
-    text = f"{first}..{first + 6 * step}:{step}"
+    dims = data.draw(
+        st.lists(st.sampled_from(["m", "n", "k", "batch"]), unique=True, min_size=1, max_size=2)
+    )
+    steps = 6 if len(dims) == 1 else 2
+    texts = {}
+    for dim in dims:
+        first, step = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 5))
+        texts[dim] = f"{first}..{first + steps * step}:{step}"
     try:
-        problems = parse_range({**problem.to_json(), dim: text})
+        problems = parse_range({**problem.to_json(), **texts})
     except ProblemError:
         assume(False)
     target = data.draw(st.sampled_from(TARGETS))
@@ -88,7 +94,7 @@ def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
     parts = {len(loop_nest(problems.at(each[0]), one).parts)
              for each, one in zip(served, variants, strict=True)}  # fmt: skip
     assume(len(parts) == 1)
-    check(RangeSchedule(problems, variants, choice), target, tuple(problems.sizes))
+    check(RangeSchedule(problems, variants, choice), target, problems.sizes)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +111,14 @@ def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
             (OF_ROWS, OF_COLUMNS),
         ),
         ("matmul:k=17..40,m=9,n=37,dtype=i32", (PACKED,)),
+        (
+            "matmul:m=3..15:4,k=17..20,n=37,dtype=f32,bias",
+            (PACKED, Schedule((*PACKED.steps[:-1], Register(5, 16)))),
+        ),
+        (
+            "matmul:batch=2..4,m=1..7,n=37,k=20,dtype=f32",
+            (EACH, Schedule((*EACH.steps[:-1], Register(5, 16)))),
+        ),
         ("matmul:n=20..60:8,m=9,k=33,dtype=f64,transpose_b", (BOTH,)),
         (
             "conv2d:n=1..4,h=5,w=6,ci=3,co=18,kh=3,kw=2,pad=1,dtype=f32,weights=constant",
@@ -115,14 +129,14 @@ def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
 )
 def test_each_size_of_a_range(text: str, variants: tuple[Schedule, ...], host: Target) -> None:
     problems = parse_range(text)
-    check(in_turn(problems, *variants), host, tuple(problems.sizes))
+    check(in_turn(problems, *variants), host, problems.sizes)
 
 
 def test_a_variant_of_few_rows_serves_those_it_can(host: Target) -> None:
     problems = parse_range("matmul:m=1..12,n=64,k=40,dtype=f32")
-    assert served_sizes(problems, FEW, host) == (1,)
-    assert served_sizes(problems, PACKED, host) == tuple(problems.sizes)
-    check(RangeSchedule(problems, (FEW, PACKED), (0, *[1] * 11)), host, (1, 2, 12))
+    assert served_sizes(problems, FEW, host) == ((1,),)
+    assert served_sizes(problems, PACKED, host) == problems.sizes
+    check(RangeSchedule(problems, (FEW, PACKED), (0, *[1] * 11)), host, ((1,), (2,), (12,)))
     with pytest.raises(ScheduleError, match="cannot be applied"):
         make_range_object(in_turn(problems, FEW), host)
 
@@ -161,6 +175,24 @@ def test_a_range_is_proven_and_a_wrong_one_is_not(host: Target) -> None:
     relu = parse_range(f"{problems},epilogue=relu")
     proof = prove_range_object(in_turn(relu, PACKED, IN_PLACE), host, made)
     assert proof.failure == "wrong" and "off by" in proof.message
+
+
+def test_a_header_names_both_sizes_and_where_each_variant_serves(host: Target) -> None:
+    problems = parse_range("matmul:batch=1..3,m=3..5,n=37,k=20,dtype=f32,bias")
+    alone = Schedule(EACH.steps[1:])
+    choice = (0,) * 3 + (1,) * 6
+    made = make_range_object(RangeSchedule(problems, (alone, EACH), choice), host)
+    for text in (
+        "float a[batch][m][20]",
+        "float b[batch][20][37]",
+        "float out[batch][m][37]",
+        "float bias[37]",
+        "int64_t batch,\n    int64_t m)",
+        "no batch or m of the range",
+        f"for batch=1,m=3..5: {alone.hash}",
+        f"for batch=2..3,m=3..5: {EACH.hash}",
+    ):
+        assert text in made.header, text
 
 
 PROGRAM = """
