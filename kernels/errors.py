@@ -68,6 +68,12 @@ class ModuleError(KernelsError):
     field = "module"
 
 
+class DimError(ModuleError):
+    """A size of a dynamic dim that a module lacks or cannot have; the message names the dim."""
+
+    field = "dim"
+
+
 class PlaceError(KernelsError):
     """No op of a module that can be taken from it; the message names the place."""
 

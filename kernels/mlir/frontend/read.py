@@ -5,7 +5,7 @@ before parsing; an attribute with a missing resource parses as well.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError
+from tilewise.kernels.errors import CompilerAbsentError, DimError, ModuleError, PlaceError
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
 from tilewise.kernels.quoting import one_line, quoted
 from tilewise.kernels.system.limited_child import may_write, run_limited
@@ -85,19 +85,25 @@ class ReadLimits:
 
 
 USUAL_LIMITS = ReadLimits()
+NO_SIZES: Mapping[str, int] = {}
 WITH_WEIGHTS = ReadLimits(600.0, 16 << 30)
 """For a child that holds the weights of a model several times."""
 
 
-def read_module(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> Imported:
+def read_module(
+    module: bytes, limits: ReadLimits = USUAL_LIMITS, sizes: Mapping[str, int] = NO_SIZES
+) -> Imported:
     """Return the problems of a module: linalg, torch, StableHLO, TOSA or ONNX.
+
+    `sizes` are those of its dynamic dims; without any, ops with dynamic shapes are skipped.
 
     Raises:
         ModuleError: it cannot be lowered, or exceeds the limits of time or memory.
+        DimError: a name is unknown, or a dim has no size.
         CompilerAbsentError: MLIR is not installed.
         LimitError: a limit is invalid.
     """
-    return from_json(Imported, ask_of_module(module, limits))
+    return from_json(Imported, ask_of_module(module, limits, {"sizes": dict(sizes)}))
 
 
 def read_graph(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> Graph:
@@ -151,6 +157,8 @@ def ask_of_file(
     if ended.reply is None:
         told = one_line(_without_traceback(ended.message))[:LONGEST]
         raise ModuleError(f"the module was not read: {told}")
+    if "dim" in ended.reply:
+        raise DimError(one_line(ended.reply["dim"]))
     if "error" in ended.reply:
         raise ModuleError(f"the module was not read: {one_line(ended.reply['error'])[:LONGEST]}")
     return ended.reply
@@ -170,31 +178,43 @@ _ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
 _SPLIT = re.compile(rb"convolution|aten\.conv|onnx\.Conv|insert_slice|conv_?3d")
 
 
-def as_module(source: bytes, *, splits: bool = False) -> bytes:
+def as_module(
+    source: bytes,
+    *,
+    splits: bool = False,
+    sizes: Mapping[str, int] = NO_SIZES,
+    limits: ReadLimits = WITH_WEIGHTS,
+) -> bytes:
     """Return an ONNX model as bytecode with weights, and a module unchanged unless it attends.
 
     IREE compiles attention as one op, so it is taken apart. With `splits` convolutions of volumes
     and transposed ones are split, too, as `read_module` does; their module is on linalg then.
+    Dynamic dims get `sizes`; a module in StableHLO or TOSA is on linalg then.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.
+        DimError: a name of `sizes` is unknown, or a dim has no size.
         CompilerAbsentError: MLIR is not installed.
     """
-    module = _rewritten(source, "folder", ONNX_CHILD) if is_onnx(source) else source
-    more = {"split": ""} if splits and _SPLIT.search(module) else {}
+    more: dict[str, Any] = {"sizes": dict(sizes)} if sizes else {}
+    module = source
+    if is_onnx(source):
+        module, more = _rewritten(source, "folder", ONNX_CHILD, limits, more), {}
+    if splits and _SPLIT.search(module):
+        more["split"] = ""
     is_read = more or _ATTENTION.search(module)
-    return _rewritten(module, "apart", CHILD, more) if is_read else module
+    return _rewritten(module, "apart", CHILD, limits, more) if is_read else module
 
 
 def _rewritten(
-    source: bytes, folder_key: str, child: str, more: dict[str, str] | None = None
+    source: bytes, folder_key: str, child: str, limits: ReadLimits, more: dict[str, Any]
 ) -> bytes:
     """Return the bytecode that a child makes of a module, or what has to stay as it is.
 
     Raise as `as_module`.
     """
     with on_disk(source) as path, TemporaryDirectory() as folder:
-        reply = ask_of_file(path, WITH_WEIGHTS, {folder_key: folder, **(more or {})}, child)
+        reply = ask_of_file(path, limits, {folder_key: folder, **more}, child)
         pieces = [(Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"])]
         return b"".join(pieces) or source
 

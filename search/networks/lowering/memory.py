@@ -160,7 +160,7 @@ def static(plan: Plan, tensor: int) -> tuple[int, ...]:
     shape = plan.tensors[tensor].shape
     known = tuple(size for size in shape if size is not None)
     if len(known) != len(shape):
-        raise NetworkError(f"tensor {tensor} has a dynamic shape; give the model static ones")
+        raise NetworkError(f"tensor {tensor} has a dynamic shape; give --dim NAME=SIZE")
     return known
 
 

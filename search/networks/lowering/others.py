@@ -232,7 +232,7 @@ def _fills_none(pad: Pad, window: PoolWindow, image: Shape) -> bool:
 def _sizes(use: PlannedUse) -> Shape:
     known = tuple(size for size in use.shape if size is not None)
     if len(known) != len(use.shape):
-        raise NetworkError(f"tensor {use.tensor} has a dynamic shape; give the model static ones")
+        raise NetworkError(f"tensor {use.tensor} has a dynamic shape; give --dim NAME=SIZE")
     return known
 
 

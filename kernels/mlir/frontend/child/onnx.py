@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tilewise.kernels.errors import DimError
 from tilewise.kernels.mlir.frontend.child import onnx_weights
 from tilewise.kernels.mlir.frontend.child.onnx_pads import PaddingError, rewrite
+from tilewise.kernels.mlir.frontend.dims import check_names
 from tilewise.kernels.mlir.frontend.read import is_onnx
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 
@@ -26,7 +28,9 @@ class OnnxError(Exception):
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Write the pieces of a model's module; return their number, or an error."""
     try:
-        code = bytecode_of(Path(request["path"]).read_bytes())
+        code = bytecode_of(Path(request["path"]).read_bytes(), request.get("sizes"))
+    except DimError as error:
+        return {"dim": str(error)}
     except OnnxError as error:
         return {"error": str(error)}
     return {"pieces": write_pieces(code, Path(request["folder"]))}
@@ -40,8 +44,8 @@ def write_pieces(code: bytes, folder: Path) -> int:
     return len(starts)
 
 
-def bytecode_of(model: bytes) -> bytes:
-    """Return a model as MLIR bytecode with its weights, or raise OnnxError.
+def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
+    """Return a model as MLIR bytecode with its weights; raise OnnxError, or DimError of `sizes`.
 
     Operator sets before 17 are converted first if possible: the importer knows few of their forms.
     """
@@ -59,6 +63,8 @@ def bytecode_of(model: bytes) -> bytes:
     try:
         proto = onnx.load_model_from_string(model)
         _require_whole(onnx, proto)
+        if sizes:
+            _set_sizes(proto.graph, sizes)
         onnx.checker.check_model(proto)
         if _opset(proto) >= onnx_weights.LEAST_OPSET:
             onnx_weights.rewrite(onnx, proto.graph)
@@ -70,13 +76,34 @@ def bytecode_of(model: bytes) -> bytes:
             module.verify()
             file = io.BytesIO()
             module.write_bytecode(file)
-    except OnnxError:
+    except (OnnxError, DimError):
         raise
     except (PaddingError, onnx_weights.WeightsError) as error:
         raise OnnxError(f"the ONNX model cannot be imported: {error}") from error
     except Exception as error:  # whatever parser, checker and importer raise, without a common root
         raise OnnxError(f"the ONNX model cannot be imported: {_told(error)}") from error
     return file.getvalue()
+
+
+def _set_sizes(graph: Any, sizes: dict[str, int]) -> None:
+    """Give the dynamic dims of a model's inputs sizes; shape inference does the others anew.
+
+    A dim without a name in the model has the name `INPUT.AXIS`.
+    """
+    weights = {one.name for one in graph.initializer}
+    dims: dict[str, list[Any]] = {}
+    for value in graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if value.name not in weights and not dim.HasField("dim_value"):
+                dims.setdefault(dim.dim_param or f"{value.name}.{axis}", []).append(dim)
+    check_names(sizes, dims)
+    for name, alike in dims.items():
+        for dim in alike:
+            dim.dim_value = sizes[name]
+    graph.ClearField("value_info")
+    for value in graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
 
 
 def _with_explicit_pads(onnx: Any, proto: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewise.kernels.errors import DimError
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of, write_pieces
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp, Occurrence, Skipped
 from tilewise.kernels.mlir.frontend.read import is_bytecode, is_onnx, without_weights
@@ -25,6 +26,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return looked_at(
             path,
             lambda one: _written(one, folder),
+            request.get("sizes"),
             keeps_weights=True,
             lowers=False,
             splits="split" in request,
@@ -32,6 +34,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     return looked_at(
         path,
         lambda parsed: _asked(parsed, request),
+        request.get("sizes"),
         keeps_weights=is_run,
         keeps_functions=is_run or "graph" in request or "outline" in request,
     )
@@ -40,6 +43,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def looked_at(
     path: Path,
     look: Callable[[Any], dict[str, Any]],
+    sizes: dict[str, int] | None = None,
     *,
     keeps_weights: bool = False,
     keeps_functions: bool = False,
@@ -48,13 +52,16 @@ def looked_at(
 ) -> dict[str, Any]:
     """Return `look` of a file's module on linalg, in its context; or MLIR's first error.
 
-    Some convolutions are split if it `splits`. Unless it `lowers`, the module is in its own dialect
-    but where some were split, and one that nothing has changed has no pieces.
+    Dynamic dims get `sizes`. Some convolutions are split if it `splits`. Unless it `lowers`, the
+    module is in its own dialect but where some were split, and one that nothing has changed has no
+    pieces.
     """
     stage("cutting out weights")
     source = path.read_bytes()
     try:
-        module = _without_weights(source, keeps_weights=keeps_weights)
+        module = _without_weights(source, sizes, keeps_weights=keeps_weights)
+    except DimError as error:
+        return {"dim": str(error)}
     except OnnxError as error:
         return {"error": str(error)}
     if b"\0" in module and not is_bytecode(module):  # MLIR would take it for the end
@@ -80,10 +87,14 @@ def looked_at(
             from tilewise.kernels.mlir.frontend.child.attention import decompose
             from tilewise.kernels.mlir.frontend.child.depthwise import rewrite_depthwise
             from tilewise.kernels.mlir.frontend.child.operations import to_linalg
+            from tilewise.kernels.mlir.frontend.child.sizes import set_sizes
             from tilewise.kernels.mlir.frontend.child.splitting import may_split, split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
-            is_rewritten = decompose(parsed)
+            is_rewritten = bool(sizes) and not is_onnx(source)
+            if is_rewritten:
+                set_sizes(parsed, sizes or {})
+            is_rewritten |= decompose(parsed)
             if lowers or (splits and may_split(parsed)):
                 is_rewritten |= to_linalg(
                     parsed, rewrite_depthwise, keeps_functions=keeps_functions
@@ -93,6 +104,8 @@ def looked_at(
                 return {"pieces": 0}
             if lowers:
                 drop_unused_results(parsed)
+        except DimError as error:
+            return {"dim": str(error)}
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}
         except RuntimeError:  # of the bindings: MLIR's message quotes bytes that are no text
@@ -101,10 +114,10 @@ def looked_at(
         return look(parsed)
 
 
-def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
-    """Return a module's text or bytecode, also of an ONNX model."""
+def _without_weights(source: bytes, sizes: dict[str, int] | None, *, keeps_weights: bool) -> bytes:
+    """Return a module's text or bytecode, also of an ONNX model with sizes for its dims."""
     if is_onnx(source):
-        return bytecode_of(source)
+        return bytecode_of(source, sizes)
     return source if keeps_weights else without_weights(source)
 
 

@@ -108,5 +108,5 @@ def tensor_type_of(value: Any) -> tuple[tuple[int, ...], str]:
     """Return the shape and the element type of a tensor of torch."""
     found = _TENSOR.fullmatch(str(value.type))
     if found is None or "?" in found[1]:
-        raise RefusedError("has dynamic shapes; give the model static ones")
+        raise RefusedError("has dynamic shapes; give --dim NAME=SIZE")
     return tuple(int(size) for size in found[1].split(",") if size), found[2]

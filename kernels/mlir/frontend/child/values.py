@@ -122,7 +122,7 @@ def static_shape(value: Any) -> tuple[int, ...]:
     kind = value.type
     if isinstance(kind, ir.RankedTensorType):
         if not kind.has_static_shape:
-            raise NestRefusedError("has dynamic shapes; give the model static ones")
+            raise NestRefusedError("has dynamic shapes; give --dim NAME=SIZE")
         if 0 in kind.shape:
             raise NestRefusedError("has an axis without elements")
         if kind.encoding is not None:

@@ -114,7 +114,7 @@ def test_dynamic_shapes_stay_plain_and_are_told() -> None:
     )
     plan = pack(module.encode())
     assert not plan.packed
-    assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
+    assert [one.reason for one in plan.left] == ["has dynamic shapes; give --dim NAME=SIZE"]
 
 
 def test_a_batch_that_torch_leaves_open_stays_plain_and_is_told() -> None:

@@ -113,7 +113,7 @@ def test_what_a_loop_hands_on_is_no_weight() -> None:
 
 def test_a_product_of_open_shape_is_told_and_those_around_it_are_packed() -> None:
     plan = pack(between(OPEN), Blocks(16))
-    assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
+    assert [one.reason for one in plan.left] == ["has dynamic shapes; give --dim NAME=SIZE"]
     assert len(plan.packed) == 2
     assert prove(plan).executed
 
