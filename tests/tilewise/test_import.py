@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.kernels.mlir.frontend.dialects import DIALECTS
+from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.service.api.test_http_modules import FOUND, MODULE
 from tests.tilewise.conftest import Cli
 from tilewise.cli.commands import modules
@@ -68,6 +69,24 @@ def test_a_service_says_the_same(cli: Cli, served: str, module: str, tmp_path: P
     here, there = cli("import", str(broken)), cli("import", str(broken), "--server", served)
     assert (here.code, there.code) == (2, 2)
     assert here.err == there.err.replace("module: the", "the")
+
+
+def test_dynamic_dims_have_the_same_sizes_at_a_service(
+    cli: Cli, served: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "dynamic.mlir"
+    path.write_text(SPELLINGS["linalg"])
+    for dim, problem in (("0.0,1.0=7", "m=7"), ("0.0,1.0=6..20:4", "m=8..20:4")):
+        given = ("import", str(path), "--json", "--dim", dim)
+        here, there = cli(*given), cli(*given, "--server", served)
+        assert here == there and here.code == 0, here.err
+        (found,) = json.loads(here.out)["problems"]
+        assert found["problem"].startswith(f"matmul:{problem},n=8,k=6,")
+    for dims, lacking in (("0.0=7", "1.0"), ("0.0=1..3", "1.0"), ("2.0,0.0,1.0=7", "2.0")):
+        for server in ((), ("--server", served)):
+            refused = cli("import", str(path), "--dim", dims, *server)
+            assert refused.code == 2 and refused.err.count("\n") == 1, refused.err
+            assert "dim" in refused.err and lacking in refused.err
 
 
 def test_a_module_without_products(cli: Cli, tmp_path: Path) -> None:

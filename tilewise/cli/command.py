@@ -98,6 +98,10 @@ SERVER = arg("--server", "URL of a service; default: TILEWISE_SERVER", metavar="
 OUTPUT = arg("-o --output", "file to write; default: stdout", metavar="FILE")
 STORED = (PROBLEM, TARGET, DB, SERVER)
 """A problem on a target, and where its results are stored."""
+DIM = arg(
+    "--dim", "size of a dynamic dim, by its name in ONNX or as ARG.AXIS, such as batch=8 or 0.1=8",
+    action="append", metavar="NAME=SIZE", default=None,
+)  # fmt: skip
 WITH_PAYLOAD = flag("--with-payload", "include the computation in the module")
 
 

@@ -300,13 +300,19 @@ class Api:
         return _text(await self._service.made(ApiRequest("GET", path, headers=headers), None))
 
     async def import_module(
-        self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard"
+        self,
+        module: str | bytes,
+        on_wait: OnWait | None = None,
+        accuracy: Accuracy = "standard",
+        dim: Sequence[str] = (),
     ) -> ImportedModule:
         """Return the problems of an MLIR module, text or bytecode; waits as `kernel`.
 
-        With `accuracy="strict"` they allow direct methods alone.
+        With `accuracy="strict"` they allow direct methods alone. `dim` has the sizes of dynamic
+        dims, such as `batch=8`.
         """
-        request = _of_module("/v1/problems/parse", module, {"accuracy": accuracy})
+        params = {"accuracy": accuracy} | ({"dim": [*dim]} if dim else {})
+        request = _of_module("/v1/problems/parse", module, params)
         return await self._of_module(ImportedModule, request, on_wait)
 
     async def op_script(

@@ -6,16 +6,24 @@ waits for nothing. The same module, asked for again within a minute, is not read
 
 import hashlib
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
+from pydantic import StringConstraints
 
 from tilewise.kernels.errors import CompilerAbsentError, ModuleError, PlaceError, TargetError
+from tilewise.kernels.mlir.frontend.dims import exact_dims
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp
-from tilewise.kernels.mlir.frontend.read import ReadLimits, read_graph, read_module, read_op
+from tilewise.kernels.mlir.frontend.read import (
+    NO_SIZES,
+    ReadLimits,
+    read_graph,
+    read_module,
+    read_op,
+)
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
@@ -39,6 +47,10 @@ PATHS = (PARSE, SCRIPT, "/v1/models", "/v1/plans")
 LIMITS = ReadLimits(seconds=20.0, memory_bytes=2 << 30)
 JSON_TYPE = "application/json"
 PlaceText = Annotated[str, Query(max_length=600, examples=["@scores 8:8", "1"])]
+DimTexts = Annotated[
+    tuple[Annotated[str, StringConstraints(max_length=600)], ...],
+    Query(max_length=16, examples=[["batch=8"]]),
+]
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"])
 _TEXT = {"schema": {"type": "string"}}
@@ -69,16 +81,21 @@ def _later(description: str) -> dict[int | str, dict[str, Any]]:
     openapi_extra=BODY,
 )
 async def parse_module(
-    request: Request, services: ServicesDep, accuracy: Accuracy = "standard"
+    request: Request,
+    services: ServicesDep,
+    accuracy: Accuracy = "standard",
+    dim: DimTexts = (),
 ) -> dict[str, Any]:
     """The matmuls and convolutions of a module, as problem strings, and what is skipped and why.
 
     The body is the module as `text/x-mlir`, text or bytecode, or JSON with it as `module`: linalg,
-    torch, StableHLO or TOSA, of static shapes; or an ONNX model's bytes, where `onnx` is installed.
-    With `accuracy=strict` all problems ask for direct methods alone.
+    torch, StableHLO or TOSA; or an ONNX model's bytes, where `onnx` is installed. Each dynamic dim
+    of an argument needs a size: `dim=batch=8` by its name in an ONNX model, `dim=0.1=8` for axis 1
+    of argument 0. With `accuracy=strict` all problems ask for direct methods alone.
     """
+    sizes = exact_dims(dim)
     key, module = await given(request, services)
-    imported = await imported_of(services, key, module)
+    imported = await imported_of(services, key, module, sizes)
     return imported.with_accuracy(accuracy).to_json()
 
 
@@ -134,9 +151,12 @@ def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, ker
         return kernels.op_source(session, lone, asked)
 
 
-async def imported_of(services: Services, key: str, module: bytes) -> Imported:
+async def imported_of(
+    services: Services, key: str, module: bytes, sizes: Mapping[str, int] = NO_SIZES
+) -> Imported:
     """Read a module once for all who ask within a minute; raise ModuleError or UnfinishedError."""
-    return await _read_once(services, key, read_module, module)
+    read = partial(read_module, sizes=sizes)
+    return await _read_once(services, (key, *sorted(sizes.items())), read, module)
 
 
 async def graph_of(services: Services, key: str, module: bytes) -> Graph:

@@ -3,17 +3,20 @@
 import argparse
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import SERVER, Command, arg, seed, time_limit
+from tilewise.cli.command import DIM, SERVER, Command, arg, seed, time_limit
 from tilewise.cli.command import accuracy as accuracy_option
 from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.formats.columns import columns
 from tilewise.kernels.footprint import check_memory
-from tilewise.kernels.problem import Accuracy, Problem, parse_problem
+from tilewise.kernels.mlir.frontend.dims import Sizes, problems_over
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM
 from tilewise.kernels.quoting import duration
 from tilewise.requirements import BASE, OR_SERVER, require
@@ -36,7 +39,8 @@ def import_module(options: argparse.Namespace) -> None:
         if options.rows is not None:
             raise BadInputError("--rows is for GGUF files; a module has its own")
         server = named_server(options.server)
-        found = _at_service(server, module, options.accuracy) if server else _here(module, options)
+        read = _at_service(server, module, options) if server else _here(module, options)
+        found = problems_over(options.dim or (), read)
     sys.stdout.write(json_text(found) if options.json else problems_text(found))
 
 
@@ -45,6 +49,8 @@ def _of_gguf(options: argparse.Namespace, data: bytes | None) -> Json:
 
     `data` is the file's content; None to map the file into memory.
     """
+    if options.dim:
+        raise BadInputError("--dim is for modules; give --rows for a GGUF file")
     rows = 1 if options.rows is None else options.rows
     if not 1 <= rows <= LARGEST_DIM:
         raise BadInputError(f"--rows {rows} is out of range; give 1 to {LARGEST_DIM}")
@@ -66,19 +72,27 @@ def _of_gguf(options: argparse.Namespace, data: bytes | None) -> Json:
     return {"problems": problems, "skipped": skipped}
 
 
-def _here(module: bytes, options: argparse.Namespace) -> Json:
+def _here(module: bytes, options: argparse.Namespace) -> Callable[[Sizes], Json]:
+    """Return what reads the module at some sizes of its dynamic dims."""
     require("iree.compiler", "import", "kernels", OR_SERVER)
     from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module
 
-    found = read_module(module, ReadLimits(seconds=options.seconds))
-    return found.with_accuracy(options.accuracy).to_json()
+    limits = ReadLimits(seconds=options.seconds)
+    return lambda sizes: (
+        read_module(module, limits, sizes).with_accuracy(options.accuracy).to_json()
+    )
 
 
-def _at_service(server: str, module: bytes, accuracy: Accuracy) -> Json:
+def _at_service(server: str, module: bytes, options: argparse.Namespace) -> Callable[[Sizes], Json]:
+    """Return the same for a service that reads."""
     from tilewise.client import Client
 
-    with Client(server) as client:
-        return client.import_module(module, accuracy=accuracy).document
+    def read(sizes: Sizes) -> Json:
+        with Client(server) as client:
+            dim = [f"{name}={size}" for name, size in sizes.items()]
+            return client.import_module(module, accuracy=options.accuracy, dim=dim).document
+
+    return read
 
 
 def problems_text(found: Json) -> str:
@@ -204,6 +218,7 @@ COMMANDS = (
         (
             arg("module", FILE, metavar="FILE"),
             arg("--rows", "GGUF: rows of A; default: 1", type=int, metavar="M"),
+            replace(DIM, text=f"{DIM.text}; with A..B[:STEP], print ranges of problems"),
             time_limit(),
             accuracy_option(),
             SERVER,
@@ -213,6 +228,7 @@ COMMANDS = (
         examples=(
             "import model.mlir",
             "import model.onnx --json",
+            "import model.onnx --dim batch=1..32",
             "import model.gguf --rows 16",
         ),
     ),
