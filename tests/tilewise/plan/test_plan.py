@@ -7,6 +7,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
 from tests.service import fakes
@@ -252,7 +253,23 @@ def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: 
     done = cli("plan", str(path), "--trials", "2")
     assert done.code == 0, done.err
     assert "planned around: 2, linalg.matmul at @main" in done.out
-    assert "has dynamic shapes; give the model static ones" in done.out
+    assert "has dynamic shapes; give --dim NAME=SIZE" in done.out
+
+
+@pytest.mark.full
+def test_a_model_with_sizes_of_its_dims_runs(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.mlir"
+    path.write_text(SPELLINGS["stablehlo"])
+    for way in (("plan",), ("model", "--as", "native")):
+        given = (*way, str(path), "--trials", "2", "--run", "--json", "--dim")
+        done = cli(*given, "0.0,1.0=5")
+        assert done.code == 0, done.err
+        told = json.loads(done.out)
+        (node,) = (one for one in told["plan"]["nodes"] if one["found"])
+        assert node["found"]["problem"].startswith("matmul:m=5,n=8,k=6,")
+        assert told["run"]["deviation"] <= told["run"]["allowed"]
+        refused = cli(*given, "0.0,1.0=1..5")
+        assert refused.code == 2 and "tilewise import --dim" in refused.err
 
 
 def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> None:

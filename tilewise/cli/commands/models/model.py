@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import (
     DB,
+    DIM,
     SERVER,
     WITH_PAYLOAD,
     Command,
@@ -18,7 +19,7 @@ from tilewise.cli.command import (
     in_group,
     tuning_of_lacking,
 )
-from tilewise.cli.commands.models.native import PLANNING, make_native
+from tilewise.cli.commands.models.native import PLANNING, make_native, with_sizes
 from tilewise.cli.commands.scripts import packs
 from tilewise.cli.commands.scripts.iree_library import make_library_of_model
 from tilewise.cli.files import (
@@ -67,6 +68,12 @@ which output is for whom:
 
 def model(options: argparse.Namespace) -> None:
     """Tune a model; write it as an IREE library, a native network or a packed script."""
+    with with_sizes(options):
+        _make(options)
+
+
+def _make(options: argparse.Namespace) -> None:
+    """Write the output that the options name."""
     runs_in_iree = options.way is None or (options.way == "iree" and options.executes)
     options.executes |= runs_in_iree
     if options.way == "packs":
@@ -132,7 +139,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module)]
     imported = imported.with_problems([(one.whole, one.problem) for one in cuts if one.whole])
     folder = make_folder(options.output or f"{source.stem}.tilewise")
-    if module is not given:
+    if module is not given or options.dim:
         source = folder / f"{source.stem}.mlirbc"
         write_bytes(str(source), module)
     problems = [parse_problem(found.problem) for found in imported.problems]
@@ -194,6 +201,7 @@ COMMANDS = (
             arg("--as", "output to write", dest="way", choices=("iree", "native", "packs")),
             flag("--run", RUN, dest="executes"),
             arg("-o --output", OUTPUT, metavar="PATH"),
+            DIM,
             *tuning_of_lacking("sampler and inputs", None),
             DB,
             SERVER,

@@ -3,7 +3,8 @@
 import argparse
 import shlex
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import (
     DB,
+    DIM,
     SERVER,
     Command,
     arg,
@@ -23,6 +25,7 @@ from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.fetch.folder import file_errors
 from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.frontend.dims import exact_dims
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.typed_json import to_json
@@ -43,8 +46,27 @@ PLAN = "plan.json"
 
 def plan(options: argparse.Namespace) -> None:
     """Choose algorithms and layouts of a whole model; the same as model --as native."""
-    make_native(options)
+    with with_sizes(options):
+        make_native(options)
     note_alias(options.file, "native", runs=options.executes)
+
+
+@contextmanager
+def with_sizes(options: argparse.Namespace) -> Iterator[None]:
+    """Let the options name a copy of the model with the sizes of `--dim`."""
+    sizes, given = exact_dims(options.dim or ()), Path(options.file)
+    if not sizes:
+        yield
+        return
+    require("iree.compiler", "--dim", "kernels")
+    from tilewise.kernels.mlir.frontend.read import as_module
+
+    with TemporaryDirectory() as folder, bad_input(given.name, ModuleError):
+        static = Path(folder) / f"{given.stem}.mlirbc"
+        write_bytes(str(static), as_module(read_module_bytes(options.file), sizes=sizes))
+        options.file = str(static)
+        yield
+    options.file = str(given)
 
 
 def note_alias(path: str, output: str, *, runs: bool = False) -> None:
@@ -246,7 +268,8 @@ COMMANDS = (
         "plan",
         plan,
         (
-            arg("file", "linalg, torch, StableHLO or TOSA", metavar="FILE.mlir"),
+            arg("file", "linalg, torch, StableHLO, TOSA or ONNX", metavar="FILE.mlir"),
+            DIM,
             arg("-o --output", f"folder for {PLAN}; default: none", metavar="DIR"),
             *PLANNING,
             flag("--run", RUN, dest="executes"),
