@@ -9,6 +9,16 @@ from tests.tilewise.conftest import Cli
 
 RANGE = "matmul:m=1..6,n=20,k=8,dtype=f32"
 ONE = RANGE.replace("1..6", "5")
+MODEL = """
+func.func @main(%a: tensor<?x8xf32>, %b: tensor<8x20xf32>, %c: tensor<?x20xf32>)
+    -> tensor<?x20xf32> {
+  %zero = arith.constant 0.0 : f32
+  %f = linalg.fill ins(%zero : f32) outs(%c : tensor<?x20xf32>) -> tensor<?x20xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<?x8xf32>, tensor<8x20xf32>)
+      outs(%f : tensor<?x20xf32>) -> tensor<?x20xf32>
+  return %r : tensor<?x20xf32>
+}
+"""
 
 
 @pytest.mark.full
@@ -29,6 +39,13 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(
     assert made["symbol"].startswith("tilewise_matmul_m1to6_n20_k8_f32")
     assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
     assert "int64_t m" in Path(made["header"]).read_text()
+
+    model = tmp_path / "model.mlir"
+    model.write_text(MODEL)
+    planned = cli("plan", str(model), "--dim", "0.0,2.0=5", "--layouts", "model", "--json")
+    assert planned.code == 0 and f"takes its variant of {RANGE}" in planned.err, planned.err
+    (node,) = json.loads(planned.out)["nodes"]
+    assert node["schedule"]["hash"] == shown["best"]["hash"]
 
 
 @pytest.mark.parametrize("command", ["script", "kernel", "asm", "trials"])

@@ -21,9 +21,13 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
 
     def schedules(problem: str) -> tuple[Timed, ...]:
         try:
-            found, trials = backend.show(problem, target, cache), backend.trials(problem, target)
+            found = backend.show(problem, target, cache, match="range")
         except MissingError:
             return ()
+        try:
+            trials = backend.trials(problem, target)
+        except MissingError:  # of one size of a range
+            trials = []
         if found["stale"]:
             return ()
         alike = cache, found["toolchain"]

@@ -16,15 +16,17 @@ from tilewise.search.records import CacheMode, TuneRequest
 def missing(
     backend: Backend, problems: Sequence[Problem], target: str, cache: CacheMode
 ) -> list[Problem]:
-    """Return the problems without a stored schedule of this toolchain."""
+    """Return the problems without a stored schedule of this toolchain, nor a range with one."""
     lacking = []
     for problem in problems:
         try:
-            found = backend.show(problem.canonical, target, cache)
+            found = backend.show(problem.canonical, target, cache, match="range")
         except MissingError:
             found = {"stale": True}
         if found["stale"]:
             lacking.append(problem)
+        elif whole := (found.get("match") or {}).get("range"):
+            sys.stderr.write(f"tilewise: {problem}: takes its variant of {whole}\n")
     return lacking
 
 

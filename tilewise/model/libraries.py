@@ -207,7 +207,7 @@ def _wanted(
     found, missing = [], []
     for problem in problems:
         try:
-            found.append((problem, backend.show(problem.canonical, target)))
+            found.append((problem, backend.show(problem.canonical, target, match="range")))
         except MissingError:
             missing.append(problem)
     if missing:

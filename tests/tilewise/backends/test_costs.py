@@ -26,13 +26,16 @@ class Store:
     def __init__(self, best: dict[str, Any] | None, *trials: dict[str, Any], stale: bool = False):
         self.best, self.stored, self.stale, self.asked = best, list(trials), stale, 0
 
-    def show(self, problem: str, target: str, cache: str | None) -> dict[str, Any]:
+    def show(self, problem: str, target: str, cache: str | None, *, match: str) -> dict[str, Any]:
+        assert match == "range"
         self.asked += 1
         if self.best is None:
             raise MissingError("nothing")
         return {"best": self.best, "stale": self.stale, "toolchain": "now"}
 
     def trials(self, problem: str, target: str) -> list[dict[str, Any]]:
+        if not self.stored and not self.stale:  # as of one size of a range
+            raise MissingError("no trials")
         return self.stored
 
 
@@ -68,6 +71,10 @@ def test_several_of_an_algorithm_are_had_for_whoever_times_them_again() -> None:
     costs = stored_costs(store, "cpu:znver4,threads=1", "hot", most=2)  # type: ignore[arg-type]
     assert [(one.hash, one.time_us) for one in costs.schedules(PROBLEM)] == [
         (WINOGRAD.hash, 10.0), (other.hash, 12.0), (DIRECT.hash, 14.0)]  # fmt: skip
+
+
+def test_a_size_of_a_range_has_its_variant_alone() -> None:
+    assert found(Store(row(DIRECT, 3.0))) == [("direct", 3.0)]
 
 
 def test_what_is_absent_or_stale_has_no_time() -> None:
