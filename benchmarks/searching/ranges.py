@@ -41,7 +41,7 @@ def fastest(problem: Problem, request: TuneRequest) -> list[Schedule]:
     assert found.best is not None
     timed = sorted((trial for trial in found.trials if trial.measurement), key=time_us)
     ranked = [found.best.schedule, *(trial.schedule for trial in timed)]
-    return list(dict.fromkeys(ranked))[:FINALISTS]
+    return [one for one in dict.fromkeys(ranked) if isinstance(one, Schedule)][:FINALISTS]
 
 
 def tuned(problems: ProblemRange, request: TuneRequest) -> RangeResult:

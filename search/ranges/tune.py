@@ -129,11 +129,23 @@ def _candidate(
 
 
 def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Size:
-    """Return how many neighbouring values of each key take the same number of register tiles."""
+    """Return how many neighbouring values of each key take the same number of register tiles.
+
+    Strassen's tiles are of blocks, in each of which the key has a part of its extent.
+    """
     nest = loop_nest(problem, schedule)
     tile = nest.compute.tile
     assert tile is not None, "a complete nest has a register tile"
-    return tuple({nest.row: tile.rows, nest.col: tile.cols}.get(dim, 1) for dim in dims)
+    sides = {nest.row: (nest.row, tile.rows), nest.col: (nest.col, tile.cols)}
+    sides.setdefault("m", (nest.row, tile.rows))
+
+    def along(dim: str) -> int:
+        if dim not in sides:
+            return 1
+        name, size = sides[dim]
+        return size * -(-int(getattr(problem, dim)) // nest.extents[name])
+
+    return tuple(map(along, dims))
 
 
 def _result(

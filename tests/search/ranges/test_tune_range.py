@@ -1,12 +1,12 @@
 import pytest
 
 from tests.search.replies import finals_reply, in_turn
-from tilewise.kernels.problem import parse_range
-from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Sweep, Tile
+from tilewise.kernels.problem import parse_problem, parse_range
+from tilewise.kernels.schedule import Pack, Register, Schedule, Strassen, Stream, Sweep, Tile
 from tilewise.kernels.target import detect, resolve
 from tilewise.search.errors import RangeError
 from tilewise.search.ranges import timing
-from tilewise.search.ranges.tune import check_served, tune_range
+from tilewise.search.ranges.tune import check_served, tile_along, tune_range
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
@@ -32,6 +32,13 @@ def test_a_small_range_is_tuned_for_real(problems, finalists, monkeypatch):
         variant = result.schedule.choice[problems.sizes.index(sample.size)]
         assert sample.times_us[variant] >= sample.best_us > 0
     assert -1e-9 <= result.loss.geometric_mean <= result.loss.worst
+
+
+def test_a_tile_of_blocks_is_of_all_of_them():
+    problem = parse_problem("matmul:m=100,n=192,k=64,dtype=f32")
+    direct = (Pack("B"), Pack("A"), Register(rows=6, cols=32))
+    assert tile_along(problem, Schedule(direct), ("batch", "m", "n")) == (1, 6, 32)
+    assert tile_along(problem, Schedule((Strassen(2), *direct)), ("m", "n")) == (24, 128)
 
 
 class Wrong(Runner):
