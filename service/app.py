@@ -57,6 +57,13 @@ from tilewise.service.workers.pool import Pool, PoolWork
 from tilewise.version import VERSION
 
 PROBE_PATIENCE_S = 2.0
+ROUTERS = (
+    *(part.router for part in (jobs, events, trials, schedules, modules, networks, plans)),
+    events.plans,
+    *(part.router for part in (suites, tokens, status, runs, metrics_route)),
+    *(seen.router for seen in (pages, code, forms, plots, live, assets, suite_pages, plan_pages)),
+    suite_pages.plots,
+)
 # Children at once: each takes a core from what is being timed.
 PRINTERS, PROVERS, READERS_OF_MODULES = 2, 1, 1
 MOST_MODULES = 8  # that wait or are read, each held in memory
@@ -113,14 +120,9 @@ def create_app(
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
-    for part in (jobs, events, trials, schedules, modules, networks, plans):
-        app.include_router(part.router)
-    app.include_router(events.plans)
-    for part in (suites, tokens, status, runs, metrics_route):
-        app.include_router(part.router)
-    for seen in (pages, code, forms, plots, live, assets, suite_pages, plan_pages):
-        app.include_router(seen.router)
-    app.include_router(suite_pages.plots)
+    # The routes themselves: `include_router` would prepare each of them again for every application.
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
     problem_details.install(app, as_page)
     app.add_middleware(
         BodyLimit,
