@@ -1,7 +1,10 @@
-"""How many random cases a test draws: some, always the same, or many others in `make test-long`."""
+"""How many cases a test has: some, always the same, or many others in `make test-long`."""
 
 import os
+from collections.abc import Iterable
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 TIMES_MORE = 10
@@ -26,3 +29,16 @@ def cases(number: int, *, short: int | None = None) -> settings:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
+
+
+def some(values: Iterable[Any], *, of: int) -> list[Any]:
+    """Return parameters of a test, of which `make test` runs the first of each `of`.
+
+    Of a product of parameters every value is still run if `of` has no divisor in common with the
+    numbers of values.
+    """
+    return [
+        pytest.param(*one if isinstance(one, tuple) else (one,),
+                     marks=() if at % of == 0 else pytest.mark.full)
+        for at, one in enumerate(values)
+    ]  # fmt: skip

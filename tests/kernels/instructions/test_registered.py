@@ -1,9 +1,11 @@
 """An instruction that this file declares is compiled, recorded and chosen as any other."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
+from tests.cases import some
 from tests.kernels.native.test_instructions import FORMS, SQUARE, schedule
 from tests.kernels.native_case import check
 from tilewise.kernels.errors import ScheduleError
@@ -34,8 +36,7 @@ def another(dtype: str, form: Form, host: Target) -> Instruction:
     return replace(mine, intrinsic="llvm.fmuladd.{}") if best.intrinsic == "llvm.fma.{}" else mine
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize(("form", "dtype"), some(product(FORMS, ["f32", "bf16", "i8"]), of=4))
 def test_a_kernel_is_compiled_with_it(dtype: str, form: str, host: Target) -> None:
     problem = parse_problem(SQUARE.format(dtype) + (",transpose_b" if form == "split" else ""))
     kind = {"outer": Form.OUTER_PRODUCT, "split": Form.SPLIT, "sweep": Form.SKINNY}[form]

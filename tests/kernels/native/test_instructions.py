@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cases import some
 from tests.kernels.native_case import check
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import WITH_CHOICE, Form, instructions, usable
@@ -91,7 +92,7 @@ def test_a_schedule_that_names_none_means_what_it_meant(
     assert (named == old) == (dtype not in WITH_CHOICE)
 
 
-@pytest.mark.parametrize("dtype", sorted(WITH_CHOICE))
+@pytest.mark.parametrize("dtype", some(sorted(WITH_CHOICE), of=3))
 def test_the_peak_of_a_type_is_that_of_its_fastest_instruction(dtype: str, host: Target) -> None:
     rates = measure_rates(host)
     names = {*usable(dtype, host), *usable(dtype, host, split=True)}

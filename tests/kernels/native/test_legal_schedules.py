@@ -29,7 +29,7 @@ def test_any_order_of_steps_that_is_legal_is_lowered(
 
 
 @pytest.mark.timeout(900)
-@cases(40, short=20)
+@cases(40, short=12)
 @given(st.data())
 def test_any_order_of_steps_that_is_legal_computes_the_same(data: st.DataObject) -> None:
     problem, target = data.draw(problems), data.draw(st.sampled_from(TARGETS))

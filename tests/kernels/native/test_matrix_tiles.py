@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from tests.cases import cases
+from tests.cases import cases, some
 from tests.kernels.emulated_tiles import emulated_tiles
 from tests.kernels.native_case import check
 from tests.kernels.strategies import can_tile, convolutions, macro_kernels, matmuls
@@ -154,7 +155,7 @@ def test_f32_in_parts_is_right_where_tiles_are_emulated(data: st.DataObject) -> 
 
 
 @needs_amx
-@cases(40, short=12)
+@cases(40, short=5)
 @given(st.data())
 def test_f32_in_parts_is_right_between_guard_pages(data: st.DataObject) -> None:
     problems = (matmuls | convolutions()).filter(lambda p: p.dtype == "f32").map(in_parts)
@@ -199,7 +200,7 @@ def test_emulated_tiles_complain_where_a_processor_would(
 
 
 @needs_amx
-@cases(60, short=25)
+@cases(60, short=20)
 @given(st.data())
 def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject) -> None:
     target, problems = detect(), matmuls | convolutions()
@@ -213,8 +214,10 @@ def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject)
 
 
 @needs_amx
-@pytest.mark.parametrize("dtype", OPS)
-@pytest.mark.parametrize("sizes", [(331, 257, 643), (33, 17, 31), (1, 65, 64), (100, 300, 77)])
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    some(product([(33, 17, 31), (1, 65, 64), (100, 300, 77), (331, 257, 643)], OPS), of=5),
+)
 def test_sizes_that_tiles_do_not_divide(dtype: str, sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
     extras = ("", ",bias,epilogue=relu" if dtype == "bf16" else ",bias", ",init=accumulate")

@@ -1,8 +1,11 @@
 """Native kernels of nchw images: patches, their padding, and edges."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands, to_bf16
@@ -13,9 +16,9 @@ from tilewise.kernels.target import Target
 NCHW = "conv2d:n=2,h=9,w=11,ci=6,co=20,kh=3,kw=2,pad=1,groups=2,layout=nchw_fchw"
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("target", "dtype", "stride"), some(product(TARGETS, sorted(DTYPES), [1, 2, 3]), of=11)
+)
 def test_nchw_chunks_that_split_a_channels_taps(dtype: str, stride: int, target: Target) -> None:
     problem = parse_problem(f"{NCHW},stride={stride},dtype={dtype},bias,epilogue=relu")
     lanes = target.lanes(dtype)
@@ -51,9 +54,10 @@ def test_nchw_panels_over_several_lines_and_part_of_one(width: int, host: Target
     check(problem, Schedule((Tile("n", 1), Pack("B"), Register(4, 48))), host, 9)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("value", "stride", "dtype"),
+    some(product([np.nan, np.inf], [1, 2, 3], ["f32", "bf16", "f16"]), of=5),
+)
 def test_nchw_padding_and_lanes_without_a_pixel_are_zero(
     value: float, stride: int, dtype: str, host: Target
 ) -> None:

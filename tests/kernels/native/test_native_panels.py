@@ -1,9 +1,12 @@
 """Panels of B: packed in passing, and ahead where weights are constant."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from llvmlite import ir
 
+from tests.cases import some
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.arithmetic import arithmetic_of, must_pack
 from tilewise.kernels.native import lower
@@ -142,8 +145,7 @@ def test_constant_weights_of_batches_and_groups(
         ),
     ],
 )
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize(("target", "seed"), some(product(TARGETS, [2, 3]), of=3))
 def test_panels_that_were_packed_ahead_are_fetched_ahead(
     text: str, steps: tuple[Step, ...], target: Target, seed: int
 ) -> None:
@@ -218,14 +220,21 @@ def test_a_prefetch_is_of_panels_or_of_the_block_that_is_packed_next(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "vectors"), [("bf16", 1), ("bf16", 2), ("bf16", 4), ("i8", 3), ("i8", 4), ("f16", 4)]
+    ("target", "size", "kind"),
+    some(
+        product(
+            TARGETS[:2],
+            [(64, 24), (150, 37), (65, 3)],
+            [("bf16", 1), ("bf16", 2), ("bf16", 4), ("i8", 3), ("i8", 4), ("f16", 4)],
+        ),
+        of=5,
+    ),
 )
-@pytest.mark.parametrize(("n", "k"), [(64, 24), (150, 37), (65, 3)])
-@pytest.mark.parametrize("target", TARGETS[:2])
 def test_words_of_several_rows_are_joined_whole_or_vector_by_vector(
-    dtype: str, vectors: int, n: int, k: int, target: Target
+    kind: tuple[str, int], size: tuple[int, int], target: Target
 ) -> None:
     """Whole panels, cut ones, and rows that are left of the last word."""
+    (dtype, vectors), (n, k) = kind, size
     problem = parse_problem(f"matmul:m=5,n={n},k={k},dtype={dtype}")
     tile = Register(4, vectors * target.lanes(dtype))
     check(problem, Schedule((Pack("B"), Pack("A"), tile)), target, n + k)

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.errors import LoweringError
@@ -112,7 +113,9 @@ def test_sums_of_blocks_within_a_chunk_lie_apart(epilogue: str, host: Target) ->
     check(problem, Schedule(divided), host.with_threads(2), 5)
 
 
-@pytest.mark.parametrize("m", [19, MOST_SHARING_ROWS + 5])  # of so many rows none share words
+@pytest.mark.parametrize(
+    "m", some([19, MOST_SHARING_ROWS + 5], of=2)
+)  # of so many rows none share words
 def test_long_chunks_for_few_rows_and_for_many(m: int, host: Target) -> None:
     problem = Matmul(m=m, n=151, k=133, dtype="i8")
     tail = (Stream("k", 64), Register(8, 4 * host.lanes("i8"), "rows"), Sweep("n"))

@@ -1,8 +1,11 @@
 """Native kernels of convolutions with few channels in a group."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels.arithmetic import depthwise_vector
 from tilewise.kernels.errors import LoweringError
@@ -31,9 +34,9 @@ def tile(problem: Conv2d, target: Target, rows: int = 3, *tail: Step) -> tuple[S
     return (Register(rows, depthwise_vector(problem, target).columns), *tail)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("target", "layout", "dtype"), some(product(TARGETS, LAYOUTS, sorted(DTYPES)), of=5)
+)
 def test_every_type_and_target(layout: str, dtype: str, target: Target) -> None:
     problem = depthwise(layout=layout, dtype=dtype, bias=True, epilogue="relu", n=2)
     check(problem, Schedule((Tile("n", 1), *tile(problem, target))), target, 1)
@@ -71,9 +74,10 @@ def test_a_tile_larger_than_what_is_left(pad: int, rows: int, lines: int, host: 
     check(problem, Schedule(tile(problem, host, rows, Jam("oh", lines))), host, rows)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize(
+    ("layout", "value", "dtype"),
+    some(product(LAYOUTS, [np.nan, np.inf], ["f32", "bf16", "f16"]), of=5),
+)
 def test_nothing_beside_a_window_reaches_it(
     dtype: str, value: float, layout: str, host: Target
 ) -> None:

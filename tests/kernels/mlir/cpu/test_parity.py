@@ -170,7 +170,7 @@ def test_narrow_groups_have_one_nest_in_both_lowerings(
 
 
 @pytest.mark.timeout(900)
-@cases(24)
+@cases(24, short=8)
 @given(st.data())
 def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     host: Target, data: st.DataObject
@@ -255,7 +255,7 @@ def test_a_split_reduction_has_one_nest_in_both_lowerings(
 
 
 @pytest.mark.timeout(900)
-@cases(40, short=15)
+@cases(40, short=8)
 @given(st.data())
 def test_a_split_reduction_with_remainders_loses_no_product(
     host: Target, data: st.DataObject
@@ -276,7 +276,7 @@ def trips_of_tiles(nest: Nest) -> list[int]:
 
 
 @pytest.mark.timeout(900)
-@cases(100, short=40)
+@cases(100, short=25)
 @given(matmuls() | convolutions())
 def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem, Schedule]) -> None:
     problem, schedule = drawn

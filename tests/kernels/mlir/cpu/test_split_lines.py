@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
+from tests.cases import cases
 from tests.kernels.mlir.build import schedule
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
@@ -51,7 +52,7 @@ def strided(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
     return problem, Schedule((*tiles, register))
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@cases(10, short=4)
 @given(strided())
 def test_pixels_find_their_taps_and_no_others(drawn: tuple[Conv2d, Schedule]) -> None:
     problem, steps = drawn

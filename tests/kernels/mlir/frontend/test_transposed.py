@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cases import some
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_outline
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import parse_problem
@@ -251,7 +252,9 @@ def check_in_iree(case: Case, *, has_constant_weights: bool) -> None:
     np.testing.assert_allclose(found, case.defined(arrays), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["as many taps as steps", "rows alone", "depthwise, three taps"])
+@pytest.mark.parametrize(
+    "name", some(["as many taps as steps", "rows alone", "depthwise, three taps"], of=3)
+)
 def test_numbers_are_those_of_the_definition(name: str) -> None:
     check_in_iree(CASES[name], has_constant_weights=name == "as many taps as steps")
 

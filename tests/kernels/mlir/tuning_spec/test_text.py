@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cases import some
 from tests.kernels.mlir.tuning_spec.schedules import plain
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.iree.compiler import compiled_text
@@ -141,7 +142,7 @@ func.func @fused(%a: tensor<256x256xf32>, %b: tensor<256x256xf32>) -> tensor<256
 """
 
 
-@pytest.mark.parametrize(("size", "is_large"), [(64, False), (128, True)])
+@pytest.mark.parametrize(("size", "is_large"), some([(128, True), (64, False)], of=2))
 def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(
     size: int, is_large: bool, tmp_path
 ) -> None:

@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.export.description import Tuned
 from tilewise.kernels.native.export.module import export
@@ -121,7 +122,7 @@ def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path)
     assert error <= tolerance
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])  # all types: the native kernels' tests
+@pytest.mark.parametrize("dtype", some(["bf16", "f32", "i8"], of=3))
 def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path: Path) -> None:
     problem = parse_problem(f"matmul:m=61,n=3,k=127,dtype={dtype},bias,epilogue=relu")
     split = Split("k", host.lanes(dtype))

@@ -1,9 +1,10 @@
 """Loops of one trip: the same nest to whoever counts, and one driver for more schedules."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.kernels.strategies import problems, schedules
 from tilewise.kernels.native.macrokernel import shared_structure as module
 from tilewise.kernels.native.macrokernel.shared_structure import LEAST_WORK, uniform
@@ -33,9 +34,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEAST_WORK", 0)
 
 
-@settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(200, short=60)
 @given(st.data())
 def test_nothing_happens_more_or_less_often(
     host: Target, any_size: None, data: st.DataObject

@@ -3,9 +3,10 @@
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.kernels.strategies import problems, schedules
 from tilewise.kernels.native.microkernels.microkernel import Use, use_of
 from tilewise.kernels.native.plan import plan
@@ -49,9 +50,7 @@ def tiles(nest: Nest) -> Counter[tuple[int, int]]:
     return found
 
 
-@settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@cases(200, short=60)
 @given(st.data())
 def test_what_is_cut_is_what_a_walk_over_all_tiles_meets(host: Target, data: st.DataObject) -> None:
     problem = data.draw(problems)

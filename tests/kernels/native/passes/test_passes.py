@@ -1,11 +1,13 @@
 """Passes compute what NumPy does, on parts of their rows, and write nowhere else."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cases import some
 from tilewise.kernels.native.conversion import Conversion, moves_of
 from tilewise.kernels.native.passes.passes import Chain, pass_of
 from tilewise.kernels.oracle.operands import poison
@@ -76,10 +78,12 @@ def test_windows(inner: int, size: Any, step: Any, dilation: Any, pad: Any, out:
         np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("inner", "width"), [(1, 45), (1, 12), (21, 5), (6, 5)])
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_windows_in_whole_vectors(inner: int, width: int, step: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "step"), some(product([(1, 45), (1, 12), (21, 5), (6, 5)], [1, 2, 3]), of=5)
+)
+def test_windows_in_whole_vectors(size: tuple[int, int], step: int) -> None:
     """Rows and channels that are no multiple of a vector; nothing behind the image is read."""
+    inner, width = size
     x, out = values(3, 6, width, inner), (3, (width - 1) // step + 1)
     x[1, 2, width // 2, 0] = np.nan
     sizes = (6, width, *out, inner, 3, 3, 2, step, 1, 1, 1, 1)
