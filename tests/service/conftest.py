@@ -77,11 +77,8 @@ ON_BOTH_DATABASES = (
 # Locks, moments and the order of rows are where they may differ; `make test` asks both there.
 WHERE_DATABASES_DIFFER = (
     "tests.service.jobs.test_leases",
-    "tests.service.jobs.test_retention",
     "tests.service.cluster.test_several_drivers",
-    "tests.service.runs.test_candidates",
-    "tests.service.db.",
-    "tests.service.api.test_idempotency",
+    "tests.service.db.test_sql_trials",
 )
 
 

@@ -11,7 +11,9 @@ from tilewise.service.db.base import now
 CLOSE_S = 30.0
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)]
+)
 def url(request, populated):
     return populated[request.param]
 

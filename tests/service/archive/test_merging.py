@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import make_url, select
 
+from tests.cases import some
 from tests.service import fakes
 from tests.service.archive.stores import (
     COLD,
@@ -26,7 +27,7 @@ from tilewise.service.archive.restore import restore
 from tilewise.service.db import models, reading, writing
 from tilewise.service.results import integrity, scripts, stored
 
-KINDS = ("sqlite", "postgresql")
+KINDS = some(("sqlite", "postgresql"), of=2)
 SLOW, FAST = Search(gflops=(10.0, 11.0)), Search(gflops=(5.0, 0.0, 20.0))
 
 

@@ -4,6 +4,7 @@ from itertools import count
 
 import pytest
 
+from tests.cases import some
 from tests.service.archive.forging import edited
 from tests.service.archive.stores import Search, cut_off, exported, rows_of, trials_of
 from tilewise.service.archive import restore as module
@@ -11,7 +12,7 @@ from tilewise.service.archive.restore import restore
 from tilewise.service.db import make_engine, schema
 from tilewise.service.errors import ArchiveError, OutageError
 
-KINDS = ("sqlite", "postgresql")
+KINDS = some(("sqlite", "postgresql"), of=2)
 
 
 class EndedError(Exception):

@@ -2,9 +2,11 @@ import base64
 import json
 import zipfile
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 
+from tests.cases import some
 from tests.service.archive.stores import (
     COLD,
     IMAGE,
@@ -36,15 +38,10 @@ from tilewise.service.archive.restore import restore
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
 
-KINDS = [
-    ("sqlite", "sqlite"),
-    ("sqlite", "postgresql"),
-    ("postgresql", "sqlite"),
-    ("postgresql", "postgresql"),
-]
 
-
-@pytest.mark.parametrize(("source", "target"), KINDS)
+@pytest.mark.parametrize(
+    ("source", "target"), some(product(("sqlite", "postgresql"), repeat=2), of=3)
+)
 def test_an_export_of_what_was_imported_is_the_same(new_store, tmp_path, source, target):
     of, into = new_store(source), new_store(target)
     fill(of)
@@ -184,7 +181,7 @@ def test_a_selection_of_nothing_writes_no_file(filled, tmp_path, selection):
     assert not list(tmp_path.glob("*.zip")) and not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", some(["sqlite", "postgresql"], of=2))
 def test_a_search_that_goes_on_is_called_off_where_it_is_imported(new_store, tmp_path, kind):
     of, into = new_store(kind), new_store(kind)
     cut_off(of, Search(), 3)
@@ -269,7 +266,7 @@ def test_damaged_rows_are_left_out_and_counted(filled, new_store, tmp_path, edit
     restore(new_store(), tmp_path / "a.zip")
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", some(["sqlite", "postgresql"], of=2))
 def test_an_export_is_of_one_moment(new_store, tmp_path, monkeypatch, kind):
     """A search that ends between two members of the archive is in neither of them."""
     from tilewise.service.archive import rows

@@ -68,6 +68,7 @@ def test_a_search_is_seen_as_it_runs(page: Page, service: Service) -> None:
     assert numbers == [str(number) for number in range(TRIALS)]
 
 
+@pytest.mark.full
 def test_a_live_table_has_every_trial_once(page: Page, service: Service) -> None:
     asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": TRIALS})
     page.goto(f"/jobs/{asked.json()['id']}")
@@ -132,6 +133,7 @@ def test_downloads_are_what_the_api_serves(page: Page, service: Service, ended: 
     assert waiting.value.suggested_filename.endswith(".mlir")
 
 
+@pytest.mark.full
 def test_no_page_may_frame_this_one(page: Page, service: Service, seen: Seen) -> None:
     answer = page.goto("/")
     assert answer is not None and "frame-ancestors 'none'" in answer.headers[

@@ -50,7 +50,8 @@ def pages(service: Service) -> dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_look_as_they_did(
     browser: Browser, service: Service, sessions: Sessions, ended: int, seen: Seen,
     scheme: str, request: pytest.FixtureRequest,

@@ -134,6 +134,7 @@ def without_numbers_of_models(tables):
     return tables | {"jobs": jobs} | parts
 
 
+@pytest.mark.full
 def test_of_two_rows_that_features_tell_apart_going_down_keeps_both(url, sessions, submit, run,
                                                                     machine, masked):  # fmt: skip
     run(submit(), machine=machine)

@@ -217,6 +217,7 @@ def copy_as_of(url, file, revision):
     return old
 
 
+@pytest.mark.full
 def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url, submit, tuned):
     cancelled = submit(OTHER)
     with write_connection(make_engine(url, foreign_keys=False)) as connection:
@@ -244,6 +245,7 @@ def test_a_batch_that_rebuilds_a_table_under_the_views_leaves_them_as_they_were(
         assert shown(connection) == before and len(before) == 8
 
 
+@pytest.mark.full
 def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, populated, machine):
     old = copy_as_of(populated, tmp_path / "old.db", "0008")
     with sqlite3.connect(tmp_path / "old.db") as connection:
@@ -259,6 +261,7 @@ def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, pop
     assert count[0] == 2
 
 
+@pytest.mark.full
 def test_a_database_of_0010_gets_views_with_the_seconds_of_their_moments(url, tuned):
     with write_connection(make_engine(url, foreign_keys=False)) as connection:
         command.downgrade(schema.alembic_config(connection), "0010")
@@ -323,6 +326,7 @@ def fill_plans(url):
     engine.dispose()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("running", [None, 5])
 def test_of_equal_plans_an_upgrade_keeps_the_first_or_the_one_that_runs(url, plan, look, running):
     """A server made two where two asked at one moment, before 0016."""

@@ -69,6 +69,7 @@ def tables_of(url):
     return rows
 
 
+@pytest.mark.full
 def test_revision_0009_goes_down_and_up_again_with_data(url, sessions, machine, submit):
     if "features=" in machine.target:
         pytest.skip("revisions of before 0019 have no such target")

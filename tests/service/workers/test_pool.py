@@ -112,6 +112,7 @@ def test_a_worker_that_cannot_be_started_is_tried_again(start, submit, job, monk
     assert failures == [job_id] and job(job_id).crashes == 0
 
 
+@pytest.mark.full
 def test_no_more_children_than_workers(start, submit, job):
     first, second, third = (submit(f"{PROBLEM},batch={n}") for n in (2, 3, 4))
     pool = start("hanging_tune", workers=2)
@@ -216,6 +217,7 @@ def test_what_nobody_foresaw_is_told_once_and_the_other_jobs_run(
     assert pool.is_alive
 
 
+@pytest.mark.full
 def test_a_child_that_cannot_be_looked_after_leaves_the_others_alone(
     start, submit, job, sessions, monkeypatch, caplog
 ):
@@ -245,6 +247,7 @@ def test_jobs_of_another_toolchain_are_retired_when_the_pool_starts(start, submi
     assert "toolchain former, which changed" in job(old).error
 
 
+@pytest.mark.full
 def test_a_busy_database_at_the_start_does_not_spare_them(start, submit, job, monkeypatch):
     old, calls = submit(toolchain="former"), []
     retire = claims.retire
@@ -273,6 +276,7 @@ def test_jobs_start_though_others_cannot_be_retired(start, submit, job, monkeypa
     assert caplog.text.count("jobs of other toolchains: a cosmic ray") == 1
 
 
+@pytest.mark.full
 def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, job, monkeypatch):
     given, claim = [], claims.claim
 
@@ -290,6 +294,7 @@ def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, 
     assert given[:4] == [False, False, True, True]
 
 
+@pytest.mark.full
 def test_what_is_wrong_with_a_plan_keeps_no_other_job(
     start, plan, submit, job, monkeypatch, caplog
 ):
@@ -303,6 +308,7 @@ def test_what_is_wrong_with_a_plan_keeps_no_other_job(
     assert caplog.text.count("job 2: it cannot be claimed: RuntimeError('a cosmic ray')") == 1
 
 
+@pytest.mark.full
 def test_a_worker_that_has_lost_its_database_has_not_crashed(start, submit, job):
     job_id = submit()
     start("homeless_tune")
@@ -333,6 +339,7 @@ def test_a_signal_without_a_name_is_told_by_its_number():
     assert reason_of(7) == "exit status 7; its log says more"
 
 
+@pytest.mark.full
 def test_the_database_url_is_not_on_the_command_line(start, submit, job):
     submit()
     pool = start("hanging_tune")

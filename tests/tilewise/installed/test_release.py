@@ -6,6 +6,7 @@ from email.message import Message
 from email.parser import BytesParser
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.metadata import Metadata
 
@@ -43,6 +44,7 @@ def in_wheel(name: str, files: dict[str, bytes]) -> bytes:
     return text
 
 
+@pytest.mark.full
 def test_a_wheel_has_one_package_and_all_of_its_files(release: Distributions) -> None:
     files = contents(release.wheel)
     assert {path.split("/")[0] for path in files} == {"tilewise", f"tilewise-{VERSION}.dist-info"}
@@ -59,6 +61,7 @@ def test_a_folder_of_the_checkout_is_the_package_of_its_name() -> None:
         assert link.is_symlink() and link.resolve() == (ROOT / name).resolve()
 
 
+@pytest.mark.full
 def test_an_sdist_has_the_package_once(release: Distributions) -> None:
     with tarfile.open(release.sdist) as archive:
         members = archive.getmembers()
@@ -71,16 +74,19 @@ def test_an_sdist_has_the_package_once(release: Distributions) -> None:
     }
 
 
+@pytest.mark.full
 def test_a_checkout_an_sdist_and_an_image_make_the_same_wheel(release: Distributions) -> None:
     """`python -m build` makes the wheel of a release from the sdist."""
     assert contents(release.wheel) == contents(release.of_image)
 
 
+@pytest.mark.full
 def test_a_build_warns_of_nothing(release: Distributions) -> None:
     lines = release.log.splitlines()
     assert [line for line in lines if re.search("warning|deprecat", line, re.IGNORECASE)] == []
 
 
+@pytest.mark.full
 def test_the_metadata_are_what_an_index_takes(release: Distributions) -> None:
     found = metadata_of(in_wheel("METADATA", contents(release.wheel)))
     assert (found.name, str(found.version)) == ("tilewise", VERSION)
@@ -94,6 +100,7 @@ def test_the_metadata_are_what_an_index_takes(release: Distributions) -> None:
         assert metadata_of(of_sdist.read()).version == found.version
 
 
+@pytest.mark.full
 def test_wheels_are_of_python_alone(release: Distributions) -> None:
     tags: Message = BytesParser().parsebytes(in_wheel("WHEEL", contents(release.wheel)))
     assert (tags["Root-Is-Purelib"], tags["Tag"]) == ("true", "py3-none-any")

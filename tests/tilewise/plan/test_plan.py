@@ -7,6 +7,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from tests.cases import some
 from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
@@ -195,7 +196,7 @@ def test_an_onnx_model_is_planned_and_run(cli: Cli, tuned: str, tmp_path: Path) 
     assert 0 <= both["run"]["deviation"] <= both["run"]["allowed"]
 
 
-@pytest.mark.parametrize("way", ["--run", "--module"])
+@pytest.mark.parametrize("way", some(["--run", "--module"], of=2))
 def test_a_network_with_an_op_that_nobody_runs_is_refused_before_anything_is_tuned(
     cli: Cli, tuned: str, tmp_path: Path, way: str
 ) -> None:
