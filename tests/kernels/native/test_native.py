@@ -141,22 +141,6 @@ def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
-def test_what_is_widened_stays_narrow_where_it_is_far_away_and_seldom_used(
-    dtype: str, host: Target
-) -> None:
-    plain = replace(host, vector_bytes=64, features=host.features - {"avx512bf16"})
-    for rows, weights, l2_bytes, size in (
-        (33, "constant", 64 * 64 * 4 - 1, 2),
-        (33, "constant", 64 * 64 * 4, 4),
-        (33, "variable", 1, 4),
-        (32, "variable", 1, 2),
-    ):
-        problem = parse_problem(f"matmul:m={rows},n=64,k=64,dtype={dtype},weights={weights}")
-        planned = plan(problem, WHOLE, replace(plain, l2_bytes=l2_bytes))
-        assert planned.panels.b == 64 * 64 * size
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("transpose", ["", ",transpose_a", ",transpose_b"])
 def test_panels_that_stay_narrow_have_an_odd_depth(
     dtype: str, transpose: str, host: Target
@@ -191,28 +175,6 @@ def test_steps_that_an_unrolled_loop_leaves_are_computed(unroll: int, host: Targ
     for left in range(unroll):
         problem = parse_problem(f"matmul:m=5,n=48,k={2 * unroll + left},dtype=f32")
         check(problem, Schedule((Pack("B"), Register(5, 48), Unroll(unroll))), host, left)
-
-
-def test_odd_sizes_through_the_whole_goto_nest(host: Target) -> None:
-    problem = parse_problem("matmul:m=251,n=509,k=127,dtype=f32,bias,epilogue=relu")
-    schedule = Schedule(
-        (
-            Tile("n", 192),
-            Stream("k", 50),
-            Pack("B"),
-            Tile("m", 40),
-            Pack("A"),
-            Register(8, 48),
-            Unroll(4),
-        )
-    )
-    check(problem, schedule, host, 3)
-
-
-def test_first_layer_folds_width_and_channels_into_one_reduction(host: Target) -> None:
-    problem = parse_problem("conv2d:n=1,h=23,w=29,ci=3,co=20,kh=7,kw=7,stride=2,pad=3,dtype=f32")
-    schedule = Schedule((Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(6, 32)))
-    check(problem, schedule, host, 5)
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,6 @@ def test_nchw_bias_of_an_edge_tile_is_read_by_row(host: Target) -> None:
     assert (operands["C"] == operands["bias"][:, None, None]).all()
 
 
-@pytest.mark.parametrize("width", [1, 2, 5, 16, 47])
-def test_nchw_panels_over_several_lines_and_part_of_one(width: int, host: Target) -> None:
-    problem = parse_problem(
-        f"conv2d:n=2,h=13,w={width},ci=3,co=4,kh=3,kw=1,pad=1,layout=nchw_fchw,dtype=f32"
-    )
-    check(problem, Schedule((Tile("n", 1), Pack("B"), Register(4, 48))), host, 9)
-
-
 @pytest.mark.parametrize(
     ("value", "stride", "dtype"),
     some(product([np.nan, np.inf], [1, 2, 3], ["f32", "bf16", "f16"]), of=5),
@@ -81,15 +73,3 @@ def test_nchw_padding_and_lanes_without_a_pixel_are_zero(
         }
         executable.bind(operands, held)()
         assert (np.isfinite(operands["C"]) == ~windows.any((2, 3))).all()
-
-
-def test_nchw_constant_weights_change_nothing(host: Target) -> None:
-    for dtype in ("f32", "i8"):
-        problem = parse_problem(f"{NCHW},dtype={dtype},weights=constant")
-        steps = (Tile("g", 1), Tile("n", 1), Pack("B"), Pack("A"), Register(3, 16))
-        check(problem, Schedule(steps), host, 2)
-
-
-def test_nchw_without_taps_reads_the_image_in_place(host: Target) -> None:
-    problem = parse_problem("conv2d:n=2,h=5,w=7,ci=9,co=11,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
-    check(problem, Schedule((Tile("n", 1), Stream("k", 4), Register(4, 32))), host, 7)

@@ -13,7 +13,7 @@ from tilewise.kernels.native import lower
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.native.strides import shape_of_stage
-from tilewise.kernels.nest import Fetched, Role, nest_of
+from tilewise.kernels.nest import Fetched
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import parse_problem
@@ -66,30 +66,6 @@ def test_the_first_tile_of_rows_leaves_every_panel_packed(
     packed = padded.reshape(taps, block.shape[1], -1, cols).transpose(2, 0, 1, 3)
     found = aligned["B"].view(rows.dtype)[: packed.size].reshape(packed.shape)
     assert np.array_equal(found, packed)
-
-
-@pytest.mark.parametrize(
-    ("text", "packs", "is_filled"),
-    [
-        ("matmul:m=64,n=64,k=64,dtype=f32", True, True),
-        ("matmul:m=64,n=64,k=64,dtype=f32", False, False),
-        ("matmul:m=64,n=64,k=64,dtype=f32,transpose_b", True, False),
-        ("matmul:m=64,n=64,k=64,dtype=f32,weights=constant", True, False),
-        ("matmul:m=64,n=64,k=64,dtype=bf16", True, False),
-        ("conv2d:n=1,h=8,w=8,ci=4,co=64,kh=3,kw=3,layout=nchw_fchw,dtype=f32", True, False),
-    ],
-)
-def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
-    text: str, packs: bool, is_filled: bool, host: Target
-) -> None:
-    problem = parse_problem(text)
-    lead = [Tile(dim, 1) for dim in nest_of(problem).named(Role.LEAD)]
-    needed = must_pack(problem, arithmetic_of(problem, host)) - {"B"}
-    packed = [Pack(operand) for operand in (*needed, *(["B"] if packs else []))]
-    steps = (*lead, *packed, Register(4, host.lanes(problem.element.name)))
-    spec = plan(problem, Schedule(steps), host).spec
-    assert isinstance(spec, OuterProductSpec)
-    assert (spec.filled_row > 0) == is_filled
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
@@ -186,21 +162,6 @@ def test_a_block_in_place_is_fetched_ahead(
         schedule = Schedule((*steps, Register(4, 32, outer), Unroll(3)))
         assert "next_block" in plan(problem, schedule, target).source.text
         check(problem, schedule, target, 5)
-
-
-@pytest.mark.parametrize(
-    ("rows", "depth", "is_spread"), [(8, 63, False), (8, 64, True), (4, 640, False)]
-)
-def test_lines_of_c_are_fetched_one_after_another_beside_enough_products(
-    rows: int, depth: int, is_spread: bool
-) -> None:
-    """Eight rows of two lines take 64 steps."""
-    problem = parse_problem(f"matmul:m=16,n=64,k={depth},dtype=f32,bias")
-    planned = plan(problem, Schedule((Register(rows, 32), Unroll(8))), TARGETS[0])
-    full = planned.kernel.pieces(planned.use)["full"]
-    for_write = str(full.emit(ir.Module()).module).count("i32 1, i32 3, i32 1)")
-    spread = 2 + 1  # in turns of eight steps, and in single ones
-    assert for_write == (spread if is_spread else rows * 2)
 
 
 @pytest.mark.parametrize("weights", ["constant", "variable"])

@@ -9,7 +9,6 @@ from typing import Literal
 import pytest
 from llvmlite import ir
 
-from tests.kernels.native_case import TARGETS
 from tilewise.kernels.native.ir.vectors import LINE_BYTES as LINE
 from tilewise.kernels.native.microkernels.outer_product_code import (
     OuterProductSpec,
@@ -25,7 +24,6 @@ from tilewise.kernels.schedule import (
     Step,
     Stream,
     Tile,
-    Unroll,
 )
 from tilewise.kernels.steps.prefetch import PANEL_DISTANCE
 from tilewise.kernels.target import Target
@@ -112,14 +110,6 @@ def test_of_a_filter_every_tap_of_a_panel_is_fetched(host: Target) -> None:
     assert found[0] == rows(2 * cols * 4, 9 * 5, co * 4, cols * 4, 2)
 
 
-def test_a_call_goes_on_where_the_one_before_has_stopped(host: Target) -> None:
-    """Of eight rows the four iterations of a call, of two steps each, fetch four."""
-    cols = host.lanes("f32")
-    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(4, cols), Unroll(2))
-    found = asked(f"matmul:m=16,n={2 * cols},k=8,dtype=f32", steps, host)
-    assert found[0] == rows(cols * 4, 8, 2 * cols * 4, cols * 4, 1)
-
-
 @pytest.mark.parametrize("packs", [(Pack("B"),), ()])
 @pytest.mark.parametrize("outer", ["cols", "rows"])
 def test_the_last_calls_of_a_block_fetch_the_next(
@@ -135,15 +125,6 @@ def test_the_last_calls_of_a_block_fetch_the_next(
     assert found[:2] == blocks
     late = [False] * (24 - 2 * lines) + [True] * 2 * lines
     assert fetching[:48] == [*late[::-1], *late]
-
-
-def test_rows_that_no_line_begins_with_may_lie_in_another(host: Target) -> None:
-    cols = 2 * host.lanes("f32")
-    steps = (Tile("n", cols), Prefetch("B"), Register(2, cols))
-    for more, lines in ((0, 0), (LINE // 4, 0), (1, 1)):
-        problem = parse_problem(f"matmul:m=2,n={4 * cols + more},k=8,dtype=f32")
-        planned = plan(problem, Schedule(steps), host)
-        assert planned.spec.prefetched == -(-cols * 4 // LINE) + lines
 
 
 def fetched_beside(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]:
@@ -215,19 +196,3 @@ def test_lines_come_to_the_cache_that_the_nest_says(
     emit_outer_product(module, replace(spec, fetch=replace(spec.fetch, level=level)))
     locality = re.findall(r"@.?llvm.prefetch.*i32 0, i32 (\d), i32 1", str(module))
     assert set(locality) == {{1: "3", 2: "2"}[level]}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("vectors", [1, 2, 3])
-@pytest.mark.parametrize("tiles", [1, 2, 64])
-def test_each_iteration_fetches_as_few_lines_of_a_row_as_will_do(
-    vectors: int, tiles: int, target: Target
-) -> None:
-    cols = vectors * target.lanes("f32")
-    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(2, cols), Unroll(2))
-    problem = parse_problem(f"matmul:m={2 * tiles},n={16 * cols},k=8,dtype=f32")
-    planned = plan(problem, Schedule(steps), target)
-    lines, fetched = -(-cols * 4 // LINE), planned.spec.prefetched
-    assert planned.sizes["fetch_bytes"] == LINE * fetched
-    assert planned.sizes["fetch_parts"] == -(-lines // fetched)
-    assert fetched == min(lines, -(-lines * 2 // tiles))

@@ -42,32 +42,6 @@ def test_every_type_and_target(layout: str, dtype: str, target: Target) -> None:
     check(problem, Schedule((Tile("n", 1), *tile(problem, target))), target, 1)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("taps", [(1, 1), (2, 5), (5, 3)])
-def test_windows_of_every_kind(
-    taps: tuple[int, int], dilation: int, stride: int, layout: str, host: Target
-) -> None:
-    kh, kw = taps
-    problem = depthwise(kh=kh, kw=kw, dilation=dilation, stride=stride, pad=3, w=23, layout=layout)
-    for outer in ("cols", "rows"):
-        register = Register(2, depthwise_vector(problem, host).columns, outer)
-        check(problem, Schedule((Tile("oh", 4), register)), host, stride)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 2), (1, 8), (2, 1), (8, 1), (3, 5), (8, 8)])
-def test_groups_of_several_channels(inputs: int, outputs: int, layout: str, host: Target) -> None:
-    for groups in (2, 19):
-        problem = depthwise(
-            ci=groups * inputs, co=groups * outputs, groups=groups, layout=layout, bias=True
-        )
-        check(problem, Schedule(tile(problem, host)), host, 3)
-
-
 @pytest.mark.parametrize(("pad", "rows", "lines"), [(0, 10, 2), (1, 7, 3), (4, 4, 3)])
 def test_a_tile_larger_than_what_is_left(pad: int, rows: int, lines: int, host: Target) -> None:
     problem = depthwise(pad=pad, kh=1 + 2 * pad, kw=1 + 2 * pad, h=7, w=10)
@@ -135,10 +109,3 @@ def test_columns_are_whole_vectors(host: Target) -> None:
     problem = depthwise()
     with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
         plan(problem, Schedule((Register(2, 17),)), host)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_constant_weights_change_nothing(layout: str, host: Target) -> None:
-    problem = depthwise(weights="constant", layout=layout)
-    assert not plan(problem, Schedule(tile(problem, host)), host).is_ahead
-    check(problem, Schedule(tile(problem, host)), host, 2)

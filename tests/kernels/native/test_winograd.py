@@ -1,7 +1,6 @@
 """Winograd convolutions: any size and cut, rounding, what NaN spreads to, refusals."""
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 import pytest
@@ -140,19 +139,6 @@ def test_padding_is_seen_along_both_axes(kh: int, kw: int, stride: int, host: Ta
     problem = replace(SMALL, kh=kh, kw=kw, stride=stride, pad=3, bias=True)
     for output in outputs_of(problem):
         check(problem, tiled(output), host, output)
-
-
-@pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
-def test_the_products_of_a_tile_are_the_pixels_that_it_reads(kh: int, kw: int, stride: int) -> None:
-    problem = replace(SMALL, kh=kh, kw=kw, stride=stride, h=40, w=50, pad=0)
-    for output in outputs_of(problem):
-        nest = begin(problem, Winograd(output))
-        height, width = (1 if taps == 1 else output for taps in (kh, kw))
-        assert nest.algorithm is not None and nest.algorithm.tile == (height, width)
-        reads = (stride * (pixels - 1) + taps for pixels, taps in ((height, kh), (width, kw)))
-        assert nest.dim("point").extent == prod(reads)
-        down, across = -(-problem.oh // height), -(-problem.ow // width)
-        assert nest.dim("t").extent == problem.n * down * across
 
 
 @pytest.mark.parametrize(("kh", "kw", "stride"), SOME_FORMS)

@@ -44,15 +44,6 @@ def test_who_was_only_lucky_is_no_control() -> None:
     assert luckiest < 0.9**7 * runner.controls[1]["seconds"]
 
 
-def test_nobody_becomes_the_control_at_an_unusual_pace() -> None:
-    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
-    slow = [t for t in result.trials if t.pace == 1.5]
-    assert len(slow) > 5 and all(t.takes_over for t in slow)
-    controls = {str(c["steps"]) for c in runner.controls if c}
-    assert not controls & {str(list(t.schedule.to_json())) for t in slow}
-    assert len(controls) > 1, "others do take over"
-
-
 def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
     result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
     assert runner.to_beat[0] is None

@@ -108,18 +108,6 @@ def test_what_a_slower_machine_finds_is_the_time_to_beat_and_never_the_control()
     assert machines.asked[-1].best_s == pytest.approx(best_s, rel=1 - WORTH)
 
 
-def test_a_caller_that_stops_leaves_what_is_out():
-    store = MemoryStore()
-    machines = Machines(store, 3)
-    result, *_ = run(
-        TuneRequest(trials=40, spread=8),
-        store,
-        helpers=machines,
-        should_stop=lambda: len(store.trials()) > 20,
-    )
-    assert not result.complete and 20 < len(result.trials) < 40
-
-
 def test_a_shared_search_goes_on_from_what_is_stored():
     store = MemoryStore()
     run(TuneRequest(trials=40, spread=8), store, helpers=Machines(store, 3),

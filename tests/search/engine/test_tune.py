@@ -1,7 +1,5 @@
 """A search by its budget, its store and its finals."""
 
-import dataclasses
-
 import pytest
 from optuna.samplers import RandomSampler
 
@@ -72,16 +70,6 @@ def test_stored_trials_count_and_are_not_timed_again() -> None:
     assert len(runner.hashes) == 15
     assert len({t.schedule.hash for t in result.trials}) == 40
     assert [t.number for t in store.trials()] == list(range(40))
-
-
-def test_stored_points_of_an_earlier_space_count_but_teach_nothing() -> None:
-    store = MemoryStore()
-    run(TuneRequest(trials=3), store=store)
-    old = MemoryStore()
-    for trial in store.trials():
-        old.add(dataclasses.replace(trial, params={"colour": 3}))
-    result, runner, _ = run(TuneRequest(trials=40), store=old)
-    assert len(runner.hashes) == 37 and len(result.trials) == 40
 
 
 def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:

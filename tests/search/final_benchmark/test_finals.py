@@ -140,16 +140,6 @@ def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.Monkey
     assert over_after(long, clock) == pytest.approx(over_after(short, clock) - 1.2, abs=0.02)
 
 
-def test_the_finals_have_time_to_empty_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
-    hot, cold = (
-        Budget(TuneRequest(seconds=20.0), clock.now, start_s=0.5, evicting_s=evicting_s)
-        for evicting_s in (0.0, 0.4)
-    )
-    assert over_after(cold, clock) < over_after(hot, clock)
-
-
 def test_without_a_budget_in_seconds_nothing_is_late() -> None:
     budget = Budget(TuneRequest(), 0.0)
     assert not budget.search_is_over()

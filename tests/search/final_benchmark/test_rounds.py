@@ -68,17 +68,6 @@ def test_what_makes_single_samples_longer_hides_little() -> None:
     assert by_median < 120
 
 
-def test_many_contenders_need_no_complete_round() -> None:
-    """With forty of them and a fifth of the samples preempted, hardly a round has all."""
-    rng = random.Random(3)
-    costs = [1.0 + 0.01 * i for i in range(40)]
-    found = rounds(costs, [rng.choice([1.0, 1.7]) for _ in range(33)], rng, kept=0.8)
-    complete = set.intersection(*map(set, found.contenders))
-    assert len(complete) < 3
-    ranks = sorted(range(40), key=lambda i: found.standings[i])
-    assert all(abs(rank - i) <= 2 for i, rank in enumerate(ranks))
-
-
 def test_few_rounds_are_those_of_the_medians() -> None:
     found = Rounds(({0: 1.0, 1: 3.0, 2: 2.0}, {3: 1.5}))
     first, second = found.standings
@@ -175,21 +164,6 @@ def test_slow_rounds_of_two_placements_are_not_in_a_row() -> None:
     in_a_row = {at: 1e-3 * (1.6 if 8 <= at < 12 else 1.0) for at in range(40)}
     low, high = Rounds((in_a_row,)).measurement(0, FLOPS).interval
     assert high / low > 1.5
-
-
-def test_a_placement_of_a_sample_or_two_has_no_median_of_its_own() -> None:
-    def interval(in_the_last: int) -> float:
-        calm = {
-            placement * PLACEMENT_ROUNDS + at: 1e-3 * (1 + 0.001 * placement)
-            for placement in range(3)
-            for at in range(12)
-        }
-        calm |= {3 * PLACEMENT_ROUNDS + at: 1.04e-3 for at in range(in_the_last)}
-        low, high = Rounds((calm,)).measurement(0, FLOPS).interval
-        return high / low
-
-    assert interval(0) < interval(2) < 1.06, "their pace counts"
-    assert interval(3) > 1.1, "three are enough"
 
 
 def test_a_peak_below_what_was_measured_cuts_nothing_off() -> None:

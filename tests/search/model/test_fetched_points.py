@@ -1,10 +1,9 @@
-from dataclasses import replace
 from math import gcd
 
 import pytest
 
 from tests.search.nests import nest_at
-from tests.search.targets import FAR, WIDE
+from tests.search.targets import FAR
 from tilewise.kernels.nest import LoopKind
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
@@ -43,30 +42,6 @@ def test_rows_in_l2_are_fewer_where_they_share_sets() -> None:
     for n in (700, 768, 1024, 4096):
         space = Space(parse_problem(f"matmul:m=64,n={n},k=4096,dtype=f32"), FAR)
         assert rows_in_l2(space) == 12 * (2**17 // gcd(4 * n, 2**17))
-
-
-@pytest.mark.parametrize(
-    ("text", "cpu"),
-    [
-        ("matmul:m=8,n=700,k=2048,dtype=f32", "emeraldrapids"),  # swept
-        ("matmul:m=35,n=700,k=2048,dtype=f32,transpose_b", "emeraldrapids"),
-        ("matmul:m=35,n=700,k=2048,dtype=bf16", "emeraldrapids"),
-        ("matmul:m=35,n=700,k=2048,dtype=f32,weights=constant", "emeraldrapids"),
-        ("matmul:m=35,n=700,k=2048,dtype=f32", "znver5"),
-    ],
-)
-def test_others_have_no_such_points(text: str, cpu: str) -> None:
-    assert not list(fetched_points(Space(parse_problem(text), replace(FAR, cpu=cpu))))
-
-
-def test_a_near_b_is_read_in_place_where_all_its_rows_stay() -> None:
-    near, sharing = (
-        Space(parse_problem(f"matmul:m=300,n={n},k=256,dtype=f32"), FAR) for n in (512, 1024)
-    )
-    first = nest_at(near, next(fetched_points(near)))
-    assert not first.stage("B") and not first.fetches and first.k_block is None
-    assert list(fetched_points(sharing))
-    assert not list(fetched_points(Space(parse_problem("matmul:m=9,n=64,k=1,dtype=f32"), WIDE)))
 
 
 def test_panels_that_cannot_be_cut_are_left_out() -> None:

@@ -14,11 +14,6 @@ from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
 
-def is_fetched(space: Space, point: Point) -> bool:
-    """Whether B is prefetched."""
-    return bool(nest_at(space, point).fetches)
-
-
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems, st.sampled_from([WIDE, NARROW]))
 def test_the_prior_proposes_different_points_of_the_space(problem, target) -> None:
@@ -58,36 +53,6 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
     without = first | {"prefetch": False}
     assert model.log_time(first) < model.log_time(without)
     assert model.log_time(without | {"tile": TilePoint(8, 2)}) < model.log_time(without)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_first"),
-    [
-        ("h=7,w=7,ci=2048,co=512,kh=1,kw=1,weights=constant", True),
-        ("h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,weights=constant", True),
-        ("h=7,w=7,ci=2048,co=512,kh=1,kw=1", False),
-        ("h=7,w=7,ci=64,co=64,kh=1,kw=1,weights=constant", False),  # all in the second cache
-        ("h=28,w=28,ci=512,co=1024,kh=1,kw=1,weights=constant", False),  # lines of many pixels
-        ("h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,weights=constant", False),  # filtered
-    ],
-)
-def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: bool) -> None:
-    space = Space(parse_problem(f"conv2d:n=1,{text},dtype=f32"), WIDE)
-    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
-    nest = nest_at(space, first)
-    is_streamed = first["tile"] == TilePoint(7, 2) and bool(nest.fetches) and nest.depth == 256
-    assert is_streamed == is_first
-
-
-@pytest.mark.parametrize("rows", [4, 6])
-def test_tiles_that_share_joined_words_take_less(rows: int) -> None:
-    target = replace(WIDE, features=frozenset({"avx512vnni"}))
-    space = Space(parse_problem("matmul:m=16,n=4096,k=4096,dtype=i8"), target)
-    model, base = AnalyticalModel.shipped(space), {p.name: p.values[0] for p in space.parameters}
-    tiles = [TilePoint(*sides, "sweep", depth=32) for sides in ((rows, 4), (16, 1))]
-    shared, alone = (model.log_time(base | {"tile": tile}) for tile in tiles)
-    assert shared < alone
-    assert [replace(tile, depth=64) in space.values("tile") for tile in tiles] == [True, False]
 
 
 DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
@@ -145,15 +110,6 @@ def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
     space = Space(parse_problem(f"matmul:m={rows},n=4096,k=4096,dtype=i8"), DOTS)
     tiles = [TilePoint(rows, vectors, "sweep", depth=32) for vectors in (4, 8)]
     assert prior_points(AnalyticalModel.shipped(space), 1)[0]["tile"] in tiles
-
-
-@pytest.mark.parametrize(("n", "is_early"), [(22016, True), (2048, False)])
-def test_rows_longer_than_a_page_are_also_fetched_ahead(n: int, is_early: bool) -> None:
-    space = Space(parse_problem(f"matmul:m=1,n={n},k=4096,dtype=i8"), DOTS)
-    points = prior_points(AnalyticalModel.shipped(space), 6)
-    nests = [nest_at(space, point) for point in points]
-    swept = [nest for nest in nests if nest.is_skinny]
-    assert any(nest.fetches and nest.depth == 32 for nest in swept) == is_early
 
 
 @pytest.mark.parametrize(

@@ -98,32 +98,6 @@ def test_a_block_of_tiles_that_leaves_the_second_cache_costs() -> None:
 SMALL = "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
 
 
-def filtered_amount(text: str, amount: str, **changed: object) -> float:
-    found = model(text)
-    point = {p.name: p.values[0] for p in found.space.parameters}
-    whole = {ALGORITHM: "winograd2", "tile": TilePoint(8, 3), "cols": 0, "tiles": 0}
-    return amounts(found.space, point | whole | changed)[amount]
-
-
-def test_panels_beyond_the_first_cache_are_read_for_each_register_tile() -> None:
-    """16 tiles are two tiles of 8 rows, or one of 16."""
-    two, one = (
-        filtered_amount(SMALL, "b_from_l2", tile=TilePoint(*sides)) for sides in ((8, 3), (16, 1))
-    )
-    panels = 16 * 512 * (-(-512 // 48) * 48) * 4 / 64
-    assert (two, one) == (panels, 0)
-
-
-def test_a_stream_of_the_filter_is_fetched_ahead() -> None:
-    fetched, waited = (
-        filtered_amount(SMALL, "b_from_l3", prefetch=ahead) for ahead in (True, False)
-    )
-    assert waited > 3 * fetched
-    deep = SMALL.replace("512", "1024")  # 67 MB of transformed filters
-    of_memory = filtered_amount(deep, "b_from_l3", prefetch=True)
-    assert of_memory > 2 * 4 * fetched
-
-
 def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
     found = model(SMALL)
     first = prior_points(found, 1)[0]
@@ -145,41 +119,3 @@ def test_a_far_last_cache_decides_for_tiles_with_small_filters(
     found = model(CONSTANT.format(pixels, channels), FAR)
     first = prior_points(found, 1)[0]
     assert output_of(first) == output and nest_at(found.space, first).fetches
-
-
-def test_a_tile_of_all_rows_is_among_the_first_where_panels_are_read_once() -> None:
-    found = model(CONSTANT.format(14, 256), FAR)
-    rows = [
-        nest_at(found.space, point).tile.rows
-        for point in prior_points(found, 6)
-        if output_of(point) == 4
-    ]
-    assert 16 in rows[:4]
-
-
-def test_products_hide_what_was_fetched_ahead() -> None:
-    """Of a filter that all tiles read once, the more of them the less is waited for."""
-    point = {
-        ALGORITHM: "winograd4",
-        "tile": TilePoint(4, 4),
-        "cols": 0,
-        "tiles": 0,
-        "prefetch": True,
-    }
-    waited = []
-    for pixels in (8, 16, 32):
-        space = model(CONSTANT.format(pixels, 384), FAR).space
-        base = {p.name: p.values[0] for p in space.parameters}
-        waited.append(amounts(space, base | point)["b_from_l3"])
-    assert waited[0] > 1.5 * waited[1] > 1.5 * 1.5 * waited[2] > 0
-
-
-def test_a_far_result_is_written_past_the_caches_where_lines_are_slow_to_fetch() -> None:
-    found = model(CONSTANT.format(112, 128), FAR)
-    filtered = [point for point in prior_points(found, 4) if output_of(point)]
-    assert all(nest_at(found.space, point).store.is_nontemporal for point in filtered)
-    fetched, past = (
-        amounts(found.space, filtered[0] | {"nontemporal": value})["c_lines"]
-        for value in (False, True)
-    )
-    assert fetched > 5 * past > 0

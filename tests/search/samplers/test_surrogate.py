@@ -5,9 +5,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from optuna.trial import TrialState
 
-from tests.search.samplers.landscape import ask, beside, seconds, study_of, timed
+from tests.search.samplers.landscape import ask, beside, seconds, timed
 from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.search.engine.study import PRIOR_OF, SearchStudy, rebuilt
 from tilewise.search.model.analytical import AnalyticalModel
@@ -73,22 +72,6 @@ def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     assert best.params["unroll"] == feared
 
 
-def test_what_is_under_way_is_believed_until_it_ends_however_it_ends(monkeypatch) -> None:
-    space = Space(SQUARE, WIDE)
-    sampler = SurrogateSampler(space, trials=40)
-    study = study_of(space, beside(space, 3)[:6], sampler)
-    believed: list[int] = []
-    monkeypatch.setattr(sampler._process, "believe", lambda points: believed.append(len(points)))
-    first, point = ask(study, space)
-    assert believed == []
-    second, _ = ask(study, space)
-    assert believed == [1]
-    study.tell(first, seconds(space, point) * 1e6)
-    study.tell(second, state=TrialState.FAIL)
-    ask(study, space)
-    assert believed == [1], "nothing is under way any more"
-
-
 def test_the_model_sees_the_newest_and_of_the_older_the_fastest(monkeypatch) -> None:
     monkeypatch.setattr(surrogate, "MOST_DATA", 8)
     space = Space(SQUARE, WIDE)
@@ -124,20 +107,6 @@ def test_what_was_fast_at_an_unusual_pace_is_believed_less(unusual: float, usual
     first, *_ = believed(space, beside(space, 3), 0.36, (unusual, usual))
     trusted, *_ = believed(space, beside(space, 3), 0.36, (usual, usual))
     assert first > trusted + 0.05
-
-
-def test_luck_within_what_trials_err_is_not_wholly_believed(monkeypatch) -> None:
-    space = Space(SQUARE, WIDE)
-
-    def believed_of(luck: float) -> float:
-        lucky, *others = believed(space, beside(space, 7), luck, (1.0, 1.0))
-        plain, *same = believed(space, beside(space, 7), 0, (1.0, 1.0))
-        return (plain - np.median(same)) - (lucky - np.median(others))
-
-    luck = 2 * surrogate.TRIAL_ERRS
-    assert believed_of(luck) < 0.9 * luck
-    monkeypatch.setattr(surrogate, "TRIAL_ERRS", 0.0)
-    assert believed_of(luck) > 0.95 * luck
 
 
 def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch):

@@ -30,17 +30,3 @@ def test_weights_that_are_packed_once_for_all_need_no_cache(weights: str, says: 
     found = why_too_large(problem, replace(small, l2_bytes=1 << 30), schedule)
     assert (found is None) == (not says)
     assert found is None or (says in found and "45 MiB" in found)
-
-
-@pytest.mark.parametrize(
-    ("depth", "rows", "turned_away"), [(128, 8, False), (129, 8, True), (129, 100, False)]
-)
-def test_a_panel_beyond_the_second_cache_is_turned_away_where_streaming_would_help(
-    depth: int, rows: int, turned_away: bool
-) -> None:
-    """A reduction that is cut short already is not cut shorter; one tile of rows reads once."""
-    problem = parse_problem(f"conv2d:n=1,h=9,w=100,ci={depth},co=48,kh=5,kw=5,dtype=f32")
-    schedule = Schedule((Pack("B"), Tile("n", 1), Register(rows, 48)))
-    found = why_too_large(problem, replace(WIDE, l2_bytes=64 << 10), schedule)
-    assert (found is not None) == turned_away
-    assert found is None or "a panel of B takes 604 KiB" in found

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, SQUARE, WIDE
-from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.parameters import Choice, RegisterTile, Size, step_aside
+from tilewise.search.space.parameters import RegisterTile, Size, step_aside
 from tilewise.search.space.points import WHOLE
 from tilewise.search.space.space import Space
 
@@ -47,25 +46,6 @@ def test_a_size_is_as_large_as_its_dim_at_most() -> None:
     assert depth.nearest(110) == 96 or depth.nearest(110) == 128
     assert depth.nearest(500) == 512
     assert depth.encode(512) < depth.encode(WHOLE)
-
-
-def test_choices_are_all_alike() -> None:
-    choice = Choice("parallel", ("none", "m=2", "n=2"))
-    assert choice.neighbours("m=2") == ("none", "n=2")
-    apart = [
-        sum((a - b) ** 2 for a, b in zip(choice.encode(x), choice.encode(y), strict=True))
-        for x, y in (("none", "m=2"), ("m=2", "n=2"), ("none", "n=2"))
-    ]
-    assert len(set(apart)) == 1
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_neighbours_of_a_point_differ_in_one_parameter(count: int) -> None:
-    space = Space(parse_problem(f"matmul:m=64,n={64 * count},k=300,dtype=f32"), WIDE)
-    point = {p.name: p.values[0] for p in space.parameters}
-    near = list(space.neighbours(point))
-    assert near
-    assert all(sum(point[n] != other[n] for n in point) == 1 for other in near)
 
 
 @pytest.mark.parametrize("seed", range(20))

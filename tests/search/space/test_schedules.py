@@ -3,12 +3,11 @@ from itertools import product
 import pytest
 
 from tests.search.nests import nest_at
-from tests.search.targets import FAR, WIDE
+from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Parallel, Prefetch, Stream, Tile, check_legal
+from tilewise.kernels.schedule import Pack, Parallel, check_legal
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
@@ -64,22 +63,6 @@ def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
     }
     if is_offered:
         assert nest_at(space, tiled | {"prefetch": True}).fetches
-
-
-def test_chunks_can_be_outside_of_blocks_of_a_far_b_on_golden_cove_servers() -> None:
-    text = "matmul:m=64,n=3000,k=900,dtype=f32"
-    space = Space(parse_problem(text), FAR)
-    point = {p.name: p.values[0] for p in space.parameters} | {
-        "tile": TilePoint(8, 3),
-        "prefetch": True,
-    }
-    nests = {
-        order: [type(step) for step in space.schedule(point | {"chunks": order}).steps[:3]]
-        for order in space.values("chunks")
-    }
-    assert nests == {"inner": [Tile, Stream, Prefetch], "outer": [Stream, Tile, Prefetch]}
-    assert not Space(parse_problem(text), WIDE).values("chunks")
-    assert not Space(parse_problem(f"{text},weights=constant"), FAR).values("chunks")
 
 
 @pytest.mark.parametrize(

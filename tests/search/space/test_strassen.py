@@ -4,12 +4,9 @@ from random import Random
 
 import pytest
 
-from tests.search.nests import nest_at
 from tests.search.targets import FAR, NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, check_legal
-from tilewise.search.model.analytical import AnalyticalModel
-from tilewise.search.model.prior import prior_points
 from tilewise.search.space.algorithms import (
     ALGORITHM,
     FEW_ROWS,
@@ -18,9 +15,7 @@ from tilewise.search.space.algorithms import (
     algorithm_of,
     nearest_algorithm,
 )
-from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import MAX_TILE_ROWS
 
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 VARIABLE = "matmul:m=2048,n=2048,k=2048,dtype=f32"
@@ -80,29 +75,6 @@ def constant(rows: int, cols: int = 512, depth: int = 512) -> Space:
     )
 
 
-def test_few_rows_have_a_tile_of_all_groups_where_the_last_cache_is_far() -> None:
-    """Groups are pairs; 31 sums, a vector of B and an element of A do not fit 32 registers."""
-    for rows, tall in ((FEW_ROWS, 14), (49, 25), (50, 25), (60, 30)):
-        tiles = constant(rows).values("tile")
-        assert TilePoint(tall, 1) in tiles and len(set(tiles)) == len(tiles)
-        assert max(tile.rows for tile in tiles) == max(tall, MAX_TILE_ROWS)
-    for space in (constant(62), constant(49, depth=510), Space(constant(49).problem, WIDE)):
-        assert max(tile.rows for tile in space.values("tile")) == MAX_TILE_ROWS
-
-
-def test_tiles_of_pixels_are_as_tall_where_a_filter_is_far() -> None:
-    """10x10 pixels are 25 tiles of 2x2, and 9 of 4x4; 10x10 of few channels stay near."""
-    text = "conv2d:n=1,h=10,w=10,ci={0},co={0},kh=3,kw=3,pad=1,dtype=f32,weights={1}"
-    for channels, weights, target, is_tall in (
-        (384, "constant", FAR, True),
-        (384, "constant", WIDE, False),
-        (384, "variable", FAR, False),
-        (32, "constant", FAR, False),
-    ):
-        space = Space(parse_problem(text.format(channels, weights)), target)
-        assert (TilePoint(25, 1) in space.values("tile")) == is_tall
-
-
 def test_few_rows_have_one_level_where_the_last_cache_is_far() -> None:
     assert constant(FEW_ROWS).values(ALGORITHM) == ALL[:2]
     for space in (
@@ -112,17 +84,6 @@ def test_few_rows_have_one_level_where_the_last_cache_is_far() -> None:
         Space(parse_problem(f"matmul:m={FEW_ROWS},n=2048,k=2048,dtype=f32"), FAR),
     ):
         assert space.values(ALGORITHM) == ()
-
-
-def test_tall_tiles_are_of_pixels_that_a_stride_leaves() -> None:
-    """A line has 7 pixels, and all 49 are 25 pairs."""
-    text = "conv2d:n=1,h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,dtype=f32,weights=constant"
-    space = Space(parse_problem(text), FAR)
-    assert TilePoint(25, 1) in space.values("tile")
-    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
-    nest = nest_at(space, first)
-    assert algorithm_of(first) == {"strassen": 1} and nest.fetches
-    assert (nest.tile.rows, nest.tile.cols) == (25, 16)
 
 
 def test_a_division_of_rows_divides_groups_of_rows() -> None:

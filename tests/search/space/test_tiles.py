@@ -10,7 +10,6 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import (
-    INTERLEAVED,
     fits,
     register_tiles,
     split_tiles,
@@ -157,39 +156,6 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
         assert nest.is_skinny and nest.k_block is not None
         assert (nest.k_block.step, nest.k_block.streams) == (tile.depth, tile.streams)
         plan(problem, schedule, target)
-
-
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("matmul:m=1,n=4096,k=11008,dtype=bf16", (8, 8)),  # rows a multiple of a page apart
-        ("matmul:m=1,n=11008,k=4096,dtype=i8", (32, 1)),
-        ("matmul:m=1,n=2000,k=2500,dtype=f32", (8, 8)),  # in the last cache
-        ("matmul:m=1,n=1000,k=1000,dtype=f32", (8, 8)),  # and the second keeps a part of it
-    ],
-)
-def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
-    text: str, first: tuple[int, int]
-) -> None:
-    space = Space(parse_problem(text), WIDE)
-    tiles = [point["tile"] for point in prior_points(AnalyticalModel.shipped(space), 16)]
-    swept = [(tile.depth, tile.streams) for tile in tiles if tile.kind == "sweep"]
-    assert swept[0] == first
-    assert {1} < {streams for _, streams in swept}  # the model may err: both kinds have trials
-
-
-@pytest.mark.parametrize(
-    ("text", "streams"),
-    [
-        ("m=1,n=4096,k=4096,dtype=bf16", {1, *INTERLEAVED}),
-        ("m=1,n=16384,k=6,dtype=f64", {1, 4}),
-        ("m=1,n=128,k=512,dtype=f32", {1}),  # in the second cache
-        ("m=2,n=4096,k=4096,dtype=f32", {1}),
-    ],
-)
-def test_streams_are_offered_to_one_row_of_a_far_b(text: str, streams: set[int]) -> None:
-    workload = Space(parse_problem(f"matmul:{text}"), WIDE).workload
-    assert {tile.streams for tile in swept_tiles(workload)} == streams
 
 
 @pytest.mark.parametrize(

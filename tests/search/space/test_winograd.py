@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from tests.search.targets import FAR, NARROW, WIDE
+from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.fast_algorithms import outputs_for
 from tilewise.kernels.problem import Conv2d, parse_problem
-from tilewise.kernels.schedule import Parallel, Prefetch, Winograd, check_legal, loop_nest
+from tilewise.kernels.schedule import Parallel, Winograd, check_legal, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.space.algorithms import (
     ALGORITHM,
@@ -124,30 +124,6 @@ def test_what_divides_images_and_lines_divides_tiles() -> None:
         "oh=2,co=2": [Parallel("t", 2), Parallel("co", 2)],
         "co=4": [Parallel("co", 4)],
     }
-
-
-@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
-def test_a_large_filter_is_fetched_where_it_was_transformed_ahead(layout: str) -> None:
-    for ci, weights, is_fetched in ((256, "constant", True), (128, "constant", False),
-                                    (256, "variable", False)):  # fmt: skip
-        space = Space(changed(ci=ci, co=ci, weights=weights, layout=layout), WIDE)
-        point = {p.name: p.values[-1] for p in space.parameters}
-        point |= {ALGORITHM: "winograd4", "prefetch": True}
-        schedule = space.schedule(point)
-        assert bool(loop_nest(space.problem, schedule).fetches) == is_fetched
-        direct = space.schedule(point | {ALGORITHM: "direct"})
-        check_legal(space.problem, direct)
-
-
-@pytest.mark.parametrize(("ci", "target", "is_fetched"),
-                         [(128, FAR, True), (128, WIDE, False), (64, FAR, False)])  # fmt: skip
-def test_a_filter_just_beyond_l2_is_fetched_where_the_last_cache_is_far(
-    ci: int, target: Target, is_fetched: bool
-) -> None:
-    space = Space(changed(ci=ci, co=ci, weights="constant"), target)
-    point = {p.name: p.values[-1] for p in space.parameters}
-    schedule = space.schedule(point | {ALGORITHM: "winograd4", "prefetch": True})
-    assert (Prefetch("B") in schedule.steps) == is_fetched
 
 
 def test_a_result_beyond_l2_may_be_written_past_the_caches() -> None:

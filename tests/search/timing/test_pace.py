@@ -147,28 +147,6 @@ def test_short_runs_are_told_by_those_that_nobody_disturbed(machine: Machine) ->
     assert right >= 90
 
 
-@pytest.mark.parametrize("best_s", [0.5e-3, 5e-3])
-def test_runs_are_told_by_those_after_one_of_their_own_kind(
-    machine: Machine, best_s: float
-) -> None:
-    """What the other side leaves in the caches costs the one a tenth and the other nothing."""
-    last = [""]
-
-    def after(name: str, run: Run, slower: Run) -> Run:
-        def call(repeat: int) -> None:
-            (run if last[0] == name else slower)(repeat)
-            last[0] = name
-
-        return call
-
-    of_control = after("control", machine.run_of(best_s), machine.run_of(1.1 * best_s))
-    alike = machine.run_of(1.04 * best_s)
-    control, limits = Control(of_control, best_s, 1), Bounds(1.25 * best_s, 1.05 * best_s)
-    candidate = after("candidate", alike, alike)
-    found = measure_beside(control, candidate, Samples(1), limits, 0.08)
-    assert seconds(found) == pytest.approx(1.04 * best_s, rel=0.01)
-
-
 def test_runs_between_do_not_hang_on_a_single_lucky_one(machine: Machine) -> None:
     """One run of the candidate is a tenth shorter: what the fastest fifth alone would tell."""
     machine.paces = [1.0] * 4 + [0.9] + [1.0]
@@ -226,23 +204,6 @@ def test_who_was_preempted_makes_nobody_slower_or_faster(
     found = measure_beside(control, run_of(1.02 * best_s, 1), Samples(1), limits, 0.08)
     assert found.samples.preempted > 0
     assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
-
-
-def test_a_very_long_run_that_was_preempted_is_not_run_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lost = [0.0]
-
-    def thread_time() -> float:
-        lost[0] += 2e-3  # before a run and after it
-        return machine.now - lost[0]
-
-    monkeypatch.setattr(samples.time, "thread_time", thread_time)
-    found = machine.beside(20e-3, 24e-3)
-    check, others = 1, 3
-    assert machine.runs == check + others and found.samples.preempted == check + 1
-    assert seconds(found) == pytest.approx(20e-3 * 22 / 18, rel=0.02), "by the threads' times"
-    assert not found.stopped
 
 
 def test_the_factor_is_that_of_undisturbed_moments() -> None:

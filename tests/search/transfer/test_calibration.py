@@ -10,14 +10,13 @@ import pytest
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import costs, searched_with
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.model.amounts import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
+from tilewise.search.model.amounts import DEFAULT_WEIGHTS, Weights
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import Solved
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.transfer import calibration
-from tilewise.search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibrate
+from tilewise.search.transfer.calibration import MIN_TRIALS, calibrate
 
 NEW = "matmul:m=400,n=800,k=600,dtype=f32"
 
@@ -49,26 +48,6 @@ def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: flo
     first, shipped_first = (prior_points(m, 1)[0] for m in (found, model))
     there = AnalyticalModel(model.space, true)
     assert there.log_time(first) <= there.log_time(shipped_first) + 0.01
-
-
-@pytest.mark.parametrize("width", [0.03, 0.3])
-def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float) -> None:
-    """The loss of the trials and the prior's add up to the least there, whatever else moves."""
-    true = costs(b_rows_from_l2=5, packed_b=3)
-    timed = [calibration._timed(WIDE, known) for known in searched_with(true)]
-    known, still = calibration._together(timed, DEFAULT_WEIGHTS), np.zeros(len(AMOUNTS))
-    moved = calibration._moved(known, still, DEFAULT_WEIGHTS.overlap, width)
-
-    def loss(moved: calibration.Array) -> float:
-        *_, errors = calibration._system(known, moved, DEFAULT_WEIGHTS.overlap)
-        return errors / TRIAL_ERROR**2 + float(moved @ moved) / width**2
-
-    assert loss(moved) < loss(still)
-    for name in range(len(AMOUNTS)):
-        for step in (-0.1, 0.1):
-            aside = moved.copy()
-            aside[name] += step
-            assert loss(aside) > loss(moved), AMOUNTS[name]
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
@@ -117,16 +96,6 @@ def test_points_that_are_none_any_more_are_passed_over() -> None:
     gone = tuple((p | {"tile": TilePoint(40, 9)}, 1e-9) for p, _ in known[0].points)
     spoilt = [replace(known[0], points=(*gone, *known[0].points)), *known[1:]]
     assert calibrate(model, spoilt) == calibrate(model, known)
-
-
-def test_intels_processors_begin_with_cascade_lakes_costs_and_any_other_with_the_usual() -> None:
-    intels = ("cascadelake", "skylake-avx512", "rocketlake", "graniterapids", "haswell")
-    others = ("znver5", "znver3", "apple-m1")
-    found = {cpu: shipped(replace(WIDE, cpu=cpu)) for cpu in (*intels, *others)}
-    assert {found[cpu] for cpu in intels} == {FITTED_WEIGHTS["cascadelake"]}
-    assert {found[cpu] for cpu in others} == {DEFAULT_WEIGHTS} != {FITTED_WEIGHTS["cascadelake"]}
-    space = Space(SQUARE, replace(WIDE, cpu="cascadelake"))
-    assert AnalyticalModel.shipped(space).weights == FITTED_WEIGHTS["cascadelake"]
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:

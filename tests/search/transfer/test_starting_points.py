@@ -67,21 +67,6 @@ def test_a_slower_point_comes_first_where_the_model_sees_that_it_suits_better() 
     assert starting_points(AnalyticalModel.shipped(few), [known])[0]["tile"] == TilePoint(5, 5)
 
 
-def test_what_is_slow_anyway_says_little_of_how_far_the_model_is_off() -> None:
-    """Else whoever tried many slow points would seem to have found the best ones."""
-    others = ("8x3", "12x2", "7x3", "9x3", "10x2", "9x2", "4x6", "8x2")
-    many_slow = searched(
-        "matmul:m=1024,n=1024,k=900,dtype=f32", {"6x4": 1.0} | dict.fromkeys(others[:4], 10.0)
-    )
-    one_fast = searched(
-        "matmul:m=1024,n=1024,k=1900,dtype=f32", {"5x5": 0.4} | dict.fromkeys(others, 1.0)
-    )
-    first, second, *_ = starting_points(
-        AnalyticalModel.shipped(Space(SQUARE, WIDE)), [many_slow, one_fast]
-    )
-    assert (str(first["tile"]), str(second["tile"])) == ("5x5", "6x4")
-
-
 def test_each_search_has_its_turn() -> None:
     """However much better one of them is thought to suit: its points may fail all together."""
     liked = dict.fromkeys(("6x4", "8x3", "12x2", "7x3", "9x3", "10x2", "9x2"), 0.5)

@@ -62,29 +62,6 @@ def test_the_wishes(text: str, sizes: tuple[int, ...], end: str) -> None:
         assert out == []
 
 
-def test_results_come_from_l2_in_the_discussed_tile() -> None:
-    found = made(matmul("m=1024,n=512,k=2048,dtype=i32"), streaming(THREADS_OWN, "l2"))
-    assert str(found[-1]) == (
-        "linalg.copy of 64x64 in L2 and 64x64 in L3, inside forall of 16x8 on "
-        "#gpu.block<y>, #gpu.block<x>"
-    )
-
-
-@pytest.mark.parametrize(
-    ("sizes", "kinds"),
-    [
-        ((32, 32, 16, 16, 64, 16, 4, 8, 8), ["forall", "forall", "for"]),
-        ((32, 32, 16, 16, 16, 16, 4, 8, 8), ["forall", "forall", "for"]),
-        ((64, 64, 64, 64, 64, 64, 4, 8, 8), ["forall", "forall"]),
-    ],
-)
-def test_a_single_chunk_has_no_loop(sizes: tuple[int, ...], kinds: list[str]) -> None:
-    found = made(matmul("m=64,n=64,k=64,dtype=i32"), streaming(sizes))
-    kernel = next(p for p in found if p.name == "linalg.generic")
-    assert [loop.name for loop in kernel.loops] == kinds
-    assert len(found) == 7
-
-
 @pytest.mark.parametrize(
     ("text", "moved"),
     [

@@ -1,7 +1,6 @@
 """The named sequences that scripts share are MLIR, each from a template that is installed."""
 
 import textwrap
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -72,18 +71,3 @@ def test_every_template_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for variant in (False, True):
         shared(variant)
     assert used == set(sequences.NAMED_SEQUENCES.rglob("*.mlir"))
-
-
-def test_templates_are_installed_with_the_package() -> None:
-    project = tomllib.loads((KERNELS.parents[1] / "pyproject.toml").read_text())
-    data = project["tool"]["setuptools"]["package-data"]
-    installed = {
-        path
-        for package, patterns in data.items()
-        for path in _matches(KERNELS.parents[1].joinpath(*package.split(".")), patterns)
-    }
-    assert set(KERNELS.rglob("*.mlir")) <= installed
-
-
-def _matches(folder: Path, patterns: list[str]) -> set[Path]:
-    return {path for pattern in patterns for path in folder.glob(pattern)}

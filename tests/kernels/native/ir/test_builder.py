@@ -12,16 +12,10 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import CountedLoop, branch, turns
-from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
+from tilewise.kernels.native.ir.control import CountedLoop, branch
+from tilewise.kernels.native.ir.vectors import I1, I8, I32, I64, const
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.macrokernel.parameters import names_of
-from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, Arguments
-from tilewise.kernels.native.plan import plan
-from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Step
-from tilewise.kernels.target import Target
 
 WORD, DOUBLE = 2**64, ir.DoubleType()
 FOUR = ir.VectorType(I32, 4)
@@ -164,47 +158,3 @@ def test_sums_and_products_of_constants_are_worked_out_as_the_machine_would(
 ) -> None:
     run = compiled(Builder, lambda b, _memory, x, y: emitted(b, term, {"x": x, "y": y}))
     assert run(x, y) % WORD == computed(term, {"x": x, "y": y}) % WORD
-
-
-def test_constants_of_an_address_become_one() -> None:
-    function = ir.Function(ir.Module("object"), ir.FunctionType(I64, [I64]), "made")
-    b = Builder(function.append_basic_block("entry"))
-    v = Vectors(b, ELEMENTS["f32"], 16, fma=True)
-    (address,) = function.args
-    moved = v.at(v.offset(v.at(address, 3), b.mul(const(2), const(5))), -1)
-    b.ret(moved)
-    *_, last, back = map(str, b.block.instructions)
-    assert last.split(" = ")[1] == f"add i64 {address.get_reference()}, {4 * (3 + 10 - 1)}"
-    assert back.endswith(moved.get_reference())
-    assert v.at(moved, -12) is address
-    assert b.mul(moved, const(1)) is moved
-
-
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 6, 8])
-def test_turns_are_counted_by_a_shift_where_the_step_is_a_power_of_two(step: int) -> None:
-    run = compiled(Builder, lambda b, _memory, x, _y: turns(b, x, step))
-    assert [run(step * turn, 0) for turn in (0, 1, 2, 77)] == [0, 1, 2, 77]
-
-
-@pytest.mark.parametrize("is_split", [False, True])
-@pytest.mark.parametrize(
-    ("given", "flags", "words"),
-    [("", 0, set()), (",bias=true", ADD_BIAS, {"bias"}), (",epilogue=relu", RELU, {"relu"})],
-)
-def test_a_micro_kernel_has_the_epilogue_of_its_problem_alone(
-    is_split: bool, given: str, flags: int, words: set[str], host: Target
-) -> None:
-    lanes = host.lanes("f32")
-    steps: tuple[Step, ...] = (Pack("B"), Register(rows=4, cols=2 * lanes))
-    if is_split:
-        steps = (Register(rows=2, cols=1), Split("k", lanes))
-    problem = parse_problem(f"matmul:m=64,n={1 if is_split else 64},k=64,dtype=f32{given}")
-    kernel = plan(problem, Schedule(steps), host).kernel
-    assert kernel.spec.epilogue == flags
-    for name in ("full", "edge"):
-        module = ir.Module("object")
-        function = kernel.pieces()[name].emit(module)
-        bias = function.args[names_of(Arguments).index("bias")].get_reference()
-        text = "\n".join(str(line) for block in function.blocks for line in block.instructions)
-        found = {"bias": f"{bias}," in text or f"{bias} " in text, "relu": "fcmp" in text}
-        assert {word for word, is_there in found.items() if is_there} == words

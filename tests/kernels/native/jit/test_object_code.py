@@ -114,18 +114,6 @@ def test_another_processor_or_toolchain_has_objects_of_its_own(
     assert len(made) == 2 * before, "the first ones serve the first machine"
 
 
-def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = object_code.ObjectCode(("f",), b"x" * 1000)
-    monkeypatch.setattr(object_code, "MOST_BYTES", 3500)
-    monkeypatch.setattr(object_code, "_COUNT_EVERY", 1)
-    for age, name in enumerate(("newest", "middle", "old", "older")):
-        object_code.keep_object(name, code)
-        (path,) = (p for p in kept.iterdir() if p.stat().st_mtime > 1e9)
-        os.utime(path, (1e8 - age, 1e8 - age))
-    assert object_code.kept_object("older") is None or object_code.kept_object("old") is None
-    assert object_code.kept_object("newest") == code and object_code.kept_object("middle") == code
-
-
 def test_what_was_used_of_late_is_not_the_first_to_go(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

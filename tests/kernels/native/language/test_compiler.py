@@ -16,11 +16,8 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.jit.loading import Drivers, Loaded, load_driver
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.language.compiler import emit_driver, language
-from tilewise.kernels.native.plan import plan
+from tilewise.kernels.native.language.compiler import emit_driver
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Tile
 from tilewise.kernels.target import Target
 
 HEADER = "from numba import njit\n\n@njit\n"
@@ -128,40 +125,3 @@ def test_a_name_that_has_no_value_where_it_is_used_is_refused() -> None:
     text = f"{HEADER}def f(x):\n    for i in range(x):\n        y = i\n    return y\n"
     with pytest.raises(LoweringError, match="y is not of the language"):
         without(text, 1)
-
-
-def test_the_language_has_what_drivers_import() -> None:
-    assert {"pack_b", "pack_image", "pack_patches", "pack_transposed_a", "wait_for_all"} <= set(
-        language()
-    )
-    assert "call_address" not in language(), "a primitive"
-
-
-def test_object_code_says_what_it_calls_and_does_not_have() -> None:
-    body = '    """pack_b(p) is said here."""\n    wait_for_all(p, 2)\n    add_word(p, 0, 1)\n'
-    module = ir.Module("driver")
-    made = compile_module(module, emit_driver(module, f"{HEADER}def driver(p):\n{body}"), "none")
-    assert made.calls == ("tilewise_wait_for_all",)
-
-
-@pytest.mark.parametrize(
-    ("text", "steps", "wanted"),
-    [
-        ("m=64,n=64,k=8", (Register(4, 16),), {"full"}),
-        ("m=62,n=64,k=8", (Register(4, 16),), {"full", "edge"}),
-        ("m=64,n=60,k=8", (Register(4, 16),), {"full", "edge"}),
-        ("m=64,n=64,k=8", (Tile("m", 12), Register(4, 16)), {"full"}),
-        ("m=64,n=64,k=8", (Parallel("m", 2), Register(4, 16)), {"full"}),
-        ("m=64,n=64,k=8", (Pack("A"), Register(4, 16)), {"full", "copy_rows"}),
-        (
-            "m=64,n=64,k=8",
-            (Pack("B"), Register(4, 16)),
-            {"full", "filling", "pack_b_panel"},
-        ),
-    ],
-)
-def test_only_what_is_called_is_compiled(
-    text: str, steps: tuple, wanted: set[str], host: Target
-) -> None:
-    problem = parse_problem(f"matmul:{text},dtype=f32")
-    assert set(plan(problem, Schedule(steps), host).functions) == wanted

@@ -87,15 +87,6 @@ def test_seldom_is_up_to_a_tenth_of_the_time(text: str, steps: tuple, seldom: se
     assert use(text, *steps).rare == seldom
 
 
-def test_no_filter_row_or_chunk_changes_how_often_a_panel_is_filled() -> None:
-    problem = parse_problem("conv2d:n=2,h=12,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
-    steps = (Stream("ci", 4), Pack("B"), Tile("n", 1), Register(5, 32))
-    # 2 images of 10 lines of 2 tiles: 40 calls for one that fills.
-    assert "filling" in use_of(loop_nest(problem, Schedule(steps)), LANES).rare
-    one = parse_problem("conv2d:n=1,h=6,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
-    assert "filling" not in use_of(loop_nest(one, Schedule(steps)), LANES).rare
-
-
 def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[str, int]:
     """The unroll factor of each micro-kernel."""
     fetching = (Tile("n", 64), Pack("B"), Prefetch("B")) if fetches else (Pack("B"),)
@@ -103,13 +94,3 @@ def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[st
     planned = plan(parse_problem(f"matmul:m={m},n=128,k=99,dtype=f32"), Schedule(steps), host)
     made = planned.kernel.pieces(planned.use)
     return {name: made[name].given[0].unroll for name in ("full", "edge", "filling")}
-
-
-def test_micro_kernels_that_few_calls_go_to_serve_any_unroll_factor(host: Target) -> None:
-    assert code(host, 100, 4) == {"full": 4, "edge": 1, "filling": 1}
-    assert code(host, 40, 4) == {"full": 4, "edge": 4, "filling": 4}
-    assert code(host, 100, 2) == {"full": 2, "edge": 1, "filling": 1}
-
-
-def test_one_that_prefetches_keeps_its_iterations(host: Target) -> None:
-    assert code(host, 100, 4, fetches=True) == {"full": 4, "edge": 4, "filling": 4}
