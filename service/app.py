@@ -16,8 +16,7 @@ from tilewise.service.api.access.tokens import run_token_book, token_book
 from tilewise.service.api.answer_cache import AnswerCache
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.events.news import NewsReader
-from tilewise.service.api.flights import Flights
-from tilewise.service.api.lanes import PATIENCE_S
+from tilewise.service.api.executors import PATIENCE_S
 from tilewise.service.api.middleware import BodyLimit, HeadAsGet
 from tilewise.service.api.openapi import DescribedApp
 from tilewise.service.api.routes import (
@@ -34,7 +33,8 @@ from tilewise.service.api.routes import (
     trials,
 )
 from tilewise.service.api.routes import metrics as metrics_route
-from tilewise.service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
+from tilewise.service.api.services import OTHERS, READERS, WRITERS, Executors, Services
+from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.dashboard import assets, live
 from tilewise.service.dashboard import plans as plan_pages
@@ -47,7 +47,7 @@ from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
 from tilewise.service.errors import DatabaseError
 from tilewise.service.host.machine import MachineInfo, examine
-from tilewise.service.jobs.waiting import Endings, ended_jobs
+from tilewise.service.jobs.waiting import Completions, ended_jobs
 from tilewise.service.listening import most_streams
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.metrics import Metrics, StoredMetrics, add_to
@@ -120,7 +120,7 @@ def create_app(
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
-    # The routes themselves: `include_router` would prepare each of them again for every application.
+    # Not by `include_router`, which prepares every route again for each application.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
     problem_details.install(app, as_page)
@@ -168,7 +168,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
             if settings.scheduler
             else Pool(sessions, settings.db, work)
         )
-    lanes, changes = Lanes(), Changes(settings.db)
+    executors, changes = Executors(), Changes(settings.db)
     streams = partial(
         Feeds,
         state=changes.number,
@@ -189,24 +189,24 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
         toolchain=work.toolchain,
         pool=pool,
         has_cluster=bool(settings.scheduler),
-        lanes=lanes,
-        kernels=Flights("kernels", PRINTERS, keeps_results=True),
-        proofs=Flights("proofs", PROVERS, keeps_results=False),
-        modules=Flights(
+        executors=executors,
+        kernels=SingleFlight("kernels", PRINTERS, keeps_results=True),
+        proofs=SingleFlight("proofs", PROVERS, keeps_results=False),
+        modules=SingleFlight(
             "modules",
             READERS_OF_MODULES,
             keeps_results=True,
             most=MOST_MODULES,
             most_bytes=max(settings.bodies_bytes, settings.module_bytes),
         ),
-        endings=Endings(
-            lambda job_ids: lanes.reads.run(partial(_ended_jobs, sessions, job_ids)),
+        completions=Completions(
+            lambda job_ids: executors.reads.run(partial(_ended_jobs, sessions, job_ids)),
         ),
-        feeds=streams(NewsReader(lanes.reads, sessions)),
-        overviews=streams(OverviewReader(lanes.reads, sessions), poll_s=POLL_S),
+        feeds=streams(NewsReader(executors.reads, sessions)),
+        overviews=streams(OverviewReader(executors.reads, sessions), poll_s=POLL_S),
         changes=changes,
-        tokens=token_book(lanes.reads, lanes.writes, sessions),
-        run_tokens=run_token_book(lanes.reads, sessions),
+        tokens=token_book(executors.reads, executors.writes, sessions),
+        run_tokens=run_token_book(executors.reads, sessions),
         metrics=metrics,
         stored_metrics=stored_metrics,
         jobs_in_flight=settings.jobs_in_flight,
@@ -215,7 +215,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
 
 def _let_go(services: Services) -> None:
     """Let every request go; may be called from a signal handler."""
-    for part in (services.endings, services.feeds, services.overviews):
+    for part in (services.completions, services.feeds, services.overviews):
         part.close()
     for flights in (services.kernels, services.proofs, services.modules):
         flights.let_go()

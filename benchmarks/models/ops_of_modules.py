@@ -16,8 +16,8 @@ from statistics import median, quantiles
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
-from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
-from tilewise.kernels.mlir.normalised.prove import prove_lone
+from tilewise.kernels.mlir.op_scripts.normal_form import normal_form, schedulable
+from tilewise.kernels.mlir.op_scripts.prove import prove_lone
 from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule

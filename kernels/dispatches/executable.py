@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewise.kernels.dispatches.layouts import (
     Laid,
-    Turned,
+    Transposed,
     check_layouts,
     copy_lines,
     given_back,
@@ -165,7 +165,7 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     """
     main, *prepares = _dispatches(kernel)
     names = tuple("B" if name == _READY else name for name in main.reads)
-    *given, result = _turned_operands((*names, "C"), pattern)
+    *given, result = _transposed_operands((*names, "C"), pattern)
     types = {one.name: one.type for one in (*given, result)}
     bias: tuple[str, ...] = ()
     if pattern.bias:
@@ -181,7 +181,7 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     held = laid(kernel.found, kernel.problem, names, types)
     first = "#0" if len(main.writes) > 1 else ""
     after, value = given_back(kernel.found, kernel.problem, f"%made{first}", types["C"])
-    last, back = result.turned_back(value)
+    last, back = result.transposed_back(value)
     made = [
         *copy,
         *(line for one in given for line in one.lines),
@@ -209,11 +209,11 @@ def aliases_text(codes: Mapping[str, bytes]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _turned_operands(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
+def _transposed_operands(names: tuple[str, ...], pattern: Pattern) -> list[Transposed]:
     """Return a pattern's operands and result under the names that dispatches have for them."""
     values = (*pattern.operands, pattern.result)
     names = tuple(name for name in names if not (pattern.bias and name == "bias"))
-    return [Turned(*one) for one in zip(names, values, pattern.orders, strict=True)]
+    return [Transposed(*one) for one in zip(names, values, pattern.orders, strict=True)]
 
 
 def _alias(key: str) -> str:

@@ -39,7 +39,7 @@ def copy_lines(source: str, target: str, shape: Sequence[int | str], element: st
 
 
 @dataclass(frozen=True)
-class Turned:
+class Transposed:
     """An operand or the result of a call; `axes` permutes the value, and is empty for no change."""
 
     name: str
@@ -65,7 +65,7 @@ class Turned:
             return ()
         return transposed(f"%{self.given}", self.value.type, f"%{self.name}", self.type, self.axes)
 
-    def turned_back(self, made: str) -> tuple[str, tuple[str, ...]]:
+    def transposed_back(self, made: str) -> tuple[str, tuple[str, ...]]:
         """Return the pattern's value for the kernel's result `made`, and the lines that make it."""
         if not self.axes:
             return made, ()
@@ -174,10 +174,10 @@ def _reshaped(made: Laid, value: str, given: str, wanted: str) -> str:
 def _transposed(
     made: Laid, value: str, shape: tuple[int, ...], element: str, axes: tuple[int, ...]
 ) -> tuple[str, tuple[int, ...]]:
-    name, turned = _name(made, value), tuple(shape[axis] for axis in axes)
-    given, wanted = tensor_type(shape, element), tensor_type(turned, element)
+    name, permuted = _name(made, value), tuple(shape[axis] for axis in axes)
+    given, wanted = tensor_type(shape, element), tensor_type(permuted, element)
     made.lines += transposed(value, given, name, wanted, axes)
-    return name, turned
+    return name, permuted
 
 
 def _padded(

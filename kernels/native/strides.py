@@ -104,7 +104,7 @@ def strides_of(nest: Nest, how: Arithmetic) -> Strides:
     if nest.algorithm:
         return _transformed(nest, how)
     if nest.group:
-        return _across_groups(nest)
+        return _depthwise_strides(nest)
     a, b = _in_place(nest, "A", nest.rows), _in_place(nest, "B", (nest.col,))
     packed = _packed_a(nest, how)
     return Strides(
@@ -154,7 +154,7 @@ def _moves(nest: Nest, access: Operand, dims: tuple[str, ...]) -> dict[str, int]
     return {dim: access.stride(dim) or 0 for dim in named}
 
 
-def _across_groups(nest: Nest) -> Strides:
+def _depthwise_strides(nest: Nest) -> Strides:
     """Return the strides of whole images and results; the micro-kernel knows those within."""
     moves = {role: _moves(nest, nest.operand(role), ("n",)) for role in (nest.image, "C")}
     a, b = (InPlace(moves.get(role, {}), stream=0) for role in ("A", "B"))

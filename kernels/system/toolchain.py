@@ -62,7 +62,7 @@ ENTRIES = (
 """Modules that make kernels and scripts, measure peaks, or judge results, of which some is stored.
 
 What only reads or scripts users' modules (`tilewise.kernels.mlir.frontend`, `network`,
-`normalised`) is not among what they import: nothing is stored of it.
+`op_scripts`) is not among what they import: nothing is stored of it.
 """
 FOLLOWED = ("tilewise.kernels", "tilewise.search.runner.child")
 """Packages whose modules count; how a search chooses and times changes no kernel."""

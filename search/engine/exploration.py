@@ -43,11 +43,11 @@ def attempt(ask: Callable[[], TrialReply], candidate: RemoteTrial, flops: int) -
         rejected=reply.rejected,
         compile_s=reply.compile_s,
         max_error=reply.max_error,
-        message=_told_of(reply.accuracy),
+        message=_describe_errors(reply.accuracy),
     )
 
 
-def _told_of(accuracy: dict[str, float]) -> str:
+def _describe_errors(accuracy: dict[str, float]) -> str:
     """Return the largest relative rms error as text; empty for the direct method."""
     if not accuracy:
         return ""

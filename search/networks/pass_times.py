@@ -17,6 +17,7 @@ from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.loader.network import Network
+from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork
 from tilewise.search.networks.lowering.memory import (
     Arena,
     Buffers,
@@ -25,7 +26,6 @@ from tilewise.search.networks.lowering.memory import (
     arena_bytes,
 )
 from tilewise.search.networks.lowering.rows import PassWorks
-from tilewise.search.networks.lowering.works import Memory, NetworkWork
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.standalone.files import load_steps
 from tilewise.search.timing.measure import measure

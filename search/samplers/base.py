@@ -55,7 +55,7 @@ SCHEDULE = "hash"
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """A finished trial with its time, in the study's unit, and speed factor; None for a failure."""
 
     point: Point
@@ -89,7 +89,7 @@ class History:
         if found is not None:
             self._taken.add(found)
 
-    def read(self, study: Study, asking: FrozenTrial) -> list[Told]:
+    def read(self, study: Study, asking: FrozenTrial) -> list[Reported]:
         """Return the trials that ended since the last call, by number.
 
         `asking` is the trial that a point is wanted for. Raises SamplerError for another study,
@@ -108,7 +108,9 @@ class History:
             if point is not None and trial.state is TrialState.RUNNING:
                 self.running.append(point)
             elif point is not None and trial.state.is_finished():
-                ended.append(Told(point, _time(trial, is_speed), trial.user_attrs.get(PACE) or 1.0))
+                ended.append(
+                    Reported(point, _time(trial, is_speed), trial.user_attrs.get(PACE) or 1.0)
+                )
         self._open, self._seen = still, len(trials)
         return ended
 
@@ -173,7 +175,7 @@ class FreeSampler(BaseSampler):
         vars(self).update(state, _lock=Lock())
 
     @abstractmethod
-    def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
+    def wanted(self, study: Study, trial: FrozenTrial, told: list[Reported]) -> Point:
         """Return the next point to try, free or not.
 
         `told` are the trials that ended since the last point, whoever proposed them.
@@ -222,10 +224,10 @@ class SpaceSampler(FreeSampler):
     def propose(self) -> Point:
         """Return the next point to try."""
 
-    def learn(self, told: Told) -> None:
+    def learn(self, told: Reported) -> None:
         """Learn from one finished trial, whoever proposed it."""
 
-    def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
+    def wanted(self, study: Study, trial: FrozenTrial, told: list[Reported]) -> Point:
         """Learn from all trials, then propose."""
         for one in told:
             self.learn(one)

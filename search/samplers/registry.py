@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tilewise.search.errors import BudgetError
 from tilewise.search.model.analytical import TimeModel
 from tilewise.search.records import SAMPLERS
-from tilewise.search.samplers.base import FreeSampler, Told, distributions, point_of
+from tilewise.search.samplers.base import FreeSampler, Reported, distributions, point_of
 from tilewise.search.samplers.simple import GridSampler, LocalSampler
 from tilewise.search.samplers.surrogate import SurrogateSampler
 from tilewise.search.space.points import Point
@@ -38,7 +38,7 @@ class Distinct(FreeSampler):
     def __str__(self) -> str:
         return str(self._sampler)
 
-    def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
+    def wanted(self, study: Study, trial: FrozenTrial, told: list[Reported]) -> Point:
         """Return the other sampler's point, with what it samples independently."""
         inferred = self._sampler.infer_relative_search_space(study, trial)
         params = dict(self._sampler.sample_relative(study, trial, inferred))

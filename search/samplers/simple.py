@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import gcd
 
-from tilewise.search.samplers.base import SpaceSampler, Told
+from tilewise.search.samplers.base import Reported, SpaceSampler
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 
@@ -15,7 +15,7 @@ class LocalSampler(SpaceSampler):
         super().__init__(space, seed, refused)
         self._timed: list[tuple[float, int, Point]] = []
 
-    def learn(self, told: Told) -> None:
+    def learn(self, told: Reported) -> None:
         """Keep a trial that was timed."""
         if told.time is not None:
             self._timed.append((told.time, len(self._timed), told.point))

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.search.model.analytical import AnalyticalModel, TimeModel
-from tilewise.search.samplers.base import SpaceSampler, Told
+from tilewise.search.samplers.base import Reported, SpaceSampler
 from tilewise.search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.space import Space
@@ -138,7 +138,7 @@ class SurrogateSampler(SpaceSampler):
         self._promising: list[Point] = []
         self._process = GaussianProcess()
 
-    def learn(self, told: Told) -> None:
+    def learn(self, told: Reported) -> None:
         """Keep a trial that was timed."""
         self._untried.take_out(told.point)
         if told.time is not None:

@@ -29,7 +29,7 @@ from tilewise.service.results import history, integrity, nearest, schedules
 from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import ResultKey, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
-from tilewise.service.runs import helping
+from tilewise.service.runs import helper_offers
 
 Json = dict[str, Any]
 
@@ -196,7 +196,7 @@ def job_json(session: Session, job: models.Job) -> Json:
 def _helpers(session: Session, job: models.Job) -> int:
     """How many machines help the one that runs a job."""
     is_shared = job.spread > 1 and job.state == "running"
-    return helping.count(session, job.id, job.epoch) if is_shared else 0
+    return helper_offers.count(session, job.id, job.epoch) if is_shared else 0
 
 
 def phase_json(session: Session, job: models.Job) -> Json | None:

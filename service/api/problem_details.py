@@ -124,7 +124,7 @@ def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
             return status, str(error)
     if isinstance(error, RequestValidationError):
         return HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(
-            _told(_field_error(found)) for found in error.errors()
+            _describe(_field_error(found)) for found in error.errors()
         )
     return HTTPStatus.UNPROCESSABLE_ENTITY, str(error)
 
@@ -280,11 +280,11 @@ def fault_response(path: str) -> ProblemResponse:
 
 
 def _unprocessable(request: Request, errors: Sequence[FieldError]) -> ProblemResponse:
-    detail = "; ".join(map(_told, errors))
+    detail = "; ".join(map(_describe, errors))
     return problem_response(request.url.path, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
 
 
-def _told(error: FieldError) -> str:
+def _describe(error: FieldError) -> str:
     """Return the message of an error with its field, unless the message itself names the field."""
     field = re.escape(error.field)
     is_named = re.search(rf"(^|: ){field} |(?<!\w){field}=", error.message)

@@ -14,14 +14,14 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import check_known
 from tilewise.service.api.access.tokens import TokenBook
 from tilewise.service.api.events.feeds import Feeds
-from tilewise.service.api.flights import Flights
-from tilewise.service.api.lanes import PATIENCE_S, Lane
+from tilewise.service.api.executors import PATIENCE_S, Lane
+from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.db import checked
 from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import Sessions
 from tilewise.service.host.machine import MachineInfo
-from tilewise.service.jobs.waiting import Endings
+from tilewise.service.jobs.waiting import Completions
 from tilewise.service.telemetry.metrics import Metrics, StoredMetrics
 from tilewise.service.workers.pool import Pool
 
@@ -29,7 +29,7 @@ READERS, WRITERS = 16, 4
 OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven
 
 
-class Lanes:
+class Executors:
     """The threads of requests, by what they do with the database; probes ask for health."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -55,11 +55,11 @@ class Services:
     toolchain: str
     pool: Pool | DriverProcess | None
     has_cluster: bool
-    lanes: Lanes
-    kernels: Flights
-    proofs: Flights
-    modules: Flights
-    endings: Endings
+    executors: Executors
+    kernels: SingleFlight
+    proofs: SingleFlight
+    modules: SingleFlight
+    completions: Completions
     feeds: Feeds
     overviews: Feeds
     changes: Changes

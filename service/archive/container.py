@@ -163,14 +163,14 @@ class Reader:
 
     def __init__(self, file: IO[bytes]) -> None:
         size = file.seek(0, io.SEEK_END)
-        with _told("it is no archive of `tilewise store export`, or was cut off"):
+        with _naming("it is no archive of `tilewise store export`, or was cut off"):
             self._zip = zipfile.ZipFile(file)
             entries = self._zip.infolist()
         self._entries = {entry.filename: entry for entry in entries}
         least = {MANIFEST, *(name for name in MEMBERS if name not in SINCE)}
         self._require(entries, least, {MANIFEST, *MEMBERS})
         _check_entries(entries, size)
-        with _told(MANIFEST), self._zip.open(MANIFEST) as opened:
+        with _naming(MANIFEST), self._zip.open(MANIFEST) as opened:
             text = opened.read(LONGEST_MANIFEST + 1)
         self.manifest = read_manifest(text)
         stated = {MANIFEST, *self.manifest.members}
@@ -199,7 +199,7 @@ class Reader:
         stated = self.manifest.members[name]
         rows = size = 0
         digest = hashlib.sha256()
-        with _told(name), self._zip.open(name) as file:
+        with _naming(name), self._zip.open(name) as file:
             while line := file.readline(LONGEST_LINE + 1):
                 rows, size = rows + 1, size + len(line)
                 _check_line(line, f"{name} line {rows}")
@@ -254,7 +254,7 @@ def holds_nul(line: bytes) -> bool:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _naming(what: str) -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:

@@ -23,7 +23,7 @@ from tilewise.service.faults import Faults
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, registry
 from tilewise.service.jobs.lease import GRACE
-from tilewise.service.runs import helping, offers
+from tilewise.service.runs import helper_offers, offers
 from tilewise.service.runs.offers import OfferedJob
 from tilewise.service.workers.retiming import Retiming
 
@@ -56,7 +56,7 @@ def recall_for_waiting(
         if not waiting:
             continue
         with writing(sessions) as session:
-            recalled = helping.recall(session, addresses, waiting)
+            recalled = helper_offers.recall(session, addresses, waiting)
         for address in recalled:
             log.info("the helper on %s is recalled, for a job that waits", address)
 
@@ -248,11 +248,11 @@ class Driver:
             if kind in unwanted or self._is_resting(address, self._rests):
                 continue
             with reading(self._sessions) as session:
-                if not helping.is_wanted(session, *kind):
+                if not helper_offers.is_wanted(session, *kind):
                     unwanted.add(kind)
                     continue
             with writing(self._sessions) as session:
-                offer = helping.make(session, address, *kind, self._me)
+                offer = helper_offers.make(session, address, *kind, self._me)
             if offer is not None:
                 self._submit(offer, facts.toolchain)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.service.settings import Settings
-from tilewise.service.workers.endings import end, reason_of
+from tilewise.service.workers.completion import end, reason_of
 
 POLL_S = 0.5
 PAUSE_S = 2.0

@@ -21,8 +21,8 @@ from tilewise.kernels.system.children import (
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.runs.http import PATIENCE_S, RunCalls
 from tilewise.service.runs.process import UNREACHABLE
-from tilewise.service.runs.wire.orders import CrashWire, EndedWire
-from tilewise.service.workers.endings import end, reason_of
+from tilewise.service.runs.wire.assignments import CrashWire, EndedWire
+from tilewise.service.workers.completion import end, reason_of
 
 BEAT_S = 0.5
 GRACE_S = 3.0

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Response
 
 from tilewise.kernels.errors import CacheError
 from tilewise.kernels.system.files import require_cache_dir, write_whole
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.child import answer_of
@@ -121,7 +121,7 @@ router = APIRouter(prefix="/assets", include_in_schema=False)
 
 
 @router.get("/{named}/{name}")
-@in_lane("reads")
+@in_executor("reads")
 def get_asset(named: str, name: str, services: ServicesDep) -> Response:
     """An asset; every browser that runs modules takes gzip."""
     if named != version():

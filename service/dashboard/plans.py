@@ -15,7 +15,7 @@ from tilewise.schema.base import read
 from tilewise.schema.modules import ModelPart, ModelPlan, PlanVariant
 from tilewise.search.networks.plan import Plan
 from tilewise.service.api.access import caller_of
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import plan_json
 from tilewise.service.api.routes.plans import PlanId
 from tilewise.service.api.schemas import PlanView
@@ -145,7 +145,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/plans/{plan_id}")
-@in_lane("reads")
+@in_executor("reads")
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """A plan: how far its problems are, then its times, its graph and its nodes."""
     with services.reading() as session:
@@ -168,7 +168,7 @@ def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Respon
 
 
 @router.post("/plans/{plan_id}/cancel")
-@in_lane("writes")
+@in_executor("writes")
 def cancel(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """Call a plan off, as `DELETE /v1/plans/{id}` does."""
     with services.writing() as session:

@@ -29,7 +29,7 @@ from tilewise.service.api.problem_details import ProblemResponse, headers_of, st
 from tilewise.service.dashboard.assets import POLICY, version
 from tilewise.service.db.base import now
 from tilewise.service.errors import DamagedError, ServiceError, UnfinishedError
-from tilewise.service.plots.networks.picture import told_us
+from tilewise.service.plots.networks.picture import format_us
 
 Json = dict[str, Any]
 
@@ -44,10 +44,10 @@ def calls_of(document: Json) -> dict[str, list[Json]]:
     return found
 
 
-def told_schema(schema: Json) -> str:
+def describe_schema(schema: Json) -> str:
     """What a value may be, in a few words."""
     if "anyOf" in schema:
-        kinds = [told_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
+        kinds = [describe_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
         return " or ".join(kinds)
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
@@ -221,8 +221,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=told_us,
-        ago=ago, short=short, value=value, code=code, told_schema=told_schema,
+        speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=format_us,
+        ago=ago, short=short, value=value, code=code, describe_schema=describe_schema,
     )  # fmt: skip
     return made
 

@@ -298,7 +298,7 @@ _TRIAL = (
 def trials_of(session: Session, job_id: int) -> list[Json]:
     """The trials of a job with what plots show, without their samples, by number."""
     query = select(*_TRIAL).where(models.Trial.job_id == job_id).order_by(models.Trial.number)
-    return _told(session, query)
+    return _readable_rows(session, query)
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def trials_shown(session: Session, job_id: int, asked: TrialsAsked) -> list[Json
     if asked.state:
         query = query.where(models.Trial.state == asked.state)
     query = query.order_by(*_TRIAL_ORDERS[asked.order], models.Trial.number)
-    return _told(session, query.limit(TRIALS).offset((asked.page - 1) * TRIALS))
+    return _readable_rows(session, query.limit(TRIALS).offset((asked.page - 1) * TRIALS))
 
 
 def origins_of(session: Session, job_id: int) -> dict[str, int]:
@@ -330,7 +330,7 @@ def origins_of(session: Session, job_id: int) -> dict[str, int]:
     return {row.origin: row.many for row in session.execute(query)}
 
 
-def _told(session: Session, query: Select[Any]) -> list[Json]:
+def _readable_rows(session: Session, query: Select[Any]) -> list[Json]:
     return [
         {**row._mapping, "interval": _interval(row)}
         for row in session.execute(query)

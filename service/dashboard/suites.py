@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.api.documents import moment, report_of, suite_report_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.dashboard.rendering import PageRoute, StoredRoute, page
@@ -110,7 +110,7 @@ ReportId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
 @router.get("/suites")
-@in_lane("reads")
+@in_executor("reads")
 def every_suite(request: Request, services: ServicesDep) -> Response:
     """Each suite on each target, as it was measured last."""
     with services.reading() as session:
@@ -119,7 +119,7 @@ def every_suite(request: Request, services: ServicesDep) -> Response:
 
 
 @router.get("/suites/{number}")
-@in_lane("reads")
+@in_executor("reads")
 def one_report(
     number: ReportId, request: Request, services: ServicesDep, part: PageNumber = 1
 ) -> Response:
@@ -149,7 +149,7 @@ def one_report(
 
 
 @plots.get("/{number}/history")
-@in_lane("reads")
+@in_executor("reads")
 def of_history(number: ReportId, services: ServicesDep) -> Spec:
     """The ratios of a suite as its reports went by."""
     with services.reading() as session:
@@ -159,7 +159,7 @@ def of_history(number: ReportId, services: ServicesDep) -> Spec:
 
 
 @plots.get("/{number}/roofline")
-@in_lane("reads")
+@in_executor("reads")
 def of_roofline(number: ReportId, services: ServicesDep) -> Spec:
     """The problems of a report under the limits of its machine."""
     with services.reading() as session:

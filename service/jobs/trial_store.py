@@ -229,7 +229,7 @@ class SqlTrialStore:
     def _points(self, keys: list[int]) -> dict[int, tuple[list[TimedPoint], list[TimedPoint]]]:
         found: dict[int, tuple[list[TimedPoint], list[TimedPoint]]] = {}
         with reading(self._sessions) as session:
-            for row in session.execute(_told(keys)):
+            for row in session.execute(_shared_trials(keys)):
                 if not isinstance(row.params, dict) or not is_above_0(row.time_us):
                     tell_once(
                         log, f"a trial of job {row.job_id} is damaged; no search learns of it"
@@ -276,7 +276,7 @@ def _paces_beside(own: models.Job) -> Select[int, float | None]:
     )
 
 
-def _told(jobs: list[int]) -> Select[Any]:
+def _shared_trials(jobs: list[int]) -> Select[Any]:
     """The trials of jobs that other searches are told of, by job, the fastest first."""
     is_stopped = models.Trial.state != "timed"
     place = func.row_number().over(

@@ -21,7 +21,7 @@ def ended_jobs(session: Session, job_ids: Collection[int]) -> set[int]:
     return set(job_ids) - set(session.scalars(going_on))
 
 
-class Endings:
+class Completions:
     """Notify requests that their jobs have ended; used on one event loop.
 
     `ask` returns those of some jobs that have ended.

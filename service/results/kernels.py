@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import CacheError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
-from tilewise.kernels.mlir.normalised.choice import MOST_PROOFS, fitting, problems_of
+from tilewise.kernels.mlir.op_scripts.choice import MOST_PROOFS, fitting, problems_of
 from tilewise.kernels.problem import parse_problem, stem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.files import read_regular, require_cache_dir, write_whole
@@ -150,7 +150,7 @@ def file_name(problem: str, form: Form) -> str | None:
     return None if ending is None else stem(parse_problem(problem)) + ending
 
 
-OF_OP = "tilewise.kernels.mlir.normalised.choice:script_of_op"
+OF_OP = "tilewise.kernels.mlir.op_scripts.choice:script_of_op"
 """What makes scripts of ops, in a child."""
 
 Origins = dict[str, dict[str, Any]]
@@ -207,7 +207,7 @@ def _origin(row: models.Schedule, asked: Asked) -> dict[str, Any]:
 
 
 def op_document(source: str) -> str:
-    """Make and prove the script of an op and return JSON for `told_of`.
+    """Make and prove the script of an op and return JSON for `document_for_caller`.
 
     Raises NotFoundError if none was proven, ConflictError if that is impossible here.
     """
@@ -218,7 +218,7 @@ def op_document(source: str) -> str:
     return document
 
 
-def told_of(document: str, *, with_payload: bool) -> dict[str, Any]:
+def document_for_caller(document: str, *, with_payload: bool) -> dict[str, Any]:
     """What a caller gets of a document: the script alone, or behind the op's function."""
     told: dict[str, Any] = json.loads(document)
     whole = told.pop("with_payload")

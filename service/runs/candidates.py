@@ -21,7 +21,7 @@ from tilewise.service.errors import ConflictError
 from tilewise.service.jobs import lease
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import extent
-from tilewise.service.runs import helping
+from tilewise.service.runs import helper_offers
 from tilewise.service.runs.wire.trials import CandidateWire, TrialWire
 
 LEADER = "leader"
@@ -72,7 +72,7 @@ def outcome(session: Session, held: Lease, start: int) -> Exchanged:
     """
     of_run = _of_run(held)
     out = session.scalars(select(Of.number).where(of_run, _IS_OUT))
-    helpers = helping.count(session, held.job_id, held.epoch)
+    helpers = helper_offers.count(session, held.job_id, held.epoch)
     return Exchanged(_helped(session, held, of_run, start), set(out), helpers)
 
 

@@ -30,7 +30,7 @@ from tilewise.service.errors import RefusedError
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.wire.orders import AttemptWire, EndWire, MachineWire, ProofWire
+from tilewise.service.runs.wire.assignments import AttemptWire, EndWire, MachineWire, ProofWire
 from tilewise.service.runs.wire.trials import CandidateWire, TrialWire
 
 Fault = tuple[str, str]

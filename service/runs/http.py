@@ -17,7 +17,7 @@ from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
 from tilewise.service.runs.keeper import RunOrder
-from tilewise.service.runs.wire.orders import (
+from tilewise.service.runs.wire.assignments import (
     AttemptWire,
     BeginWire,
     BestWire,
@@ -190,11 +190,11 @@ class HttpTrialStore:
 
     def known_failures(self) -> set[str]:
         """Hashes of the schedules that failed in any job of this problem on this target."""
-        return set(self._told().known_failures)
+        return set(self._history().known_failures)
 
     def earlier_paces(self) -> list[list[float]]:
         """The paces of the trials of the last hour in other jobs on this target, by job."""
-        return self._told().earlier_paces
+        return self._history().earlier_paces
 
     def earlier(self, operation: str) -> list[Earlier]:
         """The earlier searches for an operation (`matmul`), the newest first."""
@@ -210,7 +210,7 @@ class HttpTrialStore:
             found += [one.solved() for one in answer.found]
         return found
 
-    def _told(self) -> HistoryWire:
+    def _history(self) -> HistoryWire:
         return self._calls.get("/history", HistoryWire)
 
 

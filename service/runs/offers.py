@@ -3,7 +3,7 @@
 A driver makes an offer and gives its token to the worker. Whoever shows the token may begin a run
 of this one job and write what that run does. A new offer makes the token before it worth nothing,
 so a worker that was given up, and a driver that was stopped, write nothing when they wake.
-Offers of helpers are `tilewise.service.runs.helping`'s; what all offers share stands here.
+Offers of helpers are `tilewise.service.runs.helper_offers`'s; what all offers share stands here.
 """
 
 import secrets

@@ -24,7 +24,7 @@ from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import GRACE, Lease
 from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.runs.process import UNREACHABLE
-from tilewise.service.workers.endings import end, reason_of
+from tilewise.service.workers.completion import end, reason_of
 from tilewise.service.workers.presence import Presence
 from tilewise.service.workers.retiming import Retiming
 

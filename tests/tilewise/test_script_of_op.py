@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.kernels.mlir.normalised.ops import generic
+from tests.kernels.mlir.op_scripts.ops import generic
 from tests.tilewise.conftest import Cli
 from tilewise.backends.local import LocalBackend
 from tilewise.cli.commands.scripts.op_of_module import _schedules

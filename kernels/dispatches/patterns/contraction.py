@@ -93,9 +93,9 @@ def copied(graph: DispatchGraph, value: Value, reads: str, shape: tuple[int, ...
 @contraction.register
 def _convolution(problem: Conv2d, graph: DispatchGraph, spelling: Spelling, init: Value) -> Value:
     image, filters = operand(problem, "A"), operand(problem, "B")
-    turned = turns_layout(spelling, problem)
-    nhwc = turned or not problem.has_channels_first
-    if turned:
+    transposes = turns_layout(spelling, problem)
+    nhwc = transposes or not problem.has_channels_first
+    if transposes:
         n, c, h, w = problem.operand_shapes["A"]
         f, fc, kh, kw = problem.operand_shapes["B"]
         image = copied(graph, image, TO_NHWC, (n, h, w, c))

@@ -56,7 +56,7 @@ def notes(problem: Problem) -> tuple[str, ...]:
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
     nest = nest_of(problem)
     if nest.group:
-        found += _across_groups(problem, nest)
+        found += _group_notes(problem, nest)
     elif nest.image and nest.dim(nest.col).extent == 1:
         found.append(
             "each group has one channel and so one column: the loops multiply scalars, "
@@ -69,7 +69,7 @@ def notes(problem: Problem) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _across_groups(problem: Problem, nest: Nest) -> list[str]:
+def _group_notes(problem: Problem, nest: Nest) -> list[str]:
     found = []
     many_inputs = nest.dim(nest.k).extent > 1
     has_several = many_inputs or nest.group > 1

@@ -73,15 +73,15 @@ def _sequence(name: str, sizes: Dims, orders: tuple[AxisOrder, AxisOrder, AxisOr
     lines, op = "", "%packed"
     for index, order in enumerate(orders[:2]):
         if not order.is_there:
-            lines += network_sequence("order_operand", index=index, op=op, order=_told(order))
+            lines += network_sequence("order_operand", index=index, op=op, order=_describe(order))
             op = f"%ordered_{index}"
     if not orders[2].is_there:
-        lines += network_sequence("order_result", op=op, order=_told(orders[2]))
+        lines += network_sequence("order_result", op=op, order=_describe(orders[2]))
     title = f"blocks of {' x '.join(str(size or '-') for size in sizes)} along the loops"
     return network_sequence("pack_op", name=name, title=title, sizes=list(sizes), orders=lines)
 
 
-def _told(order: AxisOrder) -> str:
+def _describe(order: AxisOrder) -> str:
     outer = f"outer_perm = {list(order.outer)}" if order.outer else ""
     inner = f"inner_perm = {list(order.inner)}" if order.inner else ""
     return f"{outer} {inner}".strip()

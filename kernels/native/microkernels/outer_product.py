@@ -92,8 +92,8 @@ def packs_of_b(
     """
     given = (spec.how, spec.lanes, spec.cols // spec.lanes)
     straight = Piece("panel of b", (*given, False, tile_rows), emit_pack_panel)
-    turned = Piece("transposed panel of b", (*given, tile_rows), emit_transpose_panel)
-    made = {"pack_b_panel": turned if is_transposed else straight}
+    transposed = Piece("transposed panel of b", (*given, tile_rows), emit_transpose_panel)
+    made = {"pack_b_panel": transposed if is_transposed else straight}
     if patch_stride:
         patches = (spec.how, spec.lanes, patch_stride)
         made["copy_patches"] = Piece("patches", patches, emit_copy_patches)

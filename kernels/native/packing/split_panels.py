@@ -114,5 +114,5 @@ def _transposed_rows(v: Vectors, arg: dict[str, Value], column: int, first: Valu
         source = v.offset(v.offset(arg["source"], b.mul(at, arg["source_row"])), first)
         loaded = v.load(source, here)
         columns.append(b.bitcast(loaded, ir.VectorType(I32, LANES)))
-    turned = transpose(b, columns)
-    return [b.bitcast(row, v.type) for row in turned]
+    transposed = transpose(b, columns)
+    return [b.bitcast(row, v.type) for row in transposed]

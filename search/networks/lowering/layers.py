@@ -18,19 +18,19 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
-from tilewise.search.networks.lowering.works import (
+from tilewise.search.networks.lowering.kernel_calls import (
     Memory,
     NetworkWork,
     pass_step,
     refused,
 )
+from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
 from tilewise.search.networks.variants import plain
 
 Array = NDArray[Any]
-_TURNED = {
+_TRANSPOSED = {
     "B": {True: (3, 2, 0, 1), False: (2, 3, 1, 0)},
     "C": {True: (0, 3, 1, 2), False: (0, 2, 3, 1)},
 }
@@ -97,8 +97,8 @@ class Layers:
                      if (number, role) in self.weights}  # fmt: skip
         for role in ("B", "C"):
             if is_turned and role in constants:
-                turned = constants[role].transpose(_TURNED[role][is_first])
-                constants[role] = np.ascontiguousarray(turned)
+                transposed = constants[role].transpose(_TRANSPOSED[role][is_first])
+                constants[role] = np.ascontiguousarray(transposed)
         return constants
 
     def _check(

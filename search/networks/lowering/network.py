@@ -11,6 +11,7 @@ from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.native.programs.steps import ProgramStep
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import NetworkError
+from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork, refused
 from tilewise.search.networks.lowering.layers import Layers
 from tilewise.search.networks.lowering.memory import (
     Arena,
@@ -22,7 +23,6 @@ from tilewise.search.networks.lowering.memory import (
     type_of,
 )
 from tilewise.search.networks.lowering.rows import PassWorks
-from tilewise.search.networks.lowering.works import Memory, NetworkWork, refused
 from tilewise.search.networks.plan import Plan, PlannedUse
 from tilewise.search.networks.variants import plain
 
@@ -54,8 +54,8 @@ def _check_same(plan: Plan, program: ModuleProgram) -> None:
         first = None if node.found is None else node.found.problem
         second = None if own.found is None else own.found.with_accuracy(plan.accuracy).problem
         uses = (*node.reads, *node.makes), (*own.reads, *own.makes)
-        if (node.op, first) != (own.op, second) or list(map(_told, uses[0])) != list(
-            map(_told, uses[1])
+        if (node.op, first) != (own.op, second) or list(map(_facts, uses[0])) != list(
+            map(_facts, uses[1])
         ):
             raise NetworkError(f"node {number} of the plan is {first or node.op}, that of the "
                                f"module {second or own.op}; make the plan again")  # fmt: skip
@@ -66,7 +66,7 @@ def _check_same(plan: Plan, program: ModuleProgram) -> None:
             raise NetworkError(f"tensor {number} of the plan is not the module's; make it again")
 
 
-def _told(use: TensorUse | PlannedUse) -> tuple[object, ...]:
+def _facts(use: TensorUse | PlannedUse) -> tuple[object, ...]:
     return use.tensor, use.shape, use.role
 
 

@@ -25,15 +25,15 @@ from tilewise.kernels.mlir.frontend.program import (
 from tilewise.kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, Source, WrittenTensor
 from tilewise.kernels.native.programs.steps import ProgramStep, Word
-from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
-from tilewise.search.networks.lowering.others import Others, conversion_of_loops
-from tilewise.search.networks.lowering.works import (
+from tilewise.search.networks.lowering.kernel_calls import (
     Array,
     Memory,
     NetworkWork,
     pass_step,
     table_of,
 )
+from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
+from tilewise.search.networks.lowering.non_gemm import Others, conversion_of_loops
 from tilewise.search.networks.plan import Plan, PlannedNode
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
@@ -117,7 +117,7 @@ def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":
     is_turned = conversion_of_loops(loops) is not None
     for split in splits_of(loops):
         if is_turned and split.columns < FEW_COLUMNS:
-            continue  # blocks are turned faster
+            continue  # blocks are transposed faster
         member = _member(plan.nodes[number], number, loops, split, {})
         if member is not None:
             ways[split] = (member,)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tilewise.service.api.access.caller import ANYONE, Caller
-from tilewise.service.api.lanes import Lane, SharedReads
+from tilewise.service.api.executors import Lane, SharedReads
 from tilewise.service.db import checked, tokens
 from tilewise.service.db.session import Sessions
 from tilewise.service.errors import DatabaseError

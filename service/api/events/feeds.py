@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewise.service.api.events.news import HEARTBEAT, RETRY, EncodedEvent, NewsReader, Source
-from tilewise.service.api.lanes import SharedReads
+from tilewise.service.api.executors import SharedReads
 from tilewise.service.errors import PASSING, BusyError, ServiceError
 from tilewise.service.listening import MOST_STREAMS
 

@@ -10,7 +10,7 @@ from fastapi.sse import format_sse_event
 from sqlalchemy.orm import Session
 
 from tilewise.service.api.documents import job_json, phase_json, trial_json
-from tilewise.service.api.lanes import Lane, SharedReads
+from tilewise.service.api.executors import Lane, SharedReads
 from tilewise.service.api.model_documents import part_json, plan_head_json
 from tilewise.service.api.schemas import JobView, PhaseView, PlanHeadView, PlanPartView, TrialView
 from tilewise.service.db.checked import reading, writing

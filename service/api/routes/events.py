@@ -111,6 +111,6 @@ async def _stream(
             get(session, source[1])
 
     services.feeds.require_room()
-    await services.feeds.require(source, partial(services.lanes.reads.run, require))
+    await services.feeds.require(source, partial(services.executors.reads.run, require))
     known = next((one for one in cursors if one is not None), -1)
     return EventSourceResponse(services.feeds.follow(source, known), headers=HEADERS)

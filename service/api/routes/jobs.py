@@ -16,7 +16,7 @@ from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState, TuneRequest
 from tilewise.service.api.access import Caller, caller_of, request_id_of
 from tilewise.service.api.documents import job_json, result_json, trial_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.range_documents import range_json
 from tilewise.service.api.requests import JobRequest
@@ -71,15 +71,15 @@ async def post_job(
     wait: 202 with the job as it is.
     """
     sender = Sender(caller_of(request), idempotency_key, request_id_of(request))
-    job_id, answer = await services.lanes.writes.run(partial(submit, services, body, sender))
+    job_id, answer = await services.executors.writes.run(partial(submit, services, body, sender))
     if body.wait and job_id is not None:
-        await services.endings.wait(job_id, request.is_disconnected)
-        answer = await services.lanes.reads.run(partial(_ending, services, job_id))
+        await services.completions.wait(job_id, request.is_disconnected)
+        answer = await services.executors.reads.run(partial(_ending, services, job_id))
     return answer
 
 
 @router.get("", response_model=JobPage)
-@in_lane("reads")
+@in_executor("reads")
 def list_jobs(
     services: ServicesDep,
     state: JobState | None = None,
@@ -94,7 +94,7 @@ def list_jobs(
 
 
 @router.get("/{job_id}", response_model=JobView, responses=responses(HTTPStatus.NOT_FOUND))
-@in_lane("reads")
+@in_executor("reads")
 def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     """State, progress and the best so far."""
     with services.reading() as session:
@@ -106,7 +106,7 @@ def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     response_model=JobView,
     responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
-@in_lane("writes")
+@in_executor("writes")
 def cancel_job(job_id: JobId, request: Request, services: ServicesDep) -> dict[str, Any]:
     """Call a job off; what it has timed stays stored.
 
@@ -120,7 +120,7 @@ def cancel_job(job_id: JobId, request: Request, services: ServicesDep) -> dict[s
 
 
 @router.get("/{job_id}/trials", response_model=TrialPage, responses=responses(HTTPStatus.NOT_FOUND))
-@in_lane("reads")
+@in_executor("reads")
 def list_trials(
     job_id: JobId,
     services: ServicesDep,

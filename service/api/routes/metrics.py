@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from prometheus_client.exposition import choose_encoder
 
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.services import ServicesDep
 
 router = APIRouter(tags=["status"])
@@ -21,7 +21,7 @@ FORMS: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/metrics", response_class=Response, responses=FORMS)
-@in_lane("probes")
+@in_executor("probes")
 def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
     """The metrics of this process, and those that the database tells."""
     with services.reading() as session:

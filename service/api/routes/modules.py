@@ -132,13 +132,13 @@ async def script_of_op(
     canonical = services.machine.canonical_target(target)
     asked = Asked(canonical, services.toolchain, match=match)
     lone = lone.with_accuracy(accuracy)
-    source, origins = await services.lanes.reads.run(partial(_op_source, services, lone, asked))
+    source, origins = await services.executors.reads.run(partial(_op_source, services, lone, asked))
     tag = kernels.kernel_tag(source, services.toolchain, kernels.OF_OP)
-    found = await services.lanes.reads.run(partial(kept_module, tag))
+    found = await services.executors.reads.run(partial(kept_module, tag))
     if found is None:
         making = partial(kernel_module, tag, source, kernels.op_document)
         found = await services.proofs.make(("op", tag), making)
-    told = kernels.told_of(found, with_payload=with_payload)
+    told = kernels.document_for_caller(found, with_payload=with_payload)
     return told | origins[told["schedule"]["hash"]]
 
 
@@ -177,7 +177,7 @@ async def _read_once(
 async def given(request: Request, services: Services) -> tuple[str, bytes]:
     """Return the SHA-256 of the module in a request's body, and the module."""
     body, kind = await request.body(), request.headers.get("content-type", "")
-    return await services.lanes.reads.run(partial(_module_in, body, kind))
+    return await services.executors.reads.run(partial(_module_in, body, kind))
 
 
 def _module_in(body: bytes, kind: str) -> tuple[str, bytes]:

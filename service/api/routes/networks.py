@@ -13,7 +13,7 @@ from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.records import TuneRequest
 from tilewise.service.api.access import caller_of, request_id_of
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import MODELS, model_json
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import Tuning
@@ -55,9 +55,9 @@ async def post_model(
     """
     key, module = await given(request, services)
     found = await imported_of(services, key, module)
-    imported = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
+    imported = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
     by = Submitter(caller_of(request).token_id, request_id_of(request), services.jobs_in_flight)
-    answer = await services.lanes.writes.run(
+    answer = await services.executors.writes.run(
         partial(_ask, services, (key, imported), tuning.target, tuning.request, by)
     )
     services.wake()
@@ -65,7 +65,7 @@ async def post_model(
 
 
 @router.get("/{model_id}", response_model=NetworkView, responses=responses(HTTPStatus.NOT_FOUND))
-@in_lane("reads")
+@in_executor("reads")
 def get_model(model_id: ModelId, services: ServicesDep) -> dict[str, Any]:
     """A model, with the state of each of its problems."""
     with services.reading() as session:

@@ -18,7 +18,7 @@ from tilewise.schema.base import JobState, PlanLayouts
 from tilewise.search.networks.plan import runner_text
 from tilewise.service.api.access import caller_of, request_id_of
 from tilewise.service.api.answer_cache import not_modified
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import Tuning
@@ -88,8 +88,8 @@ async def post_plan(
     """
     sha256, module = await given(request, services)
     found = await graph_of(services, sha256, module)
-    graph = await services.lanes.reads.run(partial(found.with_accuracy, tuning.accuracy))
-    kept = await services.lanes.reads.run(partial(model_jobs.compressed, module))
+    graph = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
+    kept = await services.executors.reads.run(partial(model_jobs.compressed, module))
     caller = caller_of(request)
     shown = name or f"model-{sha256[:8]}.mlir"
     wanted = Wanted(
@@ -97,13 +97,13 @@ async def post_plan(
     )
     by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
     sender = _Sender(by, caller.subject, idempotency_key)
-    answer = await services.lanes.writes.run(partial(_ask, services, wanted, sender))
+    answer = await services.executors.writes.run(partial(_ask, services, wanted, sender))
     services.wake()
     return answer
 
 
 @router.get("", response_model=PlanPage)
-@in_lane("reads")
+@in_executor("reads")
 def list_plans(
     services: ServicesDep,
     state: JobState | None = None,
@@ -121,7 +121,7 @@ def list_plans(
 
 
 @router.get("/{plan_id}", response_model=PlanView, responses=responses(HTTPStatus.NOT_FOUND))
-@in_lane("reads")
+@in_executor("reads")
 def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
     """A plan: its state, that of each of its problems, and what was chosen."""
     with services.reading() as session:
@@ -136,7 +136,7 @@ def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
     response_model=PlanView,
     responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
-@in_lane("writes")
+@in_executor("writes")
 def cancel_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> dict[str, Any]:
     """Call a plan off; its jobs go on, and each can be called off by its number.
 
@@ -169,7 +169,7 @@ async def get_script(
     409 while the plan is not done; 404 where it has failed or was cancelled, or the module cannot
     be packed: the detail says why.
     """
-    text = await services.lanes.reads.run(partial(_script, services, plan_id))
+    text = await services.executors.reads.run(partial(_script, services, plan_id))
     return _answer(text, MLIR, if_none_match)
 
 
@@ -185,7 +185,7 @@ async def get_runner(
     It needs Tilewise where it is imported, on a machine of the plan's target. 409 while the plan
     is not done; 404 where it has failed or was cancelled.
     """
-    text = await services.lanes.reads.run(partial(_runner, services, plan_id))
+    text = await services.executors.reads.run(partial(_runner, services, plan_id))
     return _answer(text, PYTHON, if_none_match)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.service.api.access.gate import bearer
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db.models import JobKind, Offer
@@ -30,7 +30,7 @@ from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.plans import PlanOrder
 from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
-from tilewise.service.runs import candidates, helping, offers
+from tilewise.service.runs import candidates, helper_offers, offers
 from tilewise.service.runs.checks import (
     JobWork,
     check_answer,
@@ -42,7 +42,7 @@ from tilewise.service.runs.checks import (
 )
 from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, SqlRun
 from tilewise.service.runs.plan_checks import check_plan, checked_made
-from tilewise.service.runs.wire.orders import (
+from tilewise.service.runs.wire.assignments import (
     BeginWire,
     ChosenWire,
     CrashWire,
@@ -98,7 +98,7 @@ ShownDep = Annotated[ShownToken, Depends()]
 
 
 @router.post("/begin")
-@in_lane("writes")
+@in_executor("writes")
 def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
     """Begin the run of an offer: what it is to do, and the number that all it says carries."""
     with services.writing() as session:
@@ -114,7 +114,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
 
 
 @router.post("/begin_plan")
-@in_lane("writes")
+@in_executor("writes")
 def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanWire:
     """Begin the run of an offer that makes a plan; `/module` is what it is a plan of."""
     with services.writing() as session:
@@ -130,7 +130,7 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
 
 
 @router.get("/module")
-@in_lane("reads")
+@in_executor("reads")
 def get_module(shown: ShownDep, services: ServicesDep) -> Response:
     """The module of a plan."""
     _, module = _plan_order(services, _held(services, shown))
@@ -138,7 +138,7 @@ def get_module(shown: ShownDep, services: ServicesDep) -> Response:
 
 
 @router.post("/chosen")
-@in_lane("writes")
+@in_executor("writes")
 def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> WordWire:
     """Note what a run that makes a plan does now, and the plan once it is chosen."""
     held = _held(services, shown, body.epoch)
@@ -149,7 +149,7 @@ def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> Wor
 
 
 @router.post("/made")
-@in_lane("writes")
+@in_executor("writes")
 def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """End the job with the plan that was made, its proof marked with the host that proved it."""
     held = _held(services, shown, body.epoch)
@@ -161,7 +161,7 @@ def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 
 
 @router.post("/alive")
-@in_lane("reads")
+@in_executor("reads")
 def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
     """Whether the run goes on; asked twice a second, which keeps its lease."""
     with services.reading() as session:
@@ -173,7 +173,7 @@ def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
 
 
 @router.get("/trials")
-@in_lane("reads")
+@in_executor("reads")
 def get_trials(
     shown: ShownDep, services: ServicesDep, start: Annotated[int, Query(ge=0, le=LARGEST)] = 0
 ) -> TrialsWire:
@@ -184,7 +184,7 @@ def get_trials(
 
 
 @router.post("/trials")
-@in_lane("writes")
+@in_executor("writes")
 def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire:
     """Store a finished trial, which counts from the answer on; then say whether to go on.
 
@@ -202,7 +202,7 @@ def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire
 
 
 @router.get("/history")
-@in_lane("reads")
+@in_executor("reads")
 def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
     """What failed before in jobs for the same work, and how the pace went in others of late."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
@@ -211,7 +211,7 @@ def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
 
 
 @router.get("/earlier")
-@in_lane("reads")
+@in_executor("reads")
 def get_earlier(
     shown: ShownDep, services: ServicesDep, operation: Annotated[str, Query(max_length=64)]
 ) -> SearchesWire:
@@ -221,7 +221,7 @@ def get_earlier(
 
 
 @router.post("/solved")
-@in_lane("reads")
+@in_executor("reads")
 def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
     """What some of those have found, in the order in which they are asked for."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
@@ -229,7 +229,7 @@ def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> Found
 
 
 @router.post("/phase")
-@in_lane("writes")
+@in_executor("writes")
 def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordWire:
     """Note what the run does now."""
     held = _held(services, shown, body.epoch)
@@ -238,7 +238,7 @@ def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordW
 
 
 @router.post("/done")
-@in_lane("writes")
+@in_executor("writes")
 def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """End the job with what the run has found."""
     with services.reading() as session:
@@ -254,7 +254,7 @@ def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire
 
 
 @router.post("/failed")
-@in_lane("writes")
+@in_executor("writes")
 def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """End the job without a result."""
     held = _held(services, shown, body.epoch)
@@ -263,7 +263,7 @@ def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedW
 
 
 @router.post("/release")
-@in_lane("writes")
+@in_executor("writes")
 def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """Give the job back to the queue."""
     held = _held(services, shown, body.epoch)
@@ -272,7 +272,7 @@ def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 
 
 @router.post("/crashed")
-@in_lane("writes")
+@in_executor("writes")
 def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
     """Count that the process of the run has died: the job waits again, or fails in the end.
 
@@ -287,7 +287,7 @@ def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 
 
 @router.post("/candidates")
-@in_lane("writes")
+@in_executor("writes")
 def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
     """Put candidates out for helpers, and store what came of others; the leader learns of it."""
     offered = [one.candidate() for one in body.offered]
@@ -306,13 +306,13 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
 
 
 @router.post("/join")
-@in_lane("writes")
+@in_executor("writes")
 def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
     """Join the run of a job as a helper: what is searched for, and the number of the run."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True, role="helper")
         _require_registered(session, shown.job_id, body)
-        job = helping.join(session, row, body.owner)
+        job = helper_offers.join(session, row, body.owner)
         joined = Lease(job.id, job.owner or "", job.epoch)
     keeper = SqlKeeper(services.sessions, joined)
     try:
@@ -322,13 +322,13 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
 
 
 @router.post("/help")
-@in_lane("writes")
+@in_executor("writes")
 def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
     """Say what came of a candidate, and take others."""
     if body.answer is None:  # it asks again and again, and a writer would keep others waiting
         with services.reading() as session:
             row = _joined(session, shown, body.epoch)
-            is_needed = helping.is_needed(queue.get(session, shown.job_id), row)
+            is_needed = helper_offers.is_needed(queue.get(session, shown.job_id), row)
             if not (is_needed and candidates.has_any(session, row)):
                 return GivenWire(candidates=[], word="go" if is_needed else "stop")
     with services.writing() as session:
@@ -336,7 +336,7 @@ def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWir
         if body.answer is not None:
             check_answer(JobWork.of(queue.get(session, shown.job_id)), body.answer)
             candidates.answer(session, row, body.answer)
-        if not helping.is_needed(queue.get(session, shown.job_id), row):
+        if not helper_offers.is_needed(queue.get(session, shown.job_id), row):
             return GivenWire(candidates=[], word="stop")
         return GivenWire(candidates=candidates.take(session, row, body.wants), word="go")
 

@@ -15,7 +15,7 @@ from tilewise.search.records import CacheMode
 from tilewise.service.api import files
 from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.documents import Json, result_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses, text_responses
 from tilewise.service.api.range_documents import range_json, size_json
 from tilewise.service.api.requests import LookupRequest, TargetText
@@ -54,7 +54,7 @@ router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.get("", response_model=ResultView | RangeView, responses=responses(HTTPStatus.NOT_FOUND))
-@in_lane("reads")
+@in_executor("reads")
 def get_schedule(
     problem: ProblemText,
     services: ServicesDep,
@@ -123,7 +123,7 @@ async def get_script(
     asked = _asked(services, target, match)
     if flavor == kernels.FLAVOR:
         return await _library(services, key, asked, if_none_match)
-    script, work = await services.lanes.reads.run(
+    script, work = await services.executors.reads.run(
         partial(_find_script, services, key, asked, flavor)
     )
     if script is None:
@@ -158,7 +158,7 @@ async def get_kernel(
     request waits, the answer is 202 and the kernel is there soon.
     """
     asked = _asked(services, target, match)
-    result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
+    result = await services.executors.reads.run(partial(_find_result, services, key, asked))
     source = kernel_source(result, asked.target)
     if form != MODULE:
         return await _object(services, result, source, form, asked, if_none_match)
@@ -166,7 +166,7 @@ async def get_kernel(
     headers = _headers(tag, result["target"], result["toolchain"], asked)
     if (known := not_modified(headers, if_none_match)) is not None:
         return known
-    text = await services.lanes.reads.run(partial(kept_module, tag))
+    text = await services.executors.reads.run(partial(kept_module, tag))
     if text is None:
         text = await services.kernels.make(tag, partial(kernel_module, tag, source))
     return Response(text, media_type="text/x-python", headers=headers)
@@ -176,11 +176,11 @@ async def _library(
     services: Services, key: str, asked: Asked, if_none_match: str | None
 ) -> Response:
     """The library for IREE of a result."""
-    result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
+    result = await services.executors.reads.run(partial(_find_result, services, key, asked))
     source = kernel_source(result, asked.target)
     tag = kernel_tag(source, services.toolchain, kernels.FLAVOR)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
-    text = await services.lanes.reads.run(partial(kept_module, tag))
+    text = await services.executors.reads.run(partial(kept_module, tag))
     if text is None:
         making = partial(kernel_module, tag, source, kernels.library_document)
         text = await services.proofs.make((key, tag), making)
@@ -204,7 +204,7 @@ async def _object(
     if (known := not_modified(headers, if_none_match)) is not None:
         return known
     kept = kernel_tag(source, services.toolchain, DOCUMENT)
-    text = await services.lanes.reads.run(partial(kept_module, kept))
+    text = await services.executors.reads.run(partial(kept_module, kept))
     if text is None:
         making = partial(kernel_module, kept, source, object_document)
         text = await services.kernels.make(kept, making)
@@ -272,7 +272,7 @@ def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, s
 
 
 @router.post("/lookup", response_model=LookupView)
-@in_lane("reads")
+@in_executor("reads")
 def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     """The best schedules of many problems at once, as `GET /v1/schedules` has each.
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 
 from tilewise.schema.status import Worker
 from tilewise.service.api.documents import shown
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.schemas import ReadyView, StatusView, TargetsView
 from tilewise.service.api.services import Services, ServicesDep
@@ -29,7 +29,7 @@ async def healthz() -> StatusView:
 @router.get(
     "/readyz", response_model=ReadyView, responses=responses(HTTPStatus.SERVICE_UNAVAILABLE)
 )
-@in_lane("probes")
+@in_executor("probes")
 def readyz(services: ServicesDep) -> dict[str, Any]:
     """The database has the right schema, takes writes and has room; the workers are there.
 
@@ -71,7 +71,7 @@ CHECKS: dict[str, Callable[[Services], None]] = {
 
 
 @router.get("/v1/targets", response_model=TargetsView)
-@in_lane("reads")
+@in_executor("reads")
 def get_targets(services: ServicesDep) -> dict[str, Any]:
     """The targets that live workers serve, here and elsewhere, and what their machines reach."""
     with services.reading() as session:

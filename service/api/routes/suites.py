@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 
 from tilewise.service.api.documents import report_of, suite_report_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.routes.jobs import LARGEST_ID, Cursor, Limit
 from tilewise.service.api.schemas import (
@@ -37,7 +37,7 @@ SuiteName = Annotated[str | None, Query(max_length=200)]
         **responses(HTTPStatus.UNPROCESSABLE_ENTITY),
     },
 )
-@in_lane("writes")
+@in_executor("writes")
 def post_report(body: SuiteReport, services: ServicesDep) -> Response:
     """Store a report: 201, or 200 for one that is stored already."""
     with services.writing() as session:
@@ -50,7 +50,7 @@ def post_report(body: SuiteReport, services: ServicesDep) -> Response:
 
 
 @router.get("", response_model=SuiteReportPage)
-@in_lane("reads")
+@in_executor("reads")
 def list_reports(
     services: ServicesDep,
     suite: SuiteName = None,
@@ -67,7 +67,7 @@ def list_reports(
 @router.get(
     "/{report_id}", response_model=WholeReportView, responses=responses(HTTPStatus.NOT_FOUND)
 )
-@in_lane("reads")
+@in_executor("reads")
 def get_report(report_id: ReportId, services: ServicesDep) -> dict[str, Any]:
     """One report, whole."""
     with services.reading() as session:

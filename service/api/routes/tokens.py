@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 
 from tilewise.service.api.documents import token_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import NAME, TokenRequest
 from tilewise.service.api.schemas import NewTokenView, TokensView, TokenView
@@ -21,7 +21,7 @@ TokenName = Annotated[str, Path(pattern=NAME, max_length=100)]
 
 
 @router.get("", response_model=TokensView)
-@in_lane("reads")
+@in_executor("reads")
 def list_tokens(services: ServicesDep) -> dict[str, Any]:
     """All tokens, by name, without themselves."""
     with services.reading() as session:
@@ -34,7 +34,7 @@ def list_tokens(services: ServicesDep) -> dict[str, Any]:
     status_code=HTTPStatus.CREATED,
     responses=responses(HTTPStatus.CONFLICT),
 )
-@in_lane("writes")
+@in_executor("writes")
 def create_token(body: TokenRequest, services: ServicesDep) -> dict[str, Any]:
     """A new token, which is told this once."""
     expires = None if body.days is None else now() + timedelta(days=body.days)
@@ -44,7 +44,7 @@ def create_token(body: TokenRequest, services: ServicesDep) -> dict[str, Any]:
 
 
 @router.delete("/{name}", response_model=TokenView, responses=responses(HTTPStatus.NOT_FOUND))
-@in_lane("writes")
+@in_executor("writes")
 def revoke_token(name: TokenName, services: ServicesDep) -> dict[str, Any]:
     """Make a token worth nothing, here at once and in other processes within a second."""
     with services.writing() as session:

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.records import CacheMode, TrialState
 from tilewise.service.api.documents import stored_trial_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.routes.jobs import Cursor, Limit
 from tilewise.service.api.schemas import StoredTrialPage, StoredTrialView
 from tilewise.service.api.services import ServicesDep
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/trials", tags=["trials"])
 
 
 @router.get("", response_model=StoredTrialPage)
-@in_lane("reads")
+@in_executor("reads")
 def list_trials(
     services: ServicesDep,
     problem: str | None = None,

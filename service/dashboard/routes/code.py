@@ -10,9 +10,9 @@ from fastapi import APIRouter, Path, Request, Response
 from markupsafe import Markup
 
 from tilewise.service.api.documents import result_json
-from tilewise.service.api.flights import Flights
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.dashboard import rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.errors import UnfinishedError
@@ -37,10 +37,10 @@ Number = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 @router.get("/{number}/kernel")
 async def kernel(number: Number, request: Request, services: ServicesDep) -> Response:
     """The kernel as a Python module."""
-    result = await services.lanes.reads.run(partial(_result, services, number))
+    result = await services.executors.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
     tag = kernel_tag(source, services.toolchain)
-    text = await services.lanes.reads.run(partial(kept_module, tag))
+    text = await services.executors.reads.run(partial(kept_module, tag))
     if text is None:
         text = await _made(services.kernels, tag, partial(kernel_module, tag, source))
     file = _served(result, "kernel", "py")
@@ -51,7 +51,7 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
 @router.get("/{number}/air")
 async def air(number: Number, request: Request, services: ServicesDep) -> Response:
     """The script of flavor air of the schedule's problem."""
-    result = await services.lanes.reads.run(partial(_result, services, number))
+    result = await services.executors.reads.run(partial(_result, services, number))
     key, target = result["key"], result["target"]
     making = partial(scripts.make, services.sessions, services.toolchain, key, target)
     made = await _made(services.proofs, (key, target), making)
@@ -65,7 +65,7 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
 @router.get("/{number}/assembly")
 async def assembly(number: Number, request: Request, services: ServicesDep) -> Response:
     """The inner loop with its counts and the bound that they imply."""
-    result = await services.lanes.reads.run(partial(_result, services, number))
+    result = await services.executors.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
     key = ("assembly", kernel_tag(source, services.toolchain))
     text = await _made(services.kernels, key, partial(inner_loop_text, source))
@@ -91,7 +91,7 @@ def _served(result: stored.Json, what: str, suffix: str, **asked: str) -> dict[s
     return {"href": f"/v1/schedules/{result['key']}/{what}?{query}", "file": f"{name}.{suffix}"}
 
 
-async def _made(flights: Flights, key: Hashable, work: Callable[[], Made]) -> Made | None:
+async def _made(flights: SingleFlight, key: Hashable, work: Callable[[], Made]) -> Made | None:
     """What is made, or None where it takes longer than a page waits."""
     try:
         return await flights.make(key, work)
@@ -105,7 +105,7 @@ async def _shown(
 ) -> Response:  # fmt: skip
     status = HTTPStatus.OK if text is not None else HTTPStatus.ACCEPTED
     # Marking a long text takes tenths of a second, which would hold up every other request.
-    code = None if text is None else await services.lanes.reads.run(partial(marked, text))
+    code = None if text is None else await services.executors.reads.run(partial(marked, text))
     answer = page(request, "code.html", status, **values, code=code)
     if text is None:
         answer.headers["Refresh"] = str(AGAIN_S)

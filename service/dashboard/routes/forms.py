@@ -15,7 +15,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import SearchError
 from tilewise.service.api.access import caller_of, request_id_of
 from tilewise.service.api.access.caller import TOKEN_COOKIE
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import field_of
 from tilewise.service.api.requests import JobRequest
 from tilewise.service.api.routes.jobs import JobId, Sender, submit
@@ -77,7 +77,7 @@ async def send_form(
         return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
     sender = Sender(caller_of(request), None, request_id_of(request))
     try:
-        job_id, _ = await services.lanes.writes.run(partial(submit, services, body, sender))
+        job_id, _ = await services.executors.writes.run(partial(submit, services, body, sender))
     except (KernelsError, SearchError) as error:
         field = field_of(error)
         wrong = {field if field in given else "problem": str(error)}
@@ -105,7 +105,7 @@ async def check(
 
 
 @router.post("/jobs/{job_id}/cancel")
-@in_lane("writes")
+@in_executor("writes")
 def cancel(job_id: JobId, request: Request, services: ServicesDep) -> Response:
     """Call a job off, as `DELETE /v1/jobs/{id}` does."""
     with services.writing() as session:
@@ -186,7 +186,7 @@ async def _form(
     wrong: dict[str, str],
     status: HTTPStatus = HTTPStatus.OK,
 ) -> Response:
-    targets = await services.lanes.reads.run(partial(_targets, services))
+    targets = await services.executors.reads.run(partial(_targets, services))
     targets.setdefault(given["target"], f"{given['target']} (no live worker serves it)")
     return page(request, "submit.html", status, given=given, wrong=wrong, targets=targets)
 

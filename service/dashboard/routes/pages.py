@@ -15,7 +15,7 @@ from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import best_json, job_json, result_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import plan_head_json
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import PlanHeadView, ProblemKey
@@ -30,7 +30,7 @@ from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import events, lease, queue
 from tilewise.service.plots import nest
 from tilewise.service.plots.drawing import SPEED
-from tilewise.service.plots.networks.picture import told_us
+from tilewise.service.plots.networks.picture import format_us
 from tilewise.service.results import history, integrity, scripts
 from tilewise.service.results.readable import listed
 
@@ -57,7 +57,7 @@ PAST = stored.PAGE  # past results of a problem that are shown
 
 
 @router.get("/")
-@in_lane("reads")
+@in_executor("reads")
 def overview(
     request: Request,
     services: ServicesDep,
@@ -116,7 +116,7 @@ class JobRow(BaseModel):
 
 
 @router.get("/jobs")
-@in_lane("reads")
+@in_executor("reads")
 def jobs(
     request: Request,
     services: ServicesDep,
@@ -167,7 +167,7 @@ def _plan_row(plan: dict[str, Any]) -> dict[str, Any]:
     totals, result = plan["totals"], ""
     if totals and totals["chosen_us"]:
         ratio = rendering.closely(totals["plain_us"] / totals["chosen_us"])
-        result = f"{told_us(totals['chosen_us'])} {ratio} as the model has it"
+        result = f"{format_us(totals['chosen_us'])} {ratio} as the model has it"
     same = {name: plan[name] for name in ("id", "name", "state", "created")}
     return {
         **same,
@@ -180,7 +180,7 @@ def _plan_row(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 @router.get("/jobs/{job_id}")
-@in_lane("reads")
+@in_executor("reads")
 def job(
     job_id: JobId,
     request: Request,
@@ -216,7 +216,7 @@ def job(
 
 
 @router.get("/problems/{key}")
-@in_lane("reads")
+@in_executor("reads")
 def problem(
     key: ProblemKey,
     request: Request,
@@ -302,7 +302,7 @@ def _jobs(session: Session, key: str) -> list[dict[str, Any]]:
 
 
 @router.get("/compare")
-@in_lane("reads")
+@in_executor("reads")
 def compare(
     request: Request,
     services: ServicesDep,

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
 from tilewise.service.api.documents import result_json
-from tilewise.service.api.lanes import in_lane
+from tilewise.service.api.executors import in_executor
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
@@ -26,7 +26,7 @@ OfJob = Literal["convergence", "pace", "origins", "importance", "parallel"]
 
 
 @router.get("/jobs/{job_id}/{kind}")
-@in_lane("reads")
+@in_executor("reads")
 def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
     """A plot of a search."""
     with services.reading() as session:
@@ -49,7 +49,7 @@ def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
 
 
 @router.get("/schedules/{number}/roofline")
-@in_lane("reads")
+@in_executor("reads")
 def of_schedule(number: int, services: ServicesDep) -> Spec:
     """A schedule under its machine's peak, with the trials of its search and its peers."""
     with services.reading() as session:
@@ -60,7 +60,7 @@ def of_schedule(number: int, services: ServicesDep) -> Spec:
 
 
 @router.get("/problems/{key}/history")
-@in_lane("reads")
+@in_executor("reads")
 def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
     """A problem's speed as its toolchains and machines went by."""
     with services.reading() as session:
@@ -72,7 +72,7 @@ def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
 
 
 @router.get("/compare/{left}/{right}")
-@in_lane("reads")
+@in_executor("reads")
 def of_two(left: str, right: str, services: ServicesDep) -> Spec:
     """The speeds of two schedules with their intervals."""
     with services.reading() as session:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from tilewise.service.plots.drawing import FONT
-from tilewise.service.plots.networks.picture import Box, Edge, PlanPicture, layout_kind, told_us
+from tilewise.service.plots.networks.picture import Box, Edge, PlanPicture, format_us, layout_kind
 from tilewise.service.plots.networks.placement import PlacedPlan, Point, placed
 
 MARGIN = 10
@@ -75,7 +75,7 @@ def _size(box: Box) -> tuple[float, float]:
 
 def _aside(box: Box) -> str:
     """What stands right in a small box."""
-    return told_us(box.time_us) or box.detail
+    return format_us(box.time_us) or box.detail
 
 
 def _chips(box: Box) -> list[_Chip]:
@@ -115,7 +115,7 @@ def _box(
     rounded = 5 if box.kind in ("layer", "around") else SMALL // 2
     frame = f'width="{width:.0f}" height="{height:.0f}" rx="{rounded}"'
     inside = [
-        f"<title>{escape(_told(box, share))}</title>",
+        f"<title>{escape(_describe(box, share))}</title>",
         f'<rect class="net-frame" {frame}/>',
     ]
     if box.time_us:
@@ -123,7 +123,7 @@ def _box(
     inside += _large(box, share) if box.kind in ("layer", "around") else _small(box, width)
     shown = "".join(inside)
     if href is not None:
-        shown = f'<a href="{escape(href)}" aria-label="{escape(_told(box, share))}">{shown}</a>'
+        shown = f'<a href="{escape(href)}" aria-label="{escape(_describe(box, share))}">{shown}</a>'
     return (
         f'<g class="net-box net-{box.kind}"{name} transform="translate({x:.1f} {y:.1f})">'
         f"{shown}</g>"
@@ -135,7 +135,7 @@ def _large(box: Box, share: float) -> Iterator[str]:
     yield _text(PAD, PAD + 10, f"{box.node}", "net-number")
     shift = PAD + (len(f"{box.node}") + 1) * TEXT * 0.6
     yield _text(shift, PAD + 10, box.title, "net-title")
-    yield _text(right, PAD + 10, told_us(box.time_us) or "not timed", "net-time", at_end=True)
+    yield _text(right, PAD + 10, format_us(box.time_us) or "not timed", "net-time", at_end=True)
     yield _text(PAD, PAD + 10 + LINE - 2, box.detail, "net-detail")
     if box.time_us is not None:
         yield _text(right, PAD + 10 + LINE - 2, f"{100 * share:.1f}%", "net-detail", at_end=True)
@@ -156,9 +156,9 @@ def _small(box: Box, width: float) -> Iterator[str]:
     yield _text(width - PAD - 2, SMALL / 2 + 4, _aside(box), "net-detail", at_end=True)
 
 
-def _told(box: Box, share: float) -> str:
+def _describe(box: Box, share: float) -> str:
     """All of a box in words."""
-    time = f"{told_us(box.time_us)}, {100 * share:.1f}% of all" if box.time_us is not None else ""
+    time = f"{format_us(box.time_us)}, {100 * share:.1f}% of all" if box.time_us is not None else ""
     fused = f"with {', '.join(box.fused)}" if box.fused else ""
     node = "" if box.node is None else f"node {box.node}"
     what = f"{box.title} {box.detail}".strip()

@@ -22,17 +22,17 @@ FUSED = {
 }
 
 
-def told_us(time_us: float | None) -> str:
+def format_us(time_us: float | None) -> str:
     """A time with as many digits as mean something, as `tilewise plan` prints it."""
     return "" if time_us is None else duration(time_us)
 
 
-def told_shape(shape: Sequence[Size], dtype: str) -> str:
+def format_shape(shape: Sequence[Size], dtype: str) -> str:
     """A tensor's type as MLIR spells it."""
     return "x".join([*("?" if size is None else str(size) for size in shape), dtype])
 
 
-def told_fused(fused: Sequence[str]) -> tuple[str, ...]:
+def describe_fused(fused: Sequence[str]) -> tuple[str, ...]:
     """What a layer takes in, as people call it."""
     return tuple(FUSED.get(name, name) for name in fused)
 
@@ -168,7 +168,7 @@ def picture_of(plan: Plan) -> PlanPicture:
     makers: dict[int, int] = {}
     for number, tensor in enumerate(plan.tensors):
         if tensor.is_given:
-            shape = told_shape(tensor.shape, tensor.dtype)
+            shape = format_shape(tensor.shape, tensor.dtype)
             makers[number] = parts.add(Box("end", None, "argument", shape))
     for number, node in enumerate(plan.nodes):
         box = parts.add(_box(number, node, plan))
@@ -177,7 +177,7 @@ def picture_of(plan: Plan) -> PlanPicture:
     for one in plan.conversions:
         tensor = plan.tensors[one.tensor]
         copies[one.tensor, one.layout] = box = parts.add(Box(
-            "copy", None, f"copy to {one.layout.name}", told_shape(tensor.shape, tensor.dtype),
+            "copy", None, f"copy to {one.layout.name}", format_shape(tensor.shape, tensor.dtype),
             time_us=one.time_us, reads=(tensor.layout.name,), makes=(one.layout.name,),
         ))  # fmt: skip
         if one.tensor in makers:
@@ -230,7 +230,7 @@ def _join_results(plan: Plan, parts: _Parts, sources: _Sources) -> None:
         wanted = plain(tensor.shape)
         source = sources.of(number, wanted)
         if tensor.is_result and source is not None:
-            shape = told_shape(tensor.shape, tensor.dtype)
+            shape = format_shape(tensor.shape, tensor.dtype)
             box = parts.add(Box("end", None, "result", shape))
             parts.join(source, box, wanted)
 
@@ -243,10 +243,10 @@ def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
         "makes": tuple(use.layout.name for use in node.makes),
     }  # fmt: skip
     if node.found is None:
-        shapes = [told_shape(use.shape, plan.tensors[use.tensor].dtype) for use in node.makes]
+        shapes = [format_shape(use.shape, plan.tensors[use.tensor].dtype) for use in node.makes]
         return Box(kind, number, node.op, ", ".join(shapes), **known, **_passed(number, plan))
     problem = parse_problem(node.problem or node.found.problem)
-    known |= {"fused": told_fused(node.found.fused), "problem": problem.canonical}
+    known |= {"fused": describe_fused(node.found.fused), "problem": problem.canonical}
     if node.schedule is not None:
         kind = "layer"
         known |= {"algorithm": node.schedule.algorithm, "time_us": node.schedule.time_us}
@@ -331,7 +331,7 @@ def _parts(picture: PlanPicture, longest: float) -> Iterator[str]:
         if box.time_us is None:
             continue
         number = "" if box.node is None else f"{box.node} "
-        told = f"{number}{box.title} {box.detail}: {told_us(box.time_us)}"
+        told = f"{number}{box.title} {box.detail}: {format_us(box.time_us)}"
         part = (
             f'<rect class="bar-{kind_of(box)}" x="{_percent(passed / longest)}" '
             f'width="{_percent(box.time_us / longest)}" height="100%">'

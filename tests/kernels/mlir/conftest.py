@@ -13,11 +13,11 @@ OF_CHILDREN = ("test_children", "test_failures", "test_hostile", "test_onnx", "t
 @pytest.fixture(scope="session", autouse=True)
 def timed_briefly() -> Iterator[None]:
     """Proofs time a script briefly: how fast it is these tests do not ask, but of specs."""
-    from tilewise.kernels.mlir.normalised import prove as normalised
+    from tilewise.kernels.mlir.op_scripts import prove as op_scripts
     from tilewise.kernels.mlir.proof import prove
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (prove, normalised):
+        for module in (prove, op_scripts):
             patch.setattr(module, "REPEAT_SECONDS", REPEAT_S)
         yield
 

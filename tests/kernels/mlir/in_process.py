@@ -18,7 +18,7 @@ ANSWERS = {
     "tilewise.kernels.dispatches.extraction.child": "answer",
     "tilewise.kernels.mlir.air.child": "prove_here",
     "tilewise.kernels.mlir.frontend.child.read": "answer",
-    "tilewise.kernels.mlir.normalised.child": "prove_here",
+    "tilewise.kernels.mlir.op_scripts.child": "prove_here",
     "tilewise.kernels.mlir.proof.child.prove": "answer",
 }
 

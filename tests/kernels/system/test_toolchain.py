@@ -118,7 +118,7 @@ def test_the_hash_is_of_the_sources_wherever_they_lie(
     [
         "kernels/mlir/frontend/child/onnx.py",
         "kernels/mlir/network/packing.py",
-        "kernels/mlir/normalised/packing.py",
+        "kernels/mlir/op_scripts/packing.py",
         "kernels/native/assembly.py",
         "search/runner/child/interleaved.py",
         "search/model/analytical.py",

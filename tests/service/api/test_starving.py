@@ -13,8 +13,8 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
 from tilewise.service import app
-from tilewise.service.api.flights import Flights
-from tilewise.service.api.services import READERS, Lanes
+from tilewise.service.api.services import READERS, Executors
+from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.app import create_app
 from tilewise.service.errors import BusyError
 from tilewise.service.results import kernels as kernel_modules
@@ -97,7 +97,7 @@ def test_a_kept_kernel_waits_for_none_that_is_printed(
     printer.release.set()
     path = f"/v1/schedules/{KEY}/kernel"
     text = client_factory().get(path).text
-    changed(kernels=Flights("kernels", 1, keeps_results=True, most=0))
+    changed(kernels=SingleFlight("kernels", 1, keeps_results=True, most=0))
     assert client.get(path).text == text
 
 
@@ -119,7 +119,7 @@ def test_a_cache_folder_that_cannot_be_used_costs_time_alone(monkeypatch, printe
 
 
 def test_what_takes_long_is_answered_202_and_found_later(client, tuned, printer, changed):
-    changed(kernels=Flights("kernels", 1, keeps_results=True, patience_s=0.05))
+    changed(kernels=SingleFlight("kernels", 1, keeps_results=True, patience_s=0.05))
     path = f"/v1/schedules/{KEY}/kernel?target=host"
     answer = client.get(path)
     assert answer.status_code == 202
@@ -177,7 +177,7 @@ def test_a_service_that_ends_lets_go_who_waits_for_a_text(client, tuned, printer
 
 
 def test_too_much_to_make_is_503_with_a_time_to_come_again(client, tuned, printer, changed):
-    changed(kernels=Flights("kernels", 1, keeps_results=True, most=0))
+    changed(kernels=SingleFlight("kernels", 1, keeps_results=True, most=0))
     assert_busy(client.get(f"/v1/schedules/{KEY}/kernel"), "are being made")
 
 
@@ -187,7 +187,7 @@ def impatient(url, machine, monkeypatch):
     monkeypatch.setattr(app, "PROBE_PATIENCE_S", 0.2)
     made = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
     with TestClient(made, raise_server_exceptions=False) as client:
-        made.state.services = replace(made.state.services, lanes=Lanes(patience_s=0.5))
+        made.state.services = replace(made.state.services, executors=Executors(patience_s=0.5))
         yield client
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import select, text
 
 from tests.service.conftest import TOOLCHAIN
 from tests.service.plan_rows import GRAPH
-from tilewise.service.api.lanes import Lane
+from tilewise.service.api.executors import Lane
 from tilewise.service.api.routes import modules
 from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.db.session import make_sessions

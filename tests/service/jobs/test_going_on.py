@@ -96,7 +96,7 @@ def test_who_waits_gets_the_result_of_the_caches_that_were_asked_for(
     client, sessions, submit, run, tuned, monkeypatch
 ):
     """The job ends while the request waits; hot and cold results are stored."""
-    ending = client.app.state.services.endings
+    ending = client.app.state.services.completions
 
     async def wait(job_id, _is_gone):
         run(job_id)

@@ -4,7 +4,7 @@ import pytest
 
 from tilewise.service.db import reading
 from tilewise.service.errors import BusyError, DatabaseError
-from tilewise.service.jobs.waiting import Endings, ended_jobs
+from tilewise.service.jobs.waiting import Completions, ended_jobs
 
 
 async def stays():
@@ -32,7 +32,7 @@ class Jobs:
 
 def scenario(steps):
     jobs = Jobs()
-    asyncio.run(asyncio.wait_for(steps(jobs, Endings(jobs, poll_s=0.01)), 60))
+    asyncio.run(asyncio.wait_for(steps(jobs, Completions(jobs, poll_s=0.01)), 60))
     return jobs
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.service.conftest import PROBLEM
 from tilewise.service.api.events.news import EncodedEvent, NewsReader
-from tilewise.service.api.lanes import Lane
+from tilewise.service.api.executors import Lane
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import DamagedError

@@ -20,8 +20,7 @@ from tilewise.service.db.base import now
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.runs import helping as helper_offers
-from tilewise.service.runs import offers
+from tilewise.service.runs import helper_offers, offers
 from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
 
 DRIVER = "driver-host:1:1"

@@ -21,7 +21,7 @@ from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.scripts import find_script
 from tilewise.service.runs import offers
 from tilewise.service.runs.checks import JobWork
-from tilewise.service.runs.wire.orders import BestWire, EndWire, MachineWire
+from tilewise.service.runs.wire.assignments import BestWire, EndWire, MachineWire
 from tilewise.service.runs.wire.trials import TrialWire
 
 OWNER = "worker-host:7:7"

@@ -31,7 +31,7 @@ from tilewise.service.jobs import claims, model_jobs, plans
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
 from tilewise.service.runs import offers
 from tilewise.service.runs.http import HttpKeeper, HttpPlanKeeper, RunCalls
-from tilewise.service.runs.wire.orders import MadeWire
+from tilewise.service.runs.wire.assignments import MadeWire
 from tilewise.service.workers.planning import run_claimed
 
 DRIVER, WORKER, OWNER = "driver-host:1:1", "tcp://10.0.0.2:4000", "worker-host:7:7"

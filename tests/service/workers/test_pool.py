@@ -14,7 +14,7 @@ from tilewise.service.errors import DatabaseError, OutageError
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.workers.endings import reason_of
+from tilewise.service.workers.completion import reason_of
 from tilewise.service.workers.pool import Pool, PoolWork
 
 

@@ -114,8 +114,8 @@ class _Writer(TorchWriter):
             return value
         if len(shape) - 2 != len(batch) or list(shape[:-3]) != list(batch[:-1]) \
                 or batch[-1] % shape[-3]:  # fmt: skip
-            raise RefusedError(f"has queries of {_told(batch)} heads, keys and values of "
-                                f"{_told(shape[:-2])}")  # fmt: skip
+            raise RefusedError(f"has queries of {_dims(batch)} heads, keys and values of "
+                                f"{_dims(shape[:-2])}")  # fmt: skip
         count = batch[-1] // shape[-3]
         one = [*shape[:-2], 1, *shape[-2:]]
         many = [*shape[:-2], count, *shape[-2:]]
@@ -160,7 +160,7 @@ class _Writer(TorchWriter):
         if len(shape) > len(scored) or any(
             size not in (1, of) for size, of in zip(shape[::-1], scored[::-1], strict=False)
         ):
-            raise RefusedError(f"has a mask of {_told(shape)} on scores of {_told(scored)}")
+            raise RefusedError(f"has a mask of {_dims(shape)} on scores of {_dims(scored)}")
         if dtype == "i1":
             operands = [mask, scores, self.real(-math.inf)]
             return self.tensor("aten.where.ScalarOther", operands, scored, "f32")
@@ -192,7 +192,7 @@ class _Writer(TorchWriter):
         return self.tensor("aten.clamp", operands, tensor_type_of(value)[0], "f32")
 
 
-def _told(shape: Sequence[int]) -> str:
+def _dims(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 

@@ -81,7 +81,7 @@ def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
     except (PaddingError, onnx_weights.WeightsError) as error:
         raise OnnxError(f"the ONNX model cannot be imported: {error}") from error
     except Exception as error:  # whatever parser, checker and importer raise, without a common root
-        raise OnnxError(f"the ONNX model cannot be imported: {_told(error)}") from error
+        raise OnnxError(f"the ONNX model cannot be imported: {_first_line(error)}") from error
     return file.getvalue()
 
 
@@ -155,7 +155,7 @@ def _tensors(message: Any) -> Iterator[Any]:
                 yield from _tensors(one)
 
 
-def _told(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 

@@ -17,9 +17,9 @@ from tests.search.networks.lowering.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
 from tilewise.kernels.native.programs.steps import At
 from tilewise.search.networks.loader import network as loader
+from tilewise.search.networks.lowering.kernel_calls import Memory
 from tilewise.search.networks.lowering.memory import Arena, PlacedBuffers
 from tilewise.search.networks.lowering.network import LoweredNetwork
-from tilewise.search.networks.lowering.works import Memory
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.standalone import files
 from tilewise.search.networks.standalone.files import load_here

@@ -12,7 +12,7 @@ from tilewise.service.api.events import feeds as module
 from tilewise.service.api.events import news
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.events.news import NewsReader
-from tilewise.service.api.lanes import Lane
+from tilewise.service.api.executors import Lane
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.changes import Changes
 from tilewise.service.errors import BusyError

@@ -103,7 +103,7 @@ def test_problems_have_short_names(problem: str, title: str, extents: str) -> No
 
 
 def test_sizes_that_are_not_known_are_told() -> None:
-    assert picture.told_shape((None, 3), "f32") == "?x3xf32"
+    assert picture.format_shape((None, 3), "f32") == "?x3xf32"
 
 
 def test_a_pass_has_its_time_where_it_ends() -> None:

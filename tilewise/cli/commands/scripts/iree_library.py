@@ -56,7 +56,7 @@ def make_iree(options: argparse.Namespace) -> str:
     target = resolve(options.target).canonical  # not what a service would take `host` for
     with backend_of(options) as backend:
         made = make_library(backend, problems, target, models)
-    return _told(made, target, models, options)
+    return _describe(made, target, models, options)
 
 
 def make_library_of_model(options: argparse.Namespace) -> str:
@@ -77,7 +77,7 @@ def make_library_of_model(options: argparse.Namespace) -> str:
     with backend_of(options) as backend:
         tune_lacking(backend, model.problems, target, options)
         made = make_library(backend, (), target, [model])
-    return _told(made, target, [model], options)
+    return _describe(made, target, [model], options)
 
 
 def _require_iree() -> None:
@@ -96,10 +96,10 @@ def _of_plan(options: argparse.Namespace, path: str) -> str:
         sys.stderr.write(f"tilewise: {note}\n")
     if not found.wanted or len(lacking) == len({cut.problem for cut in model.cuts}):
         raise BadInputError(f"{options.plan} is no plan of {path}, or has no schedule")
-    return _told(library_of(found.wanted, target, [model]), target, [model], options)
+    return _describe(library_of(found.wanted, target, [model]), target, [model], options)
 
 
-def _told(
+def _describe(
     made: "ProvenLibrary", target: str, models: Sequence[UserModel], options: argparse.Namespace
 ) -> str:
     """Return the library's text or JSON; report its effect on models."""

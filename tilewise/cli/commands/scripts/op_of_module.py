@@ -37,8 +37,8 @@ def make_of_op(options: argparse.Namespace) -> str:
     module = read_module_bytes(options.problems[0])
     require("iree.compiler", "a script of an op", "service")
     from tilewise.kernels.mlir.frontend.read import read_op
-    from tilewise.kernels.mlir.normalised.choice import first_proven, fitting, problems_of
-    from tilewise.kernels.mlir.normalised.prove import with_op
+    from tilewise.kernels.mlir.op_scripts.choice import first_proven, fitting, problems_of
+    from tilewise.kernels.mlir.op_scripts.prove import with_op
 
     lone = read_op(module, options.place).with_accuracy(options.accuracy or "standard")
     try:

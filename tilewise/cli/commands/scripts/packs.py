@@ -95,11 +95,13 @@ def _proven(
         raise MissingError(f"{quoted(path)} has no op that can be packed{_why(plan)}")
     proof = prove_packs(plan, limits=limits)
     if not proof.ok:
-        raise TilewiseError(f"the script did not prove: {proof.failure}: {_told(proof.message)}")
+        raise TilewiseError(
+            f"the script did not prove: {proof.failure}: {_error_line(proof.message)}"
+        )
     return plan, proof
 
 
-def _told(message: str) -> str:
+def _error_line(message: str) -> str:
     """Return the line of a message with the error, or its first."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return next((line for line in lines if "error:" in line), lines[0] if lines else "")

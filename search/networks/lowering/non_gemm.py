@@ -11,14 +11,14 @@ from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copy_times import conversion_of
-from tilewise.search.networks.lowering.memory import Buffers, static, type_of
-from tilewise.search.networks.lowering.works import (
+from tilewise.search.networks.lowering.kernel_calls import (
     Memory,
     NetworkWork,
     pass_step,
     refused,
     table_of,
 )
+from tilewise.search.networks.lowering.memory import Buffers, static, type_of
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.variants import TensorLayout
 
@@ -57,7 +57,7 @@ class Others:
         node, action = self.plan.nodes[number], self.program.outline.actions[number]
         read, made = self._one_of_each(node)
         if action.loops is not None and action.sum is None:
-            return self._turned(number, action.loops)
+            return self._transposed(number, action.loops)
         if action.pad is not None:
             return None if self._pool_behind(number) else self._pad(number, action.pad, read, made)
         if action.window is not None:
@@ -91,7 +91,7 @@ class Others:
         reads = tuple(self.buffers.of(use.tensor, use.layout) for use in node.reads)
         return reads, self.buffers.of(node.makes[0].tensor, node.makes[0].layout)
 
-    def _turned(self, number: int, loops: Loops) -> NetworkWork:
+    def _transposed(self, number: int, loops: Loops) -> NetworkWork:
         """Return a copy of a tensor with its axes reordered."""
         conversion = conversion_of_loops(loops)
         if conversion is None:

@@ -10,8 +10,8 @@ from typing import Any
 from tilewise.kernels.errors import KernelsError, ProofError, ScheduleError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits
-from tilewise.kernels.mlir.normalised.normal_form import schedulable
-from tilewise.kernels.mlir.normalised.prove import prove_lone, with_op
+from tilewise.kernels.mlir.op_scripts.normal_form import schedulable
+from tilewise.kernels.mlir.op_scripts.prove import prove_lone, with_op
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem

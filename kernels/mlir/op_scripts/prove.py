@@ -9,13 +9,13 @@ from tilewise.kernels.mlir.cpu.script import emit_on
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.nest import Dims
 from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits
-from tilewise.kernels.mlir.normalised.normal_form import (
+from tilewise.kernels.mlir.op_scripts.normal_form import (
     NormalForm,
     is_of_problem,
     normal_form,
     schedulable,
 )
-from tilewise.kernels.mlir.normalised.packing import PackingCopy
+from tilewise.kernels.mlir.op_scripts.packing import PackingCopy
 from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof, annotated, run_child
 from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS, prove
@@ -27,7 +27,7 @@ from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.system.typed_json import to_json
 
 
-def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
+def emit_for_op(normal: NormalForm, schedule: Schedule) -> str:
     """Return the transform module that makes a schedule's loops of an op as written.
 
     Raises:
@@ -37,7 +37,7 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
     loop_lines = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
 
     def opening(writer: SequenceWriter, handle: str) -> str:
-        return _normalised(normal, writer, handle)
+        return _whole_script(normal, writer, handle)
 
     return emit_on(schedule, normal.form, opening, _shared(normal), loop_lines)
 
@@ -54,7 +54,7 @@ def _shared(normal: NormalForm) -> list[str]:
     return [*units, *packs, *moves]
 
 
-def _normalised(normal: NormalForm, writer: SequenceWriter, handle: str) -> str:
+def _whole_script(normal: NormalForm, writer: SequenceWriter, handle: str) -> str:
     """Write lines that normalise the op of a handle; return the new handle."""
     w = writer
     w.line("// the normal form: loops by what they do, and none of one step")
@@ -76,9 +76,9 @@ def _packed_lines(normal: NormalForm, writer: SequenceWriter, handle: str) -> st
     w.line(f"// one packed form: {forms}")
     op = f"structured.pack {handle} packed_sizes = {list(normal.packing.sizes)}"
     packed = w.handle("packed_op", op)
-    for operand, order in zip((*normal.numbers, None), normal.packing.turned, strict=True):
+    for operand, order in zip((*normal.numbers, None), normal.packing.transposed, strict=True):
         if order is not None:
-            packed = _turned_lines(w, packed, operand, order)
+            packed = _transpose_lines(w, packed, operand, order)
     w.include("lower_packs")
     w.include("drop_unit_axes")
     for name, move in _vector_moves(normal).items():
@@ -87,7 +87,7 @@ def _packed_lines(normal: NormalForm, writer: SequenceWriter, handle: str) -> st
     return w.collect("contraction")
 
 
-def _turned_lines(writer: SequenceWriter, packed: str, operand: int | None, order: Dims) -> str:
+def _transpose_lines(writer: SequenceWriter, packed: str, operand: int | None, order: Dims) -> str:
     """Write lines that reorder a packed operand's dims; return a handle on the op."""
     w = writer
     pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "turned_out"))
@@ -118,7 +118,7 @@ def _vector_moves(normal: NormalForm) -> dict[str, PackingCopy]:
     return {name: move for name, move in alike.items() if max(move.tile) > 1}
 
 
-CHILD = "tilewise.kernels.mlir.normalised.child"
+CHILD = "tilewise.kernels.mlir.op_scripts.child"
 
 
 def prove_lone(
@@ -144,7 +144,7 @@ def prove_lone(
             memory_bytes=limits.memory_bytes,
         )
     normal = normal_form(lone, schedule)
-    script = emit_normalised(normal, schedule)
+    script = emit_for_op(normal, schedule)
     found = _asked(lone, normal, script, limits, seed=seed, apply_only=False)
     proof = ScriptProof.of(found, mlir=mlir_version(), script=script)
     return replace(proof, script=annotated(script, proof))
@@ -159,7 +159,7 @@ def with_op(lone: LoneOp, script: str) -> str:
 def transform_lone(lone: LoneOp, schedule: Schedule) -> str:
     """Return the module that an op's script makes of its payload; raise ProofError if it fails."""
     normal = normal_form(lone, schedule)
-    script = emit_normalised(normal, schedule)
+    script = emit_for_op(normal, schedule)
     found = _asked(lone, normal, script, USUAL_LIMITS, seed=0, apply_only=True)
     if found.failure:
         raise ProofError(f"{lone.found.where}: {found.failure}: {found.message}")

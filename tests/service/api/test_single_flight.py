@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tilewise.kernels.system.children import child_environment
-from tilewise.service.api.flights import Flights
-from tilewise.service.api.lanes import Lane, SharedReads
+from tilewise.service.api.executors import Lane, SharedReads
+from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.errors import BusyError, ConflictError
 
 
@@ -49,7 +49,7 @@ def test_an_error_is_everybodys_and_is_kept_for_who_comes_again():
     work.release.set()
 
     async def scenario():
-        flights = Flights("kernels", threads=1, keeps_results=True)
+        flights = SingleFlight("kernels", threads=1, keeps_results=True)
         for _ in range(3):
             with pytest.raises(ConflictError, match="cannot be made"):
                 await flights.make("key", work)
@@ -63,7 +63,7 @@ def test_an_outcome_is_not_kept_for_ever():
     work.release.set()
 
     async def scenario():
-        flights = Flights("kernels", threads=1, keeps_results=True, kept_s=0.0)
+        flights = SingleFlight("kernels", threads=1, keeps_results=True, kept_s=0.0)
         while work.calls < 2:
             assert await flights.make("key", work) == "made"
             await asyncio.sleep(0.01)
@@ -75,7 +75,7 @@ def test_flights_hold_no_more_memory_than_is_set_aside():
     work = Slow()
 
     async def scenario():
-        flights = Flights("modules", 1, keeps_results=False, most_bytes=100)
+        flights = SingleFlight("modules", 1, keeps_results=False, most_bytes=100)
         first = asyncio.create_task(flights.make(1, work, 60))
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match=r"the modules .* use all memory"):
@@ -131,7 +131,7 @@ def test_too_many_flights_are_refused_and_those_that_fly_are_joined():
     work = Slow()
 
     async def scenario():
-        flights = Flights("proofs", threads=1, keeps_results=True, most=2)
+        flights = SingleFlight("proofs", threads=1, keeps_results=True, most=2)
         flying = [asyncio.create_task(flights.make(key, work)) for key in ("a", "b")]
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match=r"^2 proofs are being made"):
@@ -148,7 +148,7 @@ def test_a_client_that_goes_ends_no_flight():
     work = Slow()
 
     async def scenario():
-        flights = Flights("proofs", threads=1, keeps_results=True)
+        flights = SingleFlight("proofs", threads=1, keeps_results=True)
         gone = asyncio.create_task(flights.make("key", work))
         stays = asyncio.create_task(flights.make("key", work))
         await asyncio.sleep(0)
@@ -165,7 +165,7 @@ def test_what_may_be_outdated_is_made_again():
     work.release.set()
 
     async def scenario():
-        flights = Flights("proofs", threads=1, keeps_results=False)
+        flights = SingleFlight("proofs", threads=1, keeps_results=False)
         for _ in range(2):
             assert await flights.make("key", work) == "made"
 
@@ -179,7 +179,7 @@ def test_an_error_that_passes_is_not_kept(error):
     work.release.set()
 
     async def scenario():
-        flights = Flights("kernels", threads=1, keeps_results=True)
+        flights = SingleFlight("kernels", threads=1, keeps_results=True)
         for _ in range(2):
             with pytest.raises(type(error)):
                 await flights.make("key", work)
@@ -191,10 +191,10 @@ def test_an_error_that_passes_is_not_kept(error):
 def test_a_process_ends_whatever_is_being_made():
     program = """
 import asyncio, threading
-from tilewise.service.api.flights import Flights
+from tilewise.service.api.single_flight import SingleFlight
 
 async def scenario():
-    flights = Flights("proofs", threads=1, keeps_results=False)
+    flights = SingleFlight("proofs", threads=1, keeps_results=False)
     begun, never = threading.Event(), threading.Event()
     asked = asyncio.create_task(flights.make("key", lambda: begun.set() or never.wait()))
     while not begun.is_set():

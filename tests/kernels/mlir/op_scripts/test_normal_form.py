@@ -8,13 +8,13 @@ from math import prod
 import pytest
 
 from tests.kernels.mlir.nests import products, read, trips_around
-from tests.kernels.mlir.normalised.ops import generic
+from tests.kernels.mlir.op_scripts.ops import generic
 from tilewise.kernels.errors import PlaceError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
-from tilewise.kernels.mlir.normalised.normal_form import normal_form, schedulable
-from tilewise.kernels.mlir.normalised.prove import (
-    emit_normalised,
+from tilewise.kernels.mlir.op_scripts.normal_form import normal_form, schedulable
+from tilewise.kernels.mlir.op_scripts.prove import (
+    emit_for_op,
     prove_lone,
     transform_lone,
     with_op,
@@ -53,7 +53,7 @@ def test_operands_that_lie_as_the_problem_has_them_are_not_packed() -> None:
     lone = read_op(module.encode())
     assert schedulable(lone).canonical.endswith("transpose_b,init=accumulate")
     schedule = Schedule((Tile("batch", 1), Pack("B"), Register(4, 16)))
-    script = emit_normalised(normal_form(lone, schedule), schedule)
+    script = emit_for_op(normal_form(lone, schedule), schedule)
     assert "interchange" in script
     assert "transform.structured.pack " not in script.split("@pack_panels")[0]
     assert prove_lone(lone, schedule).ok

@@ -10,7 +10,7 @@ from tests.kernels.mlir.frontend.generics import (
 )
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
-from tilewise.kernels.mlir.normalised.normal_form import schedulable
+from tilewise.kernels.mlir.op_scripts.normal_form import schedulable
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.space.space import Space

@@ -1,4 +1,4 @@
-"""Lanes: threads for one kind of work each, so that no kind waits behind another.
+"""Executors: threads for one kind of work each, so that no kind waits behind another.
 
 What blocks (a lock of somebody else, a slow query) uses up the threads of its own lane alone.
 A request that gets none in time is told to come again, rather than queued without end.
@@ -93,7 +93,7 @@ def _repeated(work: Callable[[], Result]) -> Result:
     return work()
 
 
-def in_lane(
+def in_executor(
     lane: Literal["reads", "writes", "probes"],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Awaitable[Result]]]:
     """Run a blocking route in a lane of its `services`.
@@ -104,7 +104,7 @@ def in_lane(
     def decorate(route: Callable[Given, Result]) -> Callable[Given, Awaitable[Result]]:
         async def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
             services: Any = kwargs["services"]
-            chosen: Lane = getattr(services.lanes, lane)
+            chosen: Lane = getattr(services.executors, lane)
             return await chosen.run(partial(route, *args, **kwargs))
 
         run.__name__, run.__doc__ = route.__name__, route.__doc__

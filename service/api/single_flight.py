@@ -1,4 +1,4 @@
-"""Flights: what takes seconds to make is made once, for all who ask for it meanwhile.
+"""Single-flight: what takes seconds to make is made once, for all who ask for it meanwhile.
 
 The name is that of Go's `golang.org/x/sync/singleflight`. A request waits for a while; where
 the making takes longer, it is told to come again, and finds what has landed since.
@@ -21,7 +21,7 @@ MOST_FLIGHTS = 256
 FINAL = (NotFoundError, ConflictError)  # errors that another try would meet again
 
 
-class Flights:
+class SingleFlight:
     """Run slow work once per key; used on one event loop.
 
     The threads are daemons, so that a process can end at any time. `keeps_results` is for keys that

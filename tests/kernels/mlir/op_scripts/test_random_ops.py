@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.kernels.mlir.frontend.generics import Generic
-from tests.kernels.mlir.normalised.ops import contraction, convolution, drawn, read
-from tilewise.kernels.mlir.normalised.prove import prove_lone
+from tests.kernels.mlir.op_scripts.ops import contraction, convolution, drawn, read
+from tilewise.kernels.mlir.op_scripts.prove import prove_lone
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target

@@ -1,5 +1,5 @@
 """The process in which a user's op is scripted, compiled and run: `python -m
-tilewise.kernels.mlir.normalised.child`.
+tilewise.kernels.mlir.op_scripts.child`.
 
 It may die at any moment, as `tilewise.kernels.mlir.proof.child.prove` may.
 """

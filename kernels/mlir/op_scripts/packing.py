@@ -236,7 +236,7 @@ class Packing:
         operands: dims of A, B and C.
         order: of the loops; packed ones come last.
         sizes: the extent of each packed loop of `Parts.order`, else 0; empty if nothing is packed.
-        turned: order of an operand's packed dims if it is not the loops'.
+        transposed: order of an operand's packed dims if it is not the loops'.
         moves: copies of A, B and C if packing changes their order.
         needs_panels: whether B can only be read from panels, as its columns are not contiguous.
     """
@@ -244,7 +244,7 @@ class Packing:
     operands: Triple
     order: Dims
     sizes: Dims = ()
-    turned: tuple[Dims | None, ...] = (None, None, None)
+    transposed: tuple[Dims | None, ...] = (None, None, None)
     moves: tuple[PackingCopy | None, ...] = (None, None, None)
     needs_panels: bool = False
 
@@ -272,7 +272,7 @@ def packing(nest: ContractionNest, parts: OpLoops, reading: Reading) -> Packing:
         (a, b, c),
         tuple(sorted(parts.order, key=lambda dim: dim not in parts.fixed)),
         tuple(0 if dim in parts.fixed else nest.extents[dim] for dim in parts.order),
-        tuple(_turned(parts, order) for order in (a, b, c)),
+        tuple(_transposed(parts, order) for order in (a, b, c)),
         (
             _move(nest, operands[0], lies[0], a),
             _move(nest, operands[1], lies[1], b),
@@ -335,7 +335,7 @@ def _packed(lies: Dims, wanted: Dims, fixed: frozenset[int]) -> Dims:
     return (*(dim for dim in lies if dim in fixed), *(dim for dim in wanted if dim not in fixed))
 
 
-def _turned(parts: OpLoops, dims: Dims) -> Dims | None:
+def _transposed(parts: OpLoops, dims: Dims) -> Dims | None:
     """Return the order of an operand's packed dims if it is not that of the loops."""
     wanted = [dim for dim in dims if dim not in parts.fixed]
     ordered = [dim for dim in parts.order if dim in wanted]

@@ -17,7 +17,7 @@ from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.nest import ContractionNest as OpNest
 from tilewise.kernels.mlir.frontend.nest import Dims
-from tilewise.kernels.mlir.normalised.packing import (
+from tilewise.kernels.mlir.op_scripts.packing import (
     OpLoops,
     Packing,
     Reading,
