@@ -3,9 +3,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from docs.website.build import build
-from docs.website.contents import INDEX, UNLISTED, menu
 from docs.website.links import MARKDOWN, links, rewritten
-from docs.website.places import place
 from docs.website.stage import project_pages
 from tests.docs.commands import ROOT
 
@@ -54,20 +52,6 @@ def test_links_of_pages_lead_to_what_exists() -> None:
     assert count > 100
 
 
-def test_a_page_that_the_index_does_not_list_is_in_the_menu_all_the_same() -> None:
-    text = (ROOT / INDEX).read_text()
-    unlisted = "\n".join(line for line in text.splitlines() if "(ci.md)" not in line)
-    assert "\nci\n" in menu(text, project_pages(), {}).partition(UNLISTED)[0]
-    assert "\nci\n" in menu(unlisted, project_pages(), {}).partition(UNLISTED)[2]
-
-
-def test_an_index_has_each_page_once() -> None:
-    made = menu((ROOT / INDEX).read_text(), project_pages(), {"reference/a.md": "A"})
-    entries = [line for line in made.splitlines() if line and line[0] not in ":`"]
-    assert len(entries) == len(set(entries)) > 25
-    assert "reference/a" in entries and "design/search" in entries and "searches" in entries
-
-
 @pytest.mark.filterwarnings("ignore:.*MystReferenceResolver.app")
 @pytest.mark.parametrize(
     "broken", ["[a](nothing.md)", "[a](service.md#nothing)", "![a](nothing.png)"]
@@ -83,8 +67,3 @@ def test_a_broken_link_fails_the_build(
     monkeypatch.setattr("docs.website.build.stage", stage)
     assert build(tmp_path / "site") != 0
     assert "nothing" in capsys.readouterr().err
-
-
-def test_places_keep_clear_of_the_pages_that_sphinx_makes() -> None:
-    taken = {"search", "genindex", "modindex", "py-modindex"}
-    assert not taken & {str(place(page).with_suffix("")) for page in project_pages()}

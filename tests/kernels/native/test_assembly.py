@@ -1,6 +1,5 @@
 """The inner loop's counts on register tiles whose code is known, and on written assembly."""
 
-import json
 from dataclasses import replace
 
 import llvmlite.binding as llvm
@@ -83,18 +82,6 @@ def test_a_tile_that_does_not_fit_spills(host: Target, rows: int, vectors: int) 
     assert found.to_json()["spills"] is True
 
 
-@pytest.mark.full
-@needs_x86
-@pytest.mark.parametrize("unroll", [1, 2, 4, 8])
-def test_integers_multiply_and_add_in_two(host: Target, unroll: int) -> None:
-    needs_registers(host, 32)
-    found = loop_of(host, "i32", 6, 4, unroll)
-    assert found.counts.multiply_adds == 24 * unroll
-    assert found.counts.chain == unroll, "the sums of an accumulator one after another"
-    assert (found.counts.stack_references, found.counts.stores) == (0, 0)
-    assert "APP" not in found.text, "what keeps the order is no instruction"
-
-
 @needs_x86
 @pytest.mark.parametrize(("rows", "vectors"), [(8, 1), (8, 8)])
 def test_inner_products_of_a_split_reduction(host: Target, rows: int, vectors: int) -> None:
@@ -106,25 +93,6 @@ def test_inner_products_of_a_split_reduction(host: Target, rows: int, vectors: i
     assert found.counts.broadcasts == 0
     assert (found.counts.stack_references, found.counts.stores) == (0, 0)
     assert found.counts.chain == 1
-
-
-@needs_x86
-def test_inner_products_of_integers_sum_in_order(host: Target) -> None:
-    needs_registers(host, 32)
-    problem = parse_problem("matmul:m=64,n=3,k=1024,dtype=i32")
-    split = Split("k", 4 * host.lanes("i32"))
-    schedule = Schedule((Pack("B"), Register(2, 3), split, Unroll(4)))
-    found = inner_loop(problem, schedule, host)
-    assert (found.counts.stack_references, found.counts.stores) == (0, 0)
-
-
-@needs_x86
-def test_the_report_is_json(host: Target) -> None:
-    told = json.loads(json.dumps(loop_of(host, "f32", 4, 1, 1).to_json()))
-    assert told["fma"] == 4
-    assert told["loads"] == 5
-    assert told["bound"]["binds"] in told["bound"]["cycles"]
-    assert 0 < told["bound"]["peak_share"] <= 1
 
 
 def listing(*body: str) -> str:

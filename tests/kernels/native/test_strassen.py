@@ -13,7 +13,6 @@ from tests.kernels.strategies import is_legal
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.export.module import export
-from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference
@@ -32,7 +31,6 @@ from tilewise.kernels.schedule import (
     begin,
     loop_nest,
 )
-from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.target import Target
 
 
@@ -184,22 +182,6 @@ def test_sums_within_are_at_most_36_times_as_large(levels: int, host: Target) ->
         assert np.isfinite(operands["C"]).all() == is_finite
 
 
-def test_the_nest_is_that_of_the_docstring() -> None:
-    nest = loop_nest(Matmul(m=120, n=256, k=64, dtype="f32"), Schedule((
-        Strassen(1), Pack("B"), Tile("t", 28), Pack("A"), Register(7, 64), Unroll(2),
-    )))  # fmt: skip
-    assert list(printed(nest)) == [
-        "transform B to panels 2x7x32x64",
-        "for t step 28:  # tile, 3 trips",
-        "  transform A to points 7x28x32",
-        "  for n step 64:  # micro, 2 trips",
-        "    for point step 1:  # micro, 7 trips",
-        "      for t step 7:  # micro, 4 trips",
-        "        C += A * B  # 7x64 over 32, unrolled 2",
-        "    transform products to C",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "levels", "why"),
     [
@@ -252,8 +234,3 @@ def test_a_module_checks_itself(
     wrong = text.replace("c_tile = a_panels", "c_tile = 64 + a_panels")
     assert wrong != text
     assert "WRONG" in run_alone(wrong, folder).stderr
-
-
-def test_matrices_of_problems() -> None:
-    assert matrix_of(SMALL) == (13, 72, 40)
-    assert matrix_of(Conv2d(n=2, h=3, w=5, ci=8, co=12, kh=1, kw=1, dtype="f32")) == (30, 12, 8)

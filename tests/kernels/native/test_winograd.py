@@ -13,7 +13,6 @@ from tests.kernels.strategies import is_legal
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.fast_algorithms import SIDES, STRIDES, outputs_for, winograd_transforms
 from tilewise.kernels.native import lower
-from tilewise.kernels.nest import count, printed
 from tilewise.kernels.oracle.fast_algorithms import expected_by
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference
@@ -211,28 +210,6 @@ def test_relu_keeps_a_nan(host: Target) -> None:
     lower(problem, tiled(4), host).run(operands)
     assert np.isnan(operands["C"][..., 2]).all()
     assert (np.delete(operands["C"], 2, axis=-1) >= 0).all()
-
-
-def test_the_nest_and_its_counts() -> None:
-    problem = parse_problem("conv2d:n=1,h=56,w=56,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32")
-    steps = (Winograd(4), Pack("B"), Tile("t", 28), Pack("A"), Register(7, 64), Unroll(2))
-    nest = loop_nest(problem, Schedule(steps))
-    assert list(printed(nest)) == [
-        "transform B to panels 2x36x64x64",
-        "for t step 28:  # tile, 7 trips",
-        "  transform A to points 36x28x64",
-        "  for co step 64:  # micro, 2 trips",
-        "    for point step 1:  # micro, 36 trips",
-        "      for t step 7:  # micro, 4 trips",
-        "        C += A * B  # 7x64 over 64, unrolled 2",
-        "    transform products to C",
-    ]
-    counts = count(nest)
-    assert counts.micro_kernels == 7 * 2 * 36 * 4
-    assert counts.packs == {"B": 1, "A": 7, "C": 14}
-    assert counts.packed_bytes == {
-        "B": 4 * 36 * 64 * 128, "A": 4 * 36 * 196 * 64, "C": 4 * 36 * 196 * 128
-    }  # fmt: skip
 
 
 PLAIN = "conv2d:n=1,h=9,w=9,ci=8,co=32,{}dtype=f32"

@@ -152,30 +152,6 @@ def test_the_interval_holds_the_median_of_a_further_process() -> None:
     assert held / 300 >= 0.93
 
 
-def test_slow_rounds_of_two_placements_are_not_in_a_row() -> None:
-    """The end of one and the begin of the next may lie minutes and a process apart."""
-    slow = {18, 19, PLACEMENT_ROUNDS, PLACEMENT_ROUNDS + 1}
-    numbers = [placement * PLACEMENT_ROUNDS + at for placement in range(2) for at in range(20)]
-    rng = random.Random(10)
-    levels = {at: (1.6 if at in slow else 1.0) * rng.lognormvariate(0, 0.002) for at in numbers}
-    found = Rounds(tuple({at: cost * levels[at] for at in numbers} for cost in (1e-3, 1.1e-3)))
-    low, high = found.measurement(0, FLOPS).interval
-    assert high / low < 1.1
-    in_a_row = {at: 1e-3 * (1.6 if 8 <= at < 12 else 1.0) for at in range(40)}
-    low, high = Rounds((in_a_row,)).measurement(0, FLOPS).interval
-    assert high / low > 1.5
-
-
-def test_a_peak_below_what_was_measured_cuts_nothing_off() -> None:
-    found = rounds([1e-3, 1.1e-3], [1.0] * 40, random.Random(6))
-    own = found.measurement(0, FLOPS)
-    samples = summarise(list(found.undisturbed_times(0).values()), FLOPS)
-    for peak in (0.5 * own.gflops, own.gflops):
-        cut = found.measurement(0, FLOPS, peak_gflops=peak)
-        assert cut.gflops == own.gflops
-        assert cut.interval == pytest.approx((own.interval[0], samples.interval[1]))
-
-
 def test_who_is_in_no_round_is_last_whatever_the_others_take() -> None:
     others = ({at: 3.0 + 0.01 * at for at in range(8)} for _ in range(3))
     found = Rounds((*others, {900: 2.0}))

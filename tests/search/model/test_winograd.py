@@ -5,7 +5,7 @@ from math import exp
 import pytest
 
 from tests.search.nests import nest_at
-from tests.search.targets import FAR, WIDE
+from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import Target
 from tilewise.search.model.amounts import AMOUNTS
@@ -106,16 +106,3 @@ def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
 
 
 CONSTANT = "conv2d:n=1,h={0},w={0},ci={1},co={1},kh=3,kw=3,pad=1,dtype=f32,weights=constant"
-
-
-@pytest.mark.parametrize(
-    ("pixels", "channels", "output"),
-    [(7, 512, 2), (7, 640, 2), (10, 384, 2), (14, 256, 4), (20, 256, 4), (28, 128, 4)],
-)
-def test_a_far_last_cache_decides_for_tiles_with_small_filters(
-    pixels: int, channels: int, output: int
-) -> None:
-    """7x7 pixels are 4 tiles of 4x4, whose filters take more than twice what those of 2x2 do."""
-    found = model(CONSTANT.format(pixels, channels), FAR)
-    first = prior_points(found, 1)[0]
-    assert output_of(first) == output and nest_at(found.space, first).fetches

@@ -9,7 +9,6 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, check_legal
 from tilewise.search.space.algorithms import (
     ALGORITHM,
-    FEW_ROWS,
     LEAST,
     WANTED,
     algorithm_of,
@@ -73,17 +72,6 @@ def constant(rows: int, cols: int = 512, depth: int = 512) -> Space:
     return Space(
         parse_problem(f"matmul:m={rows},n={cols},k={depth},dtype=f32,weights=constant"), FAR
     )
-
-
-def test_few_rows_have_one_level_where_the_last_cache_is_far() -> None:
-    assert constant(FEW_ROWS).values(ALGORITHM) == ALL[:2]
-    for space in (
-        constant(FEW_ROWS - 1),
-        constant(FEW_ROWS, cols=510),
-        Space(constant(FEW_ROWS).problem, WIDE),
-        Space(parse_problem(f"matmul:m={FEW_ROWS},n=2048,k=2048,dtype=f32"), FAR),
-    ):
-        assert space.values(ALGORITHM) == ()
 
 
 def test_a_division_of_rows_divides_groups_of_rows() -> None:

@@ -156,17 +156,3 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
         assert nest.is_skinny and nest.k_block is not None
         assert (nest.k_block.step, nest.k_block.streams) == (tile.depth, tile.streams)
         plan(problem, schedule, target)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "matmul:m=33,n=4096,k=4096,dtype=f32",
-        "matmul:m=9,n=4096,k=4096,dtype=f32,weights=constant",
-        "matmul:m=1,n=4096,k=4096,dtype=f32,transpose_b",
-        "matmul:m=2,n=4096,k=4096,dtype=f32,transpose_a",
-        "conv2d:n=1,h=1,w=1,ci=64,co=64,kh=1,kw=1,dtype=f32",
-    ],
-)
-def test_what_cannot_be_swept_is_offered_none(text: str) -> None:
-    assert not swept_tiles(Space(parse_problem(text), WIDE).workload)

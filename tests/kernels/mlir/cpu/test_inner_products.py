@@ -6,15 +6,12 @@ import pytest
 from iree.compiler import ir
 
 from tests.kernels.mlir.build import schedule
-from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
 from tilewise.kernels.mlir.lowering.structure import walk
-from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import loop_nest
 
 COLUMN = ("register rows=4 cols=1 outer=cols", "split dim=k lanes=32", "unroll factor=2")
 TILE = ("register rows=2 cols=3 outer=cols", "split dim=k lanes=16")
@@ -56,22 +53,6 @@ def test_sums_stay_in_registers_until_they_are_added_up(
     assert found["vector.reduction", depth - 1] == elements
     assert len(carried) == 1 and carried[0]
     assert all(kind.startswith("vector<") for kind in carried[0])
-
-
-@pytest.mark.parametrize(
-    ("k", "steps", "lanes"),
-    [
-        (256, COLUMN, 16),
-        (9, COLUMN, 9),
-        (256, ("stream dim=k depth=12", *COLUMN), 12),
-        (256, (COLUMN[0], "split dim=k lanes=8"), 8),
-    ],
-)
-def test_vectors_have_as_many_lanes_as_there_are_sums(
-    k: int, steps: tuple[str, ...], lanes: int
-) -> None:
-    problem = parse_problem(f"matmul:m=16,n=1,k={k},dtype=f32")
-    assert vector_lanes(form(loop_nest(problem, schedule(*steps)))) == lanes
 
 
 def test_a_single_column_is_seen_as_it_lies() -> None:

@@ -6,14 +6,11 @@ from iree.compiler import ir
 from tests.kernels.mlir.build import schedule
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.footprint import patch_bytes, working_bytes
-from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.structure import check_structure
-from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import loop_nest
 
 PRODUCT = """
 func.func @f(%a: vector<VECTOR>, %n: index) -> vector<VECTOR> {
@@ -48,20 +45,6 @@ def test_vectors_along_another_dim_do_not(vector: str) -> None:
 
 def test_with_one_column_there_need_be_none() -> None:
     assert check("4xf32", 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("problem", "register", "lanes"),
-    [
-        ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=32", 16),
-        ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=48", 16),
-        ("matmul:m=8,n=96,k=8,dtype=f64", "rows=4 cols=24", 8),
-        ("matmul:m=8,n=7,k=8,dtype=f32", "rows=4 cols=16", 7),
-    ],
-)
-def test_lanes_are_those_of_the_register_step(problem: str, register: str, lanes: int) -> None:
-    steps = schedule(f"register {register} outer=cols")
-    assert vector_lanes(form(loop_nest(parse_problem(problem), steps))) == lanes
 
 
 @pytest.mark.parametrize(
