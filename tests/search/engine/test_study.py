@@ -7,6 +7,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from tests.cases import some
 from tests.search.samplers.landscape import beside, seconds, timed
 from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import parse_problem
@@ -39,7 +40,7 @@ def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRec
     return record
 
 
-@pytest.mark.parametrize("sampler", QUICK)
+@pytest.mark.parametrize("sampler", some(QUICK, of=2))
 def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
     search = SearchStudy(MODEL, TuneRequest(sampler=sampler))
     first = PRIOR_OF.get(sampler, PRIOR)

@@ -1,6 +1,7 @@
 """Samplers alone: in anybody's study over a space, and by name."""
 
 import pickle
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -9,6 +10,7 @@ import optuna
 import pytest
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
+from tests.cases import some
 from tests.search.samplers.landscape import ask, seconds, study_of
 from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import parse_problem
@@ -49,8 +51,10 @@ def test_in_a_plain_study_every_trial_is_legal_and_new(make) -> None:
     assert len(set(hashes)) == 40 and None not in hashes
 
 
-@pytest.mark.parametrize("make", [SurrogateSampler, LocalSampler])
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(
+    ("make", "direction"),
+    some(product([SurrogateSampler, LocalSampler], ["maximize", "minimize"]), of=3),
+)
 def test_in_a_plain_study_they_find_what_random_search_does_not(make, direction: str) -> None:
     def best(make, seed: int) -> float:
         _, points = optimized(make(SPACE, seed=seed), 40, direction=direction)

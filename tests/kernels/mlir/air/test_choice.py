@@ -1,10 +1,12 @@
 """What the model chooses fits what was declared, and moves no more than it has to."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import cases
+from tests.cases import cases, some
 from tests.kernels.mlir.air.build import ENDS, matmul
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.mlir.air import Memories, check_streaming, choose, describe, traffic
@@ -32,12 +34,14 @@ def test_every_size_gets_a_legal_schedule_that_fits(
     assert plan.threads[0] <= memories.rows and plan.threads[1] <= memories.cols
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(("m", "n", "k"), [(1024, 512, 2048), (64, 96, 64), (8, 1040, 40)])
+@pytest.mark.parametrize(
+    ("end", "dtype", "sizes"),
+    some(product(ENDS, TYPES, [(1024, 512, 2048), (64, 96, 64), (8, 1040, 40)]), of=5),
+)
 def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(
-    m: int, n: int, k: int, dtype: str, end: str
+    sizes: tuple[int, int, int], dtype: str, end: str
 ) -> None:
+    m, n, k = sizes
     plan = choose(matmul(f"m={m},n={n},k={k},dtype={dtype}"), result=end)
     assert plan.threads == (2, 2)
     assert (plan.pack_m, plan.pack_n, plan.pack_k) == (4, 8, 8)
