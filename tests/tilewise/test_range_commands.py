@@ -39,6 +39,8 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(
     assert made["symbol"].startswith("tilewise_matmul_m1to6_n20_k8_f32")
     assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
     assert "int64_t m" in Path(made["header"]).read_text()
+    script = cli("script", RANGE, "--with-payload").out
+    assert "m=1:" in script and "m=6:" in script and "%C: tensor<?x20xf32>" in script
 
     model = tmp_path / "model.mlir"
     model.write_text(MODEL)
@@ -48,7 +50,7 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(
     assert node["schedule"]["hash"] == shown["best"]["hash"]
 
 
-@pytest.mark.parametrize("command", ["script", "kernel", "asm", "trials"])
+@pytest.mark.parametrize("command", ["kernel", "asm", "trials"])
 def test_commands_of_one_size_refuse_ranges(command: str, cli: Cli) -> None:
     ran = cli(command, RANGE)
     assert ran.code == 2
@@ -56,5 +58,6 @@ def test_commands_of_one_size_refuse_ranges(command: str, cli: Cli) -> None:
 
 
 def test_a_range_that_is_not_stored_is_missing(cli: Cli) -> None:
-    ran = cli("kernel", RANGE, "--format", "object")
-    assert ran.code == 3 and "nothing is stored; tilewise tune makes one" in ran.err
+    for command in (("kernel", RANGE, "--format", "object"), ("script", RANGE)):
+        ran = cli(*command)
+        assert ran.code == 3 and "nothing is stored; tilewise tune makes one" in ran.err

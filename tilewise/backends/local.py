@@ -147,10 +147,12 @@ class LocalBackend:
         return prediction_of(wanted, canonical, found)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
-        """Return the proven script or raise MissingError."""
-        wanted = parse_problem(problem)
+        """Return the proven script or raise MissingError; that of a range is proven now."""
+        wanted = parse_any(problem)
         canonical = self._machine.canonical_target(target)
         _require_flavor(flavor)
+        if isinstance(wanted, ProblemRange):
+            return self._range_script(wanted, canonical, flavor, with_payload)
         with self._stored() as sessions, reading(sessions) as session:
             found = scripts.find_script(session, wanted, canonical, flavor)
             text = None if found is None else found.text
@@ -166,6 +168,30 @@ class LocalBackend:
 
             return joined(wanted, text)
         return text
+
+    def _range_script(
+        self, wanted: ProblemRange, target: str, flavor: str, with_payload: bool
+    ) -> str:
+        """Prove the script of a range, and return it."""
+        if flavor != "cpu":
+            raise BadInputError(f"{wanted}: flavor {flavor} has no script of a range; give cpu")
+        with self._stored() as sessions, reading(sessions) as session:
+            row = ranges.find_range(session, wanted, target)
+            if row is None:
+                raise MissingError(
+                    f"no schedule of {wanted} is stored for {target}; tilewise tune makes one"
+                )
+            schedule = ranges.result_of(row).schedule
+        from tilewise.kernels.mlir.cpu.range_script import range_payload
+        from tilewise.kernels.mlir.proof.prove import prove_range
+        from tilewise.kernels.mlir.transform.module import with_function
+
+        proof = prove_range(schedule)
+        if not proof.ok:
+            why = proof.message.partition("\n")[0]
+            raise TilewiseError(f"{wanted}: no proof: {proof.failure}: {why}")
+        script = proof.script
+        return with_function(range_payload(schedule), script) if with_payload else script
 
     def _script_of_range(self, session: "Session", problem: Problem, target: str) -> str | None:
         """Return the script of a range's variant, proven now; None if a schedule is stored."""

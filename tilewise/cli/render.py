@@ -4,7 +4,7 @@ import sys
 
 from tilewise.cli.files import json_text
 from tilewise.formats.trials import Json, steps_text
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import duration
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import parse_target
@@ -28,7 +28,7 @@ def print_mapping(mapping: Json, *, as_json: bool) -> None:
 
 def named(problem: str, **parts: str) -> str:
     """Format texts of a problem as a JSON object."""
-    found = {"problem": parse_problem(problem).canonical, **parts}
+    found = {"problem": parse_any(problem).canonical, **parts}
     return json_text(found)
 
 

@@ -29,6 +29,8 @@ from tilewise.kernels.nest import (
 
 LARGEST_COPY = 256
 COPY_ROWS = 8
+PEEL = f"%w, %r = transform.include @peel_ops failures(propagate) (%op) : ({ANY}) -> ({types(2)})"
+UNKNOWN = 1 << 40  # more than any size of a range
 REGISTERS = 32  # of the widest vectors
 
 
@@ -87,13 +89,18 @@ class LoopEmitter:
 
     def __init__(self, form: LinalgForm, contraction: str, writer: SequenceWriter) -> None:
         self.form, self.nest, self.writer = form, form.nest, writer
-        self.pieces = [LoopHandle(contraction, {d: (n,) for d, n in self.nest.extents.items()})]
+        unknown = {form.dynamic: UNKNOWN} if form.dynamic else {}
+        sizes = self.nest.extents | unknown
+        extents: dict[str, tuple[int, ...]] = {dim: (size,) for dim, size in sizes.items()}
+        self.pieces = [LoopHandle(contraction, extents)]
         self.epilogue = "%epilogue" if form.has_epilogue else None
         self.fill_follows = form.starts_from_fill
         self.packs = PackEmitter(form, writer)
 
     def run(self) -> None:
         """Write every node down to the register tile."""
+        if self.form.dynamic and isinstance(self.nest.body[0], Stage):
+            self._box()
         for node in blocks(self.nest, self.writer):
             if isinstance(node, Stage):
                 self._pack(node)
@@ -105,11 +112,25 @@ class LoopEmitter:
         if self.form.pads_image:
             self.packs.fill_pads()
 
+    def _box(self) -> None:
+        """Write a loop of one trip: without any, bufferization copies a C of unknown extent."""
+        w, (piece,) = self.writer, self.pieces
+        part, loop = w.boxed(self.epilogue or piece.handle)
+        if self.epilogue is not None:
+            self.epilogue = part
+            part, loop = w.fuse(piece.handle, loop, "inner")
+        if self.fill_follows:
+            w.fuse(w.match("linalg.fill", "fill"), loop, "fill_tile")
+        self.pieces = [replace(piece, handle=part)]
+        w.include("cleanup")
+
     def _divide(self, dim: str, size: int) -> None:
         """Split the pieces until blocks of `size` have static shapes along `dim`.
 
         A shorter block is a multiple of a register tile's extent.
         """
+        if dim == self.form.dynamic:
+            return
         out: list[LoopHandle] = []
         for piece in self.pieces:
             extents, panel = piece.extents[dim], self._panel(piece, dim)
@@ -151,8 +172,34 @@ class LoopEmitter:
         return out
 
     def _tile(self, dim: str, size: int, kind: str = "forall") -> None:
+        is_tile = 1 < size == self.nest.unit(dim)
+        if dim == self.form.dynamic and is_tile and max(self.pieces[0].extents[dim]) > size:
+            self.fill_follows, self.epilogue = False, None
+            self.pieces = [part for piece in self.pieces for part in self._peel(piece, dim, size)]
+            return
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, kind) for piece in self.pieces]
+
+    def _peel(self, piece: LoopHandle, dim: str, size: int) -> Iterator[LoopHandle]:
+        """Yield static parts of a dim that is known at run time alone: tiles, and shorter ones.
+
+        A loop over tiles leaves fewer rows than a tile. A loop for each number of them follows, and
+        one has a single trip, the others none.
+        """
+        w, axis = self.writer, self.form.dims.index(dim)
+        w.line(f"// static shapes: {dim} = tiles of {size}, and one tile of fewer")
+        op, wholes = piece.handle, list[str]()
+        for rows in range(size, 1, -1):
+            # the outer loop makes the extent an affine.min, on which the inner one can be peeled
+            op, _ = w.tile(op, axis, rows, dim, "for")
+            _, loop = w.tile(op, axis, rows, dim, "for")
+            whole, op = w.foreach(loop, [PEEL], (f"{dim}_whole", f"{dim}_rest"), ("%w", "%r"))
+            wholes.append(whole)
+        yield replace(
+            piece.with_extent(w.merged(wholes, "blocks"), dim, tuple(range(size, 1, -1))),
+            merged=True,
+        )
+        yield replace(piece.with_extent(w.tile(op, axis, 1, dim, "for")[0], dim, (1,)), merged=True)
 
     def _loop(self, piece: LoopHandle, dim: str, size: int, kind: str) -> LoopHandle:
         """Tile one piece; a piece of a single block needs no loop."""
@@ -181,6 +228,11 @@ class LoopEmitter:
             Layout.ROWS: self.packs.copy_rows,
             Layout.IMAGE: self.packs.copy_image,
         }
+        if stage.operand == "A" and self.nest.row == self.form.dynamic:
+            self.writer.line(f"// {stage}: read in place, since {self.nest.row} is not known")
+            return
+        if max(self.pieces[0].extents.get(self.form.dynamic, (1,))) > 1:
+            self.epilogue = None  # packing does not fold with unpacking where C's shape is unknown
         if stage.operand == "B":
             self._divide(self.nest.col, self.nest.tile.cols)
         self.pieces = [copies[stage.layout](piece) for piece in self.pieces]

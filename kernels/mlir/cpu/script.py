@@ -1,6 +1,7 @@
 """`emit_script`: a schedule as a transform script for real MLIR."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from tilewise.kernels.errors import LoweringError, UnsupportedError
 from tilewise.kernels.mlir.cpu.borders import axes
@@ -105,6 +106,14 @@ def emit_script(problem: Problem, schedule: Schedule) -> str:
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: its blocks cannot be made static.
     """
+    shape = checked_form(problem, schedule)
+    sequences = _windows(shape) if shape.nest.group else _products(shape)
+    nest = loop_nest(problem, schedule)
+    return _assembled(schedule, nest, printed(nest), sequences)
+
+
+def checked_form(problem: Problem, schedule: Schedule) -> LinalgForm:
+    """Return the form of a schedule's nest; raise as `emit_script` where no script covers it."""
     nest = loop_nest(problem, schedule)
     if nest.algorithm is not None:
         raise UnsupportedError(
@@ -120,8 +129,7 @@ def emit_script(problem: Problem, schedule: Schedule) -> str:
         )
     shape = form(nest)
     _check_vectors(shape)
-    sequences = _windows(shape) if nest.group else _products(shape)
-    return _assembled(schedule, nest, printed(nest), sequences)
+    return shape
 
 
 def emit_on(
@@ -171,6 +179,24 @@ def _check_vectors(shape: LinalgForm) -> None:
 
 def _products(shape: LinalgForm, opening: Opening = lambda _, handle: handle) -> list[str]:
     """Return the sequences of a matmul or a convolution, the main one first."""
+    found = loops_of(shape, opening)
+    return [_main(shape, found.lines, found.multiplies_apart), *found.sequences]
+
+
+@dataclass(frozen=True)
+class Loops:
+    """What transforms a contraction: lines, the sequences that they include, and a need of others.
+
+    `multiplies_apart` says whether products and sums are fused after vectors are lowered.
+    """
+
+    lines: list[str]
+    sequences: list[str]
+    multiplies_apart: bool
+
+
+def loops_of(shape: LinalgForm, opening: Opening = lambda _, handle: handle) -> Loops:
+    """Return what makes the loops of a matmul or a convolution."""
     writer = SequenceWriter()
     loops = LoopEmitter(shape, opening(writer, "%contraction"), writer)
     loops.run()
@@ -179,8 +205,7 @@ def _products(shape: LinalgForm, opening: Opening = lambda _, handle: handle) ->
     kernel.reduce()
     loops.packs.vectorize_copies()
     kernel.vectorize(loops.fill_follows)
-    return [
-        _main(shape, writer.lines, kernel.multiplies_apart),
+    sequences = [
         named_sequence("cleanup"),
         *loops.packs.sequences(),
         named_sequence("drop_unit_dims"),
@@ -190,6 +215,7 @@ def _products(shape: LinalgForm, opening: Opening = lambda _, handle: handle) ->
         named_sequence("lower_vectors"),
         *([named_sequence("fuse_products")] if kernel.multiplies_apart else []),
     ]
+    return Loops(writer.lines, sequences, kernel.multiplies_apart)
 
 
 def _windows(shape: LinalgForm) -> list[str]:
@@ -233,16 +259,21 @@ def _assembled(
 def _main(form: LinalgForm, lines: list[str], multiplies_apart: bool) -> str:
     w = SequenceWriter()
     w.handle("func", 'structured.match ops{["func.func"]} in %root')
-    named = f'structured.match ops{{["{form.op}"]}}'
-    has_name = form.op != "linalg.generic"
-    w.handle("contraction", f"{named if has_name else 'collect_matching @contraction'} in %root")
-    if form.nest.group or form.has_epilogue:
-        name = "result" if form.nest.group else "epilogue"
-        w.handle(name, "get_consumers_of_result %contraction[0]")
-    w.lines += lines
+    write_loops(w, form, lines, "%root")
     w.line("// buffers, and vectors that the machine has")
     w.handle("buffers", "include @bufferize failures(propagate) (%root)")
     fuses = ["fuse_products"] if multiplies_apart else []
     for name in (*_image_sequences(form), "lower_vectors", *fuses):
         w.include(name, "%buffers")
     return w.main()
+
+
+def write_loops(w: SequenceWriter, form: LinalgForm, lines: list[str], where: str) -> None:
+    """Write handles on the ops in `where`, and the lines that transform them."""
+    named = f'structured.match ops{{["{form.op}"]}}'
+    has_name = form.op != "linalg.generic"
+    w.handle("contraction", f"{named if has_name else 'collect_matching @contraction'} in {where}")
+    if form.nest.group or form.has_epilogue:
+        name = "result" if form.nest.group else "epilogue"
+        w.handle(name, "get_consumers_of_result %contraction[0]")
+    w.lines += lines

@@ -21,7 +21,7 @@ TYPES: dict[str, type] = {  # of MLIR's tensors, whose integers have no sign
 TYPES |= {"i16": np.int16, "i64": np.int64}
 _SCRATCH_TYPES: dict[str, type] = {**TYPES, "i1": np.uint8, "index": np.int64}
 _WRITABLE = "bufferization.writable"
-INLINE = "builtin.module(inline,symbol-dce)"
+INLINE = "builtin.module(lower-affine,inline,symbol-dce)"  # scf.if takes no affine operations
 BUFFERIZE = (
     "builtin.module(func.func(iree-codegen-decompose-softmax,convert-elementwise-to-linalg),"
     "eliminate-empty-tensors,one-shot-bufferize{bufferize-function-boundaries=1 "
@@ -205,7 +205,7 @@ def compile_function(
     `changes` are applied to the module on buffers before it is lowered. Raise StageError `lower`,
     `compile`, or `verify` if `signature`, the payload's, differs.
     """
-    _inline(module, diagnostics)
+    inline(module, diagnostics)
     bufferize(module, diagnostics)
     require_same(signature, signature_of(module))
     lower_packs(module)
@@ -215,7 +215,7 @@ def compile_function(
     return Function(signature, compile_ir(text, signature.name, effort), scratch)
 
 
-def _inline(module: Any, diagnostics: Diagnostics) -> None:
+def inline(module: Any, diagnostics: Diagnostics) -> None:
     """Inline all calls into one function; raise StageError if one cannot be inlined."""
     if sum(op.operation.name == "func.func" for op in module.body.operations) < 2:
         return

@@ -52,6 +52,17 @@ class Outcome:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class SizeProof:
+    """What was found at one size of a range: the error and the allowed one, and the speed."""
+
+    size: int
+    max_error: float
+    tolerance: float
+    gflops: float
+    time_us: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProofReply(Outcome):
     """The reply of a child that proves something.
@@ -61,6 +72,7 @@ class ProofReply(Outcome):
         unscripted_us: time of the payload lowered without the script.
         inputs: the kind of inputs whose error is the largest share of the tolerance.
         warnings: those of MLIR, with locations.
+        sizes: those of a range.
     """
 
     outline: tuple[str, ...] = ()
@@ -68,6 +80,7 @@ class ProofReply(Outcome):
     unscripted_us: float | None = None
     inputs: str = ""
     warnings: tuple[str, ...] = ()
+    sizes: tuple[SizeProof, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +139,17 @@ def run_child(request: dict[str, Any], module: str = CHILD) -> ProofReply:
 
 
 def annotated(
-    script: str, proof: ScriptProof, target: str | None = None, by: str | None = None
+    script: str,
+    proof: ScriptProof,
+    target: str | None = None,
+    by: str | None = None,
+    found: Sequence[str] = (),
 ) -> str:
-    """Return `script` with its proof in the header; `by` names another machine that reports it."""
-    found = found_lines(proof)
+    """Return `script` with its proof in the header.
+
+    `by` names another machine that reports it, and `found` are lines for several sizes.
+    """
+    found = [*(found or found_lines(proof))]
     found += [f"target:   {target or detect().canonical}", f"mlir:     {proof.mlir}"]
     found += by_lines(by)
     lines = "".join(f"// {line}\n" for line in found)

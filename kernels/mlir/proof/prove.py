@@ -8,16 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.kernels.errors import ProofError
+from tilewise.kernels.mlir.cpu.range_script import (
+    emit_range_script,
+    forms,
+    proof_sizes,
+    range_payload,
+    widest,
+)
 from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.payload.form import form
 from tilewise.kernels.mlir.payload.function import payload as payload_of
 from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof, annotated, run_child
-from tilewise.kernels.mlir.transform.module import mlir_version, with_payload
+from tilewise.kernels.mlir.transform.module import mlir_version, with_function, with_payload
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.quoting import duration
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule, loop_nest
 
-SECONDS, MEMORY_BYTES = 60.0, 4 << 30
+SECONDS, MEMORY_BYTES, RANGE_SECONDS = 60.0, 4 << 30, 600.0
 """Limits beyond which a child is killed."""
 REPEAT_SECONDS = 0.3
 
@@ -75,6 +84,39 @@ def prove_script(
     }
     reply = run_child(request)
     return ScriptProof.of(reply, mlir=mlir_version(), script=script, notes=notes(problem))
+
+
+def prove_range(
+    whole: RangeSchedule,
+    *,
+    seed: int = 0,
+    seconds: float = RANGE_SECONDS,
+    memory_bytes: int = MEMORY_BYTES,
+) -> ScriptProof:
+    """Emit the script of a range and prove it at sizes of each variant, as `prove` does.
+
+    Raise as `emit_range_script`.
+    """
+    problems, script = whole.problems, emit_range_script(whole)
+    request = {
+        "range": problems.canonical,
+        "problem": widest(whole).canonical,
+        "sizes": proof_sizes(whole),
+        "module": with_function(range_payload(whole), script),
+        "seed": seed,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "repeat_s": REPEAT_SECONDS,
+        "lanes": min(vector_lanes(shape) for shape in forms(whole)),
+    }
+    reply = run_child(request)
+    proof = ScriptProof.of(reply, mlir=mlir_version(), script=script)
+    lines = [
+        f"{f'{problems.dims[0]}={one.size}:':9} {one.gflops:.1f} GFLOP/s, {duration(one.time_us)}, "
+        f"error {one.max_error:.3g}, allowed {one.tolerance:.3g}"
+        for one in reply.sizes
+    ]
+    return replace(proof, script=annotated(script, proof, found=lines if proof.ok else ()))
 
 
 def transform(

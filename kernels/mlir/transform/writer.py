@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 ANY = "!transform.any_op"
+INCLUDE = f"transform.include @{{}} failures(propagate) ({{}}) : ({ANY}) -> ()"
 MERGE_SLICES = "tensor.merge_consecutive_insert_extract_slice"
 
 
@@ -23,9 +24,9 @@ class SequenceWriter:
         """Append one line."""
         self.lines.append(text)
 
-    def main(self) -> str:
-        """Return the main named sequence of a script."""
-        head = f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}})"
+    def main(self, name: str = "__transform_main", effect: str = "consumed") -> str:
+        """Return the lines as a named sequence, by default the main one of a script."""
+        head = f"transform.named_sequence @{name}(%root: {ANY} {{transform.{effect}}})"
         body = (*self.lines, "transform.yield")
         return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
 
@@ -51,7 +52,7 @@ class SequenceWriter:
 
     def include(self, sequence: str, function: str = "%func") -> None:
         """Run a named sequence on the function, unless nothing has changed since its last run."""
-        text = f"transform.include @{sequence} failures(propagate) ({function}) : ({ANY}) -> ()"
+        text = INCLUDE.format(sequence, function)
         done = next((line for line in reversed(self.lines) if not line.startswith("//")), None)
         if text != done:
             self.line(text)

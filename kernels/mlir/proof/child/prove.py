@@ -6,9 +6,16 @@ stage imports MLIR, within the limits of the request.
 
 from typing import Any
 
-from tilewise.kernels.mlir.proof.child.stages import Finding, establish, run_and_time, serve
-from tilewise.kernels.mlir.proof.proof import ProofReply
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.mlir.proof.child.stages import (
+    Finding,
+    Passing,
+    establish,
+    run_and_time,
+    serve,
+)
+from tilewise.kernels.mlir.proof.proof import ProofReply, SizeProof
+from tilewise.kernels.oracle.operands import Array
+from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.system.limited_child import stage
 
 MOST_FLOPS = 1 << 25
@@ -26,6 +33,7 @@ def prove_here(request: dict[str, Any]) -> ProofReply:
 
     def steps(finding: Finding, diagnostics: Any) -> None:
         from tilewise.kernels.mlir.lowering.apply import apply_script
+        from tilewise.kernels.mlir.lowering.functions import inline
         from tilewise.kernels.mlir.lowering.structure import check_structure
         from tilewise.kernels.mlir.lowering.to_llvm import lower
         from tilewise.kernels.nest import nest_of
@@ -34,14 +42,42 @@ def prove_here(request: dict[str, Any]) -> ProofReply:
         if request.get("apply_only"):
             finding.note(transformed=str(module))
             return
+        inline(module, diagnostics)
         nest = nest_of(problem)
         lanes = request.get("lanes", 0)
         is_vectorised = check_structure(module, lanes or nest.dim(nest.col).extent, lanes)
         finding.note(vectorised=is_vectorised)
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
-        finding.note(**run_and_time(problem, compiled, scratch, request))
+        if "sizes" in request:
+            run_sizes(finding, request, compiled, scratch)
+        else:
+            finding.note(**run_and_time(problem, compiled, scratch, request))
 
     return establish(steps)
+
+
+def run_sizes(finding: Finding, request: dict[str, Any], compiled: Any, scratch: Any) -> None:
+    """Check and time a function at the sizes of a range, up to the first failure."""
+    problems = parse_range(request["range"])
+    ranks = {name: len(s) for name, s in parse_problem(request["problem"]).operand_shapes.items()}
+    for size in request["sizes"]:
+        problem = problems.at((size,))
+
+        def of_rank(name: str, array: Array) -> Array:
+            return array.reshape((1,) * (ranks[name] - array.ndim) + array.shape)
+
+        def as_stored(array: Array, shape: tuple[int, ...] = problem.operand_shapes["C"]) -> Array:
+            return array.reshape(shape)
+
+        passing = Passing(argument=of_rank, result=as_stored)
+        out = run_and_time(problem, compiled, scratch, request, passing)
+        finding.note(**out)
+        if "failure" in out:
+            finding.note(message=f"{problems.dims[0]}={size}: {out['message']}")
+            return
+        fields = ("max_error", "tolerance", "gflops", "time_us")
+        found = SizeProof(size, *(out[name] for name in fields))
+        finding.note(sizes=(*finding.found.sizes, found))
 
 
 def verify_here(request: dict[str, Any]) -> ProofReply:
