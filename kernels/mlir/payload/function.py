@@ -21,7 +21,13 @@ from tilewise.kernels.mlir.payload.contraction import (
     pixels,
     read_image,
 )
-from tilewise.kernels.mlir.payload.factors import argument_of, factor_type, widened_factors
+from tilewise.kernels.mlir.payload.factors import (
+    argument_of,
+    dequantised,
+    factor_type,
+    widened_a,
+    widened_factors,
+)
 from tilewise.kernels.mlir.payload.images import (
     TAPS,
     grouped_image,
@@ -43,7 +49,6 @@ from tilewise.kernels.mlir.payload.tensors import (
     tensor,
     zero_of,
 )
-from tilewise.kernels.mlir.payload.weights import dequantised, widened_a
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import DTYPES, Conv2d, DType, Matmul, Problem
 

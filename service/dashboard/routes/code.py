@@ -17,8 +17,8 @@ from tilewise.service.dashboard import rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.errors import UnfinishedError
 from tilewise.service.results import scripts
-from tilewise.service.results.inner_loop import inner_loop_text
 from tilewise.service.results.kernels import (
+    inner_loop_text,
     kept_module,
     kernel_module,
     kernel_source,

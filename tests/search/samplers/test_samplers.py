@@ -17,8 +17,13 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import BudgetError, SamplerError
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.samplers.base import params_of, point_of, suggest_point
-from tilewise.search.samplers.registry import Distinct, make_sampler, over_space
-from tilewise.search.samplers.simple import GridSampler, LocalSampler
+from tilewise.search.samplers.registry import (
+    Distinct,
+    GridSampler,
+    LocalSampler,
+    make_sampler,
+    over_space,
+)
 from tilewise.search.samplers.surrogate import SurrogateSampler
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
@@ -204,7 +209,7 @@ def test_a_sampler_by_module_and_class_is_given_what_it_takes() -> None:
     made = make_sampler(f"{HERE}:Needy", MODEL, seed=7, trials=30)
     assert isinstance(made, Distinct) and isinstance(made._sampler, Needy)
     assert made._sampler.given == (SPACE, 30, 7)
-    ours = make_sampler("tilewise.search.samplers.simple:LocalSampler", MODEL, seed=7, trials=30)
+    ours = make_sampler("tilewise.search.samplers.registry:LocalSampler", MODEL, seed=7, trials=30)
     assert isinstance(ours, LocalSampler)
     optunas = make_sampler("optuna.samplers:TPESampler", MODEL, seed=7, trials=30)
     assert isinstance(optunas, Distinct) and isinstance(optunas._sampler, TPESampler)

@@ -10,7 +10,7 @@ from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import check_legal, loop_nest
 from tilewise.kernels.target import Target
-from tilewise.search.samplers.simple import GridSampler
+from tilewise.search.samplers.registry import GridSampler
 from tilewise.search.space.space import Space
 
 
