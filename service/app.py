@@ -32,7 +32,6 @@ from tilewise.service.api.routes import (
     tokens,
     trials,
 )
-from tilewise.service.api.routes import metrics as metrics_route
 from tilewise.service.api.services import OTHERS, READERS, WRITERS, Executors, Services
 from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.cluster.driver_process import DriverProcess
@@ -60,7 +59,7 @@ PROBE_PATIENCE_S = 2.0
 ROUTERS = (
     *(part.router for part in (jobs, events, trials, schedules, modules, networks, plans)),
     events.plans,
-    *(part.router for part in (suites, tokens, status, runs, metrics_route)),
+    *(part.router for part in (suites, tokens, status, runs)),
     *(seen.router for seen in (pages, code, forms, plots, live, assets, suite_pages, plan_pages)),
     suite_pages.plots,
 )

@@ -2,9 +2,11 @@
 
 import errno
 import functools
+import hashlib
 import os
 import tempfile
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
 
@@ -58,6 +60,52 @@ def write_whole(path: Path, data: bytes) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     Path(name).replace(path)
+
+
+_DIGEST_BYTES = 32
+_COUNT_EVERY = 64
+_written = count(1)
+
+
+def kept(path: Path) -> bytes | None:
+    """Return what `keep` wrote to a file; None if it is absent or damaged."""
+    try:
+        content = read_regular(path)
+    except OSError:
+        return None
+    digest, data = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    if hashlib.sha256(data).digest() != digest:
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    return data
+
+
+def keep(path: Path, data: bytes, most_bytes: int) -> None:
+    """Write a file of the cache folder with its hash; a full or read-only folder keeps nothing.
+
+    The file's folder is held to about `most_bytes`: the files used longest ago go first.
+    """
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, hashlib.sha256(data).digest() + data)
+        if next(_written) % _COUNT_EVERY == 0:
+            _drop_oldest(path.parent, most_bytes)
+
+
+def _drop_oldest(folder: Path, most_bytes: int) -> None:
+    found = []
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process may drop it first
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    excess = sum(size for _, size, _ in found) - most_bytes
+    for _, size, path in sorted(found):
+        if excess <= 0:
+            return
+        with suppress(OSError):
+            path.unlink()
+        excess -= size
 
 
 MOST_BYTES = 64 << 20

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
@@ -13,8 +12,7 @@ from threading import Lock
 
 from fastapi import APIRouter, Response
 
-from tilewise.kernels.errors import CacheError
-from tilewise.kernels.system.files import require_cache_dir, write_whole
+from tilewise.kernels.system.files import cache_dir, keep, kept
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.errors import NotFoundError
@@ -23,6 +21,7 @@ from tilewise.service.plots.drawing import COLOURS, VEGA_LITE, config
 
 FOLDER = "tilewise.service.dashboard"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MOST_BYTES = 16 << 20  # of bundles in the cache folder
 THEMES, BUNDLE = "themes.js", "vega.js"
 
 
@@ -71,28 +70,13 @@ _making = Lock()
 
 @cache
 def _bundle() -> bytes:
-    path = _kept()
-    if path is not None:
-        with suppress(OSError):
-            return path.read_bytes()
-    data = gzip.compress(_made(), mtime=0)
-    if path is not None:
-        with suppress(OSError):  # without the file it is made again by the next process
-            write_whole(path, data)
+    path = cache_dir() / "assets" / f"vega-{_renderer()}-{VEGA_LITE}.js.gz"
+    data = kept(path)
+    if data is None:
+        made = answer_of("tilewise.service.plots.drawing:bundle", "what draws plots")
+        data = gzip.compress(made.encode(), mtime=0)
+        keep(path, data, MOST_BYTES)
     return data
-
-
-def _made() -> bytes:
-    return answer_of("tilewise.service.plots.drawing:bundle", "what draws plots").encode()
-
-
-def _kept() -> Path | None:
-    try:
-        folder = require_cache_dir() / "assets"
-        folder.mkdir(exist_ok=True)
-    except (CacheError, OSError):
-        return None
-    return folder / f"vega-{_renderer()}-{VEGA_LITE}.js.gz"
 
 
 def _renderer() -> str:

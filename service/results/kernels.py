@@ -4,19 +4,17 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.errors import CacheError, UnsupportedError
+from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.op_scripts.choice import MOST_PROOFS, fitting, problems_of
 from tilewise.kernels.problem import parse_problem, stem
 from tilewise.kernels.schedule import Schedule
-from tilewise.kernels.system.files import read_regular, require_cache_dir, write_whole
+from tilewise.kernels.system.files import cache_dir, keep, kept
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
@@ -26,7 +24,8 @@ from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import shown_proofs
 from tilewise.service.results.trials import trials_beside
 
-MOST_KEPT = 1000  # modules, of about 50 kB
+MOST_BYTES = 64 << 20  # of modules, of about 50 kB
+MODULES = "modules"
 _PARTS = ("problem", "target", "toolchain", "best")
 
 
@@ -51,11 +50,8 @@ def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = 
     `source` is from `kernel_source`; `printed` makes another text of it. Call it in a flight of
     `Services.kernels`. Raises ConflictError if it cannot be printed here.
     """
-    folder = _folder_if_any()
     text = (printed or _print)(source)
-    if folder is not None:
-        with suppress(OSError):  # without the file it is printed again
-            _write(folder / tag, text)
+    keep(cache_dir() / MODULES / tag, text.encode(), MOST_BYTES)
     return text
 
 
@@ -63,35 +59,10 @@ def _print(source: str) -> str:
     return answer_of("tilewise.kernels.native.export.module:export_result", "the kernel", source)
 
 
-def _folder() -> Path:
-    """Where modules are kept; made if need be."""
-    folder = require_cache_dir() / "modules"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _folder_if_any() -> Path | None:
-    try:
-        return _folder()
-    except (CacheError, OSError):
-        return None
-
-
 def kept_module(tag: str) -> str | None:
     """The module that `tag` names, if it is kept and not damaged."""
-    try:
-        digest, _, text = read_regular(_folder() / tag).decode().partition("\n")
-    except (CacheError, OSError, UnicodeDecodeError):
-        return None
-    return text if digest == _digest(text) else None
-
-
-def _write(path: Path, text: str) -> None:
-    """Keep a module, whole or not at all; the oldest beyond `MOST_KEPT` go."""
-    write_whole(path, f"{_digest(text)}\n{text}".encode())
-    kept = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    for old in kept[:-MOST_KEPT]:
-        old.unlink(missing_ok=True)
+    found = kept(cache_dir() / MODULES / tag)
+    return None if found is None else found.decode()
 
 
 def _digest(text: str) -> str:

@@ -67,7 +67,7 @@ def test_json_tells_blocks_and_layers(cli: Cli, module: str, tmp_path: Path) -> 
         (["--packs", "--db", "sqlite://"], "packs are made here and not stored"),
         (["other.mlir", "--packs"], "packs are of one module"),
         (["--packs", "--layers", __file__], "cannot make the folder .*: File exists"),
-        (["--packs", "--layers", "a\0b"], ".* cannot be the name of a folder"),
+        (["--packs", "--layers", "a\0b"], ".* cannot be the name of a file"),
         (["--channels", "8"], "--channels is for --packs"),
     ],
 )

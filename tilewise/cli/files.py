@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISCHR, S_ISDIR
 
@@ -86,14 +86,9 @@ def require_folder(path: str | None) -> None:
     """Raise BadInputError for a file that cannot be written, before an hour is spent on it."""
     if path is None:
         return
-    try:
+    is_folder = False
+    with file_errors("write", path), suppress(FileNotFoundError, NotADirectoryError):
         is_folder = S_ISDIR(Path(path).stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        is_folder = False
-    except OSError as error:
-        raise BadInputError(f"cannot write {_shown(path)}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
     if is_folder:
         raise BadInputError(f"cannot write {_shown(path)}: it is a folder")
     folder = Path(path).parent
@@ -111,12 +106,8 @@ def json_text(value: object) -> str:
 def make_folder(path: str) -> Path:
     """Create a folder if needed; raise BadInputError if that fails."""
     folder = Path(path)
-    try:
+    with file_errors("make the folder", path):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(f"cannot make the folder {_shown(path)}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInputError(f"{_shown(path)} cannot be the name of a folder") from error
     return folder
 
 

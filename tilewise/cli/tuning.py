@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from tilewise.backends.base import Json
 from tilewise.backends.choose import Backend
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
@@ -30,6 +31,12 @@ def missing(
     return lacking
 
 
+def tune_shown(backend: Backend, problem: str, target: str, request: TuneRequest) -> Json:
+    """Tune a problem with its progress on stderr, and return the result."""
+    with progress(request, partial(backend.peak, problem, target)) as watcher:
+        return backend.tune(problem, target, request, watcher.trial, watcher.phase)
+
+
 def tune_missing(
     backend: Backend, lacking: Sequence[Problem], target: str, request: TuneRequest
 ) -> None:
@@ -42,9 +49,7 @@ def tune_missing(
     for number, problem in enumerate(lacking, 1):
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
-            work = (problem.canonical, target)
-            with progress(request, partial(backend.peak, *work)) as watcher:
-                backend.tune(*work, request, watcher.trial, watcher.phase)
+            tune_shown(backend, problem.canonical, target, request)
         except (BadInputError, TargetError):
             raise
         except (KernelsError, TilewiseError) as error:

@@ -60,9 +60,6 @@ def prove_here(request: dict[str, Any]) -> ProofReply:
         from tilewise.kernels.mlir.lowering.to_llvm import lower
 
         module = finding.apply(lambda: apply_to(request["payload"], request["script"], diagnostics))
-        if request["apply_only"]:
-            finding.note(transformed=str(module))
-            return
         vectorised = check_structure(module, request["columns"], request["lanes"])
         finding.note(vectorised=vectorised)
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))

@@ -1,9 +1,7 @@
 """The script of a user's op, and its proof on the op as written."""
 
 from dataclasses import replace
-from typing import Any
 
-from tilewise.kernels.errors import ProofError
 from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_on
 from tilewise.kernels.mlir.frontend.graph import LoneOp
@@ -17,7 +15,7 @@ from tilewise.kernels.mlir.op_scripts.normal_form import (
 )
 from tilewise.kernels.mlir.op_scripts.packing import PackingCopy
 from tilewise.kernels.mlir.payload.function import payload
-from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof, annotated, run_child
+from tilewise.kernels.mlir.proof.proof import ScriptProof, annotated, run_child
 from tilewise.kernels.mlir.proof.prove import REPEAT_SECONDS, prove
 from tilewise.kernels.mlir.transform.module import mlir_version, with_function
 from tilewise.kernels.mlir.transform.sequences import epilogue_matcher, lower_packs, named_sequence
@@ -145,34 +143,6 @@ def prove_lone(
         )
     normal = normal_form(lone, schedule)
     script = emit_for_op(normal, schedule)
-    found = _asked(lone, normal, script, limits, seed=seed, apply_only=False)
-    proof = ScriptProof.of(found, mlir=mlir_version(), script=script)
-    return replace(proof, script=annotated(script, proof))
-
-
-def with_op(lone: LoneOp, script: str) -> str:
-    """Return a script's module with the op's function, for `--transform-interpreter`."""
-    function = payload(schedulable(lone)) if is_of_problem(lone) else lone.payload
-    return with_function(function, script)
-
-
-def transform_lone(lone: LoneOp, schedule: Schedule) -> str:
-    """Return the module that an op's script makes of its payload; raise ProofError if it fails."""
-    normal = normal_form(lone, schedule)
-    script = emit_for_op(normal, schedule)
-    found = _asked(lone, normal, script, USUAL_LIMITS, seed=0, apply_only=True)
-    if found.failure:
-        raise ProofError(f"{lone.found.where}: {found.failure}: {found.message}")
-    return found.transformed
-
-
-def _asked(
-    lone: LoneOp,
-    normal: NormalForm,
-    script: str,
-    limits: ReadLimits,
-    **more: Any,
-) -> ProofReply:
     form, nest = normal.form, normal.form.nest
     lanes = vector_lanes(form) if set(form.reductions) & set(form.dims) else 0
     request = {
@@ -185,6 +155,13 @@ def _asked(
         "repeat_s": REPEAT_SECONDS,
         "columns": lanes or nest.dim(nest.col).extent,
         "lanes": lanes,
-        **more,
+        "seed": seed,
     }
-    return run_child(request, CHILD)
+    proof = ScriptProof.of(run_child(request, CHILD), mlir=mlir_version(), script=script)
+    return replace(proof, script=annotated(script, proof))
+
+
+def with_op(lone: LoneOp, script: str) -> str:
+    """Return a script's module with the op's function, for `--transform-interpreter`."""
+    function = payload(schedulable(lone)) if is_of_problem(lone) else lone.payload
+    return with_function(function, script)

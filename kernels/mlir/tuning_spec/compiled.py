@@ -7,7 +7,7 @@ was applied, in the same compilation; without the mark there is no code.
 import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tilewise.kernels.errors import CompilerError, LoweringError
@@ -16,14 +16,14 @@ from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, marks_in, spec_text
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.system.files import cache_dir, read_regular, write_whole
+from tilewise.kernels.system.files import cache_dir, keep, kept
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target.model import Target
 
 FLAG = "--iree-codegen-tuning-spec-path="
 DUMP = "--iree-hal-dump-executable-configurations-to="
 COMPILE_LIMIT_S = 20.0
-MOST_KEPT = 512  # modules; one is some ten kilobytes
+MOST_BYTES = 8 << 20  # of cached modules; one is some ten kilobytes
 
 
 def spec_code(problem: Problem, config: Configuration, target: Target) -> bytes:
@@ -38,13 +38,10 @@ def spec_code(problem: Problem, config: Configuration, target: Target) -> bytes:
     text = spec_text([SpecEntry(problem, config)])
     key = f"{identity()} {target.canonical} {problem.canonical} {text}"
     path = cache_dir() / "specs" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.vmfb"
-    with suppress(OSError):
-        return read_regular(path)
-    code = compile_with(text, problem)
-    with suppress(OSError):  # a full or read-only folder keeps nothing
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, code)
-        _drop_oldest(path.parent)
+    code = kept(path)
+    if code is None:
+        code = compile_with(text, problem)
+        keep(path, code, MOST_BYTES)
     return code
 
 
@@ -80,13 +77,3 @@ def _spec_file(text: str) -> Iterator[Path]:
         path = Path(folder) / "spec.mlir"
         path.write_text(text)
         yield path
-
-
-def _drop_oldest(folder: Path) -> None:
-    """Limit the folder to `MOST_KEPT` modules."""
-    kept = list(folder.glob("*.vmfb"))
-    if len(kept) <= MOST_KEPT:
-        return
-    with suppress(OSError):  # another process may drop them first
-        for path in sorted(kept, key=lambda one: one.stat().st_mtime)[: MOST_KEPT // 4]:
-            path.unlink()

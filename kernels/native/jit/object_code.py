@@ -9,24 +9,18 @@ one function; all of level 1 makes them no faster.
 
 import functools
 import hashlib
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tilewise.kernels.system.files import cache_dir, read_regular
+from tilewise.kernels.system.files import cache_dir, keep, kept
 from tilewise.kernels.system.toolchain import identity
 
 MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first
-_DIGEST = 32
-_COUNT_EVERY = 64
-_kept = count(1)
 _INTRINSIC = "llvm."
 
 Passes = Literal["level 3", "level 1 by function", "none"]
@@ -138,16 +132,9 @@ def object_code(
 
 def kept_object(name: str) -> ObjectCode | None:
     """Return the object kept under `name`; None when there is none, or it is damaged."""
-    path = _path(name)
-    try:
-        content = read_regular(path)
-    except OSError:
+    body = kept(_path(name))
+    if body is None:
         return None
-    digest, body = content[:_DIGEST], content[_DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
-        return None
-    with suppress(OSError):
-        os.utime(path)
     functions, calls, code = body.split(b"\n", maxsplit=2)
     return ObjectCode(_names(functions), code, _names(calls))
 
@@ -158,15 +145,8 @@ def _names(line: bytes) -> tuple[str, ...]:
 
 def keep_object(name: str, made: ObjectCode) -> None:
     """Keep an object for other processes; a full or read-only folder keeps nothing."""
-    path = _path(name)
     lines = (",".join(names).encode() for names in (made.functions, made.calls))
-    body = b"\n".join((*lines, made.code))
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(hashlib.sha256(body).digest() + body)
-        draft.replace(path)
-        _drop_oldest(path.parent)
+    keep(_path(name), b"\n".join((*lines, made.code)), MOST_BYTES)
 
 
 def _path(name: str) -> Path:
@@ -178,21 +158,3 @@ def _path(name: str) -> Path:
 def _maker() -> str:
     """Return what decides the code besides the spec: the toolchain and the processor."""
     return f"{identity()} {llvm.get_host_cpu_name()} {features()}"
-
-
-def _drop_oldest(folder: Path) -> None:
-    """Hold the folder to `MOST_BYTES`; only every `_COUNT_EVERY` objects is it measured."""
-    if next(_kept) % _COUNT_EVERY:
-        return
-    found = []
-    for path in folder.glob("*.o"):
-        with suppress(OSError):  # another process may drop it first
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
-    excess = sum(size for _, size, _ in found) - MOST_BYTES
-    for _, size, path in sorted(found):
-        if excess <= 0:
-            return
-        with suppress(OSError):
-            path.unlink()
-        excess -= size

@@ -1,10 +1,11 @@
-"""Whether the service is there and fit to work, and what it can time."""
+"""Whether the service is there and fit to work, what it can time, and its metrics."""
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header, Response
+from prometheus_client.exposition import choose_encoder
 
 from tilewise.schema.status import Worker
 from tilewise.service.api.documents import shown
@@ -18,6 +19,15 @@ from tilewise.service.jobs import registry
 from tilewise.version import VERSION
 
 router = APIRouter(tags=["status"])
+
+TEXT = "text/plain"
+OPEN_METRICS = "application/openmetrics-text"
+FORMS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {kind: {"schema": {"type": "string"}} for kind in (TEXT, OPEN_METRICS)},
+        "description": "The metrics",
+    }
+}
 
 
 @router.get("/healthz", response_model=StatusView)
@@ -88,3 +98,13 @@ def _by_threads(target: str) -> tuple[str, str, int, str]:
 
 def _shown(worker: models.Worker) -> dict[str, Any]:
     return shown((worker, worker.machine), Worker, peaks=worker.machine.peaks or {})
+
+
+@router.get("/metrics", response_class=Response, responses=FORMS)
+@in_lane("probes")
+def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
+    """The metrics of this process, and those that the database tells."""
+    with services.reading() as session:
+        services.stored_metrics.look(session)
+    encode, kind = choose_encoder(accept)
+    return Response(encode(services.metrics.registry), media_type=kind)

@@ -12,6 +12,7 @@ from tests.service.api.test_http_errors import assert_problem
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system import files
 from tilewise.service import app
 from tilewise.service.api.services import READERS, Executors
 from tilewise.service.api.single_flight import SingleFlight
@@ -86,7 +87,7 @@ def test_a_printed_kernel_outlives_the_process(client_factory, tuned, printer, t
     assert client_factory().get(path).text == text
     assert sum(printer.printed.values()) == 1
     (file,) = (tmp_path / "cache" / "modules").iterdir()
-    file.write_text(file.read_text() + "damaged")
+    file.write_bytes(file.read_bytes() + b"damaged")
     assert client_factory().get(path).text == text
     assert sum(printer.printed.values()) == 2
 
@@ -102,7 +103,8 @@ def test_a_kept_kernel_waits_for_none_that_is_printed(
 
 
 def test_only_so_many_kernels_are_kept(monkeypatch, printer, tmp_path):
-    monkeypatch.setattr(kernel_modules, "MOST_KEPT", 3)
+    monkeypatch.setattr(kernel_modules, "MOST_BYTES", 3 * (32 + len("# source 0")))
+    monkeypatch.setattr(files, "_COUNT_EVERY", 1)
     printer.release.set()
     for number in range(5):
         assert (

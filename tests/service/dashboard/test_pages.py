@@ -285,14 +285,14 @@ def test_many_browsers_at_once_cost_one_child(
 ) -> None:
     made: list[int] = []
 
-    def make() -> bytes:
+    def make(*_: str) -> str:
         made.append(1)
         time.sleep(0.1)
-        return b"export {};"
+        return "export {};"
 
     assets._bundle.cache_clear()
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(assets, "_made", make)
+    monkeypatch.setattr(assets, "answer_of", make)
     with ThreadPoolExecutor(8) as pool:
         found = {*pool.map(lambda _: assets.bundle(), range(8))}
     assert len(made) == len(found) == 1

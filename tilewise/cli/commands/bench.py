@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tilewise.backends.base import Json
@@ -14,7 +13,7 @@ from tilewise.bench import Compared, Suite, SuiteEntry, SuiteTable, read_suite, 
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
-from tilewise.cli.progress import progress
+from tilewise.cli.tuning import tune_shown
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
@@ -131,9 +130,7 @@ class _Bench:
         except MissingError:
             found = {"stale": True}
         if found["stale"]:
-            work = (problem, target)
-            with progress(self._request, partial(self._backend.peak, *work)) as watcher:
-                found = self._backend.tune(*work, self._request, watcher.trial, watcher.phase)
+            found = tune_shown(self._backend, problem, target, self._request)
         best: Json = found["best"]
         return best
 

@@ -10,7 +10,8 @@ from tests.kernels.mlir.frontend.generics import (
 )
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
-from tilewise.kernels.mlir.op_scripts.normal_form import schedulable
+from tilewise.kernels.mlir.op_scripts.normal_form import normal_form, schedulable
+from tilewise.kernels.mlir.op_scripts.prove import emit_for_op
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.target import Target
 from tilewise.search.space.space import Space
@@ -90,3 +91,14 @@ func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
   return %r : {c}
 }}
 """
+
+
+def transformed(lone: LoneOp, schedule: Schedule) -> str:
+    """The module that the script of an op makes of its payload."""
+    from iree.compiler import ir
+
+    from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
+
+    script = emit_for_op(normal_form(lone, schedule), schedule)
+    with ir.Context() as context, ir.Location.unknown():
+        return str(apply_to(lone.payload, script, Diagnostics(context)))

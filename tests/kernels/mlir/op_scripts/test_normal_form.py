@@ -8,7 +8,7 @@ from math import prod
 import pytest
 
 from tests.kernels.mlir.nests import products, read, trips_around
-from tests.kernels.mlir.op_scripts.ops import generic
+from tests.kernels.mlir.op_scripts.ops import generic, transformed
 from tilewise.kernels.errors import PlaceError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
@@ -16,7 +16,6 @@ from tilewise.kernels.mlir.op_scripts.normal_form import normal_form, schedulabl
 from tilewise.kernels.mlir.op_scripts.prove import (
     emit_for_op,
     prove_lone,
-    transform_lone,
     with_op,
 )
 from tilewise.kernels.problem import parse_problem
@@ -40,7 +39,7 @@ def test_the_loops_are_those_of_the_schedule() -> None:
         if problem.to_json()["m"] == 64:  # the result is turned: rows are its columns
             schedule = Schedule((Stream("k", 8), Pack("B"), Tile("m", 16), Register(4, 8)))
         nest = loop_nest(problem, schedule)
-        text = transform_lone(lone, schedule)
+        text = transformed(lone, schedule)
         assert products(text) == problem.flops // 2
         loops = [trips for one in read(text).kernels for trips in one.trips]
         assert loops == [*trips_around(nest, list(nest.visit())[-1]), 8]
@@ -66,7 +65,7 @@ def test_a_result_that_stays_is_written_in_place() -> None:
     )
     lone = read_op(module.encode())
     schedule = Schedule((Tile("batch", 1), Register(8, 48)))
-    text = transform_lone(lone, schedule)
+    text = transformed(lone, schedule)
     assert text.count("memref.alloc()") == 2
     assert "linalg.copy" not in text
     assert prove_lone(lone, schedule).ok
@@ -90,7 +89,7 @@ def test_columns_that_are_no_neighbours_come_from_panels_head_by_head(
     assert not packed_ahead(lone, schedule)
     proof = prove_lone(lone, schedule)
     assert proof.ok, proof.message
-    fills = read(transform_lone(lone, schedule)).fills
+    fills = read(transformed(lone, schedule)).fills
     assert [place.trips[0] for place in fills.values()] == [6] * len(fills)
     assert sum(prod(shape) for shape in fills) == 50 * 33
 
@@ -102,7 +101,7 @@ def test_sums_around_panels_are_outside_of_them() -> None:
     schedule = Schedule((Register(6, 16),))
     proof = prove_lone(lone, schedule)
     assert proof.ok, proof.message
-    (place,) = read(transform_lone(lone, schedule)).fills.values()
+    (place,) = read(transformed(lone, schedule)).fills.values()
     assert place.trips[0] == 3
 
 
@@ -141,14 +140,14 @@ def test_vectors_run_along_columns_whatever_factor_comes_first(body: str) -> Non
     for steps in ((Register(5, 16),), (Pack("B"), Pack("A"), Register(5, 16))):
         proof = prove_lone(lone, Schedule(steps))
         assert proof.ok, proof.message
-        assert "vector<16xf32>" in transform_lone(lone, Schedule(steps))
+        assert "vector<16xf32>" in transformed(lone, Schedule(steps))
 
 
 def test_a_row_is_multiplied_by_all_columns_before_the_next_one() -> None:
     """Whatever factor comes first: else all rows' elements would be held beside the sums."""
     module = generic("j, i, k", ("k, j", "i, k", "i, j"), ("6x48", "18x6", "18x48"))
     lone = read_op(module.encode())
-    text = transform_lone(lone, Schedule((Register(9, 48),)))
+    text = transformed(lone, Schedule((Register(9, 48),)))
     rows = re.findall(r"arith.mulf (?:%\w+), (%\w+) fastmath<contract> : vector<16xf32>", text)
     assert len(rows) == 9 * 3
     assert [len(list(run)) for _, run in groupby(rows)] == [3] * 9

@@ -14,6 +14,7 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.system import files
 from tilewise.kernels.target import detect
 
 PROBLEM = Matmul(m=9, n=40, k=7, dtype="f32")
@@ -125,7 +126,7 @@ def test_what_was_used_of_late_is_not_the_first_to_go(
         os.utime(path, (1e8, 1e8))
     assert object_code.kept_object("used") == code
     monkeypatch.setattr(object_code, "MOST_BYTES", 2500)
-    monkeypatch.setattr(object_code, "_COUNT_EVERY", 1)
+    monkeypatch.setattr(files, "_COUNT_EVERY", 1)
     object_code.keep_object("new", code)
     left = {name for name in (*names, "new") if object_code.kept_object(name) is not None}
     assert left == {"used", "new"}
