@@ -31,7 +31,7 @@ from tilewise.kernels.oracle.operands import (
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, with_panels_fetched
 from tilewise.kernels.target.model import Target
-from tilewise.search.networks.costs import LayerTimes, Timed
+from tilewise.search.networks.costs import LayerTimes, Timed, fastest_of_each
 from tilewise.search.networks.lowering.memory import Arena, arena_bytes
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
@@ -48,7 +48,7 @@ def retimed(costs: LayerTimes, target: Target, weights_bytes: int) -> LayerTimes
     that of the whole network.
     """
     again = _Retimed(costs, target, weights_bytes)
-    return replace(costs, schedules=cache(lambda one: _fastest_of_each(again.timed(one))))
+    return replace(costs, schedules=cache(lambda one: fastest_of_each(_by_time(again.timed(one)))))
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,17 @@ def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
     with the hash of the schedule whose result it has to reproduce exactly.
     """
     found = {one.hash: (one, one.hash) for one in offered}
-    for one in _fastest_of_each(offered):
+    for one in fastest_of_each(_by_time(offered)):
         schedule = Schedule.from_json(list(one.steps))
         fetched = with_panels_fetched(schedule)
         if fetched != schedule:
             more = replace(one, hash=fetched.hash, steps=tuple(fetched.to_json()))
             found.setdefault(more.hash, (more, one.hash))
     return tuple(found.values())
+
+
+def _by_time(some: Iterable[Timed]) -> list[Timed]:
+    return sorted(some, key=lambda timed: timed.time_us)
 
 
 def _result(executable: Executable, operands: Operands) -> bytes:
@@ -127,13 +131,6 @@ def bytes_of_weights(problems: Iterable[Problem]) -> int:
 def _bytes_of_weights(problem: Problem) -> int:
     size = np.dtype(NUMPY_TYPES[operand_type(problem, "B")]).itemsize
     return size * prod(problem.operand_shapes["B"])
-
-
-def _fastest_of_each(some: Iterable[Timed]) -> tuple[Timed, ...]:
-    found: dict[str, Timed] = {}
-    for one in sorted(some, key=lambda timed: timed.time_us):
-        found.setdefault(one.algorithm, one)
-    return tuple(found.values())
 
 
 def in_turns(

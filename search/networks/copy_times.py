@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.native.conversion import Array, Conversion, converter
+from tilewise.kernels.native.conversion import Conversion, converter
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.timing.measure import measure
@@ -29,7 +29,8 @@ def conversion_us(
         return float("inf")
     conversion, kind = found
     source = np.random.default_rng(0).integers(0, 250, conversion.source_shape).astype(kind)
-    return _time_us(converter(conversion), source, np.zeros(conversion.target_shape, kind))
+    target = np.zeros(conversion.target_shape, kind)
+    return hot_us(partial(converter(conversion), source, target))
 
 
 def conversion_of(
@@ -43,15 +44,17 @@ def conversion_of(
     return Conversion(shape, made.order, wanted.order, halo), kind
 
 
-def _time_us(copy: Callable[[Array, Array], None], source: Array, target: Array) -> float:
+def hot_us(call: Callable[[], object], threads: int = 1) -> float:
+    """Return the median microseconds of a call, warm and, with one thread, pinned."""
+
     def run(times: int) -> None:
         for _ in range(times):
-            copy(source, target)
+            call()
 
-    copy(source, target)  # compiles
-    before = pin({usable_processors()[0]})
+    run(1)
+    before = pin({usable_processors()[0]}) if threads == 1 else None
     try:
-        samples, _ = measure(run, BUDGET_S)
+        samples, _ = measure(run, BUDGET_S, threads=threads)
     finally:
         if before is not None:
             pin(before)

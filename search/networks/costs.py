@@ -45,13 +45,10 @@ def algorithm_of(schedule: Schedule) -> str:
     return DIRECT if schedule.algorithm is None else schedule.algorithm.label
 
 
-def fastest_of_each(best: Timed, others: Iterable[Timed], most: int) -> tuple[Timed, ...]:
-    """Return the stored best and the fastest others per algorithm, fastest first.
-
-    `others` come fastest first and are limited to `most` per algorithm; the best is always kept.
-    """
-    found = {best.algorithm: {best.hash: best}}
-    for timed in others:
+def fastest_of_each(some: Iterable[Timed], most: int = 1) -> tuple[Timed, ...]:
+    """Return the first `most` schedules of each algorithm, the fastest first."""
+    found: dict[str, dict[str, Timed]] = {}
+    for timed in some:
         alike = found.setdefault(timed.algorithm, {})
         if len(alike) < most:
             alike.setdefault(timed.hash, timed)

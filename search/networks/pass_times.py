@@ -6,17 +6,15 @@ The network's own code is timed, hot, since the layer before has just made what 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from statistics import median
 
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, ModuleProgram, Outline
 from tilewise.kernels.native.programs.steps import NetworkProgram, ProgramStep
-from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.loader.network import Network
+from tilewise.search.networks.copy_times import hot_us
 from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork
 from tilewise.search.networks.lowering.memory import (
     Arena,
@@ -28,9 +26,7 @@ from tilewise.search.networks.lowering.memory import (
 from tilewise.search.networks.lowering.rows import PassWorks
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.standalone.files import load_steps
-from tilewise.search.timing.measure import measure
 
-BUDGET_S = 0.04
 TOGETHER = 16
 """Runs in one call, as a network has many passes in one."""
 NAME = "tilewise_pass"
@@ -82,7 +78,7 @@ class PassTimes:
             random = np.random.default_rng(0)
             # Of two such numbers side by side the second is the upper half of an f32 as well.
             halves[...] = to_bf16(random.standard_normal(len(halves), np.float32))
-            self._known[steps] = _timed(network, memory.threads)
+            self._known[steps] = hot_us(network, memory.threads) / TOGETHER
         return self._known[steps]
 
 
@@ -107,20 +103,3 @@ def _memory(work: NetworkWork, buffers: Buffers, threads: int) -> Memory:
     total = arena_bytes(*sizes)
     placed = PlacedBuffers(tuple(Lifetime(size, 0, 0) for size in sizes), tuple(offsets), total)
     return Memory(Arena(total), placed, Arena(work.weights_bytes), threads)
-
-
-def _timed(network: Network, threads: int) -> float:
-    """Return the microseconds of one of `TOGETHER` works."""
-
-    def run(times: int) -> None:
-        for _ in range(times):
-            network()
-
-    run(1)
-    before = pin({usable_processors()[0]}) if threads == 1 else None
-    try:
-        samples, _ = measure(run, BUDGET_S, threads=threads)
-    finally:
-        if before is not None:
-            pin(before)
-    return 1e6 * median(samples.times) / TOGETHER

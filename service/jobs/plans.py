@@ -121,7 +121,7 @@ def _stored(session: Session, job: Job, problem: str) -> tuple[Timed, ...]:
     # Those count, too, whose timing was cut short because others were faster: they are timed again.
     others = trials_beside(session, best, ("timed", "pruned"))
     more = (_timed(one.hash, one.schedule, one.time_us) for one in others)
-    return fastest_of_each(first, more, RETIMED)
+    return fastest_of_each((first, *more), RETIMED)
 
 
 def _timed(hashed: str, schedule: Schedule, time_us: float) -> Timed:

@@ -38,7 +38,7 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             and trial["state"] in states
             and trial["time_us"] is not None
         ]
-        return fastest_of_each(_timed(found["best"]), map(_timed, sorted(others, key=_time)), most)
+        return fastest_of_each(map(_timed, (found["best"], *sorted(others, key=_time))), most)
 
     return LayerTimes(functools.cache(schedules), conversion_us)
 

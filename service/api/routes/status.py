@@ -101,7 +101,7 @@ def _shown(worker: models.Worker) -> dict[str, Any]:
 
 
 @router.get("/metrics", response_class=Response, responses=FORMS)
-@in_lane("probes")
+@in_executor("probes")
 def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
     """The metrics of this process, and those that the database tells."""
     with services.reading() as session:

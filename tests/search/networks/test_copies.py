@@ -35,7 +35,7 @@ def test_names_of_layouts() -> None:
 
 def test_a_copy_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((1.0, 2.0))
-    monkeypatch.setattr(copy_times, "_time_us", lambda *_: next(times))
+    monkeypatch.setattr(copy_times, "hot_us", lambda *_: next(times))
     shape = (1, 3, 5, 7)
     other = ordered((0, 3, 1, 2), shape)
     assert [conversion_us(shape, "f32", plain(shape), other) for _ in range(2)] == [1.0, 1.0]
