@@ -12,7 +12,7 @@ from optuna.study import Study
 
 from tilewise.search.engine.study import Proposal, SearchStudy
 from tilewise.search.helpers import Helped, RemoteTrial
-from tilewise.search.model.analytical import TimeModel
+from tilewise.search.model.levels import TimeModel
 from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
 from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
 from tilewise.search.runner.runner import Runner

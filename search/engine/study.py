@@ -17,7 +17,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tilewise.search.errors import UsedUpError
-from tilewise.search.model.analytical import AnalyticalModel, TimeModel
+from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.levels import TimeModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.search.samplers.base import PACE, SCHEDULE, distributions, params_of, point_of

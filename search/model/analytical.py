@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log
 from operator import itemgetter, mul
-from typing import Protocol
 
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.amounts import (
@@ -39,19 +38,6 @@ from tilewise.search.space.workload import Workload
 
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))
 _reads = itemgetter(*map(AMOUNTS.index, READS))
-
-
-class TimeModel(Protocol):
-    """How long the schedules of a space should take."""
-
-    @property
-    def space(self) -> Space:
-        """The space whose points the model judges."""
-        ...
-
-    def log_time(self, point: Point) -> float:
-        """Logarithm of the modelled time of a point, up to a constant."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil, log
 
 from tilewise.search.model.amounts import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
+from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.space.levels import (
     COLS_FIRST,
     ROWS_FIRST,
@@ -81,6 +82,10 @@ class LevelModel:
             return FROM_L2 * 8 / tile
         is_near = held <= max(target.l3_bytes, target.l2_bytes)
         return (FROM_L3 if is_near else FROM_MEMORY) * 8 / tile
+
+
+TimeModel = AnalyticalModel | LevelModel
+"""How long the schedules of a space should take."""
 
 
 def level_starts(model: LevelModel, most: int) -> list[Point]:

@@ -15,7 +15,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tilewise.search.errors import BudgetError
-from tilewise.search.model.analytical import TimeModel
+from tilewise.search.model.levels import TimeModel
 from tilewise.search.records import SAMPLERS
 from tilewise.search.samplers.base import (
     FreeSampler,

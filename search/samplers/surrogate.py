@@ -28,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.search.model.analytical import AnalyticalModel, TimeModel
+from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.levels import TimeModel
 from tilewise.search.samplers.base import Reported, SpaceSampler
 from tilewise.search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from tilewise.search.space.points import Point, Value

@@ -13,7 +13,7 @@ from itertools import chain
 from math import prod
 from operator import itemgetter
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
@@ -30,23 +30,6 @@ from tilewise.search.space.workload_parameters import parameters_of
 
 MAX_KEPT_HASHES = 8192  # points whose schedule's hash is kept
 MAX_STEPS_ASIDE = 400  # a walk of so many steps without a free point means that none is left
-
-
-class SpaceGenerator(Protocol):
-    """The parameters of a problem on a target, and what their values mean."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, in their order."""
-        ...
-
-    def schedule(self, point: Point) -> AnySchedule:
-        """The schedule that a point means."""
-        ...
-
-    def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
-        """As `Space.why_illegal`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,7 @@ class NativeGenerator:
         return changed(self.workload, point, schedule_of(self.workload, point))
 
     def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
-        """Why the caches cannot take a schedule."""
+        """Why the caches cannot take a schedule, as `Space.why_illegal`."""
         assert isinstance(schedule, Schedule), "this generator made it"
         return why_too_large(self.workload.problem, self.workload.target, schedule, operand)
 
@@ -94,7 +77,7 @@ class Space:
         return Workload.of(self.problem, self.target)
 
     @cached_property
-    def generator(self) -> SpaceGenerator:
+    def generator(self) -> NativeGenerator | LevelGenerator:
         """What the parameters are, and what their values mean, by whose code the target runs.
 
         Raises:

@@ -6,9 +6,8 @@ claimed the job.
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ModuleError, ProofError
 from tilewise.kernels.mlir.frontend.read import ReadLimits
@@ -25,6 +24,8 @@ from tilewise.service.jobs.plans import (
     PlanOrder,
     PlanPhase,
 )
+from tilewise.service.runs.http import HttpPlanKeeper
+from tilewise.service.runs.keeper import SqlPlanKeeper
 
 if TYPE_CHECKING:
     from tilewise.search.networks.pass_times import PassTimes
@@ -40,29 +41,9 @@ Note = Callable[[PlanPhase, Json | None], None]
 log = logging.getLogger(__name__)
 
 
-class PlanKeeper(Protocol):
-    """Where the job of a plan is kept, in the database or at a service, for one run."""
-
-    def order(self) -> tuple[PlanOrder, bytes]:
-        """Return what the plan is made from, and its module."""
-
-    def beating(self) -> AbstractContextManager[object]:
-        """Keep the lease meanwhile."""
-
-    def note(self, phase: PlanPhase, plan: Json | None) -> None:
-        """Keep what the run does now, and the plan once it is chosen."""
-
-    def done(self, made: Made) -> bool:
-        """End the job with its plan; False where it was cancelled or taken over."""
-
-    def failed(self, message: str) -> bool:
-        """End the job without one."""
-
-    def release(self) -> None:
-        """Give the job back to the queue."""
-
-
-def run_claimed(keeper: PlanKeeper, make: Callable[[PlanOrder, bytes, Note], Made]) -> None:
+def run_claimed(
+    keeper: SqlPlanKeeper | HttpPlanKeeper, make: Callable[[PlanOrder, bytes, Note], Made]
+) -> None:
     """Make and store the plan of a claimed job; give the job back if interrupted.
 
     Raises LeaseLostError if another run has the job, DatabaseError or UnreachableError if the
