@@ -23,3 +23,7 @@ class SearchPhase:
 
 
 OnPhase = Callable[[SearchPhase], None]
+
+
+def ignore_phase(_phase: SearchPhase) -> None:
+    """Ignore phases."""

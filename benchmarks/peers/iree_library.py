@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
-from tilewise.backends.base import Backend, ignore_phase
+from tilewise.backends.base import Backend
 from tilewise.backends.choose import open_backend
 from tilewise.bench import read_suite
 from tilewise.errors import MissingError
@@ -57,7 +57,7 @@ def _gain(backend: Backend, problem: Problem, target: str, trials: int) -> Gain:
         found = backend.show(*given)
     except MissingError:
         tune = partial(backend.tune, *given, TuneRequest(trials))
-        found = tune(lambda _trial: None, ignore_phase)
+        found = tune(lambda _trial: None)
     return measured(problem, found["best"]["steps"], found["target"])
 
 

@@ -6,26 +6,34 @@ kept in the database, or at a service (`--service URL`), whose token for it is r
 
 import argparse
 import logging
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
+from types import FrameType
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.system.children import die_with_parent
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
 from tilewise.service.db import schema
 from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions
-from tilewise.service.errors import WorkerError
+from tilewise.service.errors import (
+    PASSING,
+    LeaseLostError,
+    ServiceError,
+    UnreachableError,
+    WorkerError,
+)
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs.http import HttpKeeper, HttpLeader, HttpPlanKeeper, RunCalls
 from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, patiently
-from tilewise.service.runs.process import load, parser_of, run_process
+from tilewise.service.runs.process import UNREACHABLE, load
 from tilewise.service.settings import Settings
-from tilewise.service.telemetry.logs import bind
+from tilewise.service.telemetry.logs import bind, configure_logs
 from tilewise.service.telemetry.traces import start_tracing
 from tilewise.service.workers.entry_points import HELPER, PLANNER, PROVER, TUNER, Helper
 from tilewise.service.workers.job_run import Keeper, run_job
@@ -37,10 +45,34 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one job; return as `tilewise.service.runs.process.run_process`."""
+    """Run one job; log what that raises, and return the exit code.
+
+    0: the run's end is stored, or the run belongs to another. `UNREACHABLE`: the service or
+    database was away for long. Anything else counts as a crash.
+    """
     options = _parser().parse_args(arguments)
     work = _help if options.helps else {"model": _plan, "range": _range}.get(options.kind, _run)
-    return run_process(options, partial(work, options), job=options.job)
+    settings = Settings(db=options.db) if options.db else Settings()
+    configure_logs(settings.log_level, settings.log_format)
+    bind(job=options.job, epoch=options.epoch)
+    signal.signal(signal.SIGTERM, _exit)
+    if options.parent is not None:
+        die_with_parent(options.parent)
+    try:
+        work(options, settings)
+    except LeaseLostError as error:
+        log.info("%s", error)
+    except (UnreachableError, *PASSING) as error:
+        log.error("%s", error)
+        return UNREACHABLE
+    except ServiceError as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _plan(options: argparse.Namespace, settings: Settings) -> None:
@@ -138,7 +170,12 @@ def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("tilewise.service.workers", __doc__)
+    parser = argparse.ArgumentParser(prog="python -m tilewise.service.workers", description=__doc__)
+    parser.add_argument("--db", help="database URL; default TILEWISE_DB")
+    parser.add_argument("--job", type=int, required=True, help="the job's number")
+    parser.add_argument("--owner", default="", help="holder of the job's lease in the database")
+    parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
+    parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument(
         "--kind", choices=("tune", "range", "model"), default="tune", help="of the job"
     )

@@ -10,7 +10,7 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import Target
-from tilewise.search.progress import OnPhase, SearchPhase
+from tilewise.search.progress import OnPhase, SearchPhase, ignore_phase
 from tilewise.search.records import TrialRecord, TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.process import load
@@ -20,10 +20,6 @@ MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0
 LEAST_PROOF_S = 10.0  # for the first one, however little is left: without it there is no script
 MOST_TRIED = 16  # of the fastest trials, for one that has a script
-
-
-def _ignore(_phase: SearchPhase) -> None:
-    """Nobody wants to know."""
 
 
 @dataclass
@@ -39,7 +35,7 @@ class Proofs:
     attempt: Callable[[AnySchedule, float], Attempt]
     should_stop: Callable[[], bool]
     has_seconds: bool
-    on_phase: OnPhase = _ignore
+    on_phase: OnPhase = ignore_phase
     attempts: list[Attempt] = field(default_factory=list)
 
     def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:

@@ -16,7 +16,7 @@ from tilewise.kernels.problem import Problem, parse_range
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import RangeError, SearchError
-from tilewise.search.progress import OnPhase, SearchPhase
+from tilewise.search.progress import OnPhase, SearchPhase, ignore_phase
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.ranges.samples import FINALISTS, sample_sizes
 from tilewise.search.records import TuneRequest
@@ -45,9 +45,6 @@ POLL_S = 0.5
 _LEAST_SECONDS = 0.001
 
 
-def _ignore(_phase: SearchPhase) -> None: ...
-
-
 @dataclass(frozen=True)
 class RangeParts:
     """What a run calls; tests replace them. `machine` None examines this one."""
@@ -62,7 +59,7 @@ def run_range(
     sessions: Sessions,
     held: Lease,
     *,
-    on_phase: OnPhase = _ignore,
+    on_phase: OnPhase = ignore_phase,
     parts: RangeParts | None = None,
     began: float | None = None,
 ) -> JobOutcome:

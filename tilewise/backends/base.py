@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilewise.errors import MissingError
-from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TrialState
 
 if TYPE_CHECKING:
@@ -40,10 +39,6 @@ OnTrialSeen = Callable[[TrialSeen], None]
 
 def ignore_trial(_trial: TrialSeen) -> None:
     """Ignore trials."""
-
-
-def ignore_phase(_phase: SearchPhase) -> None:
-    """Ignore phases."""
 
 
 def prediction_of(problem: "Problem", target: str, predicted: Json | None) -> Json:

@@ -11,7 +11,6 @@ from tilewise.backends.base import (
     Known,
     Match,
     OnTrialSeen,
-    ignore_phase,
     prediction_of,
 )
 from tilewise.backends.service_errors import database_of, opened_sessions, told
@@ -22,7 +21,7 @@ from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem, parse_range
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
-from tilewise.search.progress import OnPhase
+from tilewise.search.progress import OnPhase, ignore_phase
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from tilewise.service.api.range_documents import range_json, size_json

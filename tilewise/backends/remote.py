@@ -10,7 +10,6 @@ from tilewise.backends.base import (
     Match,
     OnTrialSeen,
     TrialSeen,
-    ignore_phase,
     prediction_of,
 )
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
@@ -18,7 +17,7 @@ from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem, parse_range
 from tilewise.kernels.target import parse_target
-from tilewise.search.progress import PHASES, OnPhase, SearchPhase
+from tilewise.search.progress import PHASES, OnPhase, SearchPhase, ignore_phase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 
 
