@@ -21,7 +21,7 @@ BROKEN = {  # contract: a file, and the import that it must not have
     "dispatches": ("kernels/dispatches/layouts.py", "import tilewise.kernels.dispatches.library"),
     "mlir": ("kernels/mlir/payload/form.py", "import tilewise.kernels.mlir.cpu.script"),
     "search": ("search/runner/processors.py", "import tilewise.search.final_benchmark.rounds"),
-    "choosing": ("search/samplers/simple.py", "import tilewise.search.timing.cold"),
+    "choosing": ("search/samplers/registry.py", "import tilewise.search.timing.cold"),
     "measuring": ("search/peers/screen.py", "import tilewise.search.space.space"),
     "service": ("service/db/models/jobs.py", "import tilewise.service.jobs.lease"),
 }

@@ -12,7 +12,7 @@ from tests.search.networks.lowering.drawn import Drawn, apart, computed, loaded,
 from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_outline
 from tilewise.kernels.target import detect
-from tilewise.search.networks import pass_times
+from tilewise.search.networks import copy_times
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.pass_times import PassTimes
 from tilewise.search.networks.plan import Plan, PlannedPass
@@ -47,7 +47,7 @@ class MadeUp:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pass_times, "BUDGET_S", 1e-4)
+    monkeypatch.setattr(copy_times, "BUDGET_S", 1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.model.network import Ran, run_text
-from tilewise.search.networks import copy_times, pass_times
+from tilewise.search.networks import copy_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
 from tilewise.service.workers.job_run import run_job
@@ -46,7 +46,6 @@ func.func @main(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
 @pytest.fixture(autouse=True)
 def quick_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_times, "BUDGET_S", 0.001)
-    monkeypatch.setattr(pass_times, "BUDGET_S", 0.001)
 
 
 @pytest.fixture
