@@ -17,12 +17,13 @@ from tilewise.search.space.algorithms import (
     WANTED,
     channels_of,
 )
-from tilewise.search.space.points import Point, Value
+from tilewise.search.space.points import Point
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch", "chunks")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")
+SWEPT_CHOICES = ("parallel", "cols", "prefetch")
 
 
 def count_schedules(space: Space) -> int:
@@ -37,14 +38,13 @@ def count_schedules(space: Space) -> int:
     def count(point: Point, names: tuple[str, ...], operand: str, key: tuple[object, ...]) -> int:
         key = (operand, *key)
         if key not in counts:
-            choices = {n: space.values(n) for n in names if space.values(n)}
-            counts[key] = _count(space, point, choices, operand)
+            counts[key] = _count(space, point, names, operand)
         return counts[key]
 
     total = 0
     for tile in space.values("tile"):
         if tile.kind == "sweep":
-            total += _count_swept(space, base | {"tile": tile})
+            total += _count(space, base | {"tile": tile}, SWEPT_CHOICES)
             continue
         rows, cols = tile.rows, tile.cols(workload.lanes)
         is_alone = rows >= workload.rows
@@ -74,8 +74,7 @@ def _count_filtered(space: Space, base: Point) -> int:
                     unit = tile.vectors if operand == "B" else tile.rows
                     key = (algorithm, operand, unit, divided.get("parallel"), steps[:3])
                     if key not in counts:
-                        choices = {n: space.values(n) for n in names if space.values(n)}
-                        counts[key] = _count(space, divided, choices, operand)
+                        counts[key] = _count(space, divided, names, operand)
                     of_each.append(counts[key])
                 total += of_each[0] * of_each[1]
     return total * len(space.values("unroll")) * max(1, len(space.values(PAST_CACHES)))
@@ -114,14 +113,6 @@ def _count_windows(space: Space) -> int:
     return sum(seen.values())
 
 
-def _count_swept(space: Space, base: Point) -> int:
-    """Different schedules of a swept tile, few enough to be listed."""
-    names = [n for n in ("parallel", "cols", "prefetch") if space.values(n)]
-    points = product(*(space.values(name) for name in names))
-    made = {space.schedule(base | dict(zip(names, point, strict=True))) for point in points}
-    return sum(space.why_illegal(schedule) is None for schedule in made)
-
-
 def _distinct_outer(space: Space, base: Point) -> list[tuple[Point, int | None]]:
     """Points with the divisions among threads and depths that give different steps."""
     found: dict[object, tuple[Point, int | None]] = {}
@@ -134,15 +125,16 @@ def _distinct_outer(space: Space, base: Point) -> list[tuple[Point, int | None]]
     return list(found.values())
 
 
-def _count(space: Space, base: Point, choices: dict[str, tuple[Value, ...]], operand: str) -> int:
-    """Different schedules of `base` with each of `choices`, as far as `operand` may be packed."""
-    largest = base | {name: options[-1] for name, options in choices.items()}  # whole, packed
-    all_fit = space.why_illegal(space.schedule(largest), operand) is None
-    seen = set()
-    for chosen in product(*choices.values()):
-        schedule = space.schedule(base | dict(zip(choices, chosen, strict=True)))
-        if schedule in seen:
-            continue
-        if all_fit or space.why_illegal(schedule, operand) is None:
-            seen.add(schedule)
-    return len(seen)
+def _count(space: Space, base: Point, names: tuple[str, ...], operand: str = "") -> int:
+    """Different legal schedules of `base` with each choice of `names`.
+
+    With an operand they are legal if this one may be packed.
+    """
+    choices = {name: space.values(name) for name in names if space.values(name)}
+    points = product(*choices.values())
+    made = {space.schedule(base | dict(zip(choices, point, strict=True))) for point in points}
+    if operand:
+        largest = base | {name: options[-1] for name, options in choices.items()}  # whole, packed
+        if space.why_illegal(space.schedule(largest), operand) is None:
+            return len(made)
+    return sum(space.why_illegal(schedule, operand) is None for schedule in made)
