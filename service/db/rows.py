@@ -26,6 +26,16 @@ def required(row: Row | None, name: str, fault_of: Callable[[Row], str | None] =
     return row
 
 
+def inserted(session: Session, *rows: Base) -> bool:
+    """Insert rows; return False, with none inserted, if another process was first."""
+    try:
+        with session.begin_nested():
+            session.add_all(rows)
+    except IntegrityError:
+        return False
+    return True
+
+
 def problem_row(session: Session, problem: Problem | ProblemRange) -> models.Problem:
     """The row of a problem or a range, set right where it says to be of another one."""
     row = _ensure(session, models.Problem, {"key": problem.key}, canonical=problem.canonical)
@@ -65,9 +75,4 @@ def _ensure(session: Session, model: type[Row], key: dict[str, Any], **values: A
     if found is not None:
         return found
     made = model(**key, **values)
-    try:
-        with session.begin_nested():
-            session.add(made)
-    except IntegrityError:  # another process was first
-        return session.scalars(query).one()
-    return made
+    return made if inserted(session, made) else session.scalars(query).one()

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.schema.base import Scope
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import Token
+from tilewise.service.db.rows import inserted
 from tilewise.service.errors import ConflictError, NotFoundError
 
 PREFIX = "tw_"
@@ -35,13 +35,10 @@ def create(session: Session, name: str, scope: Scope, expires_at: datetime | Non
     """
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     made = Token(name=name, digest=digest(token), scope=scope, expires_at=expires_at)
-    try:
-        with session.begin_nested():
-            session.add(made)
-    except IntegrityError as error:
+    if not inserted(session, made):
         raise ConflictError(
             f"there is a token {name!r} already; revoke it, and give the new one another name"
-        ) from error
+        )
     return token
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import now
+from tilewise.service.db.rows import inserted
 from tilewise.service.errors import KeyReusedError
 
 KEPT = timedelta(hours=24)
@@ -69,10 +69,7 @@ def remember(session: Session, given: RequestKey, job: models.Job | None) -> boo
         request=given.request,
         job_id=None if job is None else job.id,
     )
-    try:
-        with session.begin_nested():
-            session.add(made)
-    except IntegrityError:
+    is_first = inserted(session, made)
+    if not is_first:
         session.expire_all()
-        return False
-    return True
+    return is_first

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported
@@ -31,7 +30,7 @@ from tilewise.service.db.models import (
     PlanSource,
     Toolchain,
 )
-from tilewise.service.db.rows import required, toolchain_row
+from tilewise.service.db.rows import inserted, required, toolchain_row
 from tilewise.service.errors import UndoneError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import fault_of_plan
@@ -124,15 +123,12 @@ def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter)
         skipped=[asdict(one) for one in wanted.graph.skipped],
         source=PlanSource(graph=to_json(wanted.graph), module=wanted.module),
     )
-    try:
-        with session.begin_nested():
-            session.add(made)
-    except IntegrityError:  # another request for the same plan was first
-        first = session.scalars(active).one_or_none()
-        if first is None:  # and has ended since
-            raise UndoneError("another request for the same plan was first, and ended") from None
-        return _planned(session, first)
-    return made
+    if inserted(session, made):
+        return made
+    first = session.scalars(active).one_or_none()  # another request for the same plan
+    if first is None:  # and has ended since
+        raise UndoneError("another request for the same plan was first, and ended")
+    return _planned(session, first)
 
 
 def ask_to_tune(

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.proof.proof import ScriptProof
@@ -12,7 +11,7 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.search.records import Measurement, TuneResult, Winner
 from tilewise.service.db import models
 from tilewise.service.db.base import now
-from tilewise.service.db.rows import machine_row
+from tilewise.service.db.rows import inserted, machine_row
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs import lease
 from tilewise.service.jobs.lease import Lease
@@ -78,7 +77,7 @@ def _schedule_row(
     """The row, locked, so that a faster schedule that an import brings now is not overwritten."""
     new = _made(session, job, result, best, machine)
     found = _locked(session, job)
-    if found is None and _is_inserted(session, new):
+    if found is None and inserted(session, new):
         row = new
     else:
         stored_one = found or _locked(session, job)
@@ -144,16 +143,6 @@ _OF_JOB = (
     *("scratch_bytes", "peers", "measured", "elapsed_s", "complete", "created_at"),
 )
 """The columns that a result brings to the row of its work."""
-
-
-def _is_inserted(session: Session, new: models.Schedule) -> bool:
-    """Store a row where none is; False where somebody was first."""
-    try:
-        with session.begin_nested():
-            session.add(new)
-    except IntegrityError:
-        return False
-    return True
 
 
 def _gives_way(row: models.Schedule, job: models.Job, new: models.Schedule) -> bool:

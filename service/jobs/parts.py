@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
@@ -24,6 +23,7 @@ from tilewise.service.db.models import (
     Problem,
     Schedule,
 )
+from tilewise.service.db.rows import inserted
 from tilewise.service.errors import DamagedError
 from tilewise.service.results.schedules import find_schedules
 
@@ -189,11 +189,7 @@ def number_ended(session: Session, plan: Plan) -> None:
         PlanEnding(plan_id=plan.id, number=following, part=place)
         for following, place in enumerate(new, max(known, default=-1) + 1)
     ]
-    try:
-        with session.begin_nested():
-            session.add_all(made)
-    except IntegrityError:  # the other's numbers hold
-        return
+    inserted(session, *made)  # or the other's numbers hold
 
 
 def _places(session: Session, plan_id: int) -> dict[int, int]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import exists, func, inspect, or_, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError, TargetError
@@ -16,7 +15,7 @@ from tilewise.search.records import MOST_TRIALS, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import ENDED, JobKind
-from tilewise.service.db.rows import problem_row, required, toolchain_row
+from tilewise.service.db.rows import inserted, problem_row, required, toolchain_row
 from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from tilewise.service.jobs import lease
 from tilewise.service.results import history, integrity, ranges
@@ -105,10 +104,7 @@ def _joined_or_queued(
         return running
     require_room(session, by, "tune")
     job = new_job(request, target, toolchain_id, by, problem_id=problem_id, kind=kind)
-    try:
-        with session.begin_nested():
-            session.add(job)
-    except IntegrityError:  # another request for the same work was first
+    if not inserted(session, job):  # another request for the same work was first
         return session.scalars(active).one()
     _inherit(session, job)
     return job

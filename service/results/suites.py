@@ -5,11 +5,10 @@ import json
 from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from tilewise.service.db import models
-from tilewise.service.db.rows import required, toolchain_row
+from tilewise.service.db.rows import inserted, required, toolchain_row
 
 Json = dict[str, Any]
 
@@ -37,12 +36,9 @@ def keep(session: Session, report: Json) -> tuple[models.SuiteReport, bool]:
         sha256=digest,
         report=report,
     )
-    try:
-        with session.begin_nested():
-            session.add(made)
-    except IntegrityError:  # another process was first
-        return session.scalars(query).one(), False
-    return made, True
+    if inserted(session, made):
+        return made, True
+    return session.scalars(query).one(), False
 
 
 def get(session: Session, number: int) -> models.SuiteReport:

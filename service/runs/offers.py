@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Delete, Select, and_, delete, or_, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import Candidate, Job, JobKind, OfferRole, Toolchain
+from tilewise.service.db.rows import inserted
 from tilewise.service.db.tokens import RANDOM_BYTES, digest
 from tilewise.service.errors import LeaseLostError, UnknownTokenError
 from tilewise.service.host.process_identity import is_dead
@@ -61,10 +61,7 @@ def give(
     made = models.Offer(
         job_id=job.id, digest=digest(token), driver=driver, worker=worker, role=role
     )
-    try:
-        with session.begin_nested():
-            session.add(made)
-    except IntegrityError:
+    if not inserted(session, made):
         return None
     return OfferedJob(job.id, worker, token, job.kind, job.target, role)
 
