@@ -6,6 +6,7 @@ from fastapi.testclient import TestClient
 
 from tests.kernels.mlir.frontend.dialects import OF_STABLEHLO, STABLEHLO
 from tests.service.api.test_http_errors import assert_problem, assert_refused
+from tests.service.api.test_http_networks import DYNAMIC
 from tests.service.conftest import ClientFactory
 from tilewise.service.api.routes import modules
 
@@ -120,12 +121,23 @@ def test_the_same_module_is_read_once(client: TestClient, monkeypatch) -> None:
     asked = []
     read = modules.read_module
 
-    def counted(module, limits):
+    def counted(module, limits, sizes):
         asked.append(module)
-        return read(module, limits)
+        return read(module, limits, sizes)
 
     monkeypatch.setattr(modules, "read_module", counted)
     for _ in range(3):
         assert client.post(PARSE, content=MODULE, headers=MLIR).json() == FOUND
         assert client.post(PARSE, content=b"garbage", headers=MLIR).status_code == 422
     assert len(asked) == 2
+    for size in (5, 9):  # are two modules
+        dims = {"dim": [f"0.0={size}", f"2.0={size}"]}
+        answer = client.post(PARSE, content=DYNAMIC, headers=MLIR, params=dims).json()
+        assert [one["problem"] for one in answer["problems"]] == [
+            f"matmul:m={size},n=4,k=6,dtype=f32,init=accumulate"
+        ]
+    assert len(asked) == 4
+    for dim in ("0.0=5", "0.0=1..5", "x=5", "5"):
+        refused = client.post(PARSE, content=DYNAMIC, headers=MLIR, params={"dim": dim})
+        assert refused.status_code == 422, refused.text
+        assert [error["field"] for error in refused.json()["errors"]] == ["dim"]
