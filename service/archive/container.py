@@ -17,7 +17,7 @@ from tilewise.service.archive.fields import Moment, Sha256
 from tilewise.service.archive.lines import MEMBERS, SINCE
 from tilewise.service.errors import ArchiveError
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "manifest.json"
 
 
@@ -167,8 +167,7 @@ class Reader:
             self._zip = zipfile.ZipFile(file)
             entries = self._zip.infolist()
         self._entries = {entry.filename: entry for entry in entries}
-        least = {MANIFEST, *(name for name in MEMBERS if name not in SINCE)}
-        self._require(entries, least, {MANIFEST, *MEMBERS})
+        self._require(entries, {MANIFEST}, set(self._entries))  # a later format has more members
         _check_entries(entries, size)
         with _naming(MANIFEST), self._zip.open(MANIFEST) as opened:
             text = opened.read(LONGEST_MANIFEST + 1)

@@ -28,6 +28,7 @@ class Selection:
     """Which results go into an archive; an empty field does not select.
 
     `since` keeps searches that were requested or ended, and results that were stored, from then on.
+    `best` keeps the results that are served, each with its job and the trial that found it.
     """
 
     problems: tuple[str, ...] = ()
@@ -35,6 +36,7 @@ class Selection:
     dtypes: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     since: datetime | None = None
+    best: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -43,8 +45,8 @@ class Selection:
 
     @property
     def names_problems(self) -> bool:
-        """Whether some problems are selected, which neither suites nor models are."""
-        return bool(self.problems or self.kinds or self.dtypes)
+        """Whether results of problems are selected, which neither suites nor models are."""
+        return bool(self.problems or self.kinds or self.dtypes or self.best)
 
     def told(self) -> dict[str, list[str]]:
         """What was asked for, by option."""
@@ -55,6 +57,7 @@ class Selection:
             "dtype": list(self.dtypes),
             "target": list(self.targets),
             "since": since,
+            "best": ["yes"] if self.best else [],
         }
         return {name: values for name, values in asked.items() if values}
 
@@ -72,7 +75,10 @@ class Selection:
         return found
 
     def schedules(
-        self, model: type[models.Schedule] | type[models.PastSchedule] = models.Schedule
+        self,
+        model: type[models.Schedule]
+        | type[models.PastSchedule]
+        | type[models.TunedRange] = models.Schedule,
     ) -> list[ColumnElement[bool]]:
         """Conditions on stored or past results that are joined with their problems."""
         found = self._of_work(model.target)
@@ -107,7 +113,7 @@ class Selection:
 ROWS_AT_ONCE = 500
 
 Row = TypeVar("Row", bound=Base)
-Result = TypeVar("Result", models.Schedule, models.PastSchedule)
+Result = TypeVar("Result", models.Schedule, models.PastSchedule, models.TunedRange)
 
 _JOBLESS = RefusedRow("the job that found it is not there")
 
@@ -130,12 +136,16 @@ def export(sessions: Sessions, path: Path, selection: Selection, written_by: str
 
 
 def _require_anything(session: Session, selection: Selection) -> None:
-    """Raise where no job is selected, which all results belong to, nor anything else."""
-    job = select(models.Job.id).join(models.Job.problem).where(*selection.jobs()).limit(1)
-    schedule = (
-        select(models.Schedule.id).join(models.Schedule.problem).where(*selection.schedules())
-    ).limit(1)
-    found = session.scalar(job) or session.scalar(schedule)
+    """Raise where neither searches nor results are selected, nor anything else."""
+    of_results = [
+        select(model.id).join(model.problem).where(*selection.schedules(model))
+        for model in (models.Schedule, models.TunedRange)
+    ]
+    searches = select(models.Job.id).join(models.Job.problem).where(*selection.jobs())
+    if not selection.best:
+        of_results.append(searches.where(models.Job.kind == "tune"))
+    numbers = (session.scalar(query.limit(1)) for query in of_results)
+    found = next((number for number in numbers if number is not None), None)
     if found is None and not selection.names_problems:
         suite, of = models.SuiteReport, models.Job
         reports = select(suite.id).where(*selection.of_place(suite.target, suite.created_at))
@@ -173,6 +183,7 @@ class _Export:
             "history.jsonl": self._history,
             "suites.jsonl": self._suites,
             "models.jsonl": self._models,
+            "ranges.jsonl": self._ranges,
             # What the others refer to is known when they are written.
             "problems.jsonl": self._problems,
             "toolchains.jsonl": self._toolchains,
@@ -205,15 +216,20 @@ class _Export:
                 names.add(name)
 
     def _jobs(self) -> Iterator[Line | RefusedRow]:
-        chosen = select(models.Job.id).join(models.Job.problem).where(*self.selection.jobs())
-        finders = [
+        of_problem = select(models.Job.id).join(models.Job.problem)
+        chosen = [
             select(result.job_id).join(result.problem).where(*self.selection.schedules(result))
             for result in (models.Schedule, models.PastSchedule)
         ]
+        chosen = (
+            chosen[:1]
+            if self.selection.best
+            else [*chosen, of_problem.where(*self.selection.jobs())]
+        )
         names: set[str] = set()
         wanted = [models.Job.kind == "tune"]
         if not self.selection.is_whole:
-            wanted.append(or_(models.Job.id.in_(chosen), *map(models.Job.id.in_, finders)))
+            wanted.append(or_(*map(models.Job.id.in_, chosen)))
         for row in self._all(models.Job, wanted):
             line = rows.job_line(row)
             if not isinstance(line, RefusedRow):
@@ -228,6 +244,9 @@ class _Export:
         columns = models.Trial.__table__.c
         for number, name in self.jobs.items():
             query = select(*columns).where(columns.job_id == number).order_by(columns.number)
+            if self.selection.best:
+                found = select(models.Schedule.hash).where(models.Schedule.job_id == number)
+                query = query.where(columns.hash.in_(found))
             for row in self.session.execute(query.execution_options(yield_per=ROWS_AT_ONCE)):
                 yield rows.trial_line(row, name)
 
@@ -241,7 +260,7 @@ class _Export:
             )
 
     def _history(self) -> Iterator[Line | RefusedRow]:
-        for row in self._results(models.PastSchedule):
+        for row in () if self.selection.best else self._results(models.PastSchedule):
             name = self.jobs.get(row.job_id)
             yield _JOBLESS if name is None else rows.past_line(row, name)
 
@@ -272,6 +291,9 @@ class _Export:
             of_place = self.selection.of_place(models.Job.target, models.Job.created_at)
             wanted = model.job_id.in_(select(models.Job.id).where(*of_place))
             yield from map(rows.model_line, self._all(model, [wanted]))
+
+    def _ranges(self) -> Iterator[Line | RefusedRow]:
+        return map(rows.range_line, self._results(models.TunedRange))
 
     def _problems(self) -> Iterator[Line | RefusedRow]:
         ranges = select(models.Job.problem_id).where(models.Job.kind == "range")

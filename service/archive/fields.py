@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from pydantic import (
 )
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.model import LONGEST_TARGET
@@ -54,9 +55,9 @@ class Line(BaseModel):
     )
 
 
-def _canonical(text: str) -> str:
+def _canonical(text: str, parse: Callable[[str], Any] = parse_problem) -> str:
     try:
-        found = parse_problem(text).canonical
+        found: str = parse(text).canonical
     except KernelsError as error:
         raise ValueError(str(error)) from error
     if found != text:
@@ -159,6 +160,9 @@ def is_named(name: str, steps: list[Any]) -> bool:
 
 
 Problem = Annotated[str, Field(max_length=2000), AfterValidator(_canonical)]
+Range = Annotated[
+    str, Field(max_length=2000), AfterValidator(lambda text: _canonical(text, parse_range))
+]
 Target = Annotated[str, Field(max_length=LONGEST_TARGET), AfterValidator(_known_target)]
 Toolchain = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(printable)]
 Cache = Literal["hot", "cold"]

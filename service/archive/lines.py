@@ -4,13 +4,16 @@ Rows refer to each other by what they are, and not by the numbers of one databas
 its canonical string, a machine by its host, a job by its `name`.
 """
 
-from typing import Annotated
+from math import prod
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import ProblemRange, from_plain, parse_problem, parse_range
 from tilewise.schema.base import JobState
 from tilewise.search.errors import BudgetError
+from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
 from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.archive.fields import (
@@ -28,6 +31,7 @@ from tilewise.service.archive.fields import (
     Name,
     Params,
     Problem,
+    Range,
     Samples,
     Seconds,
     Sha256,
@@ -291,6 +295,51 @@ class ModelLine(Line):
         return self
 
 
+class RangeLine(Line):
+    """The variants that serve a range of sizes on a target under a toolchain.
+
+    `digest` is a store's, with 0 in place of the number of the job.
+    """
+
+    problem: Range
+    target: Target
+    toolchain: Toolchain
+    cache: Cache
+    host: Host
+    family: Sha256
+    result: Column
+    loss_mean: float
+    loss_worst: float
+    budget: Count
+    elapsed_s: Seconds
+    digest: Sha256
+    created_at: Moment
+
+    @model_validator(mode="after")
+    def _serves_each_size(self) -> "RangeLine":
+        try:
+            problems = parse_range(self.problem)
+            _check_spans(problems, self.result["spans"])
+            found = RangeResult.from_json(problems, self.result)
+            if not all(min(tile) > 0 for tile in found.tiles) or found.loss.worst < -1:
+                raise ValueError("tiles are above 0")
+        except (KernelsError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"its result cannot be read: {error!r:.200}") from error
+        return self
+
+
+def _check_spans(problems: ProblemRange, spans: list[Any]) -> None:
+    """Raise ValueError for spans with more sizes than the range, which reading would list."""
+    held = 0
+    for span in spans:
+        ends = list(zip(*map(from_plain, span[:2]), problems.ranges, strict=True))
+        if not all(first in one and last in one for first, last, one in ends):
+            raise ValueError("a span ends outside of the range")
+        held += prod(one.index(last) - one.index(first) + 1 for first, last, one in ends)
+        if held > len(problems.sizes):
+            raise ValueError("the spans hold a size twice")
+
+
 MEMBERS: dict[str, type[Line]] = {
     "problems.jsonl": ProblemLine,
     "toolchains.jsonl": ToolchainLine,
@@ -301,8 +350,9 @@ MEMBERS: dict[str, type[Line]] = {
     "history.jsonl": PastLine,
     "suites.jsonl": SuiteLine,
     "models.jsonl": ModelLine,
+    "ranges.jsonl": RangeLine,
 }
 """The members of an archive, in the order in which they are written and read."""
 
-SINCE = {"history.jsonl": 2}
+SINCE = {"history.jsonl": 2, "ranges.jsonl": 5}
 """The format that brought a member, where that is not the first."""

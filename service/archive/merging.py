@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.search.records import TuneRequest
 from tilewise.service.archive.lines import (
     JobLine,
@@ -18,6 +18,7 @@ from tilewise.service.archive.lines import (
     PastLine,
     ProblemLine,
     ProofLine,
+    RangeLine,
     ScheduleLine,
     SuiteLine,
     ToolchainLine,
@@ -42,8 +43,8 @@ class Merged:
     """What an import has done.
 
     `added` and `known` count rows by table; `replaced` schedules gave way to faster ones of the
-    archive. `postponed` trials belong to jobs that are active here. `unfinished` jobs had not ended
-    in the archive; `resumed` of them were requested again.
+    archive, ranges to newer ones. `postponed` trials belong to jobs that are active here.
+    `unfinished` jobs had not ended in the archive; `resumed` of them were requested again.
     """
 
     added: Counter[str] = field(default_factory=Counter)
@@ -79,7 +80,7 @@ class Numbers:
     jobs: dict[str, LocalJob] = field(default_factory=dict)
     unfinished: list[JobLine] = field(default_factory=list)
 
-    def work(self, line: JobLine | ScheduleLine) -> dict[str, Any]:
+    def work(self, line: JobLine | ScheduleLine | RangeLine) -> dict[str, Any]:
         """The columns of the piece of work that a job or a schedule is for."""
         return {
             "problem_id": self.problems[line.problem],
@@ -394,6 +395,36 @@ def _add_proofs(
         session.flush()
         if integrity.tampered_proofs(session, row):
             raise ArchiveError("a proof of it is not what was proven")
+
+
+def add_range(session: Session, line: RangeLine, numbers: Numbers, merged: Merged) -> None:
+    """Add a range, with a job for it; of two for the same work the newer one stays.
+
+    A stored row that was tampered with gives way. Raises ArchiveError if the line was changed.
+    """
+    problem = problem_row(session, parse_range(line.problem))
+    session.flush()
+    numbers.problems[line.problem] = problem.id
+    work = numbers.work(line)
+    query = select(models.TunedRange).filter_by(**work).with_for_update(of=models.TunedRange)
+    stored = session.scalar(query)
+    merged.count("ranges", is_new=stored is None)
+    if stored is not None:
+        if integrity.is_range_whole(stored) and stored.created_at >= line.created_at:
+            return
+        merged.replaced += 1
+        session.delete(stored)
+        session.flush()
+    request = TuneRequest(trials=line.budget, cache=line.cache)
+    of_work = work["toolchain_id"], Submitter(), line.created_at
+    job = ended_job(request, line.target, *of_work, kind="range", problem_id=problem.id)
+    job.complete, job.elapsed_s = True, line.elapsed_s
+    values = line.model_dump(exclude=ELSEWHERE) | work
+    row = models.TunedRange(**values, machine_id=numbers.machines[line.host], job=job, digest="")
+    session.add(row)
+    session.flush()
+    session.refresh(row)
+    row.digest = integrity.range_digest(ResultKey.of(row), row)
 
 
 def proof_row(line: ProofLine, **others: Any) -> models.Proof:

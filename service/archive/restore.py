@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.features import UNKNOWN, differences
@@ -33,13 +33,14 @@ from tilewise.service.archive.lines import (
     PastLine,
     ProblemLine,
     ProofLine,
+    RangeLine,
     ScheduleLine,
     SuiteLine,
     ToolchainLine,
     TrialLine,
 )
 from tilewise.service.archive.merging import ELSEWHERE, Merged, Numbers, proof_row
-from tilewise.service.archive.rows import travelling
+from tilewise.service.archive.rows import travelling, travelling_range
 from tilewise.service.db import checked
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
 from tilewise.service.errors import ArchiveError, BusyError, OutageError
@@ -144,6 +145,7 @@ class Checks:
             ScheduleLine: self._schedule,
             PastLine: self._schedule,
             ModelLine: lambda line: _refer(self._toolchains, line.toolchain),
+            RangeLine: self._range,
         }
 
     def look_at(self, line: Line) -> None:
@@ -180,14 +182,20 @@ class Checks:
             if not integrity.is_proof_whole(work, proof_row(proof)):
                 raise ArchiveError("a proof of it is not what was proven")
 
+    def _range(self, line: RangeLine) -> None:
+        if travelling_range(work_of(line), line.model_dump(exclude=ELSEWHERE)) != line.digest:
+            raise ArchiveError("its values do not have its digest")
+        _refer(self._toolchains, line.toolchain)
+        _refer(self._hosts, line.host)
+
     def _refer_to_work(self, line: JobLine | ScheduleLine) -> None:
         _refer(self._problems, line.problem)
         _refer(self._toolchains, line.toolchain)
 
 
-def work_of(line: ScheduleLine) -> ResultKey:
+def work_of(line: ScheduleLine | RangeLine) -> ResultKey:
     """Return what the result of a line is of."""
-    key = parse_problem(line.problem).key
+    key = parse_any(line.problem).key
     return ResultKey(key, line.problem, line.target, line.toolchain, line.cache)
 
 
@@ -246,6 +254,8 @@ class Taking:
                 merging.add_suite(session, line, merged, self._features.of_report(line.report))
             case ModelLine():
                 merging.add_model(session, line, numbers, merged)
+            case RangeLine():
+                merging.add_range(session, line, numbers, merged)
 
 
 # Any number; two imports of one archive at once would both find none of it there.

@@ -17,6 +17,7 @@ from tilewise.service.archive.lines import (
     PastLine,
     ProblemLine,
     ProofLine,
+    RangeLine,
     ScheduleLine,
     ScriptLine,
     SuiteLine,
@@ -112,6 +113,22 @@ def past_line(row: models.PastSchedule, job: str) -> PastLine | RefusedRow:
     return made(PastLine, {**values, **ended, "proofs": []})
 
 
+def range_line(row: models.TunedRange) -> RangeLine | RefusedRow:
+    """Return the variants of a range as a line, unless the row was changed."""
+    broken = damage(row)
+    if broken is not None:
+        return RefusedRow(broken)
+    for referred in (machine_line(row.machine), toolchain_line(row.toolchain)):
+        if isinstance(referred, RefusedRow):
+            return referred
+    if not integrity.is_range_whole(row):
+        return _TAMPERED
+    own = {"host", "digest", *_WORK}
+    values = {name: getattr(row, name) for name in _own(RangeLine) if name not in own}
+    digest = travelling_range(ResultKey.of(row), values)
+    return made(RangeLine, {**values, **_work_of(row), "host": row.machine.host, "digest": digest})
+
+
 def _result_values(row: models.Schedule | models.PastSchedule, job: str) -> Json | RefusedRow:
     """The fields of a result's line that a stored and a past one share."""
     broken = damage(row)
@@ -143,6 +160,11 @@ def travelling(work: ResultKey, values: Mapping[str, Any], job: str) -> str:
     return integrity.schedule_digest(work, models.Schedule(**values, job_id=job))
 
 
+def travelling_range(work: ResultKey, values: Mapping[str, Any]) -> str:
+    """Return the digest of a range with 0 in place of its job's number."""
+    return integrity.range_digest(work, models.TunedRange(**values, job_id=0))
+
+
 def machine_line(row: models.Machine) -> MachineLine | RefusedRow:
     """A machine as a line."""
     return made(MachineLine, {name: getattr(row, name) for name in _own(MachineLine)})
@@ -167,7 +189,9 @@ def model_line(row: models.Network) -> ModelLine | RefusedRow:
 _WORK = ("problem", "toolchain")
 
 
-def _work_of(row: models.Job | models.Schedule | models.PastSchedule) -> Json:
+def _work_of(
+    row: models.Job | models.Schedule | models.PastSchedule | models.TunedRange,
+) -> Json:
     return {"problem": row.problem.canonical, "toolchain": row.toolchain.identity}
 
 

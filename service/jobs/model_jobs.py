@@ -173,10 +173,15 @@ def _ask_to_tune(
 
 
 def ended_job(
-    request: TuneRequest, target: str, toolchain_id: int, by: Submitter, moment: datetime
+    request: TuneRequest,
+    target: str,
+    toolchain_id: int,
+    by: Submitter,
+    moment: datetime,
+    **columns: Any,
 ) -> Job:
-    """Return a job with nothing to do of its own, since no plan is wanted."""
-    job = queue.new_job(request, target, toolchain_id, by, kind="model")
+    """Return a job with nothing to do of its own: of a model, unless `columns` have a kind."""
+    job = queue.new_job(request, target, toolchain_id, by, **{"kind": "model", **columns})
     job.state, job.created_at, job.finished_at = "done", moment, moment
     return job
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tilewise.backends.base import Json
 from tilewise.backends.service_errors import database_of, opened_sessions, settings, told
 from tilewise.errors import BadInputError
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_any
 from tilewise.kernels.target import parse_target
 from tilewise.service.api.documents import moment, token_json
 from tilewise.service.api.requests import TokenRequest
@@ -116,14 +116,16 @@ def selected(
     dtypes: Sequence[str] | None,
     targets: Sequence[str] | None,
     since: str | None,
+    best: bool = False,
 ) -> Selection:
     """Return what the command line selects; `since` is ISO 8601, in UTC by default."""
     return Selection(
-        problems=tuple(parse_problem(text).canonical for text in problems or ()),
+        problems=tuple(parse_any(text).canonical for text in problems or ()),
         kinds=tuple(kinds or ()),
         dtypes=tuple(dtypes or ()),
         targets=tuple(map(_canonical_target, targets or ())),
         since=None if since is None else _moment(since),
+        best=best,
     )
 
 

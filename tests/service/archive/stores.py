@@ -147,6 +147,7 @@ def fill(sessions: Sessions) -> None:
         thinned.samples_taken = 40
         machine = session.scalars(select(models.Machine)).one()
         machine.peaks, machine.peaks_at = {"f32": 140.0}, datetime.now(UTC)
+    add_range(sessions)
     keep_secrets(sessions)
 
 
@@ -182,27 +183,29 @@ def fill_whole(sessions: Sessions) -> None:
         session.add(plan)
         session.flush()
         session.add(models.PlanEnding(plan_id=plan.id, number=0, part=0))
-    add_range(sessions)
 
 
-def add_range(sessions: Sessions) -> None:
-    """A range that was tuned: two variants and three samples."""
-    problems = parse_range("matmul:m=1..9,n=48,k=32,dtype=f32")
-    schedules = fakes.schedule(0), fakes.schedule(1)
+RANGE = "matmul:m=1..9,n=48,k=32,dtype=f32"
+
+
+def add_range(sessions: Sessions, best_us: float = 0.5, first: int = 0) -> None:
+    """A range that was tuned: two variants and three samples; `best_us` is for each row of A."""
+    problems = parse_range(RANGE)
+    schedules = fakes.schedule(first), fakes.schedule(first + 1)
     choice = RangeSchedule(problems, schedules, (0, 0, 0, 1, 1, 1, 1, 1, 1))
     samples = tuple(
-        SampleTimes(size, schedules[0].hash, 0.5 * size, (0.5 * size, 0.75 * size))
+        SampleTimes((size,), schedules[0].hash, best_us * size, (best_us * size, 0.75 * size))
         for size in (1, 4, 9)
     )
     with writing(sessions) as session:
         made = queue.create_or_join(
-            session, problems, here().target, TuneRequest(trials=2), TOOLCHAIN
+            session, problems, here().target, TuneRequest(trials=2), TOOLCHAIN, again=True
         )
         assert made.job is not None
         made.job.state, made.job.finished_at, made.job.complete = "done", now(), True
         machine = session.scalars(select(models.Machine)).first()
         assert machine is not None
-        store_range(session, made.job, RangeResult(choice, (1, 2), samples), machine.id)
+        store_range(session, made.job, RangeResult(choice, ((1,), (2,)), samples), machine.id)
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")

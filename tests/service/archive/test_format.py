@@ -46,8 +46,11 @@ def test_an_archive_of_an_earlier_version_is_taken_in(new_store, number):
     merged = restore(into, file, resume=True)
     assert merged.added["trials"] == counts["trials.jsonl"] and merged.resumed == 2
     stored = rows_of(into)
+    ranges = counts.get("ranges.jsonl", 0)
     for table in ("problems", "toolchains", "machines", "schedules"):
-        assert len(stored[table]) == counts[f"{table}.jsonl"], table
+        expected = counts[f"{table}.jsonl"] + (ranges if table == "problems" else 0)
+        assert len(stored[table]) == expected, table
+    assert len(stored["tuned_ranges"]) == ranges
     searches = [row for row in stored["jobs"] if row["kind"] == "tune"]
     assert len(searches) == counts["jobs.jsonl"] + merged.resumed
 

@@ -108,14 +108,16 @@ def of_manifest(**values):
         (drop("jobs.jsonl"), "'jobs.jsonl'"),
         (drop("manifest.json"), "'manifest.json'"),
         (put("../../etc/passwd", b"x"), "'../../etc/passwd'"),
+        (lambda a: (put("later.jsonl", b"")(a), of_manifest(format=6)(a)), "it has format 6"),
         (put("/jobs.jsonl", b""), "'/jobs.jsonl'"),
         (put("trials.jsonl", b""), "trials.jsonl does not have the SHA-256"),
         (put("manifest.json", b"[]"), "manifest.json: "),
         (put("manifest.json", b"x" * 2**21), "manifest.json has more than"),
         (put("manifest.json", b"[" * 2**19), "manifest.json: "),
-        (of_manifest(format=5), "it has format 5, and this tilewise reads 1 to 4"),
-        (of_manifest(format=5, secret=1), "it has format 5"),
-        (of_manifest(format=1), "does not list the members of format 1: history.jsonl"),
+        (of_manifest(format=6), "it has format 6, and this tilewise reads 1 to 5"),
+        (of_manifest(format=6, secret=1), "it has format 6"),
+        (of_manifest(format=1), "members of format 1: history.jsonl, ranges.jsonl"),
+        (of_manifest(format=4), "does not list the members of format 4: ranges.jsonl"),
         (drop("history.jsonl"), "'history.jsonl'"),
         (of_manifest(format=0), "format 0"),
         (of_manifest(format="1"), "manifest.json: format"),
@@ -174,6 +176,10 @@ def without(name):
 
 def of_proof(**values):
     return lambda lines: lines[0]["proofs"][0].update(values)
+
+
+def of_range(**values):
+    return lambda lines: lines[0]["result"].update(values)
 
 
 def of_script(**values):
@@ -244,6 +250,14 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("machines.jsonl", first(caches=[]), "caches: "),
         ("suites.jsonl", first(report={}), "suite: Field required"),
         ("suites.jsonl", lambda lines: lines[0]["report"].update(counted=7), "counted"),
+        ("ranges.jsonl", first(loss_mean=0.5), "do not have its digest"),
+        ("ranges.jsonl", first(host="nowhere"), "'nowhere', which is not in the archive"),
+        ("ranges.jsonl", first(problem=ONE), "problem: "),
+        ("ranges.jsonl", of_range(tiles=[0, 0]), "its result cannot be read"),
+        ("ranges.jsonl", of_range(samples=[]), "its result cannot be read"),
+        ("ranges.jsonl", of_range(spans=[[1, 9, 1]]), "its result cannot be read"),
+        ("ranges.jsonl", of_range(spans=[[1, 10**15, 0]]), "its result cannot be read"),
+        ("ranges.jsonl", of_range(variants=[]), "its result cannot be read"),
         ("models.jsonl", first(problems=[{}]), "has no problem"),
         ("models.jsonl", first(problems=[{"problem": "x", "count": 1}]), "is not a problem"),
         ("models.jsonl", first(sha256="X"), "sha256: "),
@@ -257,6 +271,7 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
                 "schedules",
                 "suites",
                 "models",
+                "ranges",
             )
             for date in (
                 "9999-12-31T23:59:59Z",

@@ -10,6 +10,7 @@ from tests.service import fakes
 from tests.service.archive.stores import (
     COLD,
     Search,
+    add_range,
     ask,
     best_of,
     cut_off,
@@ -205,6 +206,29 @@ def test_of_a_machine_the_later_facts_stay(new_store, tmp_path):
     for store in (one, other):
         (machine,) = rows_of(store)["machines"]
         assert machine["cores"] != 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("edit", ["", "UPDATE tuned_ranges SET loss_mean = 9"])
+def test_of_two_ranges_the_newer_stays_unless_it_was_changed(new_store, tmp_path, kind, edit):
+    """Whichever store takes in the other; another import changes nothing."""
+    one, other = new_store(kind), new_store(kind)
+    for store, best_us in ((one, 0.25), (other, 0.5)):
+        searched(store, SLOW)
+        add_range(store, best_us)
+    exported(one, tmp_path / "older.zip"), exported(other, tmp_path / "newer.zip")
+    if edit:
+        with other.kw["bind"].begin() as connection:
+            connection.exec_driver_sql(edit)
+    restore(other, tmp_path / "older.zip"), restore(one, tmp_path / "newer.zip")
+    for store, best_us in ((one, 0.5), (other, 0.25 if edit else 0.5)):
+        with reading(store) as session:
+            row = session.scalars(select(models.TunedRange)).one()
+            assert integrity.is_range_whole(row)
+            assert row.result["samples"][0]["best_us"] == best_us
+    before = rows_of(one)
+    restore(one, tmp_path / "newer.zip")
+    assert rows_of(one) == before
 
 
 def test_what_is_asked_for_after_an_import_goes_on_from_its_trials(new_store, tmp_path):

@@ -10,6 +10,7 @@ from tests.cases import some
 from tests.service.archive.stores import (
     COLD,
     IMAGE,
+    RANGE,
     SECRETS,
     Search,
     ask,
@@ -30,6 +31,7 @@ from tilewise.service.archive.lines import (
     MachineLine,
     ModelLine,
     ProofLine,
+    RangeLine,
     ScheduleLine,
     ScriptLine,
     TrialLine,
@@ -76,6 +78,7 @@ INSTEAD = {"job", "problem", "toolchain", "host", "proofs", "script"}
         (models.Script, ScriptLine),
         (models.Machine, MachineLine),
         (models.Network, ModelLine),
+        (models.TunedRange, RangeLine),
     ],
 )
 def test_every_column_travels_or_belongs_to_one_store(model, line):
@@ -97,8 +100,12 @@ def test_what_was_imported_is_served_as_it_was(filled, new_store, tmp_path, clie
     assert scripts[0].headers["ETag"] == scripts[1].headers["ETag"]
     found = after.get("/v1/schedules", params={"problem": PROBLEM, **asked}).json()
     assert found["best"]["gflops"] == 13.0 and found["proof"]["gflops"] == 40.0
-    again = after.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4, "peers": True, **asked})
-    assert again.status_code == 200, "what was searched for is not searched for again"
+    for problem, trials in ((PROBLEM, 4), (RANGE, 2)):
+        request = {"problem": problem, "trials": trials, "peers": problem == PROBLEM, **asked}
+        again = after.post("/v1/jobs", json=request)
+        assert again.status_code == 200, "what was searched for is not searched for again"
+    of_size = {"problem": RANGE.replace("1..9", "7"), "match": "range", **asked}
+    assert after.get("/v1/schedules", params=of_size).json()["match"]["range"] == RANGE
 
 
 def test_no_secret_is_in_an_archive(filled, tmp_path):
@@ -158,6 +165,32 @@ def test_a_selection_has_the_searches_of_its_problems(filled, tmp_path, selectio
     has_suites = not selection.names_problems
     assert (manifest.members["suites.jsonl"].rows > 0) is has_suites
     assert manifest.selection == selection.told() != {}
+
+
+@pytest.mark.parametrize("others", [{}, {"problems": (RANGE, PROBLEM)}])
+def test_the_best_alone_are_served_as_from_the_whole_store(
+    filled, new_store, tmp_path, client_factory, others
+):
+    """With the winning trials of their jobs, and nothing that no best result needs."""
+    manifest = exported(filled, tmp_path / "a.zip", Selection(best=True, **others))
+    counts = {name: part.rows for name, part in manifest.members.items()}
+    found = 1 if others else 3
+    assert [counts[f"{one}.jsonl"] for one in ("schedules", "jobs", "trials")] == [found] * 3
+    assert [counts[f"{one}.jsonl"] for one in ("history", "suites", "models")] == [0] * 3
+    assert counts["ranges.jsonl"] == 1 and manifest.selection["best"]
+    into = new_store()
+    restore(into, tmp_path / "a.zip")
+    hashes = {row["hash"] for row in rows_of(into)["schedules"]}
+    assert hashes == {row["hash"] for row in rows_of(into)["trials"]}
+    of_each = [client_factory(str(one.kw["bind"].url)) for one in (filled, into)]
+    for problem in (PROBLEM, RANGE):
+        asked = {"problem": problem, "target": here().target}
+        before, after = (one.get("/v1/schedules", params=asked).json() for one in of_each)
+        for answer in (before, after):
+            # The counts are of the trials that an archive has, and it has no history.
+            del answer["trials"]
+            answer.pop("previous", None)
+        assert before == after
 
 
 def test_a_selection_can_be_imported(filled, new_store, tmp_path):
@@ -227,11 +260,11 @@ def test_a_dry_run_changes_nothing(filled, new_store, tmp_path):
         ("UPDATE scripts SET text = 'x' WHERE id = 1", {"schedules.jsonl": 1}),
         (
             "UPDATE machines SET cores = -1",
-            {"machines.jsonl": 1, "schedules.jsonl": 3, "history.jsonl": 1},
+            {"machines.jsonl": 1, "schedules.jsonl": 3, "history.jsonl": 1, "ranges.jsonl": 1},
         ),
         (
             "UPDATE machines SET caches = '['",
-            {"machines.jsonl": 1, "schedules.jsonl": 3, "history.jsonl": 1},
+            {"machines.jsonl": 1, "schedules.jsonl": 3, "history.jsonl": 1, "ranges.jsonl": 1},
         ),
         (
             "UPDATE problems SET created_at = 'x' WHERE id = 1",
@@ -245,8 +278,10 @@ def test_a_dry_run_changes_nothing(filled, new_store, tmp_path):
                 "schedules.jsonl": 3,
                 "history.jsonl": 1,
                 "models.jsonl": 1,
+                "ranges.jsonl": 1,
             },
         ),
+        ("UPDATE tuned_ranges SET loss_mean = 9", {"ranges.jsonl": 1}),
         ("UPDATE suite_reports SET report = '{}'", {"suites.jsonl": 1}),
         ("UPDATE networks SET problems = '{}'", {"models.jsonl": 1}),
         (

@@ -15,7 +15,7 @@ from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.requirements import BASE
 
-SELECTING = ("problem", "kind", "dtype", "target", "since")
+SELECTING = ("problem", "kind", "dtype", "target", "since", "best")
 
 
 def store(options: argparse.Namespace) -> None:
@@ -32,9 +32,7 @@ def _export(options: argparse.Namespace) -> Json:
     require_folder(options.file)
     from tilewise.backends import administration
 
-    wanted = administration.selected(
-        options.problem, options.kind, options.dtype, options.target, options.since
-    )
+    wanted = administration.selected(*(getattr(options, name) for name in SELECTING))
     with file_errors("write", options.file):
         return administration.export_store(options.file, wanted, options.db)
 
@@ -144,6 +142,7 @@ COMMANDS = (
                 ),
                 arg("--target", "may be repeated", action="append", metavar="T"),
                 arg("--since", "only requests and results since, in UTC", metavar="DAY"),
+                flag("--best", "only the best results and ranges, without other trials"),
             ),
             *in_group(
                 "import",
@@ -153,6 +152,7 @@ COMMANDS = (
         ),
         examples=(
             "store export results.zip --kind matmul",
+            "store export schedules.zip --best",
             "store import results.zip --dry-run",
         ),
     ),
