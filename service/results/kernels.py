@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.op_scripts.choice import MOST_PROOFS, fitting, problems_of
-from tilewise.kernels.problem import parse_problem, stem
+from tilewise.kernels.problem import parse_any, stem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.files import cache_dir, keep, kept
 from tilewise.kernels.system.typed_json import to_json
@@ -26,12 +26,14 @@ from tilewise.service.results.trials import trials_beside
 
 MOST_BYTES = 64 << 20  # of modules, of about 50 kB
 MODULES = "modules"
-_PARTS = ("problem", "target", "toolchain", "best")
+_PARTS = ("problem", "target", "toolchain")
+_OF_PROBLEM, _OF_RANGE = ("best",), ("variants", "spans", "samples")
 
 
 def kernel_source(result: dict[str, Any], target: str) -> str:
     """Return what a module depends on, as canonical JSON; `target` may differ from the result's."""
-    return json.dumps({part: result[part] for part in _PARTS} | {"target": target}, sort_keys=True)
+    parts = (*_PARTS, *(_OF_RANGE if "variants" in result else _OF_PROBLEM))
+    return json.dumps({part: result[part] for part in parts} | {"target": target}, sort_keys=True)
 
 
 def kernel_tag(source: str, toolchain: str, form: str = "") -> str:
@@ -102,7 +104,13 @@ _ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 def object_document(source: str) -> str:
     """Make and prove the object of a result and return JSON; raise ConflictError on failure."""
-    return answer_of("tilewise.kernels.native.objects.document:lasting", "the object", source)
+    document = "tilewise.kernels.native.objects.document"
+    if "variants" not in json.loads(source):
+        return answer_of(f"{document}:lasting", "the object", source)
+    made = json.loads(answer_of(f"{document}:proven_range_document", "the object", source))
+    # The times of a proof differ from run to run, and the entity tag names the whole text.
+    proof = {name: made["proof"][name] for name in ("max_error", "tolerance")}
+    return json.dumps({**made, "proof": proof})
 
 
 def content_of(document: str, form: Form) -> bytes:
@@ -118,7 +126,7 @@ def content_of(document: str, form: Form) -> bytes:
 def file_name(problem: str, form: Form) -> str | None:
     """Such as `matmul_m64_n48_k32_f32.o`; None for a form that is no file for a compiler."""
     ending = _ENDINGS.get(form)
-    return None if ending is None else stem(parse_problem(problem)) + ending
+    return None if ending is None else stem(parse_any(problem)) + ending
 
 
 OF_OP = "tilewise.kernels.mlir.op_scripts.choice:script_of_op"

@@ -1,6 +1,10 @@
 """A range is tuned, shown and made an object; one of its sizes is answered by it."""
 
 import json
+import re
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,3 +65,33 @@ def test_a_range_that_is_not_stored_is_missing(cli: Cli) -> None:
     for command in (("kernel", RANGE, "--format", "object"), ("script", RANGE)):
         ran = cli(*command)
         assert ran.code == 3 and "nothing is stored; tilewise tune makes one" in ran.err
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_service_tunes_a_range_and_makes_its_code(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    """`tilewise serve` as users start it, with a worker that searches for real."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "tilewise", "serve", "--port", "0", "--db", database]
+    with subprocess.Popen(
+        [*command, "--workers", "1"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            url = next(found[0] for line in lines if (found := re.search(r"http://[\d.:]+", line)))
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            at = ("--server", url)
+            ran = cli("tune", RANGE, "--trials", "2", "--json", *at)
+            assert ran.code == 0, ran.err
+            tuned = json.loads(ran.out)
+            assert (
+                json.loads(cli("show", RANGE, "--json", *at).out)["variants"] == tuned["variants"]
+            )
+            made = cli("kernel", RANGE, "--format", "object", "--json", *at)
+            assert made.code == 0, made.err
+            assert "int64_t m" in Path(json.loads(made.out)["header"]).read_text()
+        finally:
+            process.terminate()

@@ -119,7 +119,7 @@ class RemoteBackend:
 
     def object_files(self, problem: str, target: str) -> ObjectFiles:
         """Fetch the object that the service proved."""
-        _require_sense(problem, target)
+        _require_sense(problem, target, parse_any)
         on_wait = _say_waiting("makes and proves the object")
         return self._client.object_files(problem, target, on_wait)
 
@@ -159,9 +159,11 @@ class RemoteBackend:
         return self._client.store_report(report).id
 
 
-def _require_sense(problem: str, target: str) -> None:
+def _require_sense(
+    problem: str, target: str, parse: Callable[[str], object] = parse_problem
+) -> None:
     """Refuse malformed problems and targets with the messages of a local run."""
-    parse_problem(problem)
+    parse(problem)
     parse_target(target)
 
 

@@ -30,7 +30,7 @@ from tilewise.client.transport import (
 )
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.problem import Accuracy, parse_any
 from tilewise.kernels.quoting import one_line
 from tilewise.schema.base import KeyMatch, Kind, Match, read
 from tilewise.schema.modules import ImportedModule, Model, ModelPlan, OpScript
@@ -290,7 +290,7 @@ class Api:
             path = f"/v1/schedules/{key}/{kind}"
             return await self._service.made(ApiRequest("GET", path, params), on_wait)
         except MissingError as error:
-            name = parse_problem(problem).canonical
+            name = parse_any(problem).canonical
             text = str(error).replace(f"a problem with the key {key}", name).replace(key, name)
             raise MissingError(text) from error
 
@@ -527,7 +527,7 @@ def _given(**fields: Any) -> Json:
 
 def _key(problem: str) -> str:
     try:
-        return parse_problem(problem).key
+        return parse_any(problem).key
     except KernelsError as error:
         raise BadInputError(str(error)) from error
 

@@ -150,6 +150,8 @@ async def get_kernel(
 ) -> Response:
     """The best schedule's kernel as a Python module that runs on its own, or as machine code.
 
+    With the key of a tuned range the machine code serves all its sizes; a range has no module.
+
     `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
     header of both, and `json` all of them in one. An object is given once it was linked, run
     between guard pages, and compared with the reference.
@@ -158,7 +160,8 @@ async def get_kernel(
     request waits, the answer is 202 and the kernel is there soon.
     """
     asked = _asked(services, target, match)
-    result = await services.executors.reads.run(partial(_find_result, services, key, asked))
+    finding = partial(_find_result, services, key, asked, with_ranges=form != MODULE)
+    result = await services.executors.reads.run(finding)
     source = kernel_source(result, asked.target)
     if form != MODULE:
         return await _object(services, result, source, form, asked, if_none_match)
@@ -238,9 +241,16 @@ def _find_script(
         return found.script, found.work
 
 
-def _find_result(services: Services, key: str, asked: Asked) -> dict[str, Any]:
+def _find_result(
+    services: Services, key: str, asked: Asked, *, with_ranges: bool = False
+) -> dict[str, Any]:
     with services.reading() as session:
-        row = _stored(session, services, key, asked)
+        row = nearest.find(session, [key], asked).get(key)
+        if row is None and with_ranges:
+            of_range = ranges.find_range(session, key, asked.target, asked.toolchain)
+            if of_range is not None:
+                return range_json(of_range, services.toolchain)
+        row = row or _stored(session, services, key, asked)
         return result_json(session, row, services.toolchain, target=asked.target)
 
 
