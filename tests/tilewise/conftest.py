@@ -18,6 +18,7 @@ import pytest
 from tests.brief import FINALS_S, MEMORY
 from tests.brief.peaks import brief_peaks
 from tests.service import fakes
+from tests.service.archive.stores import add_range, opened_store
 from tests.service.processes import wait_until
 from tilewise.backends import local, local_search
 from tilewise.cli import main
@@ -126,6 +127,14 @@ def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database with a result, which nobody timed."""
     store_result(database, monkeypatch)
     return database
+
+
+@pytest.fixture
+def ranged(tuned: str) -> str:
+    """The same database with a range, of schedules that serve all its sizes."""
+    with opened_store(tuned) as sessions:
+        add_range(sessions)
+    return tuned
 
 
 Stored = Callable[..., None]

@@ -1,5 +1,7 @@
 """Results of ranges as commands print them."""
 
+import sys
+
 from tilewise.cli.files import json_text
 from tilewise.cli.render import LABEL
 from tilewise.formats.trials import Json, steps_text
@@ -10,10 +12,10 @@ from tilewise.search.progress import SearchPhase
 DOES = {"samples": "searches sample", "variants": "times the finalists at sample"}
 
 
-def phase_text(phase: SearchPhase) -> str:
-    """Format what the tuning of a range does now."""
+def say_phase(phase: SearchPhase) -> None:
+    """Say on stderr what the tuning of a range does now."""
     does = DOES.get(phase.name, phase.name)
-    return f"tilewise: {does} {phase.done + 1} of {phase.total}\n"
+    sys.stderr.write(f"tilewise: {does} {phase.done + 1} of {phase.total}\n")
 
 
 def printed_range(found: Json, *, as_json: bool) -> str:

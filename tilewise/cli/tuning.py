@@ -5,12 +5,13 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from tilewise.backends.base import Json
+from tilewise.backends.base import Json, ignore_trial
 from tilewise.backends.choose import Backend
 from tilewise.cli.progress import progress
+from tilewise.cli.ranges import say_phase
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError, TargetError
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.search.records import CacheMode, TuneRequest
 
 
@@ -38,9 +39,12 @@ def tune_shown(backend: Backend, problem: str, target: str, request: TuneRequest
 
 
 def tune_missing(
-    backend: Backend, lacking: Sequence[Problem], target: str, request: TuneRequest
+    backend: Backend,
+    lacking: Sequence[Problem | ProblemRange],
+    target: str,
+    request: TuneRequest,
 ) -> None:
-    """Tune the problems one after another; a failed search affects no other.
+    """Tune the problems and ranges one after another; a failed search affects no other.
 
     Raises BadInputError or TargetError if no problem can be tuned with these arguments.
     """
@@ -49,7 +53,10 @@ def tune_missing(
     for number, problem in enumerate(lacking, 1):
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
-            tune_shown(backend, problem.canonical, target, request)
+            if isinstance(problem, ProblemRange):
+                backend.tune(problem.canonical, target, request, ignore_trial, say_phase)
+            else:
+                tune_shown(backend, problem.canonical, target, request)
         except (BadInputError, TargetError):
             raise
         except (KernelsError, TilewiseError) as error:

@@ -7,7 +7,9 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import Lock, LockEntry
+from tilewise.fetch.ranges import find_range, variants_text
 from tilewise.fetch.update import WantedFiles
+from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.kernels.target import parse_target
 
 
@@ -59,9 +61,17 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[LockDif
 def _stored(entries: Sequence[LockEntry], backend: Backend) -> Iterator[tuple[str, str]]:
     """Yield the locked texts that the store still has."""
     for target in {entry.target for entry in entries}:
-        of_target = [entry for entry in entries if entry.target == target]
+        of_target = list[LockEntry]()
+        for entry in (entry for entry in entries if entry.target == target):
+            problem = parse_any(entry.problem)
+            if not isinstance(problem, ProblemRange):
+                of_target.append(entry)
+            elif (stored := find_range(backend, problem, target)) is not None:
+                yield from _if_locked(entry, variants_text(stored))
         kinds = sorted({entry.kind for entry in of_target})
         problems = sorted({entry.problem for entry in of_target})
+        if not of_target:
+            continue
         # The locked text is known by its hash: it may be of the same machine under another target.
         answers = backend.look_up(problems, target, kinds, {}, match="nearest")
         found = dict(zip(problems, answers, strict=True))
@@ -73,9 +83,13 @@ def _stored(entries: Sequence[LockEntry], backend: Backend) -> Iterator[tuple[st
                 text = backend.text(found[entry.problem], entry.kind).text or ""
             except MissingError:
                 continue
-            if sha256(text) == entry.sha256:
-                keep(text)
-                yield entry.path, text
+            yield from _if_locked(entry, text)
+
+
+def _if_locked(entry: LockEntry, text: str) -> Iterator[tuple[str, str]]:
+    if sha256(text) == entry.sha256:
+        keep(text)
+        yield entry.path, text
 
 
 def _of_the_list(lock: Lock, wanted: WantedFiles) -> Iterator[LockDifference]:

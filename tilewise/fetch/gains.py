@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import Backend
 from tilewise.fetch.lock import KERNEL, Lock, LockEntry
+from tilewise.fetch.ranges import find_range, is_of_range
 from tilewise.fetch.update import WantedFiles
+from tilewise.kernels.problem import ProblemRange
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.schema.results import Found
@@ -21,8 +23,8 @@ class FileGain:
 
     Attributes:
         gain: stored over locked speed, less 1; None if either is unknown.
-        verdict: `same`, `faster`, `slower`, `within noise` (the intervals overlap), `not locked` or
-            `not stored`.
+        verdict: `same`, `faster`, `slower`, `within noise` (the intervals overlap), `not locked`,
+            `not stored`, or `changed` of a range, whose variants have no one speed.
         reason: why the locked file does not suit the target.
     """
 
@@ -39,12 +41,30 @@ class FileGain:
 def gains(backend: Backend, lock: Lock, wanted: WantedFiles) -> list[FileGain]:
     """Return a row for each wanted file."""
     texts = [problem.canonical for problem in wanted.problems]
-    found = backend.look_up(texts, wanted.target, wanted.kinds, {})
+    found = backend.look_up(texts, wanted.target, wanted.kinds, {}) if texts else []
     of = dict(zip((problem.key for problem in wanted.problems), found, strict=True))
     return [
-        _gain(path, kind, lock.entries.get(path), of[problem.key])
+        _gain_of_range(backend, path, (problem, kind), lock.entries.get(path), wanted.target)
+        if isinstance(problem, ProblemRange)
+        else _gain(path, kind, lock.entries.get(path), of[problem.key])
         for path, (problem, kind) in wanted.paths().items()
     ]
+
+
+def _gain_of_range(
+    backend: Backend,
+    path: str,
+    file: tuple[ProblemRange, str],
+    entry: LockEntry | None,
+    target: str,
+) -> FileGain:
+    found, verdict = find_range(backend, file[0], target), "not locked"
+    if found is None:
+        verdict = NOT_STORED
+    elif entry is not None:
+        verdict = "same" if is_of_range(entry, found) else "changed"
+    moved = entry and found and entry.why_not_for(found["target"])
+    return FileGain(path, file[0].canonical, file[1], None, None, None, verdict, moved or "")
 
 
 def table(rows: list[FileGain]) -> str:

@@ -15,25 +15,25 @@ from pathlib import PurePath
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import DIGEST, sha256
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.problem import Problem, stem
+from tilewise.kernels.problem import Problem, ProblemRange, stem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import parse_target
 
 VERSION = 1
-KERNEL = "kernel"
+KERNEL, RANGE = "kernel", "range"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=-]{0,254}")
 ENDS = 2  # of an interval
-KINDS = ("cpu", "air", KERNEL)
+KINDS = ("cpu", "air", KERNEL, RANGE)
+ENDINGS = {KERNEL: "py", RANGE: "json"}
 HEAD = """\
 # Written by `tilewise fetch`; commit it. `tilewise fetch --frozen` holds a build to it.
 """
 
 
-def file_name(problem: Problem, kind: str) -> str:
+def file_name(problem: Problem | ProblemRange, kind: str) -> str:
     """Return a file's name, such as `matmul_m64_n48_k32_f32.cpu.mlir`, or `.py` for a kernel."""
-    beginning = stem(problem)
-    return f"{beginning}.py" if kind == KERNEL else f"{beginning}.{kind}.mlir"
+    return f"{stem(problem)}.{ENDINGS.get(kind, f'{kind}.mlir')}"
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class LockEntry:
     """One file.
 
     Attributes:
-        kind: the flavor of a script, or `kernel`.
-        schedule: hash of the schedule that the text spells.
+        kind: the flavor of a script, `kernel`, or `range`: the variants as JSON.
+        schedule: hash of the schedule that the text spells, or of the variants of a range.
         sha256: of the text in UTF-8.
         etag: the service's tag of the text, where that is not its hash.
         match: how near the schedule is to the target, where not `exact`.
@@ -68,7 +68,7 @@ class LockEntry:
         """The service's tag of the text."""
         return self.etag or self.sha256
 
-    def is_of(self, problem: Problem, kind: str) -> bool:
+    def is_of(self, problem: Problem | ProblemRange, kind: str) -> bool:
         """Return whether it is the file of a problem's script or kernel."""
         return (self.key, self.kind) == (problem.key, kind)
 

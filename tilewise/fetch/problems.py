@@ -1,38 +1,47 @@
 """Lists of problems: one per line, or the JSON of a suite."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tilewise.bench import read_suite
 from tilewise.errors import BadInputError
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 
 MOST_TOLD = 5  # bad lines that one message names
 
+Read = TypeVar("Read", bound=Problem | ProblemRange)
+
 
 def read_problems(path: str, text: str) -> list[Problem]:
-    """Return the problems of a file, each once, in order.
+    """Return the problems of a file as `read_list` does."""
+    return read_list(path, text, parse_problem)
+
+
+def read_list(path: str, text: str, parse: Callable[[str], Read]) -> list[Read]:
+    """Return what a file names, each once, in order.
 
     A path that ends in `.json` is a suite; otherwise each line has a problem, and `#` a comment.
     Raises BadInputError naming the bad lines.
     """
     if path.endswith(".json"):
-        found = [entry.problem for entry in read_suite(Path(path)).entries]
+        found = [parse(entry.problem.canonical) for entry in read_suite(Path(path)).entries]
     else:
-        found = _lines(path, text)
+        found = _lines(path, text, parse)
     if not found:
         raise BadInputError(f"{path} names no problem; write one a line")
     return list({problem.key: problem for problem in found}.values())
 
 
-def _lines(path: str, text: str) -> list[Problem]:
-    found, bad = [], []
+def _lines(path: str, text: str, parse: Callable[[str], Read]) -> list[Read]:
+    found, bad = list[Read](), []
     for number, line in enumerate(text.splitlines(), 1):
         wanted = line.partition("#")[0].strip()
         if not wanted:
             continue
         try:
-            found.append(parse_problem(wanted))
+            found.append(parse(wanted))
         except KernelsError as error:
             bad.append(f"line {number}: {error}")
     if bad:

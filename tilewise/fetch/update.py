@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, is_kept, keep, sha256
-from tilewise.fetch.lock import KERNEL, Lock, LockEntry, file_name
-from tilewise.kernels.problem import Problem
+from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
+from tilewise.fetch.ranges import Json, find_range, is_of_range, range_entry, variants_text
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
 
@@ -20,15 +21,33 @@ State = Literal["unchanged", "written", "removed", "left", "missing"]
 
 @dataclass(frozen=True)
 class WantedFiles:
-    """What a folder should contain: problems, and flavors of scripts or `kernel`."""
+    """What a folder should contain: problems, and flavors of scripts or `kernel`.
 
-    problems: Sequence[Problem]
+    Ranges have their variants in place of both.
+    """
+
+    listed: Sequence[Problem | ProblemRange]
     kinds: Sequence[str]
     target: str
 
-    def paths(self) -> dict[str, tuple[Problem, str]]:
+    @property
+    def problems(self) -> list[Problem]:
+        """Return the problems of one size."""
+        return [one for one in self.listed if not isinstance(one, ProblemRange)]
+
+    @property
+    def ranges(self) -> list[ProblemRange]:
+        """Return the ranges."""
+        return [one for one in self.listed if isinstance(one, ProblemRange)]
+
+    def kinds_of(self, problem: Problem | ProblemRange) -> Sequence[str]:
+        """Return the kinds of files of a problem or a range."""
+        return (RANGE,) if isinstance(problem, ProblemRange) else self.kinds
+
+    def paths(self) -> dict[str, tuple[Problem | ProblemRange, str]]:
         """Return the problem and kind of each file by name."""
-        return {file_name(one, kind): (one, kind) for one in self.problems for kind in self.kinds}
+        pairs = ((one, kind) for one in self.listed for kind in self.kinds_of(one))
+        return {file_name(*pair): pair for pair in pairs}
 
 
 @dataclass(frozen=True)
@@ -53,6 +72,7 @@ class Update:
         lock: the folder's present lock.
         entries: those of the new lock.
         answers: what is stored of each problem, once requested.
+        variants: what is stored of each range.
         written: new texts, which are put in place together.
     """
 
@@ -64,18 +84,21 @@ class Update:
     entries: dict[str, LockEntry] = field(default_factory=dict)
     outcomes: list[FileOutcome] = field(default_factory=list)
     answers: "list[tuple[Problem, Found]] | None" = None
+    variants: list[tuple[ProblemRange, Json | None]] = field(default_factory=list)
     written: list[tuple[LockEntry, str]] = field(default_factory=list)
 
-    def missing(self) -> list[Problem]:
-        """Return the problems that lack a stored file."""
-        return [one for one, found in self.ask() if not _is_whole(found, self.wanted.kinds)]
+    def missing(self) -> list[Problem | ProblemRange]:
+        """Return the problems and ranges that lack a stored file."""
+        lacking = [one for one, found in self.ask() if not _is_whole(found, self.wanted.kinds)]
+        return [*lacking, *(one for one, found in self.variants if found is None)]
 
     def ask(self) -> "list[tuple[Problem, Found]]":
-        """Look all problems up in one request."""
-        texts = [problem.canonical for problem in self.wanted.problems]
-        known = self._known()
-        answers = self.backend.look_up(texts, self.wanted.target, self.wanted.kinds, known)
-        self.answers = list(zip(self.wanted.problems, answers, strict=True))
+        """Look all problems up in one request, and each range in one of its own."""
+        target, problems = self.wanted.target, self.wanted.problems
+        texts, known = [problem.canonical for problem in problems], self._known()
+        answers = self.backend.look_up(texts, target, self.wanted.kinds, known) if texts else []
+        self.answers = list(zip(problems, answers, strict=True))
+        self.variants = [(one, find_range(self.backend, one, target)) for one in self.wanted.ranges]
         return self.answers
 
     def run(self) -> Lock:
@@ -86,6 +109,8 @@ class Update:
         for problem, found in self.answers or self.ask():
             for kind in self.wanted.kinds:
                 self._see_to(problem, kind, found)
+        for problems, stored in self.variants:
+            self._see_to_range(problems, stored)
         edited = [made.path for made, _ in self.written if self._is_edited(made)]
         if edited and not self.overwrites:
             files = ", ".join(str(self.folder.path / path) for path in edited)
@@ -124,10 +149,7 @@ class Update:
         return found is not None and found not in fetched and not is_kept(found)
 
     def _see_to(self, problem: Problem, kind: str, found: "Found") -> None:
-        path = file_name(problem, kind)
-        old = self.lock.entries.get(path)
-        if old is not None and not old.is_of(problem, kind):
-            old = None
+        path, old = self._old(problem, kind)
         if found.unchanged:
             if old is None or not self._is_there(old):
                 # Somebody has changed the folder since it was asked for.
@@ -148,6 +170,24 @@ class Update:
             return
         text = self.backend.text(found, kind)
         self._write(_entry(path, kind, found, text), text.text or "", old)
+
+    def _see_to_range(self, problems: ProblemRange, found: Json | None) -> None:
+        path, old = self._old(problems, RANGE)
+        is_there = old is not None and self._is_there(old)
+        if found is None:
+            if old is not None and is_there:
+                self.entries[path] = old
+            self._tell(path, problems, RANGE, "missing", "no range is stored")
+        elif old is not None and is_there and is_of_range(old, found):
+            self._keep(old, found["target"])
+        else:
+            self._write(range_entry(path, found), variants_text(found), old)
+
+    def _old(self, problem: Problem | ProblemRange, kind: str) -> tuple[str, LockEntry | None]:
+        """Return the name of a file, and its entry if that is of the same problem."""
+        path = file_name(problem, kind)
+        old = self.lock.entries.get(path)
+        return path, old if old is not None and old.is_of(problem, kind) else None
 
     def _write(self, made: LockEntry, text: str, old: LockEntry | None) -> None:
         keep(text)
@@ -171,7 +211,9 @@ class Update:
         self.entries[old.path] = old if moved is None else replace(old, target=target)
         self.outcomes.append(FileOutcome(old.path, old.problem, old.kind, "unchanged", moved or ""))
 
-    def _tell(self, path: str, problem: Problem, kind: str, state: State, why: str) -> None:
+    def _tell(
+        self, path: str, problem: Problem | ProblemRange, kind: str, state: State, why: str
+    ) -> None:
         self.outcomes.append(FileOutcome(path, problem.canonical, kind, state, why))
 
     def _take_away(self) -> None:

@@ -15,8 +15,9 @@ from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.lock import KERNEL, Lock
-from tilewise.fetch.problems import read_problems
+from tilewise.fetch.problems import read_list
 from tilewise.fetch.update import FileOutcome, Update, WantedFiles
+from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
 from tilewise.requirements import BASE
@@ -119,7 +120,8 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOut
 
 def _wanted(options: argparse.Namespace) -> WantedFiles:
     require_file(options.problems)
-    problems = read_problems(options.problems, read_text(options.problems))
+    text = read_text(options.problems)
+    problems = read_list(options.problems, text, parse_any)
     kinds = dict.fromkeys(options.flavor or ["cpu"])
     return WantedFiles(problems, [*kinds, *([KERNEL] if options.kernels else [])], options.target)
 

@@ -16,13 +16,12 @@ from tilewise.cli.command import (
 )
 from tilewise.cli.files import json_text
 from tilewise.cli.progress import progress
-from tilewise.cli.ranges import phase_text, printed_range
+from tilewise.cli.ranges import printed_range, say_phase
 from tilewise.cli.render import prediction_text, print_mapping, print_result
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.requirements import BASE
-from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CACHE_MODES, TuneRequest
 
 FORMAT = "output format; default: table"
@@ -51,13 +50,9 @@ def tune(options: argparse.Namespace) -> None:
 
 def _tune_range(options: argparse.Namespace, request: TuneRequest) -> None:
     """Tune a range, and print its variants."""
-
-    def on_phase(phase: SearchPhase) -> None:
-        sys.stderr.write(phase_text(phase))
-
     work = (options.problem, options.target, request)
     with backend_of(options, options.began) as backend:
-        found = backend.tune(*work, ignore_trial, on_phase, again=options.again)
+        found = backend.tune(*work, ignore_trial, say_phase, again=options.again)
     sys.stdout.write(printed_range(found, as_json=options.json))
 
 
