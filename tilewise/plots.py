@@ -18,7 +18,7 @@ from typing import Any, get_args
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.service.errors import DrawingError
 from tilewise.service.plots import convergence as searches
-from tilewise.service.plots import nest, parameters, roofline
+from tilewise.service.plots import nest, parameters, ranges, roofline
 from tilewise.service.plots.drawing import FORMATS, Format, Spec, Theme, draw, draw_svg, trial_row
 
 Json = dict[str, Any]
@@ -124,6 +124,14 @@ def roofline_of(
 def roofline_of_report(found: Json) -> Plot:
     """Plot all problems of a suite, as `tilewise bench --json` prints them."""
     return Plot(roofline.of_report(found))
+
+
+def speed_over_sizes(found: Json, peers: Sequence[Json] = ()) -> Plot:
+    """Plot the variants of a tuned range at its samples, as `tilewise show RANGE --json` has them.
+
+    `peers` have the `size` of a sample, the peer's name as `series`, and `gflops`.
+    """
+    return Plot(ranges.over_sizes(found, peers))
 
 
 def loop_nest(result: Json, caches: dict[str, int] | None = None) -> NestPlot:

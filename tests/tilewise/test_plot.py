@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.archive.stores import RANGE
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise import plots
 from tilewise.client import Client, Result
@@ -59,6 +60,19 @@ def test_a_machine_is_told_what_was_written(cli: Cli, tuned: str, tmp_path: Path
     assert json.loads(cli("plot", PROBLEM, "-o", str(file), "--json").out) == {
         "file": str(file), "kind": "convergence",
     }  # fmt: skip
+
+
+def test_a_range_is_drawn_over_its_sizes(cli: Cli, ranged: str, tmp_path: Path) -> None:
+    file = tmp_path / "plot.svg"
+    told = json.loads(cli("plot", RANGE, "-o", str(file), "--json").out)
+    assert told["kind"] == "sizes"
+    for text in (RANGE, "variant 0", "variant 1", "fastest of each"):
+        assert text in file.read_text()
+    for problem, kind in ((RANGE, "nest"), (PROBLEM, "sizes")):
+        ran = cli("plot", problem, "--kind", kind, "-o", str(file))
+        assert (ran.code, ran.err) == (
+            2, f"tilewise: --kind {kind} does not draw {problem}; --kind sizes draws ranges\n"
+        )  # fmt: skip
 
 
 def test_a_notebook_gets_the_specification_and_a_picture(cli: Cli, tuned: str) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -20,7 +20,7 @@ from tilewise.service.api.model_documents import plan_head_json
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import PlanHeadView, ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.dashboard import live, rendering, stored
+from tilewise.service.dashboard import live, ranges, rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
 from tilewise.service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
 from tilewise.service.db import models
@@ -155,7 +155,7 @@ def _job_row(session: Session, job: models.Job) -> dict[str, Any]:
     row = live.job_row(found)
     return {
         **row,
-        "kind": "tune",
+        "kind": job.kind,
         "name": found["problem"],
         "phase": row["phase"] if job.state in ACTIVE_STATES else "",
         "result": f"{row['best']} {SPEED}" if row["best"] else "",
@@ -227,6 +227,11 @@ def problem(
     with services.reading() as session:
         canonical = stored.problem_named(session, key)
         rows = [row for row in stored.rows_of(session, key) if is_sound(row)]
+        if not rows and (of_range := ranges.rows_of(session, key)):
+            one = _chosen(of_range, schedule, services)
+            others = [row for row in of_range if row is not one]
+            shown = ranges.shown(one, services.toolchain)
+            return page(request, "range.html", problem=canonical, key=key, others=others, **shown)
         if not rows:
             return page(request, "unsolved.html", problem=canonical, jobs=_jobs(session, key))
         chosen = _chosen(rows, schedule, services)
@@ -259,7 +264,10 @@ def problem(
     )
 
 
-def _chosen(rows: list[models.Schedule], number: int | None, services: Services) -> models.Schedule:
+Stored = TypeVar("Stored", models.Schedule, models.TunedRange)
+
+
+def _chosen(rows: list[Stored], number: int | None, services: Services) -> Stored:
     """The schedule that was asked for, else that of the present toolchain, else the newest."""
     if number is not None:
         found = next((row for row in rows if row.id == number), None)

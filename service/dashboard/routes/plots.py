@@ -10,7 +10,7 @@ from tilewise.service.api.executors import in_executor
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.dashboard import stored
+from tilewise.service.dashboard import ranges, stored
 from tilewise.service.dashboard.rendering import StoredRoute
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
@@ -18,6 +18,7 @@ from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.plots import convergence, parameters, roofline, speeds
 from tilewise.service.plots.drawing import Spec, trial_row
+from tilewise.service.plots.ranges import over_sizes
 from tilewise.service.results import history, integrity
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
@@ -57,6 +58,14 @@ def of_schedule(number: int, services: ServicesDep) -> Spec:
         result = result_json(session, row, services.toolchain)
         trials = _rows(stored.trials_of(session, row.job_id))
     return roofline.of_problem(result["problem"], result, trials, roofline.limits_of(result))
+
+
+@router.get("/ranges/{number}")
+@in_executor("reads")
+def of_range(number: JobId, services: ServicesDep) -> Spec:
+    """The speed of a range's variants over the size, with stored speeds of peers."""
+    with services.reading() as session:
+        return over_sizes(*ranges.plotted(session, number, services.toolchain))
 
 
 @router.get("/problems/{key}/history")

@@ -1,3 +1,5 @@
+from base64 import b64decode
+
 import pytest
 
 from tests.service import fakes
@@ -10,7 +12,7 @@ from tilewise.service.workers.range_run import RangeParts, run_range
 
 TEXT = RANGE.canonical
 INSIDE = "matmul:m=37,n=48,k=32,dtype=f32"
-ASKED = {"problem": TEXT, "trials": 3}
+ASKED = {"problem": TEXT, "trials": 3, "peers": True}
 
 
 @pytest.fixture
@@ -42,6 +44,38 @@ def test_a_stored_range_answers(client, tuned):
     assert again.json() == found.json()
     assert found.json()["spans"] == [[2, 19, 0], [20, 40, 1]]
     assert found.json()["toolchain"] == TOOLCHAIN
+
+
+def test_a_stored_range_is_machine_code(client, tuned):
+    path = f"/v1/schedules/{RANGE.key}/kernel"
+    found = client.get(path, params={"format": "json"})
+    made = found.json()
+    assert made["problem"] == TEXT and "int64_t m" in made["header"]
+    assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
+    for form, text in (
+        ("c-header", made["header"].encode()),
+        ("object", b64decode(made["object"])),
+    ):
+        assert client.get(path, params={"format": form}).content == text
+    known = {"If-None-Match": found.headers["ETag"]}
+    assert client.get(path, params={"format": "json"}, headers=known).status_code == 304
+    assert client.get(path).status_code == 404, "a range has no module"
+    absent = client.get(path, params={"format": "json", "target": "cpu:znver1,threads=1"})
+    assert absent.status_code == 404
+
+
+def test_the_page_of_a_range_shows_its_variants(client, tuned):
+    shown = client.get(f"/problems/{RANGE.key}").text
+    for text in ("m=2..19", "m=20..40", *(fakes.schedule(at).hash for at in (0, 1))):
+        assert text in shown
+    assert client.get(f"/problems/{RANGE.key}", params={"schedule": 1}).status_code == 200
+    assert client.get(f"/problems/{RANGE.key}", params={"schedule": 2}).status_code == 404
+    spec = client.get("/plots/ranges/1").json()
+    rows = spec["data"]["values"]
+    series = {"variant 0", "variant 1", "fastest of each", "openblas"}
+    assert {row["series"] for row in rows} == series
+    assert [row["size"] for row in rows if row["serves"]] == sorted({row["size"] for row in rows})
+    assert client.get("/plots/ranges/2").status_code == 404
 
 
 def test_a_queued_range_is_cancelled(client):

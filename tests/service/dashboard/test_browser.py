@@ -4,10 +4,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.service.archive.stores import RANGE, add_range
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import TRIALS, Seen, Service, store_reports, walk
 from tests.service.dashboard.planned import store_plans
 from tests.service.processes import wait_until
+from tilewise.kernels.problem import parse_range
 from tilewise.service.db import Sessions
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
@@ -20,7 +22,8 @@ def pages(service: Service) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
             "/jobs?kind=model", "/plans/1", "/plans/2", "/plans/3", "/suites", "/suites/3",
-            "/sign-in", "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
+            "/sign-in", "/api", "/schedules/1/kernel", "/schedules/1/assembly",
+            f"/problems/{parse_range(RANGE).key}"]  # fmt: skip
 
 
 @pytest.mark.timeout(900)
@@ -34,6 +37,7 @@ def test_every_page_works_for_everybody(
 ) -> None:  # fmt: skip
     store_reports(service.client)
     store_plans(sessions)
+    add_range(sessions)
     context = browser.new_context(
         base_url=seen.base, color_scheme=scheme, viewport={"width": width, "height": 900}
     )

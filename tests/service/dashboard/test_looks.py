@@ -12,9 +12,11 @@ import pytest
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser
 
+from tests.service.archive.stores import RANGE, add_range
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import Seen, Service, store_reports, walk
 from tests.service.dashboard.planned import store_plans
+from tilewise.kernels.problem import parse_range
 from tilewise.service.db import Sessions
 
 LOOKS = Path(__file__).parent / "looks"
@@ -47,6 +49,7 @@ def pages(service: Service) -> dict[str, str]:
         "compare": "/compare?left=1&right=1", "suites": "/suites", "suite": "/suites/3",
         "submit": "/submit", "sign_in": "/sign-in", "plans": "/jobs?kind=model", "plan": "/plans/1",
         "plan_failed": "/plans/3", "plan_going": "/plans/4",
+        "range": f"/problems/{parse_range(RANGE).key}",
     }  # fmt: skip
 
 
@@ -64,6 +67,7 @@ def test_pages_look_as_they_did(
     LOOKS.mkdir(exist_ok=True)
     store_reports(service.client)
     store_plans(sessions)
+    add_range(sessions)
     for name, path in pages(service).items():
         page.goto(path)
         walk(page)

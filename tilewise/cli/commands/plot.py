@@ -9,11 +9,13 @@ from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter
 from tilewise.cli.files import require_folder, write_bytes
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.problem import ProblemRange, from_plain, parse_any, parse_range
 
 if TYPE_CHECKING:
     from tilewise.plots import Picture
 
-KINDS = ("convergence", "roofline", "importance", "parallel", "nest")
+SIZES = "sizes"
+KINDS = ("convergence", "roofline", "importance", "parallel", "nest", SIZES)
 THEMES = ("light", "dark")
 LARGEST_JOB = 2**31 - 1
 
@@ -24,6 +26,14 @@ def plot(options: argparse.Namespace) -> None:
 
     kind = format_of(options.output)
     require_folder(options.output)
+    is_range = _job_number(options.problem) is None and isinstance(
+        parse_any(options.problem), ProblemRange
+    )
+    options.kind = options.kind or (SIZES if is_range else KINDS[0])
+    if is_range != (options.kind == SIZES):
+        raise BadInputError(
+            f"--kind {options.kind} does not draw {options.problem}; --kind {SIZES} draws ranges"
+        )
     with backend_of(options) as backend:
         picture = _picture(backend, options)
     write_bytes(options.output, picture.draw(kind, options.theme))
@@ -34,6 +44,9 @@ def plot(options: argparse.Namespace) -> None:
 def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
     from tilewise import plots
 
+    if options.kind == SIZES:
+        found = backend.show_range(options.problem, options.target, options.cache)
+        return plots.speed_over_sizes(found, _peers(backend, found))
     job = _job_number(options.problem)
     if options.kind == "nest":
         return plots.loop_nest(_result(backend, options, job))
@@ -45,6 +58,19 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
         return plots.convergence(trials, peak=_peak(backend, options, job))
     draw = {"importance": plots.importance, "parallel": plots.parallel}[options.kind]
     return draw(trials)
+
+
+def _peers(backend: Backend, found: Json) -> list[Json]:
+    """Return the stored speeds of peers at the samples of a range."""
+    problems, sizes = parse_range(found["problem"]), [one["size"] for one in found["samples"]]
+    texts = [problems.at(from_plain(size)).canonical for size in sizes]
+    answers = backend.look_up(texts, found["target"], (), {})
+    return [
+        {"size": size, "series": name, "gflops": peer.gflops}
+        for size, answer in zip(sizes, answers, strict=True)
+        if answer.result is not None
+        for name, peer in answer.result.peers.items()
+    ]
 
 
 def _peak(backend: Backend, options: argparse.Namespace, job: int | None) -> float | None:
@@ -114,7 +140,11 @@ COMMANDS = (
         (
             *STORED,
             arg("-o --output", "file to write: .svg, .png or .html", required=True, metavar="FILE"),
-            arg("--kind", f"what to draw (default: {KINDS[0]})", choices=KINDS, default=KINDS[0]),
+            arg(
+                "--kind",
+                f"what to draw (default: {KINDS[0]}; of a range {SIZES})",
+                choices=KINDS,
+            ),
             arg(
                 "--theme",
                 f"colours (default: {THEMES[0]})",
@@ -127,6 +157,7 @@ COMMANDS = (
         examples=(
             "plot matmul:m=1024,n=512,k=2048,dtype=f32 -o search.svg",
             "plot 17 --kind roofline -o job.html",
+            "plot matmul:m=1..256,n=512,k=2048,dtype=f32 -o sizes.svg",
         ),
     ),
 )

@@ -1,0 +1,64 @@
+"""What the page of a range shows."""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tilewise.kernels.problem import from_plain, parse_range, sizes_text
+from tilewise.service.api.range_documents import range_json
+from tilewise.service.dashboard import stored
+from tilewise.service.dashboard.stored import Json
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.errors import NotFoundError
+from tilewise.service.results import integrity, schedules
+
+
+def rows_of(session: Session, key: str) -> list[models.TunedRange]:
+    """Return all that is stored of a range, newest first."""
+    row = models.TunedRange
+    query = select(row).join(row.problem).where(models.Problem.key == key)
+    found = session.scalars(query.order_by(row.created_at.desc(), row.id.desc()))
+    return [one for one in found if is_sound(one)]
+
+
+def shown(chosen: models.TunedRange, toolchain: str) -> Json:
+    """Return what the page of a range shows; raise TamperedError if the row was changed."""
+    result = range_json(chosen, toolchain)
+    problems, dims = parse_range(result["problem"]), result["dim"].split(",")
+    variants = result["variants"]
+    spans = [
+        {
+            "sizes": sizes_text(dims, from_plain(first), from_plain(last)),
+            "variant": variant,
+            "hash": variants[variant]["hash"],
+            "steps": stored.steps_text(variants[variant]["steps"]),
+        }
+        for first, last, variant in result["spans"]
+    ]
+    samples = []
+    for sample in result["samples"]:
+        size = from_plain(sample["size"])
+        own = {"sizes": sizes_text(dims, size, size), "key": problems.at(size).key}
+        samples.append({**sample, **own, "time_us": sample["times_us"][sample["variant"]]})
+    same = {"number": chosen.id, "job": chosen.job_id}
+    return {"result": result, "spans": spans, "samples": samples, **same}
+
+
+def plotted(session: Session, number: int, toolchain: str) -> tuple[Json, list[Json]]:
+    """Return the object of a range, and the stored speeds of peers at its samples."""
+    row = session.get(models.TunedRange, number)
+    if row is None:
+        raise NotFoundError(f"there is no range {number}")
+    result = range_json(row, toolchain)
+    problems = parse_range(result["problem"])
+    sizes = {problems.at(from_plain(one["size"])).key: one["size"] for one in result["samples"]}
+    found = schedules.find_schedules(session, set(sizes), row.target, toolchain, row.cache)
+    peers: list[dict[str, Any]] = [
+        {"size": sizes[key], "series": name, "gflops": peer["gflops"]}
+        for key, one in found.items()
+        if is_sound(one) and integrity.is_whole(one)
+        for name, peer in (one.peers or {}).items()
+    ]
+    return result, peers
