@@ -12,7 +12,7 @@ COUNTS = {"jobs": 1, "trials": 4, "schedules": 1, "problems": 1, "toolchains": 1
 def test_a_store_moves_to_another_database(cli: Cli, tuned: str, tmp_path: Path) -> None:
     file, other = str(tmp_path / "a.zip"), f"sqlite:///{tmp_path / 'other.db'}"
     told = json.loads(cli("store", "export", file, "--db", tuned, "--json").out)
-    none = {"history": 0, "suites": 0, "models": 0}
+    none = {"history": 0, "suites": 0, "models": 0, "ranges": 0}
     assert told == {"file": file, "rows": {**COUNTS, **none}, "left_out": {}}
     dry = json.loads(cli("store", "import", file, "--dry-run", "--db", other, "--json").out)
     assert dry["dry_run"] and dry["added"]["trials"] == 4
