@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.brief import python_path
+from tests.cases import some
 from tests.extension.fmuladd import FMULADDS
 from tilewise.kernels.system.children import child_environment
 
@@ -152,7 +153,7 @@ register_step(type("Mine", (Tile,), {}))
 }
 
 
-@pytest.mark.parametrize("extensions", BROKEN)
+@pytest.mark.parametrize("extensions", some(BROKEN, of=5))
 def test_a_broken_extension_is_one_line_and_changes_nothing(
     extensions: str, command: Command, tuned: Any, folder: Path
 ) -> None:

@@ -150,7 +150,7 @@ def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
     assert SPACE.schedule(point) not in {SPACE.schedule(p) for p in later}
 
 
-@pytest.mark.parametrize("sampler", QUICK)
+@pytest.mark.parametrize("sampler", some(QUICK, of=2))
 def test_a_small_space_is_used_up_and_then_over(sampler: str) -> None:
     space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
     search = SearchStudy(AnalyticalModel.shipped(space), TuneRequest(sampler=sampler, trials=1000))

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.cases import some
 from tests.search.replies import finals_reply, in_turn
 from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.schedule import Pack, Register, Schedule, Strassen, Stream, Sweep, Tile
@@ -21,7 +22,9 @@ OF_BOTH = {(1, 1): [SKINNY], (1, 40): [TILED], (3, 1): [EACH], (3, 40): [EACH]}
 FINALISTS = {(1,): [SKINNY, TILED], (13,): [TILED, PACKED], (40,): [PACKED]}
 
 
-@pytest.mark.parametrize(("problems", "finalists"), [(RANGE, FINALISTS), (BOTH, OF_BOTH)])
+@pytest.mark.parametrize(
+    ("problems", "finalists"), some([(BOTH, OF_BOTH), (RANGE, FINALISTS)], of=2)
+)
 def test_a_small_range_is_tuned_for_real(problems, finalists, monkeypatch):
     monkeypatch.setattr(timing, "ROUNDS_S", 0.02)
     result = tune_range(problems, resolve("host"), TuneRequest(), finalists)

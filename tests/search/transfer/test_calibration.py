@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import costs, searched_with
 from tilewise.kernels.problem import parse_problem
@@ -33,14 +34,16 @@ def corrected(model: AnalyticalModel, searches: list[Solved]) -> AnalyticalModel
 
 
 @pytest.mark.parametrize(
-    "true",
-    [
-        costs(overlap=1.0),
-        costs(overlap=1.0, b_rows_from_l2=5, b_rows_from_l3=5),
-        costs(packed_b=8, packed_b_far=8, fetched_b=8),
-    ],
+    ("true", "clock"),
+    some(
+        [
+            (costs(overlap=1.0), 1.0),
+            (costs(packed_b=8, packed_b_far=8, fetched_b=8), 1.0),
+            (costs(overlap=1.0, b_rows_from_l2=5, b_rows_from_l3=5), 1e-3),
+        ],
+        of=2,
+    ),
 )
-@pytest.mark.parametrize("clock", [1.0, 1e-3])
 def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: float) -> None:
     model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     found = corrected(model, searched_with(true, clock=clock))

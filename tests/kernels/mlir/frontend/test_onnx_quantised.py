@@ -1,11 +1,13 @@
 """Quantised ops of ONNX: found as problems of integers, and compiled to what they compute."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cases import some
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_program
 from tilewise.kernels.oracle.operands import empty_aligned
@@ -86,7 +88,7 @@ def of_bits(
     [
         ({"zeros": "packed", "k": 99, "n": 31},
          "n=31,k=99,dtype=f32,b=i4,group=32,scale=f32,zero_b=u4"),
-        ({"bits": 8}, "n=32,k=64,dtype=f32,b=i8,group=32,scale=f32"),
+        pytest.param({"bits": 8}, "n=32,k=64,dtype=f32,b=i8,group=32,scale=f32", marks=full),
         pytest.param({}, "n=32,k=64,dtype=f32,b=i4,group=32,scale=f32", marks=full),
         pytest.param({"bits": 8, "zeros": "packed", "block": 16, "m": 1},
                      "n=32,k=64,dtype=f32,b=i8,group=16,scale=f32,zero_b=u8", marks=full),
@@ -154,15 +156,20 @@ def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
     return model(nodes, (5, k), (5, n), weights), wide
 
 
-@pytest.mark.parametrize("kind", ["i8", pytest.param("u8", marks=full), "u4",
-                                  pytest.param("i4", marks=full)])  # fmt: skip
-@pytest.mark.parametrize(("axis", "block", "group"), [
-    (0, 32, "32"), (1, 0, "k"), pytest.param(None, 0, "k", marks=full),
-    (1, 15, ""), pytest.param(0, 0, "", marks=full),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    some(
+        product(
+            ("u4", "i8", "u8", "i4"),
+            ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, "")),
+        ),
+        of=8,
+    ),
+)
 def test_dequantised_weights_are_problems_and_compile(
-    kind: str, axis: int | None, block: int, group: str
+    kind: str, place: tuple[int | None, int, str]
 ) -> None:
+    axis, block, group = place
     source, weights = dequantised(kind, axis, block)
     keys = f",b=i{kind[1]},group={group},scale=f32,zero_b=u{kind[1]},weights=constant"
     assert problems(source) == [f"matmul:m=5,n=30,k=48,dtype=f32{keys if group else ''}"]

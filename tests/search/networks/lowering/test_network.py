@@ -8,6 +8,7 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.graph import Graph, Value
+from tests.cases import some
 from tests.search.networks.lowering.drawn import (
     apart,
     computed,
@@ -33,7 +34,9 @@ MODELS_IN = [
 HAVE_HALOS = ("resnet50", "mobilenet_v2")
 
 
-@pytest.fixture(scope="module", params=MODELS_IN, ids=lambda one: one[0])
+@pytest.fixture(
+    scope="module", params=some([(one,) for one in MODELS_IN], of=3), ids=lambda one: one[0]
+)
 def case(request: pytest.FixtureRequest) -> tuple[Graph, str, float, ModuleProgram]:
     name, spelling, tolerance = request.param
     graph = MODELS[name](True)
