@@ -58,7 +58,7 @@ def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = 
 
 
 def _print(source: str) -> str:
-    return answer_of("tilewise.kernels.native.export.module:export_result", "the kernel", source)
+    return answer_of("tilewise.kernels.native.objects.document:python_module", "the kernel", source)
 
 
 def kept_module(tag: str) -> str | None:
@@ -104,13 +104,7 @@ _ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 def object_document(source: str) -> str:
     """Make and prove the object of a result and return JSON; raise ConflictError on failure."""
-    document = "tilewise.kernels.native.objects.document"
-    if "variants" not in json.loads(source):
-        return answer_of(f"{document}:lasting", "the object", source)
-    made = json.loads(answer_of(f"{document}:proven_range_document", "the object", source))
-    # The times of a proof differ from run to run, and the entity tag names the whole text.
-    proof = {name: made["proof"][name] for name in ("max_error", "tolerance")}
-    return json.dumps({**made, "proof": proof})
+    return answer_of("tilewise.kernels.native.objects.document:lasting", "the object", source)
 
 
 def content_of(document: str, form: Form) -> bytes:

@@ -54,7 +54,7 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(
     assert node["schedule"]["hash"] == shown["best"]["hash"]
 
 
-@pytest.mark.parametrize("command", ["kernel", "asm", "trials"])
+@pytest.mark.parametrize("command", ["asm", "trials"])
 def test_commands_of_one_size_refuse_ranges(command: str, cli: Cli) -> None:
     ran = cli(command, RANGE)
     assert ran.code == 2

@@ -54,6 +54,14 @@ def _require_flavor(flavor: str) -> None:
         )
 
 
+@contextmanager
+def _proof_errors() -> Iterator[None]:
+    try:
+        yield
+    except ProofError as error:
+        raise TilewiseError(str(error)) from error
+
+
 def check_tunable(problem: Problem | ProblemRange, target: str) -> None:
     """Raise ProblemError or TargetError for what no search on this machine can answer."""
     if not isinstance(problem, ProblemRange):
@@ -209,30 +217,28 @@ class LocalBackend:
         return proof.script
 
     def kernel(self, problem: str, target: str) -> str:
-        """Print the module now."""
-        from tilewise.kernels.native.export.module import export_result
+        """Print the module now; that of a range serves all its sizes."""
+        found = self._for_code(problem, target)
+        from tilewise.kernels.native.objects.document import python_module
 
-        return export_result(self.show(problem, target, match="range"))
+        with _proof_errors():
+            return python_module(found)
 
     def object_files(self, problem: str, target: str) -> "ObjectFiles":
         """Compile and prove the object now; that of a range serves all its sizes."""
-        is_range = isinstance(parse_any(problem), ProblemRange)
-        if is_range:
-            found = self.show_range(problem, target)
-        else:
-            found = self.show(problem, target, match="range")
-        from tilewise.kernels.native.objects.document import (
-            proven_document,
-            proven_range_document,
-        )
+        found = self._for_code(problem, target)
+        from tilewise.kernels.native.objects.document import proven_document
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
 
-        try:
-            made = proven_range_document(found) if is_range else proven_document(found)
-            return read(ObjectFiles, made)
-        except ProofError as error:
-            raise TilewiseError(str(error)) from error
+        with _proof_errors():
+            return read(ObjectFiles, proven_document(found))
+
+    def _for_code(self, problem: str, target: str) -> Json:
+        """Return the stored result of a range, or of a problem or a range that contains it."""
+        if isinstance(parse_any(problem), ProblemRange):
+            return self.show_range(problem, target)
+        return self.show(problem, target, match="range")
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Return every stored trial of the problem or raise MissingError."""

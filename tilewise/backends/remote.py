@@ -114,7 +114,7 @@ class RemoteBackend:
         return joined(parse_problem(problem), text)
 
     def kernel(self, problem: str, target: str) -> str:
-        _require_sense(problem, target)
+        _require_sense(problem, target, parse_any)
         return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
 
     def object_files(self, problem: str, target: str) -> ObjectFiles:

@@ -8,14 +8,19 @@ for integers.
 
 import math
 from functools import singledispatch
-from pathlib import Path
-from textwrap import indent
 from typing import Any
-
-import numpy as np
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.instructions import Instruction
+from tilewise.kernels.native.export.calls import (
+    arguments,
+    call_text,
+    described,
+    pack_function,
+    public_function,
+    template,
+    types,
+)
 from tilewise.kernels.native.export.description import (
     Tuned,
     driver_addresses,
@@ -24,12 +29,11 @@ from tilewise.kernels.native.export.description import (
     operand_names,
 )
 from tilewise.kernels.native.export.source import definitions, driver_text, edges_of_parts
-from tilewise.kernels.native.export.templates import filled
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.accuracy import MOST_TIMES
-from tilewise.kernels.oracle.operands import NUMPY_TYPES, operand_limit, operand_type
+from tilewise.kernels.oracle.operands import operand_limit
 from tilewise.kernels.oracle.reference import (
     CONFIDENCE,
     SMOOTH_UNIT,
@@ -43,7 +47,6 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 
-_TEMPLATES = Path(__file__).with_name("templates")
 _WIDTH_FEATURES = {64: ("avx512f",), 32: ("avx2",)}
 _IMPORTS = {
     "from numba import njit, types",
@@ -119,9 +122,9 @@ def export(
         _LOCATE if planned.is_ahead else "",
         helpers,
         driver_text(planned, kernel.functions).strip(),
-        _pack(problem) if planned.is_ahead else "",
+        pack_function(problem) if planned.is_ahead else "",
     ]
-    return _template(
+    return template(
         "module",
         docstring=_docstring(problem, schedule, target, planned, needs, tuned),
         imports="\n".join([*standard, "import numpy as np", *sorted(others)]),
@@ -135,7 +138,10 @@ def export(
         kernels=kernel.text,
         names="".join(f'    "{name}",\n' for name in kernel.functions.values()),
         driver="\n\n\n".join(filter(None, driver)),
-        **_public_function(problem, planned),
+        op=problem.op,
+        call=public_function(
+            problem, is_packed=planned.is_ahead, run=_run(problem, planned)
+        ).strip(),
         **_self_check(problem, planned),
     )
 
@@ -151,18 +157,6 @@ def needed_features(text: str, one: Instruction, target: Target) -> tuple[str, .
     return tuple(sorted(needs & target.features))
 
 
-def _template(name: str, **values: object) -> str:
-    return filled(_TEMPLATES / f"{name}.py.tmpl", **values)
-
-
-def _types(problem: Problem) -> dict[str, str]:
-    """NumPy's name of each operand's type."""
-    return {
-        name: np.dtype(NUMPY_TYPES[operand_type(problem, name)]).name
-        for name in problem.operand_shapes
-    }
-
-
 def _docstring(
     problem: Problem,
     schedule: Schedule,
@@ -171,7 +165,7 @@ def _docstring(
     needs: tuple[str, ...],
     tuned: Tuned | None,
 ) -> str:
-    names, dtypes = operand_names(problem), _types(problem)
+    names, dtypes = operand_names(problem), types(problem)
     operands = [
         f"{names[name]:<8} {dtypes[name]}{list(shape)}"
         for name, shape in problem.operand_shapes.items()
@@ -180,28 +174,15 @@ def _docstring(
         "Problem": str(problem),
         "Computes": "\n".join(filter(None, [formula(problem), method(schedule, tuned)])),
         "Operands, contiguous NumPy arrays": "\n".join(operands),
-        "Call": f"from MODULE import {problem.op}\n{_call(problem, planned)}",
+        "Call": f"from MODULE import {problem.op}\n"
+        + call_text(problem, is_packed=planned.is_ahead),
         f"Schedule {schedule.hash}, outermost first": str(schedule),
         "Loop nest": "\n".join(printed(planned.nest)),
         "Tuned for": f"{target.canonical}; needs {', '.join(needs) or 'no extension'}"
         + _speed(tuned, target.threads),
     }
-    text = "\n\n".join(f"{title}:\n{indent(body, '    ')}" for title, body in sections.items())
     hint = "The first call compiles, for a second or two. Run the file to check and time it."
-    return f"{problem.op.capitalize()}, a kernel tuned by Tilewise.\n\n{text}\n\n{hint}\n"
-
-
-def _call(problem: Problem, planned: KernelPlan) -> str:
-    """Return how the function is called."""
-    names = operand_names(problem)
-    before, weights = "", names["B"]
-    if planned.is_ahead:
-        given = ", ".join(names[name] for name in problem.constants)
-        before, weights = f"packed = pack({given})  # once\n", "packed"
-    bias = ", bias=bias" if problem.has_bias else ""
-    if problem.accumulates:
-        return f"{before}{problem.op}({names['A']}, {weights}, out{bias})  # adds to out"
-    return f"{before}out = {problem.op}({names['A']}, {weights}{bias})"
+    return described(problem, sections, hint)
 
 
 def _speed(tuned: Tuned | None, threads: int) -> str:
@@ -216,7 +197,7 @@ def _speed(tuned: Tuned | None, threads: int) -> str:
 
 def _facts(problem: Problem, planned: KernelPlan) -> str:
     """Shapes, types and scratch, as assignments."""
-    dtypes, scratch = _types(problem), planned.scratch
+    dtypes, scratch = types(problem), planned.scratch
     lines = [
         f"{name.upper()}_SHAPE, {name.upper()}_TYPE = {shape}, np.dtype({dtypes[name]!r})"
         for name, shape in problem.operand_shapes.items()
@@ -235,41 +216,9 @@ def _facts(problem: Problem, planned: KernelPlan) -> str:
     return "\n".join(lines)
 
 
-def _pack(problem: Problem) -> str:
-    """Return the function that packs weights, for all calls."""
-    names = {name: operand_names(problem)[name] for name in problem.constants}
-    checks = [
-        f'    _check("{given}", {given}, {name.upper()}_SHAPE, {name.upper()}_TYPE)'
-        for name, given in names.items()
-    ]
-    return _template(
-        "pack",
-        op=problem.op,
-        given=", ".join(names.values()),
-        checks="\n".join(checks),
-        addresses=", ".join(f"{given}.ctypes.data" for given in names.values()),
-    ).strip()
-
-
-def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
-    """Return the values of the template's function that users call, and of its checks."""
-    names = operand_names(problem)
-    first, second = names["A"], names["B"]
-    check_second = f'_check("{second}", {second}, B_SHAPE, B_TYPE)'
-    if planned.is_ahead:
-        second = "packed"
-        check_second = '_check("packed", packed, (PACKED_BYTES,), np.dtype("uint8"))  # from pack()'
-    check_bias = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
-    if problem.has_bias:
-        check_bias = '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'
-    others = [name for name in problem.extras if name not in ("bias", *problem.constants)]
-    for name in others:
-        check_bias += f'\n    _check("{name}", {name}, {name.upper()}_SHAPE, {name.upper()}_TYPE)'
-    default_out = "out = np.empty(C_SHAPE, C_TYPE)"
-    if problem.accumulates:
-        default_out = 'raise ValueError("give out: this kernel adds to what it holds")'
-    given = {"A": first, "B": second, "C": "out"}
-    given |= {name: name for name in problem.extras if name not in problem.constants}
+def _run(problem: Problem, planned: KernelPlan) -> str:
+    """Return the lines that run a driver."""
+    given = arguments(problem, is_packed=planned.is_ahead)
     addresses = driver_addresses(
         planned,
         {operand: f"{name}.ctypes.data" for operand, name in given.items()},
@@ -279,25 +228,13 @@ def _public_function(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     )
     if len(planned.nest.parts) == 1:
         lines = "".join(f"        {address},\n" for address in vars(addresses).values())
-        run = f"    driver(\n{lines}    )"
-    else:
-        given_addresses = list(vars(addresses).values())
-        run = _template(
-            "run_on_threads",
-            addresses=", ".join(given_addresses),
-            operands=len(given_addresses) - len("ABC"),  # scratch is last
-        ).rstrip()
-    return {
-        "op": problem.op,
-        "first": first,
-        "second": second,
-        "check_second": check_second,
-        "check_bias": check_bias,
-        "more": "".join(f", {name}=None" for name in others),
-        "default_out": default_out,
-        "reads": ", ".join(name for name in given.values() if name != "out"),
-        "run": run,
-    }
+        return f"    driver(\n{lines}    )"
+    given_addresses = list(vars(addresses).values())
+    return template(
+        "run_on_threads",
+        addresses=", ".join(given_addresses),
+        operands=len(given_addresses) - len("ABC"),  # scratch is last
+    ).rstrip()
 
 
 def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
@@ -343,15 +280,15 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
             unit, least = rounding_of(problem.out)
             allowed = f"(1 + {unit}) * ({allowed}) + {unit} * np.abs(expected) + {least}"
         result = _WIDE["bf16"].replace("x.", "result.") if of_result == "bf16" else "result"
-        error = _template(
+        error = template(
             "error_of_floats", allowed=allowed, result=result, spread=spread, **of_error
         )
     else:
-        product = _template("product_of_integers")
+        product = template("product_of_integers")
         if problem.requant:
             of_error["relu"] += _requantised(problem)
         less = {f"less_{x}": f" - ZERO_{x.upper()}" if x in problem.zero else "" for x in "ab"}
-        error = _template("error_of_integers", **of_error, **less)
+        error = template("error_of_integers", **of_error, **less)
     out = random_result.format("C") if problem.accumulates else "np.empty(C_SHAPE, C_TYPE)"
     initial = random_result.format("ADD") if problem.add else "None"
     return {
@@ -379,7 +316,7 @@ def _prepare(problem: Problem, planned: KernelPlan) -> str:
     scale = _RANDOM["bf16" if weights.scale == "bf16" else "float"]
     wide = _WIDE["bf16" if weights.scale == "bf16" else "float"]
     zeros = f"rng.integers(0, {2**weights.bits - 1}, ZERO_B_SHAPE, ZERO_B_TYPE, endpoint=True)"
-    return _template(
+    return template(
         "prepare_quantised",
         low=weights.least,
         high=weights.least + 2**weights.bits - 1,
@@ -465,7 +402,7 @@ def _of_matmul(problem: Matmul) -> str:
 def _of_convolution(problem: Conv2d) -> str:
     is_nhwc = not problem.has_channels_first
     to_nhwc = "image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)"
-    return _template(
+    return template(
         "convolution",
         to_nhwc="" if is_nhwc else f"    {to_nhwc}\n",
         from_nhwc="total" if is_nhwc else "total.transpose(0, 3, 1, 2)",

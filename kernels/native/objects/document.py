@@ -5,12 +5,14 @@ from dataclasses import asdict
 from typing import Any
 
 from tilewise.kernels.native.export.description import Tuned
+from tilewise.kernels.native.export.module import export_result
 from tilewise.kernels.native.objects.make import KernelObject, make_object, make_range_object
 from tilewise.kernels.native.objects.proof.prove import (
     ObjectProof,
     require_proven,
     require_range_proven,
 )
+from tilewise.kernels.native.objects.python_module import module_text
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem, parse_range
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
@@ -19,7 +21,9 @@ from tilewise.kernels.target import Target, resolve
 
 
 def proven_document(found: dict[str, Any]) -> dict[str, Any]:
-    """Make and prove the object of a stored result, as `tilewise show --json` gives it.
+    """Make and prove the object of a stored result or range, as `tilewise show --json` gives it.
+
+    The speed of a range is that of its largest sample.
 
     Returns:
         The fields of `tilewise.client.ObjectFiles`. All but `proof` are the same each time; that
@@ -30,6 +34,12 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
         ProofError: the object does not do what it should.
         KernelsError: as `make_object`, when another toolchain knew what this one does not.
     """
+    if "variants" in found:
+        schedules, target = _range_of(found)
+        made = make_range_object(schedules, target)
+        proof = require_range_proven(schedules, target, made)
+        of = schedules.problems, schedules.hash, target
+        return _document(*of, made, found["samples"][-1]["gflops"], proof)
     best = found["best"]
     problem, schedule = parse_problem(found["problem"]), Schedule.from_json(best["steps"])
     target = resolve(found["target"])
@@ -38,21 +48,23 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
     return _document(problem, schedule.hash, target, made, best["gflops"], proof)
 
 
-def proven_range_document(found: dict[str, Any]) -> dict[str, Any]:
-    """Make and prove the object of a tuned range, as `tilewise show --json` gives it.
+def python_module(found: dict[str, Any]) -> str:
+    """Return the Python module of a stored result or range, that of a range around a proven object.
 
-    Returns:
-        What `proven_document` does; the speed is that of the largest sample.
-
-    Raises:
-        TargetError, ProofError, KernelsError: as `proven_document`.
+    Raises as `export_result` and `proven_document`.
     """
+    if "variants" not in found:
+        return export_result(found)
+    schedules, target = _range_of(found)
+    made = make_range_object(schedules, target)
+    require_range_proven(schedules, target, made)
+    return module_text(schedules, target, made)
+
+
+def _range_of(found: dict[str, Any]) -> tuple[RangeSchedule, Target]:
     problems, target = parse_range(found["problem"]), resolve(found["target"])
     steps = {"variants": [one["steps"] for one in found["variants"]], "spans": found["spans"]}
-    schedule = RangeSchedule.from_json(problems, steps)
-    made = make_range_object(schedule, target)
-    proof = require_range_proven(schedule, target, made)
-    return _document(problems, schedule.hash, target, made, found["samples"][-1]["gflops"], proof)
+    return RangeSchedule.from_json(problems, steps), target
 
 
 def _document(

@@ -93,7 +93,13 @@ def _of_one(problem: Problem, schedule: Schedule, tuned: Tuned | None) -> list[s
 def _of_range(what: RangeSchedule) -> list[str]:
     """The range, and the schedules of its sizes."""
     problems = what.problems
-    lines = [f"problems  {problems}", f"computes  {_hanging(formula(problems.smallest))}"]
+    about = [f"problems  {problems}", f"computes  {_hanging(formula(problems.smallest))}"]
+    return about + variant_lines(what)
+
+
+def variant_lines(what: RangeSchedule) -> list[str]:
+    """Return the schedules of a range, each with the sizes that it serves."""
+    problems, lines = what.problems, list[str]()
     for at, schedule in enumerate(what.variants):
         spans = [span for span in what.spans if span.variant == at]
         sizes = (sizes_text(problems.dims, one.first, one.last) for one in spans)
@@ -110,7 +116,7 @@ def _size_lines(sizes: tuple[SizeArgument, ...]) -> str:
 
 def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
     """Shapes and alignments, and what a 16-bit type holds."""
-    shapes = _shapes(problem, interface.sizes)
+    shapes = shapes_of(problem, interface.sizes)
     arguments = list(interface.arguments)
     if interface.weights:
         arguments[1:1] = interface.weights
@@ -130,7 +136,7 @@ def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
     return lines
 
 
-def _shapes(problem: Problem, sizes: tuple[SizeArgument, ...]) -> dict[str, tuple[str, ...]]:
+def shapes_of(problem: Problem, sizes: tuple[SizeArgument, ...]) -> dict[str, tuple[str, ...]]:
     """Return the extents of operands in C, in which the sizes of a range have their names."""
     last = problem.to_json() | {size.name: size.last for size in sizes}
     shapes = parse_problem(last).operand_shapes

@@ -150,7 +150,7 @@ async def get_kernel(
 ) -> Response:
     """The best schedule's kernel as a Python module that runs on its own, or as machine code.
 
-    With the key of a tuned range the machine code serves all its sizes; a range has no module.
+    With the key of a tuned range it serves all sizes of the range.
 
     `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
     header of both, and `json` all of them in one. An object is given once it was linked, run
@@ -160,7 +160,7 @@ async def get_kernel(
     request waits, the answer is 202 and the kernel is there soon.
     """
     asked = _asked(services, target, match)
-    finding = partial(_find_result, services, key, asked, with_ranges=form != MODULE)
+    finding = partial(_find_result, services, key, asked, with_ranges=True)
     result = await services.executors.reads.run(finding)
     source = kernel_source(result, asked.target)
     if form != MODULE:

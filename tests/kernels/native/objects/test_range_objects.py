@@ -2,6 +2,8 @@
 
 import subprocess
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +21,11 @@ from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import ObjectTrial
 from tilewise.kernels.native.objects.proof.prove import prove_range_object
+from tilewise.kernels.native.objects.python_module import module_text
 from tilewise.kernels.native.range_plan import RangePlan, served_sizes
-from tilewise.kernels.problem import ProblemRange, Size, parse_range
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import compare, reference
+from tilewise.kernels.problem import Problem, ProblemRange, Size, parse_range
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import (
     Pack,
@@ -61,7 +66,38 @@ def check(schedule: RangeSchedule, target: Target, sizes: tuple[Size, ...]) -> K
         trial = ObjectTrial.of(schedule.problems.at(size), schedule.at(size), one, seed=at)
         for each in trial.results() if at else trial.checks():
             each()
+    module = loaded_module(schedule, target, made)
+    for at, size in enumerate(sizes):
+        check_module(module, schedule.problems, size, seed=at)
     return made
+
+
+def loaded_module(schedule: RangeSchedule, target: Target, made: KernelObject) -> ModuleType:
+    module = ModuleType("of_range")
+    exec(module_text(schedule, target, made), vars(module))
+    return module
+
+
+def check_module(module: ModuleType, problems: ProblemRange, size: Size, seed: int) -> None:
+    """The module finds the size by the shapes of what it is given."""
+    problem = problems.at(size)
+    operands = make_operands(problem, seed)
+    expected = reference(problem, operands)
+    if "batch" in problems.dims and size[0] == 1:
+        batched = operands.keys() & {"A", "B", "C", "add"}
+        operands |= {name: operands[name][None] for name in batched}
+    result = call(module, problem, operands)
+    error, tolerance = compare(problem, result.reshape(problem.operand_shapes["C"]), expected)
+    assert error <= tolerance
+
+
+def call(module: ModuleType, problem: Problem, operands: dict[str, Any]) -> Any:
+    first, second = operands["A"], operands["B"]
+    if problem.constants:
+        second = module.pack(*(operands[name] for name in problem.constants))
+    out = operands["C"].copy() if problem.accumulates else None
+    more = {name: operands[name] for name in problem.extras if name not in problem.constants}
+    return getattr(module, problem.op)(first, second, out, **more)
 
 
 @pytest.mark.timeout(900)
@@ -163,6 +199,25 @@ def test_variants_have_one_number_of_threads(host: Target) -> None:
     problems = parse_range("matmul:m=8..9,n=64,k=40,dtype=f32")
     with pytest.raises(LoweringError, match="different numbers of threads"):
         make_range_object(in_turn(problems, PACKED, OF_COLUMNS), host)
+
+
+def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:
+    problems = parse_range("matmul:m=2..8:2,n=37,k=50,dtype=f32,weights=constant")
+    schedule = in_turn(problems, PACKED, IN_PLACE)
+    module = loaded_module(schedule, host, make_range_object(schedule, host))
+    a, b = np.ones((8, 50), np.float32), np.ones((50, 37), np.float32)
+    packed = module.pack(b)
+    assert (module.matmul(a, packed) == 50).all()
+    for arguments, message in (
+        ((a[:3], packed), "a has m=3, which matmul:m=2..8:2"),
+        ((np.ones((10, 50), np.float32), packed), "a has m=10"),
+        ((a[0], packed), "a is not a NumPy array of 2 axes"),
+        ((a[:4, :9], packed), r"a is float32\[4, 9\], not float32\[4, 50\]"),
+        ((a, b), "packed is float32"),
+        ((a, packed, np.empty((4, 37), np.float32)), r"out is float32\[4, 37\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            module.matmul(*arguments)
 
 
 def test_a_range_is_proven_and_a_wrong_one_is_not(host: Target) -> None:
