@@ -70,7 +70,7 @@ _making = Lock()
 
 @cache
 def _bundle() -> bytes:
-    path = cache_dir() / "assets" / f"vega-{_renderer()}-{VEGA_LITE}.js.gz"
+    path = cache_dir() / "assets" / f"vega-{_renderer()}-{VEGA_LITE}.hashed"
     data = kept(path)
     if data is None:
         made = answer_of("tilewise.service.plots.drawing:bundle", "what draws plots")

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import io
 import logging
 import os
 import shutil
@@ -149,7 +150,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def search(*problems: str) -> Path:
         file = folder / f"{search.cache_info().currsize}.db"
         for problem in problems:
-            assert main(("tune", problem, "--trials", "2", "--db", f"sqlite:///{file}")) == 0
+            with contextlib.redirect_stdout(io.StringIO()):  # tests look at what they print
+                assert main(("tune", problem, "--trials", "2", "--db", f"sqlite:///{file}")) == 0
         return file
 
     return search
