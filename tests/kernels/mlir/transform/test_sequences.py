@@ -25,6 +25,7 @@ ALONE = (
     "fuse_products",
     "lower_vectors",
     "peel",
+    "peel_ops",
     "skip_products",
     "skip_taps",
     "split_lines",
