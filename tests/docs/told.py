@@ -18,6 +18,8 @@ NOT_RUN = {
     "tilewise model model.mlir --as iree": "needs stored results; tests/tilewise/iree has them",
     "tilewise model model.mlir --as native": "measures for minutes; tests/tilewise/plan runs it "
     "on a small model",
+    "tilewise import model.onnx --dim": "a model of the reader's; test_dims.py makes such models",
+    "tilewise model module.mlir": "the same",
     "tilewise bench benchmarks/data/suites/": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
