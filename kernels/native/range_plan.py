@@ -19,7 +19,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 
 _POSITION = re.compile(r"word\(p, \d+\)")
-"""Where a parameter lies among those of a driver: drivers that pack equally may differ in this."""
+"""The position of a parameter, which may differ between macro-kernels that pack equally."""
 
 
 @dataclass(frozen=True)

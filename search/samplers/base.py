@@ -175,10 +175,10 @@ class FreeSampler(BaseSampler):
         vars(self).update(state, _lock=Lock())
 
     @abstractmethod
-    def wanted(self, study: Study, trial: FrozenTrial, told: list[Reported]) -> Point:
+    def wanted(self, study: Study, trial: FrozenTrial, reported: list[Reported]) -> Point:
         """Return the next point to try, free or not.
 
-        `told` are the trials that ended since the last point, whoever proposed them.
+        `reported` are the trials that ended since the last point, whoever proposed them.
         """
 
     def infer_relative_search_space(
@@ -224,12 +224,12 @@ class SpaceSampler(FreeSampler):
     def propose(self) -> Point:
         """Return the next point to try."""
 
-    def learn(self, told: Reported) -> None:
+    def learn(self, reported: Reported) -> None:
         """Learn from one finished trial, whoever proposed it."""
 
-    def wanted(self, study: Study, trial: FrozenTrial, told: list[Reported]) -> Point:
+    def wanted(self, study: Study, trial: FrozenTrial, reported: list[Reported]) -> Point:
         """Learn from all trials, then propose."""
-        for one in told:
+        for one in reported:
             self.learn(one)
         return self.propose()
 
@@ -254,5 +254,5 @@ def _end(study: Study) -> None:
     """End a study whose space is used up; raise UsedUpError if only the caller can."""
     try:
         study.stop()
-    except RuntimeError:  # it is asked and told, and no loop runs that could be stopped
+    except RuntimeError:  # no loop of the study runs that could be stopped
         raise UsedUpError("every schedule of the space has had its trial") from None

@@ -36,10 +36,10 @@ class LocalSampler(SpaceSampler):
         super().__init__(space, seed, refused)
         self._timed: list[tuple[float, int, Point]] = []
 
-    def learn(self, told: Reported) -> None:
+    def learn(self, reported: Reported) -> None:
         """Keep a trial that was timed."""
-        if told.time is not None:
-            self._timed.append((told.time, len(self._timed), told.point))
+        if reported.time is not None:
+            self._timed.append((reported.time, len(self._timed), reported.point))
 
     def propose(self) -> Point:
         """Return a free neighbour of the fastest trial, else a random point."""
@@ -91,7 +91,7 @@ class Distinct(FreeSampler):
     def __str__(self) -> str:
         return str(self._sampler)
 
-    def wanted(self, study: Study, trial: FrozenTrial, told: list[Reported]) -> Point:
+    def wanted(self, study: Study, trial: FrozenTrial, reported: list[Reported]) -> Point:
         """Return the other sampler's point, with what it samples independently."""
         inferred = self._sampler.infer_relative_search_space(study, trial)
         params = dict(self._sampler.sample_relative(study, trial, inferred))

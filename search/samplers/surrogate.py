@@ -139,11 +139,11 @@ class SurrogateSampler(SpaceSampler):
         self._promising: list[Point] = []
         self._process = GaussianProcess()
 
-    def learn(self, told: Reported) -> None:
+    def learn(self, reported: Reported) -> None:
         """Keep a trial that was timed."""
-        self._untried.take_out(told.point)
-        if told.time is not None:
-            self._timed.append(_Timed(log(told.time), told.point, log(told.pace)))
+        self._untried.take_out(reported.point)
+        if reported.time is not None:
+            self._timed.append(_Timed(log(reported.time), reported.point, log(reported.pace)))
 
     def propose(self) -> Point:
         """Return a due change of the fastest point, else the largest expected improvement."""
