@@ -21,9 +21,9 @@ from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.ranges.result import RangeResult
-from tilewise.search.ranges.samples import FINALISTS, sample_sizes
+from tilewise.search.ranges.samples import finalists_of, sample_sizes
 from tilewise.search.ranges.tune import tune_range
-from tilewise.search.records import TuneRequest, time_us
+from tilewise.search.records import Solved, TuneRequest, time_us
 from tilewise.search.runner.runner import Runner
 from tilewise.search.store import MemoryStore
 
@@ -35,18 +35,20 @@ ROUNDS, PLACEMENTS = 9, 3
 PEERS, PEERS_S = ("openblas", "onednn", "onnxruntime"), 2.0
 
 
-def fastest(problem: Problem, request: TuneRequest) -> list[Schedule]:
-    """Search a problem; return its best and its fastest other trials."""
-    found = tune(problem, detect(), request, MemoryStore())
+def fastest(problem: Problem, request: TuneRequest, earlier: list[Solved]) -> list[Schedule]:
+    """Return the finalists of a problem after a search, which is added to `earlier`."""
+    found = tune(problem, detect(), request, MemoryStore(earlier))
     assert found.best is not None
+    earlier.insert(0, Solved.of(problem, detect().canonical, found.trials))
     timed = sorted((trial for trial in found.trials if trial.measurement), key=time_us)
     ranked = [found.best.schedule, *(trial.schedule for trial in timed)]
-    return [one for one in dict.fromkeys(ranked) if isinstance(one, Schedule)][:FINALISTS]
+    return finalists_of(one for one in ranked if isinstance(one, Schedule))
 
 
 def tuned(problems: ProblemRange, request: TuneRequest) -> RangeResult:
-    """Return the variants of a range, found as a job of a service finds them."""
-    finalists = {size: fastest(problems.at(size), request) for size in sample_sizes(problems)}
+    """Return the variants of a range, found as a job of a service finds them in an empty store."""
+    sizes, earlier = sample_sizes(problems), list[Solved]()
+    finalists = {size: fastest(problems.at(size), request, earlier) for size in sizes}
     return tune_range(problems, detect(), request, finalists)
 
 
@@ -74,7 +76,7 @@ def measure(problems: ProblemRange, count: int, request: TuneRequest) -> None:
     sizes = sorted(random.Random(0).sample(left, min(count, len(left))))
     of_own, of_peers = list[float](), list[float]()
     for size in sizes:
-        own = fastest(problems.at(size), request)[0]
+        own = fastest(problems.at(size), request, [])[0]
         variant = result.schedule.choice[problems.sizes.index(size)]
         ratio, of_peer = speeds(problems.at(size), result.schedule.variants[variant], own)
         of_own.append(ratio)

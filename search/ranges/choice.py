@@ -1,8 +1,8 @@
 """Choose the few schedules that together serve a range of sizes fastest."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, islice
 from math import inf, log
 
 import numpy as np
@@ -24,6 +24,8 @@ LEAST_GAIN_OF_FORMAT = log(1.03)
 
 WORST_SHARE = 0.5
 """What the worst loss counts beside the mean: variants are to be good at every size."""
+
+BATCH = 4096  # subsets that are compared at once
 
 
 @dataclass(frozen=True)
@@ -70,18 +72,24 @@ def choose(
     losses = logs - logs.min(axis=0)
     best: tuple[float, tuple[int, ...]] = inf, ()
     for count in range(1, min(most, len(candidates)) + 1):
-        for subset in combinations(range(len(candidates)), count):
-            chosen = list(subset)
-            loss = losses[chosen].min(axis=0)
-            cost = loss.mean() + WORST_SHARE * loss.max() + LEAST_GAIN * (count - 1)
-            if cost >= best[0]:
-                continue
-            cost += LEAST_GAIN_OF_FORMAT * _further_formats(candidates, chosen)
-            if cost < best[0] and serves[chosen].any(axis=0).all():
-                best = cost, subset
+        for subsets in _batches(len(candidates), count):
+            loss = losses[subsets].min(axis=1)
+            costs = loss.mean(axis=1) + WORST_SHARE * loss.max(axis=1) + LEAST_GAIN * (count - 1)
+            for at in np.flatnonzero(costs < best[0]):
+                chosen = subsets[at].tolist()
+                cost = costs[at] + LEAST_GAIN_OF_FORMAT * _further_formats(candidates, chosen)
+                if cost < best[0] and serves[chosen].any(axis=0).all():
+                    best = cost, tuple(chosen)
     if not best[1]:
         raise RangeError(f"{problems}: {_why_none(problems, serves, most)}")
     return assigned(problems, [candidates[index] for index in best[1]])
+
+
+def _batches(candidates: int, count: int) -> Iterator[NDArray[np.intp]]:
+    """Yield all subsets of `count` candidates, some thousands at a time."""
+    subsets = combinations(range(candidates), count)
+    while batch := list(islice(subsets, BATCH)):
+        yield np.array(batch)
 
 
 def assigned(problems: ProblemRange, variants: Sequence[RangeCandidate]) -> RangeSchedule:

@@ -1,16 +1,21 @@
 """Which sizes of a range are searched and timed, and by which sizes a choice is judged."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import exp, log
 
 from tilewise.kernels.problem import ProblemRange, Size
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.steps.base import Step, StepPhase
 
 MOST_SAMPLES = 7
 """Searches of one range; timing their finalists at all samples takes about as long as another."""
 
-FINALISTS = 3
+FINALISTS = 4
 """Schedules of each sample that are timed at all others."""
+
+MOST_RANKED = 64
+"""Trials of a sample among which they are found."""
 
 MOST_JUDGED = 64
 GRAINS = (16, 4, 1)
@@ -27,6 +32,18 @@ def sample_sizes(problems: ProblemRange, most: int = MOST_SAMPLES) -> tuple[Size
             rounded.append(_nearest(sizes, round(size / grain) * grain))
         grids.append(sorted({sizes[0], *rounded, sizes[-1]}))
     return tuple(product(*grids))
+
+
+def finalists_of(ranked: Iterable[Schedule]) -> list[Schedule]:
+    """Return the fastest schedule of each algorithm and register tile, the fastest ones.
+
+    Those that differ in their blocks or unrolling lose about as much as each other at another size.
+    """
+    found: dict[tuple[Step, ...], Schedule] = {}
+    for schedule in ranked:
+        steps = (step for step in schedule.steps if step.phase <= StepPhase.MICRO_KERNEL)
+        found.setdefault(tuple(steps), schedule)
+    return list(found.values())[:FINALISTS]
 
 
 def judged_sizes(problems: ProblemRange, samples: Sequence[Size]) -> tuple[Size, ...]:

@@ -18,7 +18,7 @@ from tilewise.kernels.target import resolve
 from tilewise.search.errors import RangeError, SearchError
 from tilewise.search.progress import OnPhase, SearchPhase, ignore_phase
 from tilewise.search.ranges.result import RangeResult
-from tilewise.search.ranges.samples import FINALISTS, sample_sizes
+from tilewise.search.ranges.samples import MOST_RANKED, finalists_of, sample_sizes
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
@@ -190,7 +190,7 @@ class _RangeRun:
 def _fastest(
     session: Session, problem: Problem, target: str, request: TuneRequest, toolchain: str
 ) -> list[Schedule]:
-    """Return the stored best of a size, then the fastest other trials of its search."""
+    """Return the finalists of a size: its stored best, and other trials of its search."""
     row = find_fresh(session, problem, target, toolchain, request.cache)
     if row is None:
         raise RangeError(f"{problem}: its search ended, and no schedule of it is stored")
@@ -199,10 +199,9 @@ def _fastest(
         select(models.Trial.steps)
         .where(models.Trial.job_id == row.job_id, models.Trial.state == "timed")
         .order_by(models.Trial.time_us)
-        .limit(FINALISTS)
+        .limit(MOST_RANKED)
     )
-    found = map(Schedule.from_json, [row.steps, *session.scalars(trials)])
-    return list(dict.fromkeys(found))[:FINALISTS]
+    return finalists_of(map(Schedule.from_json, [row.steps, *session.scalars(trials)]))
 
 
 def _require_done(job_id: int, state: str, message: str) -> None:

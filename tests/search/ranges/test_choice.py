@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.problem import parse_range
-from tilewise.kernels.schedule import Register, Schedule
+from tilewise.kernels.schedule import Pack, Register, Schedule, Unroll
 from tilewise.search.errors import RangeError
 from tilewise.search.ranges import choice
 from tilewise.search.ranges.choice import RangeCandidate, assigned, choose
 from tilewise.search.ranges.result import RangeResult, SampleTimes, estimated_us
-from tilewise.search.ranges.samples import MOST_SAMPLES, judged_sizes, sample_sizes
+from tilewise.search.ranges.samples import (
+    FINALISTS,
+    MOST_SAMPLES,
+    finalists_of,
+    judged_sizes,
+    sample_sizes,
+)
 
 RANGE = parse_range("matmul:m=1..24,n=64,k=64,dtype=f32")
 SAMPLES = ((1,), (3,), (8,), (24,))
@@ -123,3 +129,13 @@ def test_samples_have_all_corners_and_are_of_the_range(text):
     assert len(samples) <= MOST_SAMPLES and list(samples) == sorted(set(samples))
     assert len(samples) >= min(4, len(problems.sizes))
     assert set(samples) <= set(judged_sizes(problems, samples)) <= set(problems.sizes)
+
+
+def test_finalists_have_different_register_tiles():
+    ranked = [
+        Schedule((*packs, Register(rows=rows, cols=16), *unrolled))
+        for rows in range(1, FINALISTS + 3)
+        for packs in ((), (Pack("A"),))
+        for unrolled in ((), (Unroll(4),))
+    ]
+    assert finalists_of(ranked) == ranked[: 4 * FINALISTS : 4]
