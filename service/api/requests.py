@@ -54,6 +54,13 @@ class Tuning:
         return TuneRequest(trials=self.trials, seed=self.seed, cache=self.cache)
 
 
+def printable(text: str) -> str:
+    """Return a text of one line; ValueError if it has characters that cannot be printed."""
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
 def _problem_source(value: object) -> object:
     """One message for both forms, instead of one for each."""
     if isinstance(value, str | dict):

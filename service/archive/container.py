@@ -107,8 +107,8 @@ class LeftError(ArchiveError):
 class ArchiveWriter:
     """Write the members of an archive one after the other, and the manifest at the end."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
+    def __init__(self, zipped: zipfile.ZipFile) -> None:
+        self._zip = zipped
         self.members: dict[str, Member] = {}
 
     @contextmanager
@@ -128,10 +128,9 @@ class ArchiveWriter:
             yield add
         self.members[name] = Member(rows=rows, bytes=size, sha256=digest.hexdigest())
 
-    def close(self, manifest: Manifest) -> None:
-        """Write the manifest, and the end of the file."""
+    def end(self, manifest: Manifest) -> None:
+        """Write the manifest."""
         self._zip.writestr(_entry(MANIFEST), manifest.model_dump_json(indent=2) + "\n")
-        self._zip.close()
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

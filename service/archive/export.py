@@ -1,11 +1,12 @@
 """Export: a selection of a store, or all of it, as an archive."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session, joinedload, undefer
@@ -16,7 +17,7 @@ from tilewise.service.archive import rows
 from tilewise.service.archive.container import FORMAT, ArchiveWriter, Manifest, written
 from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import MEMBERS
-from tilewise.service.archive.rows import RefusedRow
+from tilewise.service.archive.rows import RefusedRowError
 from tilewise.service.db import checked, models, schema
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.session import Sessions
@@ -50,16 +51,15 @@ class Selection:
 
     def told(self) -> dict[str, list[str]]:
         """What was asked for, by option."""
-        since = [] if self.since is None else [self.since.isoformat()]
         asked = {
-            "problem": list(self.problems),
-            "kind": list(self.kinds),
-            "dtype": list(self.dtypes),
-            "target": list(self.targets),
-            "since": since,
-            "best": ["yes"] if self.best else [],
+            "problem": self.problems,
+            "kind": self.kinds,
+            "dtype": self.dtypes,
+            "target": self.targets,
+            "since": () if self.since is None else (self.since.isoformat(),),
+            "best": ("yes",) if self.best else (),
         }
-        return {name: values for name, values in asked.items() if values}
+        return {name: list(values) for name, values in asked.items() if values}
 
     def jobs(self) -> list[ColumnElement[bool]]:
         """Conditions on jobs that are joined with their problems."""
@@ -114,8 +114,10 @@ ROWS_AT_ONCE = 500
 
 Row = TypeVar("Row", bound=Base)
 Result = TypeVar("Result", models.Schedule, models.PastSchedule, models.TunedRange)
+Rows = Iterator[Any]
 
-_JOBLESS = RefusedRow("the job that found it is not there")
+_NAMED = {"problem": "canonical", "toolchain": "identity", "host": "host"}
+"""The columns by which lines refer to rows."""
 
 
 def export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
@@ -129,40 +131,16 @@ def export(sessions: Sessions, path: Path, selection: Selection, written_by: str
         if session.get_bind().dialect.name == "postgresql":
             session.rollback()
             session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-        if not selection.is_whole:
-            _require_anything(session, selection)
-        with written(path) as file:
-            return _Export(session, selection, ArchiveWriter(file)).run(written_by)
-
-
-def _require_anything(session: Session, selection: Selection) -> None:
-    """Raise where neither searches nor results are selected, nor anything else."""
-    of_results = [
-        select(model.id).join(model.problem).where(*selection.schedules(model))
-        for model in (models.Schedule, models.TunedRange)
-    ]
-    searches = select(models.Job.id).join(models.Job.problem).where(*selection.jobs())
-    if not selection.best:
-        of_results.append(searches.where(models.Job.kind == "tune"))
-    numbers = (session.scalar(query.limit(1)) for query in of_results)
-    found = next((number for number in numbers if number is not None), None)
-    if found is None and not selection.names_problems:
-        suite, of = models.SuiteReport, models.Job
-        reports = select(suite.id).where(*selection.of_place(suite.target, suite.created_at))
-        networks = select(models.Network.id).join(models.Network.job)
-        networks = networks.where(*selection.of_place(of.target, of.created_at))
-        found = session.scalar(reports.limit(1)) or session.scalar(networks.limit(1))
-    if found is None:
-        asked = " ".join(f"--{k} {' '.join(values)}" for k, values in selection.told().items())
-        raise NotFoundError(f"nothing is stored that {asked} selects; no archive was written")
+        with written(path) as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
+            return _Export(session, selection, ArchiveWriter(zipped)).run(written_by)
 
 
 @dataclass
 class _Export:
     """One export.
 
-    `jobs` maps the numbers of written jobs to names; `used` collects the problems, toolchains and
-    hosts that the lines refer to.
+    `jobs` maps the numbers of written jobs to names; `used` collects the names in the lines of
+    problems, toolchains, hosts and jobs.
     """
 
     session: Session
@@ -171,32 +149,33 @@ class _Export:
     left_out: Counter[str] = field(default_factory=Counter)
     jobs: dict[int, str] = field(default_factory=dict)
     used: dict[str, set[str]] = field(
-        default_factory=lambda: {"problem": set(), "toolchain": set(), "host": set()}
+        default_factory=lambda: {name: set() for name in ("problem", "toolchain", "host", "job")}
     )
 
     def run(self, written_by: str) -> Manifest:
         """Write every member, and the manifest."""
-        members = {
-            "jobs.jsonl": self._jobs,
-            "trials.jsonl": self._trials,
-            "schedules.jsonl": self._schedules,
-            "history.jsonl": self._history,
-            "suites.jsonl": self._suites,
-            "models.jsonl": self._models,
-            "ranges.jsonl": self._ranges,
-            # What the others refer to is known when they are written.
-            "problems.jsonl": self._problems,
-            "toolchains.jsonl": self._toolchains,
-            "machines.jsonl": self._machines,
+        selected: dict[str, tuple[Rows, Callable[[Any], Line]]] = {
+            "jobs.jsonl": (self._searches(), self._job_line),
+            "trials.jsonl": (self._trials(), lambda row: rows.trial_line(row, self._job_of(row))),
+            "schedules.jsonl": (self._results(models.Schedule), self._schedule_line),
+            "history.jsonl": (
+                iter(()) if self.selection.best else self._results(models.PastSchedule),
+                lambda row: rows.past_line(row, self._job_of(row)),
+            ),
+            "suites.jsonl": (self._suites(), rows.suite_line),
+            "models.jsonl": (self._models(), rows.model_line),
+            "ranges.jsonl": (self._results(models.TunedRange), rows.range_line),
         }
-        for name, lines in members.items():
-            with self.writer.member(name) as add:
-                for line in lines():
-                    if isinstance(line, RefusedRow):
-                        self.left_out[name] += 1
-                    else:
-                        self._note(line)
-                        add(rows.text_of(line))
+        for name, (found, line_of) in selected.items():
+            self._write(name, found, line_of)
+        self._require_anything(selected)
+        # What the others refer to is known when they are written.
+        ranges = select(models.Job.problem_id).where(models.Job.kind == "range")
+        problems = self._all(models.Problem, [models.Problem.id.not_in(ranges)])
+        toolchains, machines = self._all(models.Toolchain, []), self._all(models.Machine, [])
+        self._write("problems.jsonl", self._used("problem", problems), rows.problem_line)
+        self._write("toolchains.jsonl", self._used("toolchain", toolchains), rows.toolchain_line)
+        self._write("machines.jsonl", self._used("host", machines), rows.machine_line)
         manifest = Manifest(
             format=FORMAT,
             written_by=written_by,
@@ -206,16 +185,31 @@ class _Export:
             left_out=dict(self.left_out),
             members={name: self.writer.members[name] for name in MEMBERS},
         )
-        self.writer.close(manifest)
+        self.writer.end(manifest)
         return manifest
 
-    def _note(self, line: Line) -> None:
-        for kind, names in self.used.items():
-            name = getattr(line, kind, None)
-            if name is not None:
-                names.add(name)
+    def _write(self, name: str, found: Rows, line_of: Callable[[Any], Line]) -> None:
+        """Write a member, without the rows that have no line."""
+        with self.writer.member(name) as add:
+            for row in found:
+                try:
+                    line = line_of(row)
+                except RefusedRowError:
+                    self.left_out[name] += 1
+                    continue
+                for kind, names in self.used.items():
+                    names.update(filter(None, [getattr(line, kind, None)]))
+                add(rows.text_of(line))
 
-    def _jobs(self) -> Iterator[Line | RefusedRow]:
+    def _require_anything(self, members: Iterable[str]) -> None:
+        """Raise NotFoundError where a selection selects no row of the members."""
+        is_empty = not any(self.writer.members[name].rows + self.left_out[name] for name in members)
+        if is_empty and not self.selection.is_whole:
+            told = self.selection.told().items()
+            asked = " ".join(f"--{name} {' '.join(values)}" for name, values in told)
+            raise NotFoundError(f"nothing is stored that {asked} selects; no archive was written")
+
+    def _searches(self) -> Rows:
         of_problem = select(models.Job.id).join(models.Job.problem)
         chosen = [
             select(result.job_id).join(result.problem).where(*self.selection.schedules(result))
@@ -226,90 +220,67 @@ class _Export:
             if self.selection.best
             else [*chosen, of_problem.where(*self.selection.jobs())]
         )
-        names: set[str] = set()
         wanted = [models.Job.kind == "tune"]
         if not self.selection.is_whole:
             wanted.append(or_(*map(models.Job.id.in_, chosen)))
-        for row in self._all(models.Job, wanted):
-            line = rows.job_line(row)
-            if not isinstance(line, RefusedRow):
-                if line.job in names:
-                    line = RefusedRow("another job has its name")
-                else:
-                    self.jobs[row.id] = line.job
-                    names.add(line.job)
-            yield line
+        return self._all(models.Job, wanted)
 
-    def _trials(self) -> Iterator[Line | RefusedRow]:
+    def _job_line(self, row: models.Job) -> Line:
+        line = rows.job_line(row)
+        if line.job in self.used["job"]:
+            raise RefusedRowError("another job has its name")
+        self.jobs[row.id] = line.job
+        return line
+
+    def _job_of(self, row: Any) -> str:
+        """The name of the job of a trial or a result."""
+        if row.job_id not in self.jobs:
+            raise RefusedRowError("the job that found it is not there")
+        return self.jobs[row.job_id]
+
+    def _trials(self) -> Rows:
         columns = models.Trial.__table__.c
-        for number, name in self.jobs.items():
+        for number in self.jobs:
             query = select(*columns).where(columns.job_id == number).order_by(columns.number)
             if self.selection.best:
                 found = select(models.Schedule.hash).where(models.Schedule.job_id == number)
                 query = query.where(columns.hash.in_(found))
-            for row in self.session.execute(query.execution_options(yield_per=ROWS_AT_ONCE)):
-                yield rows.trial_line(row, name)
+            yield from self.session.execute(query.execution_options(yield_per=ROWS_AT_ONCE))
 
-    def _schedules(self) -> Iterator[Line | RefusedRow]:
-        for row in self._results(models.Schedule):
-            name = self.jobs.get(row.job_id)
-            yield (
-                _JOBLESS
-                if name is None
-                else rows.schedule_line(self.session, row, name, self._proofs(row))
-            )
-
-    def _history(self) -> Iterator[Line | RefusedRow]:
-        for row in () if self.selection.best else self._results(models.PastSchedule):
-            name = self.jobs.get(row.job_id)
-            yield _JOBLESS if name is None else rows.past_line(row, name)
+    def _schedule_line(self, row: models.Schedule) -> Line:
+        proofs = (
+            select(models.Proof)
+            .options(joinedload(models.Proof.script))
+            .where(models.Proof.schedule_id == row.id)
+            .order_by(models.Proof.id)
+        )
+        found = list(self.session.scalars(proofs))
+        return rows.schedule_line(self.session, row, self._job_of(row), found)
 
     def _results(self, model: type[Result]) -> Iterator[Result]:
         """The stored or the past results that are selected."""
         chosen = select(model.id).join(model.problem).where(*self.selection.schedules(model))
         wanted = [] if self.selection.is_whole else [model.id.in_(chosen)]
-        yield from self._all(model, wanted, joinedload(model.machine), joinedload(model.job))
+        return self._all(model, wanted, joinedload(model.machine), joinedload(model.job))
 
-    def _proofs(self, schedule: models.Schedule) -> list[models.Proof]:
-        query = (
-            select(models.Proof)
-            .options(joinedload(models.Proof.script))
-            .where(models.Proof.schedule_id == schedule.id)
-            .order_by(models.Proof.id)
-        )
-        return list(self.session.scalars(query))
-
-    def _suites(self) -> Iterator[Line | RefusedRow]:
+    def _suites(self) -> Rows:
         model = models.SuiteReport
-        if not self.selection.names_problems:
-            wanted = self.selection.of_place(model.target, model.created_at)
-            yield from map(rows.suite_line, self._all(model, wanted, undefer(model.report)))
+        if self.selection.names_problems:
+            return iter(())
+        wanted = self.selection.of_place(model.target, model.created_at)
+        return self._all(model, wanted, undefer(model.report))
 
-    def _models(self) -> Iterator[Line | RefusedRow]:
-        model = models.Network
-        if not self.selection.names_problems:
-            of_place = self.selection.of_place(models.Job.target, models.Job.created_at)
-            wanted = model.job_id.in_(select(models.Job.id).where(*of_place))
-            yield from map(rows.model_line, self._all(model, [wanted]))
+    def _models(self) -> Rows:
+        if self.selection.names_problems:
+            return iter(())
+        of_place = self.selection.of_place(models.Job.target, models.Job.created_at)
+        wanted = models.Network.job_id.in_(select(models.Job.id).where(*of_place))
+        return self._all(models.Network, [wanted])
 
-    def _ranges(self) -> Iterator[Line | RefusedRow]:
-        return map(rows.range_line, self._results(models.TunedRange))
-
-    def _problems(self) -> Iterator[Line | RefusedRow]:
-        ranges = select(models.Job.problem_id).where(models.Job.kind == "range")
-        for row in self._all(models.Problem, [models.Problem.id.not_in(ranges)]):
-            if self.selection.is_whole or row.canonical in self.used["problem"]:
-                yield rows.problem_line(row)
-
-    def _toolchains(self) -> Iterator[Line | RefusedRow]:
-        for row in self._all(models.Toolchain, []):
-            if self.selection.is_whole or row.identity in self.used["toolchain"]:
-                yield rows.toolchain_line(row)
-
-    def _machines(self) -> Iterator[Line | RefusedRow]:
-        for row in self._all(models.Machine, []):
-            if self.selection.is_whole or row.host in self.used["host"]:
-                yield rows.machine_line(row)
+    def _used(self, kind: str, found: Iterator[Row]) -> Iterator[Row]:
+        """The rows that lines refer to; all of a whole store."""
+        names, column = self.used[kind], _NAMED[kind]
+        return (row for row in found if self.selection.is_whole or getattr(row, column) in names)
 
     def _all(
         self, model: type[Row], wanted: Sequence[ColumnElement[bool]], *options: ExecutableOption

@@ -27,6 +27,7 @@ from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.model import LONGEST_TARGET
 from tilewise.search.space.points import TilePoint, point_from_json
+from tilewise.service.api.requests import printable
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import unpack_samples
 
@@ -81,13 +82,6 @@ def _in_utc(moment: datetime) -> datetime:
     if not EPOCH <= found <= now() + SKEW:
         raise ValueError("is before 1970, or more than a day ahead of this machine's clock")
     return found
-
-
-def printable(text: str) -> str:
-    """Return a text of one line; ValueError if it has characters that cannot be printed."""
-    if not text.isprintable():
-        raise ValueError("has characters that cannot be printed")
-    return text
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from tilewise.schema.base import JobState
 from tilewise.search.errors import BudgetError
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
+from tilewise.service.api.requests import printable
 from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.archive.fields import (
     Cache,
@@ -44,7 +45,6 @@ from tilewise.service.archive.fields import (
     Toolchain,
     digest_of,
     is_named,
-    printable,
 )
 
 MOST_OPS = 100_000  # of one model

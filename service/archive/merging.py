@@ -36,6 +36,7 @@ from tilewise.service.results.scripts import drop_proofs
 from tilewise.service.results.stored import ResultKey, in_parts
 
 ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_best", "ended_at"}
+"""What of a result's line is no column of its row."""
 
 
 @dataclass

@@ -2,15 +2,14 @@
 
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from sqlite3 import Error as SqliteError
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from sqlalchemy import Engine, text
@@ -39,7 +38,7 @@ from tilewise.service.archive.lines import (
     ToolchainLine,
     TrialLine,
 )
-from tilewise.service.archive.merging import ELSEWHERE, Merged, Numbers, proof_row
+from tilewise.service.archive.merging import ACTIVE, ELSEWHERE, Merged, Numbers, proof_row
 from tilewise.service.archive.rows import travelling, travelling_range
 from tilewise.service.db import checked
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
@@ -55,24 +54,17 @@ _UNKNOWN: Differences = (UNKNOWN,)
 
 
 class TargetFeatures:
-    """Complete the targets of an archive of format `archive`, once all its lines were read."""
+    """Complete the targets of an archive of format `archive`, once its machines were read."""
 
     def __init__(self, archive: int) -> None:
         self._is_old = archive < SINCE
         self._machines: dict[str, tuple[str, Differences]] = {}
-        self._jobs: dict[str, Differences] = {}
-        self._work: dict[tuple[str, str], set[Differences]] = defaultdict(set)
 
     def look_at(self, line: Line) -> None:
-        """Note what a line says of machines; those come before what was timed on them."""
+        """Note what a line says of a machine."""
         if isinstance(line, MachineLine):
             found = differences(line.cpu, line.features) if line.features else _UNKNOWN
             self._machines[line.host] = line.cpu, found
-        elif isinstance(line, ScheduleLine | JobLine):
-            found = self._timed_on(parse_target(line.target), line.host)
-            if found != _UNKNOWN:
-                self._jobs[line.job] = found
-                self._work[line.target, line.toolchain].add(found)
 
     def completed(self, line: Line) -> Line:
         """Return a line whose target names features, with the digests that follow."""
@@ -80,12 +72,11 @@ class TargetFeatures:
             return line
         named = parse_target(line.target)
         if isinstance(line, ModelLine):
-            return line.model_copy(update={"target": self._of_work(named, line.toolchain)})
-        found = self._timed_on(named, line.host)
-        if isinstance(line, JobLine):
-            found = self._jobs.get(line.job, found)
-            if found == _UNKNOWN and line.state in ("queued", "running"):
-                found = self._shared(named.cpu) or ()
+            found = self._shared(named.cpu)
+        else:
+            found = self._timed_on(named, line.host)
+        if isinstance(line, JobLine) and found == _UNKNOWN and line.state in ACTIVE:
+            found = self._shared(named.cpu, ())
         made = line.model_copy(update={"target": replace(named, differences=found).canonical})
         if not isinstance(made, ScheduleLine):
             return made
@@ -94,28 +85,20 @@ class TargetFeatures:
 
     def of_report(self, report: dict[str, Any]) -> str:
         """Return the target of a suite's report, whose own text stays."""
-        machine = report["machine"]
-        target: str = machine["target"]
-        return self._of_work(parse_target(target), machine["toolchain"]) if self._is_old else target
+        target: str = report["machine"]["target"]
+        if not self._is_old:
+            return target
+        named = parse_target(target)
+        return replace(named, differences=self._shared(named.cpu)).canonical
 
     def _timed_on(self, named: TargetName, host: str | None) -> Differences:
         cpu, found = self._machines.get(host or "", ("", _UNKNOWN))
         return found if cpu == named.cpu else _UNKNOWN
 
-    def _of_work(self, named: TargetName, toolchain: str) -> str:
-        found = _only(self._work[named.canonical, toolchain])
-        if found is None:
-            found = self._shared(named.cpu)
-        return replace(named, differences=_UNKNOWN if found is None else found).canonical
-
-    def _shared(self, cpu: str) -> Differences | None:
-        """The differences that all machines of a processor's name share; None for none such."""
-        found = _only({found for name, found in self._machines.values() if name == cpu})
-        return None if found == _UNKNOWN else found
-
-
-def _only(found: Collection[Differences]) -> Differences | None:
-    return next(iter(found)) if len(found) == 1 else None
+    def _shared(self, cpu: str, otherwise: Differences = _UNKNOWN) -> Differences:
+        """The differences that all machines of a processor's name share, where they are known."""
+        found = {found for name, found in self._machines.values() if name == cpu}
+        return found.pop() if len(found) == 1 and _UNKNOWN not in found else otherwise
 
 
 def _sealed(line: ScheduleLine, proof: ProofLine) -> ProofLine:
@@ -124,29 +107,24 @@ def _sealed(line: ScheduleLine, proof: ProofLine) -> ProofLine:
     return proof.model_copy(update={"digest": digest})
 
 
-"""What of a schedule's line is no column of its row."""
+_NAMED_BY: dict[type[Line], str] = {
+    ProblemLine: "problem", ToolchainLine: "toolchain", MachineLine: "host", JobLine: "job"
+}  # fmt: skip
+_REFERS_BY: dict[type[Line], tuple[str, ...]] = {
+    JobLine: ("problem", "toolchain"),
+    ScheduleLine: ("problem", "toolchain", "host", "job"),
+    PastLine: ("problem", "toolchain", "host", "job"),
+    ModelLine: ("toolchain",),
+    RangeLine: ("toolchain", "host"),
+}
 
 
 class Checks:
     """Looks at the lines of an archive in their order."""
 
     def __init__(self) -> None:
-        self._problems: set[str] = set()
-        self._toolchains: set[str] = set()
-        self._hosts: set[str] = set()
-        self._jobs: dict[str, int] = {}
+        self._names: dict[str, dict[str, int]] = {name: {} for name in _NAMED_BY.values()}
         self._last: tuple[int, int] = (-1, -1)
-        self._by_kind: dict[type[Line], Callable[[Any], None]] = {
-            ProblemLine: lambda line: self._problems.add(line.problem),
-            ToolchainLine: lambda line: self._toolchains.add(line.toolchain),
-            MachineLine: lambda line: self._hosts.add(line.host),
-            JobLine: self._job,
-            TrialLine: self._trial,
-            ScheduleLine: self._schedule,
-            PastLine: self._schedule,
-            ModelLine: lambda line: _refer(self._toolchains, line.toolchain),
-            RangeLine: self._range,
-        }
 
     def look_at(self, line: Line) -> None:
         """Check the next line.
@@ -154,43 +132,42 @@ class Checks:
         Raises ArchiveError if it refers to no line before it, is repeated, misplaced, or was
         changed.
         """
-        check = self._by_kind.get(type(line))
-        if check is not None:
-            check(line)
+        if isinstance(line, TrialLine):
+            self._check_place(line)
+        elif isinstance(line, ScheduleLine):
+            _check_schedule(line)
+        elif isinstance(line, RangeLine):
+            _check_range(line)
+        for kind in _REFERS_BY.get(type(line), ()):
+            name = getattr(line, kind)
+            if name not in self._names[kind]:
+                raise ArchiveError(f"it refers to {quoted(name)}, which is not in the archive")
+        named = _NAMED_BY.get(type(line))
+        if named is not None:
+            names = self._names[named]
+            if isinstance(line, JobLine) and line.job in names:
+                raise ArchiveError("the job is in the archive twice")
+            names.setdefault(getattr(line, named), len(names))
 
-    def _job(self, line: JobLine) -> None:
-        if line.job in self._jobs:
-            raise ArchiveError("the job is in the archive twice")
-        self._refer_to_work(line)
-        self._jobs[line.job] = len(self._jobs)
-
-    def _trial(self, line: TrialLine) -> None:
-        place = (self._jobs.get(line.job, -1), line.number)
+    def _check_place(self, line: TrialLine) -> None:
+        place = (self._names["job"].get(line.job, -1), line.number)
         if place[0] < 0 or place <= self._last:
             raise ArchiveError("its job is not in the archive, or it is not in the jobs' order")
         self._last = place
 
-    def _schedule(self, line: ScheduleLine) -> None:
-        work = work_of(line)
-        values = line.model_dump(exclude=ELSEWHERE)
-        if travelling(work, values, line.job) != line.digest:
-            raise ArchiveError("its values do not have its digest")
-        self._refer_to_work(line)
-        _refer(self._hosts, line.host)
-        _refer(self._jobs, line.job)
-        for proof in line.proofs:
-            if not integrity.is_proof_whole(work, proof_row(proof)):
-                raise ArchiveError("a proof of it is not what was proven")
 
-    def _range(self, line: RangeLine) -> None:
-        if travelling_range(work_of(line), line.model_dump(exclude=ELSEWHERE)) != line.digest:
-            raise ArchiveError("its values do not have its digest")
-        _refer(self._toolchains, line.toolchain)
-        _refer(self._hosts, line.host)
+def _check_schedule(line: ScheduleLine) -> None:
+    work = work_of(line)
+    if travelling(work, line.model_dump(exclude=ELSEWHERE), line.job) != line.digest:
+        raise ArchiveError("its values do not have its digest")
+    for proof in line.proofs:
+        if not integrity.is_proof_whole(work, proof_row(proof)):
+            raise ArchiveError("a proof of it is not what was proven")
 
-    def _refer_to_work(self, line: JobLine | ScheduleLine) -> None:
-        _refer(self._problems, line.problem)
-        _refer(self._toolchains, line.toolchain)
+
+def _check_range(line: RangeLine) -> None:
+    if travelling_range(work_of(line), line.model_dump(exclude=ELSEWHERE)) != line.digest:
+        raise ArchiveError("its values do not have its digest")
 
 
 def work_of(line: ScheduleLine | RangeLine) -> ResultKey:
@@ -199,18 +176,13 @@ def work_of(line: ScheduleLine | RangeLine) -> ResultKey:
     return ResultKey(key, line.problem, line.target, line.toolchain, line.cache)
 
 
-def _refer(names: set[str] | dict[str, int], name: str) -> None:
-    if name not in names:
-        raise ArchiveError(f"it refers to {quoted(name)}, which is not in the archive")
-
-
 class Taking:
     """Add the lines of an archive in order; `merged` counts what was done."""
 
     def __init__(self, written_at: datetime, features: TargetFeatures) -> None:
         self._written_at = written_at
         self._features = features
-        self._numbers = Numbers()
+        self.numbers = Numbers()
         self.merged = Merged()
 
     def take(self, session: Session, lines: Sequence[Line]) -> None:
@@ -220,22 +192,15 @@ class Taking:
         """
         for kind, some in groupby(lines, type):
             if kind is TrialLine:
-                self._take_trials(session, some)
+                trials = cast("list[TrialLine]", list(some))
+                merging.add_trials(session, trials, self.numbers, self.merged)
             else:
                 for line in some:
                     self._take_one(session, line)
         session.flush()
 
-    def resume(self, session: Session) -> None:
-        """Ask anew for the searches that had not ended."""
-        self.merged.resumed = merging.resume(session, self._numbers)
-
-    def _take_trials(self, session: Session, lines: Iterable[Line]) -> None:
-        trials = [line for line in lines if isinstance(line, TrialLine)]
-        merging.add_trials(session, trials, self._numbers, self.merged)
-
     def _take_one(self, session: Session, line: Line) -> None:
-        numbers, merged = self._numbers, self.merged
+        numbers, merged = self.numbers, self.merged
         line = self._features.completed(line)
         match line:
             case ProblemLine():
@@ -308,7 +273,7 @@ def _take(begin: Begin, archive: Reader, taking: Taking, *, resume: bool) -> Non
                 time.sleep(PAUSE_S)
         if resume:
             with begin() as session:
-                taking.resume(session)
+                taking.merged.resumed = merging.resume(session, taking.numbers)
     except ArchiveError as error:
         raise LeftError(f"{error}; {LEFT}") from error
     except IntegrityError as error:

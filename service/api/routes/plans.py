@@ -21,7 +21,7 @@ from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
 from tilewise.service.api.problem_details import responses
-from tilewise.service.api.requests import Tuning
+from tilewise.service.api.requests import Tuning, printable
 from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
 from tilewise.service.api.routes.modules import BODY, given, graph_of
 from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
@@ -40,14 +40,8 @@ MLIR, PYTHON = "text/x-mlir", "text/x-python"
 router = APIRouter(prefix=PLANS, tags=["plans"])
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("has characters that cannot be printed")
-    return text
-
-
 PlanId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
-Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidator(_printable)]
+Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 
 
 @router.post(
