@@ -1,14 +1,11 @@
 """The driver beside a service: a child that is started again when it dies."""
 
 import logging
-import os
-import subprocess
 import threading
 from collections.abc import Sequence
 
-from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.service.settings import Settings
-from tilewise.service.workers.completion import end, reason_of
+from tilewise.service.workers.completion import end, reason_of, start
 
 POLL_S = 0.5
 PAUSE_S = 2.0
@@ -45,8 +42,10 @@ class DriverProcess:
         self._thread.join()
 
     def _run(self) -> None:
+        names = ("db", "scheduler", "service_url", "unserved_seconds", "log_level", "log_format")
+        told = {f"TILEWISE_{name.upper()}": str(getattr(self._settings, name)) for name in names}
         while not self._stopping.is_set():
-            child = self._spawn()
+            child = start("tilewise.service.cluster", *self._arguments, environment=told)
             while child.poll() is None and not self._stopping.wait(POLL_S):
                 pass
             if child.returncode is None:
@@ -54,20 +53,3 @@ class DriverProcess:
                 return
             log.error("the driver has ended: %s; it is started again", reason_of(child.returncode))
             self._stopping.wait(PAUSE_S)
-
-    def _spawn(self) -> "subprocess.Popen[bytes]":
-        # URLs may hold a password, and a command line is public.
-        told = {
-            "TILEWISE_DB": self._settings.db,
-            "TILEWISE_SCHEDULER": self._settings.scheduler,
-            "TILEWISE_SERVICE_URL": self._settings.service_url,
-            "TILEWISE_UNSERVED_SECONDS": str(self._settings.unserved_seconds),
-            "TILEWISE_LOG_LEVEL": self._settings.log_level,
-            "TILEWISE_LOG_FORMAT": self._settings.log_format,
-        }
-        return subprocess.Popen(
-            child_command("tilewise.service.cluster", f"--parent={os.getpid()}", *self._arguments),
-            env=child_environment(**told),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )

@@ -41,8 +41,8 @@ class Facts:
         """As the list of live workers has it."""
         return WorkerEntry(self.owner, self.machine, self.targets, self.toolchain, capacity=1)
 
-    def text(self) -> str:
-        """What `read` reads: a text, which no process has to unpickle."""
+    def text(self, _worker: object = None) -> str:
+        """What `read` reads, for Dask: a text, which no process has to unpickle."""
         return json.dumps(to_json(self))
 
     @classmethod

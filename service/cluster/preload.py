@@ -4,7 +4,7 @@ For whoever starts workers by Dask's own means, such as dask-jobqueue. The worke
 thread and no nanny.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewise.service.cluster.facts import KEY, facts_of_this_machine
 from tilewise.service.cluster.scheduler import configure
@@ -22,10 +22,6 @@ def dask_setup(worker: "Worker") -> None:
         )
     configure()
     facts = facts_of_this_machine()
-
-    def tell(_worker: Any) -> str:
-        return facts.text()
-
-    worker.startup_information[KEY] = tell
+    worker.startup_information[KEY] = facts.text
     worker.state.total_resources.update(facts.resources)
     worker.state.available_resources.update(facts.resources)

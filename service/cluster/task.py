@@ -7,22 +7,16 @@ to somebody else is killed at once, also in the middle of a trial.
 
 import contextlib
 import logging
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 
-from tilewise.kernels.system.children import (
-    ONE_THREAD,
-    child_command,
-    child_environment,
-    end_group,
-)
+from tilewise.kernels.system.children import ONE_THREAD, end_group
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.runs.http import PATIENCE_S, RunCalls
 from tilewise.service.runs.process import UNREACHABLE
 from tilewise.service.runs.wire.assignments import CrashWire, EndedWire
-from tilewise.service.workers.completion import end, reason_of
+from tilewise.service.workers.completion import end, reason_of, start
 
 BEAT_S = 0.5
 GRACE_S = 3.0
@@ -42,19 +36,14 @@ def run_offer(
     from distributed import Status, get_worker
 
     worker = get_worker()
-    command = child_command(
+    child = start(
         "tilewise.service.workers",
         f"--job={job_id}",
         f"--service={service}",
         f"--toolchain={toolchain}",
-        f"--parent={os.getpid()}",
         *arguments,
-    )
-    child = subprocess.Popen(
-        command,
-        env=child_environment(**ONE_THREAD),
+        environment=ONE_THREAD,
         stdin=subprocess.PIPE,
-        start_new_session=True,
     )
     _tell_token(child, token)
     calls = RunCalls(service, job_id, token, patience_s=TELLING_S)

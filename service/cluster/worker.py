@@ -42,15 +42,12 @@ async def _stay(scheduler: str, facts: Facts, host: str | None) -> None:
 def _worker(scheduler: str, facts: Facts, host: str | None, folder: str) -> "Worker":
     from distributed import Worker
 
-    def tell(_worker: Any) -> str:
-        return facts.text()
-
     return Worker(
         scheduler,
         nthreads=1,
         host=host,
         resources=facts.resources,
-        startup_information={KEY: tell},
+        startup_information={KEY: facts.text},
         memory_limit=0,
         local_directory=folder,
         dashboard=False,

@@ -51,13 +51,8 @@ def toolchain_row(session: Session, identity: str) -> models.Toolchain:
 
 def machine_row(session: Session, machine: MachineInfo) -> models.Machine:
     """The row of a machine, brought up to date."""
-    facts = {
-        "cpu": machine.cpu,
-        "cores": machine.cores,
-        "memory_bytes": machine.memory_bytes,
-        "caches": machine.caches,
-        "features": list(machine.features),
-    }
+    facts = {**vars(machine), "features": list(machine.features)}
+    del facts["host"]
     row = _ensure(session, models.Machine, {"host": machine.host}, **facts)
     for name, value in {**facts, "seen_at": now()}.items():
         setattr(row, name, value)

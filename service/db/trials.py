@@ -45,28 +45,27 @@ def earlier_search(job_id: int, problem: str, target: str, ran: int) -> Earlier 
         return None
 
 
+_SHARED = (
+    *("number", "params", "state", "origin", "failure", "message"),
+    *("pace", "rejected", "compile_s", "max_error"),
+)
+"""The columns that are fields of a trial as they are."""
+
+
 def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:
     """A trial as the columns of a row of job `job_id`."""
     speed = trial.measurement
+    low, high = speed.interval if speed else (None, None)
     return {
         "job_id": job_id,
-        "number": trial.number,
+        **{name: getattr(trial, name) for name in _SHARED},
         "hash": trial.schedule.hash,
         "steps": trial.schedule.to_json(),
-        "params": trial.params,
-        "state": trial.state,
-        "origin": trial.origin,
-        "failure": trial.failure,
-        "message": trial.message,
         "gflops": speed.gflops if speed else None,
-        "low": speed.interval[0] if speed else None,
-        "high": speed.interval[1] if speed else None,
+        "low": low,
+        "high": high,
         "time_us": speed.time_us if speed else None,
         "samples": pack_samples(trial.samples),
-        "pace": trial.pace,
-        "rejected": trial.rejected,
-        "compile_s": trial.compile_s,
-        "max_error": trial.max_error,
     }
 
 
@@ -88,19 +87,10 @@ def readable(row: models.Trial) -> TrialRecord | None:
 def record(row: models.Trial) -> TrialRecord:
     """A row as the trial that was stored, equal to it in every field."""
     return TrialRecord(
-        number=row.number,
+        **{name: getattr(row, name) for name in _SHARED},
         schedule=read_steps(row.steps),
-        params=row.params,
-        state=row.state,
-        origin=row.origin,
-        failure=row.failure,
-        message=row.message,
         measurement=_measurement(row),
         samples=unpack_samples(row.samples),
-        pace=row.pace,
-        rejected=row.rejected,
-        compile_s=row.compile_s,
-        max_error=row.max_error,
     )
 
 

@@ -38,16 +38,14 @@ class MachineSpeed:
 
 def show(session: Session, entry: WorkerEntry) -> None:
     """Enter a process, or say that it still lives; several drivers may tell of one at once."""
-    row = _find(session, entry.owner)
-    if row is None:
-        row = worker_row(
-            session,
-            entry.owner,
-            machine=machine_row(session, entry.machine),
-            targets=list(entry.targets),
-            toolchain=entry.toolchain,
-            capacity=entry.capacity,
-        )
+    row = worker_row(
+        session,
+        entry.owner,
+        machine=machine_row(session, entry.machine),
+        targets=list(entry.targets),
+        toolchain=entry.toolchain,
+        capacity=entry.capacity,
+    )
     row.seen_at = row.machine.seen_at = now()
 
 
@@ -104,7 +102,3 @@ def needs_measuring(session: Session, machine: MachineInfo, kept: timedelta) -> 
     if row is None or None in (row.peaks, row.bandwidth_gbs) or row.peaks_at is None:
         return True
     return row.cpu != machine.cpu or not is_sound(row) or row.peaks_at < now() - kept
-
-
-def _find(session: Session, owner: str) -> models.Worker | None:
-    return session.scalar(select(models.Worker).where(models.Worker.owner == owner))

@@ -24,7 +24,6 @@ from tilewise.service.runs.wire.assignments import (
     ChosenWire,
     EndedWire,
     EndWire,
-    EpochWire,
     FailWire,
     MachineWire,
     MadeWire,
@@ -38,6 +37,7 @@ from tilewise.service.runs.wire.trials import (
     AddWire,
     AskedWire,
     CandidateWire,
+    EpochWire,
     ExchangedWire,
     ExchangeWire,
     FoundWire,
@@ -199,7 +199,7 @@ class HttpTrialStore:
     def earlier(self, operation: str) -> list[Earlier]:
         """The earlier searches for an operation (`matmul`), the newest first."""
         found = self._calls.get("/earlier", SearchesWire, operation=operation)
-        return [search.earlier() for search in found.searches]
+        return [search.to(Earlier) for search in found.searches]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
         """What some of those have found, in the order of `searches`."""
@@ -207,7 +207,7 @@ class HttpTrialStore:
         for first in range(0, len(searches), MOST_SEARCHES):
             keys = [search.key for search in searches[first : first + MOST_SEARCHES]]
             answer = self._calls.post("/solved", AskedWire(keys=keys), FoundWire)
-            found += [one.solved() for one in answer.found]
+            found += [one.to(Solved) for one in answer.found]
         return found
 
     def _history(self) -> HistoryWire:

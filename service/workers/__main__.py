@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from types import FrameType
 
 from tilewise.kernels.errors import KernelsError
@@ -98,8 +98,15 @@ def _range(options: argparse.Namespace, settings: Settings) -> None:
 
 
 def _run(options: argparse.Namespace, settings: Settings) -> None:
-    kept = _at_service(options) if options.service else _in_database(options, settings.db)
-    with kept as keeper, _traced(options.job, keeper):
+    with ExitStack() as stack:
+        keeper: Keeper
+        if options.service:
+            calls = stack.enter_context(closing(_calls(options)))
+            keeper = HttpKeeper(calls, me(), options.toolchain or identity(), options.job)
+            bind(epoch=keeper.epoch)
+        else:
+            keeper = SqlKeeper(*stack.enter_context(_database(options, settings.db)))
+        stack.enter_context(_traced(options.job, keeper))
         outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
     log.info("%s %s", outcome.state, outcome.message)
 
@@ -120,13 +127,6 @@ def _help(options: argparse.Namespace, _settings: Settings) -> None:
 
 
 @contextmanager
-def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
-    """The search in the database, for the run that has claimed it."""
-    with _database(options, url) as (sessions, held):
-        yield SqlKeeper(sessions, held)
-
-
-@contextmanager
 def _database(options: argparse.Namespace, url: str) -> Iterator[tuple[Sessions, Lease]]:
     """The database, and the lease of the run that has claimed the job."""
     engine = make_engine(url, connections=CONNECTIONS, statement_s=STATEMENT_S)
@@ -136,18 +136,6 @@ def _database(options: argparse.Namespace, url: str) -> Iterator[tuple[Sessions,
         yield make_sessions(engine), held
     finally:
         engine.dispose()
-
-
-@contextmanager
-def _at_service(options: argparse.Namespace) -> Iterator[Keeper]:
-    """The job at a service, begun with the token of its offer."""
-    calls = _calls(options)
-    try:
-        keeper = HttpKeeper(calls, me(), options.toolchain or identity(), options.job)
-        bind(epoch=keeper.epoch)
-        yield keeper
-    finally:
-        calls.close()
 
 
 def _calls(options: argparse.Namespace) -> RunCalls:

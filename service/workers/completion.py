@@ -1,11 +1,32 @@
-"""How children that run jobs are ended, with what they have started, and why they died."""
+"""How children that run jobs are started and ended, and why they died."""
 
 import contextlib
+import os
 import subprocess
 
-from tilewise.kernels.system.children import end_group, signal_name
+from tilewise.kernels.system.children import (
+    child_command,
+    child_environment,
+    end_group,
+    signal_name,
+)
 
 GRACE_S = 10.0
+
+
+def start(
+    module: str, *arguments: str, environment: dict[str, str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a module in a process group of its own, which ends with this process.
+
+    What no other user may see belongs into `environment`, since a command line is public.
+    """
+    return subprocess.Popen(
+        child_command(module, f"--parent={os.getpid()}", *arguments),
+        env=child_environment(**environment),
+        stdin=stdin,
+        start_new_session=True,
+    )
 
 
 def end(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:

@@ -1,19 +1,13 @@
 """The embedded workers: a thread that keeps claimed jobs running in child processes."""
 
 import logging
-import os
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewise.kernels.system.children import (
-    ONE_THREAD,
-    child_command,
-    child_environment,
-    end_group,
-)
+from tilewise.kernels.system.children import ONE_THREAD, end_group
 from tilewise.service.db.models import Job
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import PASSING, ClaimError, WorkerError
@@ -24,7 +18,7 @@ from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import GRACE, Lease
 from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.runs.process import UNREACHABLE
-from tilewise.service.workers.completion import end, reason_of
+from tilewise.service.workers.completion import end, reason_of, start
 from tilewise.service.workers.presence import Presence
 from tilewise.service.workers.retiming import Retiming
 
@@ -207,21 +201,16 @@ class Pool:
             return held, job
 
     def _spawn(self, held: Lease, job: Job) -> subprocess.Popen[bytes]:
-        # The URL may hold a password, and a command line is public.
-        return subprocess.Popen(
-            child_command(
-                "tilewise.service.workers",
-                f"--job={held.job_id}",
-                f"--kind={job.kind}",
-                *self._work.arguments,
-                f"--owner={held.owner}",
-                f"--epoch={held.epoch}",
-                f"--parent={os.getpid()}",
-            ),
-            # The search's own matrices are small: threads would spin where candidates are timed.
-            env=child_environment(TILEWISE_DB=self._url, **ONE_THREAD),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
+        return start(
+            "tilewise.service.workers",
+            f"--job={held.job_id}",
+            f"--kind={job.kind}",
+            *self._work.arguments,
+            f"--owner={held.owner}",
+            f"--epoch={held.epoch}",
+            # The URL may hold a password. The search's own matrices are small: threads would spin
+            # where candidates are timed.
+            environment={"TILEWISE_DB": self._url, **ONE_THREAD},
         )
 
     def _end_all(self) -> None:

@@ -28,19 +28,7 @@ BLOCK = 32
 MOST_AXES = 4
 _ALIGNMENT = "general.alignment"
 _LEAST_RECORD = 8 + 4 + 4 + 8
-_NUMBERS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "B",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+_NUMBERS = dict(zip((*range(8), 10, 11, 12), "BbHhIifBQqd", strict=True))
 _STRING, _ARRAY = 8, 9
 
 

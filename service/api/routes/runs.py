@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.system.typed_json import to_json
+from tilewise.search.records import Winner
 from tilewise.service.api.access.gate import bearer
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
@@ -25,6 +26,7 @@ from tilewise.service.errors import (
     NotFoundError,
     TamperedError,
 )
+from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
@@ -48,7 +50,6 @@ from tilewise.service.runs.wire.assignments import (
     CrashWire,
     EndedWire,
     EndWire,
-    EpochWire,
     FailWire,
     MadeWire,
     OrderWire,
@@ -62,6 +63,7 @@ from tilewise.service.runs.wire.trials import (
     AddWire,
     AskedWire,
     EarlierWire,
+    EpochWire,
     ExchangedWire,
     ExchangeWire,
     FoundWire,
@@ -248,8 +250,8 @@ def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire
     keeper = SqlKeeper(services.sessions, held)
     trials = tuple(keeper.trials.trials())
     attempts = checked_end(work, body, trials, held.owner, services.toolchain)
-    machine = known_machine(body.machine.machine(), known)
-    ended = keeper.done(body.result(trials), body.best.best(), attempts, machine)
+    machine = known_machine(body.machine.to(MachineInfo), known)
+    ended = keeper.done(body.result(trials), body.best.to(Winner), attempts, machine)
     return EndedWire(ended=ended or _has_ended(services, held, "done"))
 
 

@@ -7,12 +7,12 @@ from pydantic import Field, create_model, model_validator
 from tilewise.schema.base import declared
 from tilewise.search.progress import PhaseName, SearchPhase
 from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
-from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.plans import PlanPhase
 from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.trials import (
     LARGEST,
     Bytes,
+    EpochWire,
     Label,
     Message,
     Name,
@@ -31,10 +31,9 @@ class BeginWire(Wire):
     toolchain: Name
 
 
-class _SubjectWire(Wire):
+class _SubjectWire(EpochWire):
     """What a run tunes, and where."""
 
-    epoch: Number
     problem: str
     target: str
 
@@ -66,32 +65,28 @@ class OrderWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` 
         return RunOrder(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
 
 
-class PlanWire(Wire):
+class PlanWire(EpochWire):
     """A plan that a run is to make (`tilewise.service.jobs.plans.PlanOrder`)."""
 
-    epoch: Number
     order: dict[str, Any]
 
 
-class ChosenWire(Wire):
+class ChosenWire(EpochWire):
     """What a run that makes a plan does now, and the plan once it is chosen."""
 
-    epoch: Number
     phase: PlanPhase
     plan: dict[str, Any] | None
 
 
-class MadeWire(Wire):
+class MadeWire(EpochWire):
     """A plan that was made (`tilewise.service.jobs.plans.Made`)."""
 
-    epoch: Number
     made: dict[str, Any]
 
 
-class PhaseWire(Wire):
+class PhaseWire(EpochWire):
     """What a run does now, and how much of it is done."""
 
-    epoch: Number
     name: PhaseName
     done: Number
     total: Number
@@ -105,12 +100,6 @@ class PhaseWire(Wire):
     def phase(self) -> SearchPhase:
         """The phase that was said."""
         return SearchPhase(self.name, self.done, self.total)
-
-
-class EpochWire(Wire):
-    """Which run says something."""
-
-    epoch: Number
 
 
 class WordWire(Wire):
@@ -135,10 +124,6 @@ class MachineWire(Wire):
     memory_bytes: Bytes
     caches: Annotated[dict[Label, Bytes], Field(max_length=MOST_NAMES)]
     features: Annotated[tuple[Label, ...], Field(max_length=1000)]
-
-    def machine(self) -> MachineInfo:
-        """The machine that was said."""
-        return MachineInfo(**dict(self))
 
 
 class ProofWire(Wire):
@@ -187,15 +172,10 @@ class BestWire(Wire):
     cold: Name | None
     accuracy: Annotated[dict[Label, Deviation], Field(max_length=MOST_NAMES)]
 
-    def best(self) -> Winner:
-        """The winner that was said."""
-        return Winner(**dict(self))
 
-
-class EndWire(Wire):
+class EndWire(EpochWire):
     """What a run has found, without its trials, which are stored."""
 
-    epoch: Number
     best: BestWire
     peers: Annotated[dict[Label, Measurement], Field(max_length=MOST_NAMES)]
     elapsed_s: Seconds
@@ -205,13 +185,12 @@ class EndWire(Wire):
 
     def result(self, trials: tuple[TrialRecord, ...]) -> TuneResult:
         """What was found, with the trials that are stored."""
-        return TuneResult(self.best.best(), trials, self.elapsed_s, self.complete, self.peers)
+        return TuneResult(self.best.to(Winner), trials, self.elapsed_s, self.complete, self.peers)
 
 
-class FailWire(Wire):
+class FailWire(EpochWire):
     """Why a run ends without a result."""
 
-    epoch: Number
     message: Message
 
 

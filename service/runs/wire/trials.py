@@ -1,6 +1,6 @@
 """Trials, candidates and what searches learn from others, as JSON of workers."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -27,10 +27,8 @@ from tilewise.search.helpers import Exchanged, Helped, RemoteTrial
 from tilewise.search.records import (
     LONGEST_SAMPLER,
     MOST_SPREAD,
-    Earlier,
     FailureClass,
     Measurement,
-    Solved,
     TrialRecord,
     TrialState,
 )
@@ -99,6 +97,7 @@ SaidProblem = Annotated[
 """A problem, as its canonical string."""
 
 Word = Literal["go", "stop"]
+Value = TypeVar("Value")
 
 
 class Wire(BaseModel):
@@ -117,6 +116,16 @@ class Wire(BaseModel):
         validate_by_alias=True,
         serialize_by_alias=True,
     )
+
+    def to(self, kind: type[Value]) -> Value:
+        """Return what was said as a dataclass with the same fields."""
+        return kind(**dict(self))
+
+
+class EpochWire(Wire):
+    """Which run says something."""
+
+    epoch: Number
 
 
 TRIALS_A_PAGE = 200
@@ -150,13 +159,12 @@ class TrialWire(Wire):
 
     def record(self) -> TrialRecord:
         """The trial that was said."""
-        return TrialRecord(**dict(self))
+        return self.to(TrialRecord)
 
 
-class AddWire(Wire):
+class AddWire(EpochWire):
     """A finished trial of a run."""
 
-    epoch: Number
     trial: TrialWire
 
 
@@ -175,10 +183,6 @@ class EarlierWire(Wire):
     target: str
     trials: int
 
-    def earlier(self) -> Earlier:
-        """The search that was said."""
-        return Earlier(**dict(self))
-
 
 class SolvedWire(Wire):
     """What an earlier search has found: its fastest points and the others that it tried early."""
@@ -187,10 +191,6 @@ class SolvedWire(Wire):
     target: str
     points: tuple[tuple[Params, float], ...]
     slower: tuple[tuple[Params, float], ...]
-
-    def solved(self) -> Solved:
-        """What was said to be found."""
-        return Solved(**dict(self))
 
 
 class HistoryWire(Wire):
@@ -247,14 +247,13 @@ class CandidateWire(Wire):
         return RemoteTrial(**{**dict(self), "control": control})
 
 
-class ExchangeWire(Wire):
+class ExchangeWire(EpochWire):
     """What a leader offers and wants back.
 
     `start` is the first trial that it does not know, `back` are numbers of candidates that it takes
     back unless a helper has them, and after `late_s` a helper has lost a candidate.
     """
 
-    epoch: Number
     start: Number
     offered: Annotated[list[CandidateWire], Field(max_length=MOST_AT_ONCE)]
     back: Annotated[list[Number], Field(max_length=MOST_AT_ONCE)]
@@ -286,10 +285,9 @@ class ExchangedWire(Wire):
         return Exchanged([one.helped() for one in self.helped], set(self.out), self.helpers)
 
 
-class HelpWire(Wire):
+class HelpWire(EpochWire):
     """What a helper has tried, under its candidate's number, and how many it wants to hold."""
 
-    epoch: Number
     answer: TrialWire | None
     wants: Annotated[int, Field(ge=0, le=MOST_AT_ONCE)]
 

@@ -30,12 +30,12 @@ def started(monkeypatch):
     """The children that stand in for drivers."""
     found = []
 
-    def spawn(_self):
+    def spawn(*_arguments, **_environment):
         child = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
         found.append(child)
         return child
 
-    monkeypatch.setattr(DriverProcess, "_spawn", spawn)
+    monkeypatch.setattr(driver_process, "start", spawn)
     monkeypatch.setattr(driver_process, "POLL_S", 0.02)
     monkeypatch.setattr(driver_process, "PAUSE_S", 0.02)
     return found
