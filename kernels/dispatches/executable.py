@@ -12,19 +12,20 @@ also reads a constant of its result's size, and overwrites it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.dispatches.layouts import (
-    Laid,
-    Transposed,
+    CallLines,
     check_layouts,
     copy_lines,
     given_back,
     laid,
 )
-from tilewise.kernels.dispatches.patterns.graph import tensor_type
+from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.mlir.transform.sequences import filled
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.oracle.operands import operand_type
@@ -90,22 +91,15 @@ def compiled(entry: LibraryEntry, target: Target) -> CompiledEntry:
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
 """The ELF formats that IREE links on x86-64: with its own linker and with the system's."""
 
-_PACKED, _READY, _SCRATCH, _SHARED = "packed", "ready", "scratch", "shared"
+_PACKED, _READY, _SCRATCH = "packed", "ready", "scratch"
 _BYTE = "i8"
 
-_ASK_FOR_TILES = f"""
-        %number = arith.constant {SYS_ARCH_PRCTL} : i64
-        %request = arith.constant {ARCH_REQ_XCOMP_PERM} : i64
-        %tiles = arith.constant {XFEATURE_XTILEDATA} : i64
-        %answer = llvm.inline_asm has_side_effects "syscall", \
-"={{ax}},{{ax}},{{di}},{{si}},~{{rcx}},~{{r11}},~{{memory}},~{{dirflag}},~{{fpsr}},~{{flags}}" \
-%number, %request, %tiles : (i64, i64, i64) -> i64
-        %given = arith.constant 0 : i64
-        %is_refused = arith.cmpi ne, %answer, %given : i64
-        scf.if %is_refused {{
-          "llvm.intr.trap"() : () -> ()
-        }}"""
-"""Asks Linux, which answers at once where the process already has permission."""
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def template(name: str, /, **values: object) -> str:
+    """Return the text of a template of MLIR."""
+    return filled(TEMPLATES / f"{name}.mlir", **values)
 
 
 @dataclass(frozen=True)
@@ -141,19 +135,13 @@ def executable_text(kernel: CompiledEntry) -> str:
     def element(of: str) -> str:
         return _element(kernel, of)
 
-    exports = "".join(_export(dispatch, at) for at, dispatch in enumerate(dispatches))
+    exports = (_export(dispatch, at) for at, dispatch in enumerate(dispatches))
     declared = dict.fromkeys(_declaration(dispatch, element) for dispatch in dispatches)
-    shims = "".join([*declared, *(_shim(dispatch, element) for dispatch in dispatches)])
+    shims = (*declared, *(_shim(dispatch, element) for dispatch in dispatches))
     held = f'#hal.executable.object<{{path = "{name}.bc", data = #code_{name}}}>'
     objects = ", ".join(f"#tilewise_{_alias(key)} = [{held}]" for key in FORMATS)
-    return f"""
-  "hal.executable.source"() <{{sym_name = "{name}_executable", sym_visibility = "private", \
-objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
-    builtin.module {{{shims}
-    }}
-    hal.executable.source_end
-  }}) : () -> ()
-"""
+    return template("executable", name=name, objects=objects, exports="".join(exports),
+                    shims="".join(shims))  # fmt: skip
 
 
 def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: bool = False) -> str:
@@ -164,39 +152,72 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     adds to a copy of C.
     """
     main, *prepares = _dispatches(kernel)
-    names = tuple("B" if name == _READY else name for name in main.reads)
-    *given, result = _transposed_operands((*names, "C"), pattern)
-    types = {one.name: one.type for one in (*given, result)}
-    bias: tuple[str, ...] = ()
+    function = CallLines()
+    arguments, values = _read(kernel, pattern, main, function, copies=copies)
+    *_, back = pattern.orders
+    shape = pattern.result.shape or ()
+    kept = tuple(shape[at] for at in back or range(len(shape)))
+    is_laid = kernel.found != kernel.problem
+    made = Value(
+        "%made", kernel.problem.operand_shapes["C"] if is_laid else kept, pattern.result.element
+    )
+    values = {"C": made, **_panels(kernel), **values}
+    if prepares:
+        packed = values[_PACKED]
+        function.lines.append(f"{packed.name} = arith.constant dense<0> : {packed.type}")
+        function.lines.append(_dispatch_line(kernel, prepares[0], f"%{_READY}", values))
+    if len(main.writes) > 1:
+        function.lines.append(_dispatch_line(kernel, main, "%made:2", values))
+        made = replace(made, name="%made#0")
+    else:
+        function.lines.append(_dispatch_line(kernel, main, "%made", values))
+    made = given_back(function, kernel.found, kernel.problem, made, kept)
+    made = function.transposed(made, [back.index(at) for at in range(len(back))])
+    return template("call", name=name, arguments=", ".join(arguments), type=made.type,
+                    result=made.name, lines="\n".join(function.lines))  # fmt: skip
+
+
+def _read(
+    kernel: CompiledEntry, pattern: Pattern, main: Dispatch, function: CallLines, *, copies: bool
+) -> tuple[list[str], dict[str, Value]]:
+    """Return the arguments of a pattern's function, and what the kernel reads by its names."""
+    names = ["B" if name == _READY else name for name in main.reads]
+    values, arguments = dict[str, Value](), list[str]()
     if pattern.bias:
-        types["bias"] = tensor_type(kernel.found.operand_shapes["bias"], _element(kernel, "bias"))
-        bias = (f"%bias = arith.constant dense<{pattern.bias}> : {types['bias']}",)
-    arguments = ", ".join(f"%{one.given}: {one.value.type}" for one in given)
-    copy = list[str]()
-    if copies:
-        started = given[-1]
-        arguments = arguments.replace(f"%{started.given}:", f"%{_SHARED}:")
-        copy = copy_lines(f"%{_SHARED}", f"%{started.given}", started.value.shape or (),
-                          started.value.element)  # fmt: skip
-    held = laid(kernel.found, kernel.problem, names, types)
-    first = "#0" if len(main.writes) > 1 else ""
-    after, value = given_back(kernel.found, kernel.problem, f"%made{first}", types["C"])
-    last, back = result.transposed_back(value)
-    made = [
-        *copy,
-        *(line for one in given for line in one.lines),
-        *bias,
-        *held.lines,
-        *(f"%{_PACKED} = arith.constant dense<0> : {_tensor(kernel, _PACKED)}" for _ in prepares),
-        *(_dispatch_line(kernel, dispatch, held) for dispatch in (*prepares, main)),
-        *after,
-    ]
-    lines = "".join(f"\n    {line}" for line in (*made, *back))
-    return f"""  util.func private @{name}({arguments}) \
--> {result.value.type} {{{lines}
-    util.return {last} : {result.value.type}
-  }}
-"""
+        names.remove("bias")
+        shape = kernel.found.operand_shapes["bias"]
+        values["bias"] = bias = Value("%bias", shape, _element(kernel, "bias"))
+        function.lines.append(f"{bias.name} = arith.constant dense<{pattern.bias}> : {bias.type}")
+    for name, one, axes in zip(names, pattern.operands, pattern.orders, strict=False):
+        value = replace(one, name=f"%{name}")
+        arguments.append(f"{value.name}: {value.type}")
+        if copies and name == "C":
+            function.lines += copy_lines(value.name, "%copied", value.shape or (), value.element)
+            value = replace(value, name="%copied")
+        value = function.transposed(value, axes)
+        values[name] = laid(function, kernel.found, kernel.problem, name, value)
+    return arguments, values
+
+
+def _panels(kernel: CompiledEntry) -> dict[str, Value]:
+    """Return the memory of panels, which only this module reads."""
+    interface = kernel.made.interface
+    packed, scratch = interface.packed_bytes, interface.scratch_bytes
+    sizes = {_PACKED: packed, _READY: packed, _SCRATCH: scratch}
+    return {name: Value(f"%{name}", (size,), _BYTE) for name, size in sizes.items()}
+
+
+def _dispatch_line(
+    kernel: CompiledEntry, dispatch: Dispatch, made: str, values: Mapping[str, Value]
+) -> str:
+    """Return the line that makes the results of a dispatch."""
+    names, types = (", ".join(getattr(values[name], of) for name in dispatch.reads)
+                    for of in ("name", "type"))  # fmt: skip
+    results = ", ".join(values[name].name if name in dispatch.reads else values[name].type
+                        for name in dispatch.writes)  # fmt: skip
+    gives = f"({results})" if len(dispatch.writes) > 1 else results
+    return (f"{made} = flow.dispatch @{kernel.name}_executable::@{dispatch.name}({names}) : "
+            f"({types}) -> {gives}")  # fmt: skip
 
 
 def aliases_text(codes: Mapping[str, bytes]) -> str:
@@ -207,13 +228,6 @@ def aliases_text(codes: Mapping[str, bytes]) -> str:
     for name, code in codes.items():
         lines.append(f'#code_{name} = dense<"0x{code.hex().upper()}"> : vector<{len(code)}xi8>')
     return "\n".join(lines) + "\n"
-
-
-def _transposed_operands(names: tuple[str, ...], pattern: Pattern) -> list[Transposed]:
-    """Return a pattern's operands and result under the names that dispatches have for them."""
-    values = (*pattern.operands, pattern.result)
-    names = tuple(name for name in names if not (pattern.bias and name == "bias"))
-    return [Transposed(*one) for one in zip(names, values, pattern.orders, strict=True)]
 
 
 def _alias(key: str) -> str:
@@ -258,81 +272,38 @@ def _layout(dispatch: Dispatch) -> str:
 
 
 def _export(dispatch: Dispatch, at: int) -> str:
-    return f"""
-    hal.executable.export public @{dispatch.name} ordinal({at}) layout({_layout(dispatch)}) \
-count(%device: !hal.device) -> (index, index, index) {{
-      %one = arith.constant 1 : index
-      %parts = arith.constant {dispatch.parts} : index
-      hal.return %parts, %one, %one : index, index, index
-    }}"""
+    return template(
+        "export", name=dispatch.name, ordinal=at, layout=_layout(dispatch), parts=dispatch.parts
+    )
+
+
+def _types(dispatch: Dispatch, element: Callable[[str], str]) -> str:
+    """Return the types of the arguments of a kernel's function."""
+    types = [f"memref<{element(name)}>" for name in dispatch.passes]
+    return ", ".join([*types, "i64"] if dispatch.parts > 1 else types)
 
 
 def _declaration(dispatch: Dispatch, element: Callable[[str], str]) -> str:
-    types = [f"memref<{element(name)}>" for name in dispatch.passes]
-    taken = ", ".join([*types, "i64"] if dispatch.parts > 1 else types)
-    return f"""
-      func.func private @{dispatch.calls}({taken}) -> i64 attributes \
-{{hal.import.static, llvm.bareptr = true}}"""
+    return template("declaration", calls=dispatch.calls, types=_types(dispatch, element))
 
 
 def _shim(dispatch: Dispatch, element: Callable[[str], str]) -> str:
     layout = _layout(dispatch)
-    bound = "".join(
-        f"""
-        %{name} = hal.interface.binding.subspan layout({layout}) binding({at}) \
-alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"""
+    bindings = [
+        f"%{name} = hal.interface.binding.subspan layout({layout}) binding({at}) "
+        f"alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"
         for at, name in enumerate(dispatch.bindings)
-    )
-    given = [f"%{name}" for name in dispatch.passes]
-    types = [f"memref<{element(name)}>" for name in dispatch.passes]
-    if dispatch.parts > 1:
-        given.append("%part")
-        types.append("i64")
-        bound += """
-        %group = hal.interface.workgroup.id[0] : index
-        %part = arith.index_cast %group : index to i64"""
-    taken = ", ".join(types)
-    asks = _ASK_FOR_TILES if dispatch.uses_tiles else ""
-    return f"""
-      func.func @{dispatch.name}() {{
-        %zero = arith.constant 0 : index{bound}{asks}
-        %status = func.call @{dispatch.calls}({", ".join(given)}) : ({taken}) -> i64
-        %ok = arith.constant 0 : i64
-        %refused = arith.cmpi ne, %status, %ok : i64
-        scf.if %refused {{
-          "llvm.intr.trap"() : () -> ()
-        }}
-        return
-      }}"""
+    ]
+    asks = template("ask_for_tiles", number=SYS_ARCH_PRCTL, request=ARCH_REQ_XCOMP_PERM,
+                    tiles=XFEATURE_XTILEDATA) if dispatch.uses_tiles else ""  # fmt: skip
+    is_parted = dispatch.parts > 1
+    given = [f"%{name}" for name in dispatch.passes] + ["%part"] * is_parted
+    return template(
+        "shim", name=dispatch.name, bindings="\n".join(bindings),
+        part=template("part") if is_parted else "", asks=asks, calls=dispatch.calls,
+        given=", ".join(given), types=_types(dispatch, element),
+    )  # fmt: skip
 
 
 def _element(kernel: CompiledEntry, name: str) -> str:
     return _BYTE if name in (_PACKED, _READY, _SCRATCH) else operand_type(kernel.problem, name)
-
-
-def _tensor(kernel: CompiledEntry, name: str) -> str:
-    """Return the type of memory for panels."""
-    interface = kernel.made.interface
-    size = interface.scratch_bytes if name == _SCRATCH else interface.packed_bytes
-    return tensor_type((size,), _BYTE)
-
-
-def _dispatch_line(kernel: CompiledEntry, dispatch: Dispatch, held: Laid) -> str:
-    types = held.types
-    made = "made" if dispatch.name.startswith("run_") else _READY
-    count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
-    given = ", ".join(_value(held, name) for name in dispatch.reads)
-    taken = ", ".join(types.get(name) or _tensor(kernel, name) for name in dispatch.reads)
-    results = ", ".join(
-        _value(held, name) if name in dispatch.reads else types.get(name) or _tensor(kernel, name)
-        for name in dispatch.writes
-    )
-    return (
-        f"%{made}{count} = flow.dispatch @{kernel.name}_executable::@{dispatch.name}({given}) : "
-        f"({taken}) -> {f'({results})' if count else results}"
-    )
-
-
-def _value(held: Laid, name: str) -> str:
-    """Return the value of a dispatch's operand."""
-    return held.values.get(name, f"%{name}")

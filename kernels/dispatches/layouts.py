@@ -4,12 +4,12 @@ Between two such kernels the transpositions cancel in canonicalisation. Filters 
 IREE transposes when it loads the module.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewise.kernels.dispatches.patterns.graph import Value, tensor_type
+from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.oracle.operands import operand_type
+from tilewise.kernels.mlir.payload.tensors import padded
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.problem.window import canonical
 
@@ -38,64 +38,53 @@ def copy_lines(source: str, target: str, shape: Sequence[int | str], element: st
     ]
 
 
-@dataclass(frozen=True)
-class Transposed:
-    """An operand or the result of a call; `axes` permutes the value, and is empty for no change."""
+@dataclass
+class CallLines:
+    """The lines of a call's function, and the values that they make of others."""
 
-    name: str
-    value: Value
-    axes: tuple[int, ...] = ()
+    lines: list[str] = field(default_factory=list)
 
-    @property
-    def given(self) -> str:
-        """The name of the tensor as the pattern has it."""
-        return f"{self.name}_given" if self.axes else self.name
+    def transposed(self, value: Value, axes: Sequence[int]) -> Value:
+        """Return a value whose axis i is axis `axes[i]` of another; that one for no axes."""
+        if not axes:
+            return value
+        made = self._named(value, [_shape(value)[at] for at in axes])
+        self.lines += [
+            f"{made.name}_empty = tensor.empty() : {made.type}",
+            f"{made.name} = linalg.transpose ins({value.name} : {value.type}) "
+            f"outs({made.name}_empty : {made.type}) permutation = {list(axes)}",
+        ]
+        return made
 
-    @property
-    def type(self) -> str:
-        """The type of the tensor that the kernel sees."""
-        shape = self.value.shape or ()
-        return tensor_type(tuple(shape[at] for at in self.axes or range(len(shape))),
-                           self.value.element)  # fmt: skip
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        """Return a value with the same elements in the same order in another shape."""
+        if value.shape == tuple(shape):
+            return value
+        made = self._named(value, shape)
+        line = f"{made.name} = flow.tensor.reshape {value.name} : {value.type} -> {made.type}"
+        self.lines.append(line)
+        return made
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The lines that transpose the given tensor."""
-        if not self.axes:
-            return ()
-        return transposed(f"%{self.given}", self.value.type, f"%{self.name}", self.type, self.axes)
+    def padded(self, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
+        """Return a value with zeros before and after each axis."""
+        shape = _shape(value)
+        made = self._named(value, [sum(one) for one in zip(shape, low, high, strict=True)])
+        zero = f"{'0' if value.element.startswith('i') else '0.0'} : {value.element}"
+        self.lines += padded(value.name, made.name, shape, _shape(made), tuple(low), zero)
+        return made
 
-    def transposed_back(self, made: str) -> tuple[str, tuple[str, ...]]:
-        """Return the pattern's value for the kernel's result `made`, and the lines that make it."""
-        if not self.axes:
-            return made, ()
-        back = tuple(self.axes.index(at) for at in range(len(self.axes)))
-        return "%back", transposed(made, self.type, "%back", self.value.type, back)
+    def _named(self, value: Value, shape: Sequence[int]) -> Value:
+        return Value(f"%v{len(self.lines)}", tuple(shape), value.element)
 
 
-def transposed(
-    source: str, type_: str, target: str, wanted: str, axes: tuple[int, ...]
-) -> tuple[str, str]:
-    """Return lines that make `target` of `source`, whose axis `axes[i]` becomes axis i."""
-    return (
-        f"{target}_empty = tensor.empty() : {wanted}",
-        f"{target} = linalg.transpose ins({source} : {type_}) outs({target}_empty : {wanted}) "
-        f"permutation = {list(axes)}",
-    )
+def _shape(value: Value) -> tuple[int, ...]:
+    assert value.shape is not None
+    return value.shape
 
 
 _IMAGES = {True: (0, 2, 3, 1), False: (0, 3, 1, 2)}
 """Axes of an image with channels first, or last, in the order of the other layout."""
 _FILTERS = {True: (2, 3, 1, 0), False: (3, 2, 0, 1)}
-
-
-@dataclass
-class Laid:
-    """The operands of a dispatch in its problem's layout."""
-
-    values: dict[str, str]
-    types: dict[str, str]
-    lines: list[str] = field(default_factory=list)
 
 
 def check_layouts(found: Problem, problem: Problem) -> None:
@@ -114,28 +103,17 @@ def check_layouts(found: Problem, problem: Problem) -> None:
         raise UnsupportedError(f"{problem} computes {found} in no layout of an image")
 
 
-def laid(
-    found: Problem, problem: Problem, names: tuple[str, ...], types: Mapping[str, str]
-) -> Laid:
-    """Return the operands of an op in the layout of its kernel."""
-    made = Laid({name: f"%{name}" for name in names}, dict(types))
-    if found == problem:
-        return made
-    turns = found.has_channels_first != problem.has_channels_first
-    for name in ("A", "B", "C"):
-        shape, element = found.operand_shapes[name], operand_type(found, name)
-        if name not in names:
-            continue
-        value = _reshaped(made, f"%{name}", types[name], tensor_type(shape, element))
-        if turns:
-            axes = (_FILTERS if name == "B" else _IMAGES)[found.has_channels_first]
-            value, shape = _transposed(made, value, shape, element, axes)
-        if name == "A" and found.pads != problem.pads:
-            value, shape = _padded(made, value, shape, element, _zeros(found, problem))
-        made.values[name], made.types[name] = value, tensor_type(shape, element)
-    shape, element = problem.operand_shapes["C"], operand_type(problem, "C")
-    made.types["C"] = tensor_type(shape, element)
-    return made
+def laid(lines: CallLines, found: Problem, problem: Problem, name: str, value: Value) -> Value:
+    """Return an operand of an op in the layout of its kernel."""
+    if found == problem or name not in ("A", "B", "C"):
+        return value
+    value = lines.reshaped(value, found.operand_shapes[name])
+    if found.has_channels_first != problem.has_channels_first:
+        axes = _FILTERS if name == "B" else _IMAGES
+        value = lines.transposed(value, axes[found.has_channels_first])
+    if name == "A" and found.pads != problem.pads:
+        value = lines.padded(value, *_zeros(found, problem))
+    return value
 
 
 def _zeros(found: Problem, problem: Problem) -> tuple[list[int], list[int]]:
@@ -151,57 +129,10 @@ def _zeros(found: Problem, problem: Problem) -> tuple[list[int], list[int]]:
     return low, high
 
 
-def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tuple[list[str], str]:
-    """Return the lines that bring a kernel's result into its op's layout, and the value."""
-    if found == problem:
-        return [], value
-    made = Laid({}, {})
-    shape, element = problem.operand_shapes["C"], operand_type(problem, "C")
+def given_back(
+    lines: CallLines, found: Problem, problem: Problem, value: Value, shape: Sequence[int]
+) -> Value:
+    """Return a kernel's result in its op's layout, in a shape."""
     if found.has_channels_first != problem.has_channels_first:
-        value, shape = _transposed(made, value, shape, element, _IMAGES[problem.has_channels_first])
-    return made.lines, _reshaped(made, value, tensor_type(shape, element), type_)
-
-
-def _reshaped(made: Laid, value: str, given: str, wanted: str) -> str:
-    """Return a value viewed as another type with the same elements in the same order."""
-    if given == wanted:
-        return value
-    name = _name(made, value)
-    made.lines.append(f"{name} = flow.tensor.reshape {value} : {given} -> {wanted}")
-    return name
-
-
-def _transposed(
-    made: Laid, value: str, shape: tuple[int, ...], element: str, axes: tuple[int, ...]
-) -> tuple[str, tuple[int, ...]]:
-    name, permuted = _name(made, value), tuple(shape[axis] for axis in axes)
-    given, wanted = tensor_type(shape, element), tensor_type(permuted, element)
-    made.lines += transposed(value, given, name, wanted, axes)
-    return name, permuted
-
-
-def _padded(
-    made: Laid,
-    value: str,
-    shape: tuple[int, ...],
-    element: str,
-    around: tuple[list[int], list[int]],
-) -> tuple[str, tuple[int, ...]]:
-    name = _name(made, value)
-    wide = tuple(map(sum, zip(shape, *around, strict=True)))
-    given, wanted = tensor_type(shape, element), tensor_type(wide, element)
-    zero = "0" if element.startswith("i") else "0.0"
-    low, high = (", ".join(map(str, side)) for side in around)
-    places = ", ".join(f"%i{axis}: index" for axis in range(len(shape)))
-    made.lines += [
-        f"{name}_zero = arith.constant {zero} : {element}",
-        f"{name} = tensor.pad {value} low[{low}] high[{high}] {{",
-        f"^bb0({places}):",
-        f"  tensor.yield {name}_zero : {element}",
-        f"}} : {given} to {wanted}",
-    ]
-    return name, wide
-
-
-def _name(made: Laid, value: str) -> str:
-    return f"{value.replace('#', '_')}_{len(made.lines)}"
+        value = lines.transposed(value, _IMAGES[problem.has_channels_first])
+    return lines.reshaped(value, shape)

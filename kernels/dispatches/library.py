@@ -1,8 +1,9 @@
 """A library: the transform script that replaces ops by tuned kernels before IREE's own passes."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from textwrap import indent
 from types import MappingProxyType
 
@@ -13,34 +14,30 @@ from tilewise.kernels.dispatches.executable import (
     call_text,
     compiled,
     executable_text,
+    template,
 )
 from tilewise.kernels.dispatches.patterns.graph import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
-from tilewise.kernels.dispatches.patterns.spelling import Limit, limits_of
+from tilewise.kernels.dispatches.patterns.spelling import limits_of
 from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
+from tilewise.kernels.mlir.transform.module import MODULE
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target.model import Target
 
-CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
+CONSTANTS = ("arith.constant", "util.global.load", "flow.tensor.constant")
 """Ops whose value is the same in every run; mutable globals are rare."""
 
-LEAVE = "tilewise_leave"
-ONCE = "tilewise_once"
-ALONE = "tilewise_alone"
 MAKERS = ("util.call", "linalg.generic", "linalg.fill", "linalg.matmul", "linalg.batch_matmul",
           "linalg.conv_2d_nhwc_hwcf", "linalg.conv_2d_nchw_fchw")  # fmt: skip
 """Ops that make most of the tensors that sums start from; the results of others are copied."""
-JUMPS = ("cf.br", "cf.cond_br", "cf.switch")
 MOST_RESHAPES = 2
 """Between an argument and an op: canonicalisation leaves no longer chain."""
 
 _HANDLE = "!transform.any_op"
-_VALUES = "!transform.any_value"
-_COUNT = "!transform.param<i64>"
 
 
-def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> str:
+def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> list[str]:
     """Return matchers of one pattern, where nothing else reads its intermediate values.
 
     If the pattern adds a tensor, the kernel overwrites it, so an op must have made it. Further
@@ -51,8 +48,7 @@ def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> str:
     """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.found.accumulates:
-        checks.append(f"\n    transform.include @{ONCE} failures(propagate) (%root) : "
-                      f"({_HANDLE}) -> ()")  # fmt: skip
+        checks.append(_include("once", "%root"))
     if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
     more: list[str] = []
@@ -68,7 +64,7 @@ def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> str:
     if pattern.init is not None:
         more = [matcher_of(one, pattern, [*checks, _is_alone(pattern.init, reshapes)])
                 for reshapes, one in enumerate(alone_names(name))]  # fmt: skip
-    return "".join([matcher_of(name, pattern, checks), *more])
+    return [matcher_of(name, pattern, checks), *more]
 
 
 def left_names(matcher: str) -> list[str]:
@@ -81,216 +77,95 @@ def alone_names(matcher: str) -> list[str]:
     return [f"{matcher}_alone{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
 
 
-def alone_text() -> str:
-    """Return a check that a value has one use, in a function that returns only op results."""
-    return f"""
-  transform.named_sequence @{ALONE}(%op: {_HANDLE} {{transform.readonly}}) {{
-    %one = transform.param.constant 1 : i64 -> {_COUNT}
-    %users = transform.get_consumers_of_result %op[0] : ({_HANDLE}) -> {_HANDLE}\
-{equal_text("used", "%users", "%one")}
-    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}\
-{matched_text("return", ("util.return",), "%around")}
-    %values = transform.get_operand %return[all] : ({_HANDLE}) -> {_VALUES}
-    %made = transform.get_defining_op %values : ({_VALUES}) -> {_HANDLE}
-    transform.yield
-  }}"""
-
-
-def leave_text() -> str:
-    """Return the sequence that leaves matched ops as they are."""
-    return f"""
-  transform.named_sequence @{LEAVE}(%ins: {_VALUES} {{transform.readonly}}, \
-%out: {_VALUES} {{transform.readonly}}) {{
-    transform.yield
-  }}"""
-
-
-def once_text() -> str:
-    """Return a check that an op runs once: an accumulating kernel must not run in a loop."""
-    return f"""
-  transform.named_sequence @{ONCE}(%op: {_HANDLE} {{transform.readonly}}) {{
-    %none = transform.param.constant 0 : i64 -> {_COUNT}
-    %around = transform.get_parent_op %op : ({_HANDLE}) -> {_HANDLE}
-    transform.match.operation_name %around ["util.func"] : {_HANDLE}\
-{matched_text("jumps", JUMPS, "%around")}\
-{equal_text("found", "%jumps", "%none")}
-    transform.yield
-  }}"""
-
-
-def matched_text(name: str, ops: Sequence[str], around: str) -> str:
-    """Return a line that names the ops of some kinds inside another op."""
-    listed = ", ".join(f'"{op}"' for op in ops)
-    return f"""
-    %{name} = transform.structured.match ops{{[{listed}]}} in {around} \
-: ({_HANDLE}) -> {_HANDLE}"""
-
-
-def equal_text(name: str, handle: str, count: str) -> str:
-    """Return lines that check the number of ops behind a handle."""
-    return f"""
-    %{name} = transform.num_associations {handle} : ({_HANDLE}) -> {_COUNT}
-    transform.match.param.cmpi eq %{name}, {count} : {_COUNT}"""
-
-
 def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
     """Return a sequence that matches the ops of a pattern for which some checks hold."""
     operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
-    return f"""
-  transform.named_sequence @{name}(%root: {_HANDLE} {{transform.readonly}}) \
--> ({_VALUES}, {_VALUES}) {{
-    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
-      ^bb0({operands}):
-{indent(pattern.text, " " * 8)}
-    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES}){"".join(checks)}
-    transform.yield %ins, %out : {_VALUES}, {_VALUES}
-  }}"""
+    return template(
+        "matcher", name=name, operands=operands, pattern=pattern.text, checks="".join(checks)
+    )
 
 
 def replacer_text(code: str, name: str, suffix: str = "") -> str:
     """Return a sequence that replaces matched ops by a call."""
-    return f"""
-  transform.named_sequence @{name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
-%out: {_VALUES} {{transform.readonly}}) {{
-    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
-    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
-    %code = transform.util.import_symbol @{code}_executable into %module if undefined \
-: ({_HANDLE}) -> {_HANDLE}
-    %call = transform.util.import_symbol @{name}_call{suffix} into %module if undefined \
-: ({_HANDLE}) -> {_HANDLE}
-    transform.util.cast_and_call %call(%ins) -> %out after %root {{
-      transform.type_conversion.tensor.cast_shape_dynamic_dims
-    }} : ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
-    transform.yield
-  }}"""
+    symbols = {"code": f"{code}_executable", "call": f"{name}_call{suffix}"}
+    conversion = " { transform.type_conversion.tensor.cast_shape_dynamic_dims }"
+    return _replacer(f"{name}_use{suffix}", symbols, conversion)
 
 
-def relu_text(relu: Limit, element: str) -> str:
-    """Return the function of a relu, and the sequences that replace its ops by a call."""
-    body = "\n".join(relu.body(element))
-    return scalar_text(relu.symbol(element), relu.signature(element), body, relu.result, element)
+def _replacer(name: str, symbols: Mapping[str, str], conversion: str = "") -> str:
+    imports = (template("import", handle=handle, symbol=symbol)
+               for handle, symbol in symbols.items())  # fmt: skip
+    return template("replacer", name=name, imports="".join(imports), conversion=conversion)
 
 
-def inner_text(inner: Inner) -> str:
-    """Return what moves the constants of an op of a body in front of it."""
-    return scalar_text(inner.name, inner.signature, inner.text, inner.result, inner.type)
-
-
-def scalar_text(name: str, signature: str, body: str, result: str, element: str) -> str:
-    """Return a function of scalars, and the sequences that replace its ops by a call."""
-    return f"""
-  util.func private @{name}({signature}) -> {element} {{
-{indent(body, "    ")}
-    util.return {result} : {element}
-  }}
-  transform.named_sequence @{name}_is(%root: {_HANDLE} {{transform.readonly}}) \
--> ({_VALUES}, {_VALUES}) {{
-    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
-      ^bb0({signature}):
-{indent(body, " " * 8)}
-    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES})
-    transform.yield %ins, %out : {_VALUES}, {_VALUES}
-  }}
-  transform.named_sequence @{name}_use(%ins: {_VALUES} {{transform.readonly}}, \
-%out: {_VALUES} {{transform.readonly}}) {{
-    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
-    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
-    %call = transform.util.import_symbol @{name} into %module if undefined \
-: ({_HANDLE}) -> {_HANDLE}
-    transform.util.cast_and_call %call(%ins) -> %out after %root \
-: ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
-    transform.yield
-  }}"""
+def scalar_text(op: Inner) -> list[str]:
+    """Return an op of a body as a function, and the sequences that replace it by a call."""
+    name, signature, body = op.name, op.signature, op.text
+    return [
+        template("scalar", name=name, signature=signature, body=body, result=op.result,
+                 element=op.type),
+        template("matcher", name=f"{name}_is", operands=signature, pattern=body, checks=""),
+        _replacer(f"{name}_use", {"call": name}),
+    ]  # fmt: skip
 
 
 def walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
     """Return lines that follow a path of operands from the root, and the last handle."""
-    lines, at = "", "%root"
-    for i, step in enumerate(path):
-        lines += f"""
-    %{name}_{i} = transform.get_producer_of_operand {at}[{step}] : ({_HANDLE}) -> {_HANDLE}"""
-        at = f"%{name}_{i}"
-    return lines, at
+    handles = ["%root", *(f"%{name}_{i}" for i in range(len(path)))]
+    lines = [
+        f"{made} = transform.get_producer_of_operand {at}[{step}] : ({_HANDLE}) -> {_HANDLE}\n"
+        for (at, made), step in zip(pairwise(handles), path, strict=True)
+    ]
+    return "".join(lines), handles[-1]
+
+
+def _include(sequence: str, handle: str) -> str:
+    return (f"transform.include @tilewise_{sequence} failures(propagate) ({handle}) : "
+            f"({_HANDLE}) -> ()\n")  # fmt: skip
+
+
+def _has_name(handle: str, ops: Sequence[str]) -> str:
+    named = ", ".join(f'"{op}"' for op in ops)
+    return f"transform.match.operation_name {handle} [{named}] : {_HANDLE}\n"
 
 
 def _used_once(path: tuple[int, ...], at: int) -> str:
     lines, op = walk(path, f"between{at}")
-    return f"""{lines}
-    transform.match.structured failures(propagate) {op} : {_HANDLE} {{
-    ^bb0(%op: {_HANDLE}):
-      %user = "transform.match.structured.result"(%op) <{{position = 0 : i64, single}}> \
-: ({_HANDLE}) -> {_HANDLE}
-      transform.match.structured.yield
-    }}"""
+    return lines + template("used_once", op=op)
 
 
 def _is_constant(pattern: Pattern) -> str:
     lines, op = walk(pattern.weights, "weights")
-    names = f'{CONSTANTS}, "{pattern.constant}"' if pattern.constant else CONSTANTS
-    return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"
+    return lines + _has_name(op, [*CONSTANTS, *([pattern.constant] if pattern.constant else [])])
 
 
 def _is_made_by(makers: Sequence[str], path: tuple[int, ...], reshapes: int) -> str:
     """Check that `makers` made the value at the end of a path, behind some reshapes."""
     lines, op = walk((*path, *[0] * reshapes), "given")
-    names, of = (", ".join(f'"{name}"' for name in one) for one in (SAME_BYTES, makers))
-    between = "".join(
-        f"\n    transform.match.operation_name %given_{at} [{names}] : {_HANDLE}"
-        for at in range(len(path) - 1, len(path) + reshapes - 1)
-    )
-    return f"{lines}{between}\n    transform.match.operation_name {op} [{of}] : {_HANDLE}"
+    between = (_has_name(f"%given_{at}", SAME_BYTES)
+               for at in range(len(path) - 1, len(path) + reshapes - 1))  # fmt: skip
+    return "".join([lines, *between, _has_name(op, makers)])
 
 
 def _is_read_too(pattern: Pattern) -> str:
     """Check that one op makes both A and the added tensor."""
     assert pattern.added is not None
-    a, of_a = walk(pattern.read, "read")
-    c, of_c = walk(pattern.added, "added")
-    return f"""{a}{c}
-    %makers = transform.merge_handles deduplicate {of_a}, {of_c} : {_HANDLE}
-    %one = transform.param.constant 1 : i64 -> {_COUNT}\
-{equal_text("same", "%makers", "%one")}"""
+    (a, of_a), (c, of_c) = walk(pattern.read, "read"), walk(pattern.added, "added")
+    return a + c + template("is_read_too", a=of_a, added=of_c)
 
 
 def _is_alone(path: tuple[int, ...], reshapes: int) -> str:
     """Check that a value has no other use, and neither have those it is reshaped from."""
     return _is_made_by((ARGUMENT, *MAKERS), path, reshapes) + "".join(
-        f"\n    transform.include @{ALONE} failures(propagate) (%given_{at}) : ({_HANDLE}) -> ()"
-        for at in range(len(path) - 1, len(path) + reshapes)
+        _include("alone", f"%given_{at}") for at in range(len(path) - 1, len(path) + reshapes)
     )
 
 
 ACCUMULATORS = ("f32", "f64", "i32")
 COPIED = "_copied"
 """The suffix of a call of a kernel on a copy of the tensor that it adds to."""
+LEAVE = "tilewise_leave"
 FLAG = "--iree-preprocessing-transform-spec-filename"
-_STEP = """
-    %functions{step} = transform.structured.match ops{{["util.func"]}} in %module \
-: (!transform.any_op) -> !transform.any_op
-    transform.foreach %functions{step} : !transform.any_op {{
-    ^bb0(%function: !transform.any_op):
-      transform.foreach_match in %function
-        {pairs} : (!transform.any_op) -> !transform.any_op
-    }}
-    transform.apply_dce to %module : !transform.any_op"""
-_INLINE = """
-    %module = transform.apply_registered_pass "inline" with options = {"default-pipeline" = ""} \
-to %given : (!transform.any_op) -> !transform.any_op"""
-_CANCEL = """
-    %cancelled = transform.apply_registered_pass "canonicalize" to %inlined \
-: (!transform.any_op) -> !transform.any_op
-    transform.apply_cse to %cancelled : !transform.any_op"""
-"""Cancels transpositions with their inverses, and merges equal ones."""
-_CSE = """
-    transform.apply_cse to %module : !transform.any_op"""
-_PADS = """
-    %pads = transform.structured.match ops{["tensor.pad"]} in %module \
-: (!transform.any_op) -> !transform.any_op
-    %slices = transform.structured.rewrite_in_destination_passing_style %pads \
-: (!transform.any_op) -> !transform.any_op"""
-"""The matcher does not see what the body of `tensor.pad` captures; a slice in zeros it does."""
-
-
 Cuts = Mapping[str, Sequence[Pattern]]
 """Patterns extracted from models, by the canonical strings of their problems."""
 
@@ -317,17 +192,14 @@ def text_of(
     calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
     unique = list({kernel.name: kernel for kernel in calls}.values())
     uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
-    bodies = "".join(map(executable_text, unique))
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
-    scalars = [
-        *(relu_text(relu, element) for relu, element in _relus(uses)),
-        *map(inner_text, _inner_ops(uses)),
-    ]
-    return (
-        f"{_head(calls, target, notes)}{aliases_text(codes)}"
-        f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
-        f"{''.join(scalars)}{_main(uses)}}}\n"
-    )
+    sequences = [*_calls(uses), *map(template, ("alone", "once", "leave")), *_main(uses)]
+    head = f"{_head(calls, target, notes)}{aliases_text(codes)}"
+    return f"{head}{_module([*map(executable_text, unique), *sequences])}"
+
+
+def _module(parts: Sequence[str]) -> str:
+    return f"{MODULE}{indent(''.join(parts), '  ')}}}\n"
 
 
 def _named(kernels: Sequence[CompiledEntry]) -> Iterator[tuple[CompiledEntry, str]]:
@@ -411,84 +283,60 @@ def _uses(kernel: CompiledEntry, name: str, cuts: Cuts) -> list[_Use]:
     ]
 
 
-def _calls(uses: Sequence[_Use]) -> str:
-    """Return the functions that replace ops, and the sequences that insert them."""
-    called = {(use.name, use.suffix): use for use in uses}.values()
-    copying = {(use.name, use.suffix): use for use in uses if use.pattern.init is not None}.values()
-    return "".join(
-        [
-            *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
-            *(
-                call_text(
-                    use.kernel, f"{use.name}_call{use.suffix}{COPIED}", use.pattern, copies=True
-                )
-                for use in copying
-            ),
-            *(replacer_text(use.kernel.name, use.name, f"{use.suffix}{COPIED}") for use in copying),
-            *([alone_text()] if copying else []),
-            *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
-            *(replacer_text(use.kernel.name, use.name, use.suffix) for use in called),
-            *([once_text()] if any(use.kernel.found.accumulates for use in uses) else []),
-            *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
-        ]
-    )
-
-
-def _inner_ops(uses: Sequence[_Use]) -> list[Inner]:
-    """Return the ops of bodies whose constants are moved, each once."""
-    return list({inner.name: inner for use in uses for inner in use.pattern.inner}.values())
-
-
-def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
-    """Return the relus of the patterns' sums."""
-    problems = [use.kernel.found for use in uses if use.kernel.found.has_relu]
-    elements = dict.fromkeys(problem.element.accumulator for problem in problems)
-    return [(relu, element) for element in elements for relu in limits_of(element)]
+def _calls(uses: Sequence[_Use]) -> Iterator[str]:
+    """Yield the functions that replace ops, and the sequences that insert them."""
+    for use in {(use.name, use.suffix): use for use in uses}.values():
+        yield call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern)
+        yield replacer_text(use.kernel.name, use.name, use.suffix)
+    for use in {
+        (use.name, use.suffix): use for use in uses if use.pattern.init is not None
+    }.values():
+        suffix = f"{use.suffix}{COPIED}"
+        yield call_text(use.kernel, f"{use.name}_call{suffix}", use.pattern, copies=True)
+        yield replacer_text(use.kernel.name, use.name, suffix)
+    for use in uses:
+        yield from matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern)
 
 
 def prelude_text() -> str:
     """Return the part of a library that prepares a module for matching."""
-    relus = [(relu, element) for element in ACCUMULATORS for relu in limits_of(element)]
-    given, before = _before([relu.symbol(element) for relu, element in relus], has_pads=True)
-    return f"""module attributes {{transform.with_named_sequence}} {{
-{"".join(relu_text(relu, element) for relu, element in relus)}
-  transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
-{before}
-    transform.yield
-  }}
-}}
-"""
+    return _module(_started(_relus(ACCUMULATORS), [], has_pads=True))
 
 
-def _before(names: Sequence[str], *, has_pads: bool) -> tuple[str, str]:
-    """Return the module's first handle, and the steps that make its ops easier to match."""
-    steps = (_PADS if has_pads else "") + _CSE
-    if not names:
-        return "%module", steps
-    pairs = ",\n        ".join(f"@{name}_is -> @{name}_use" for name in names)
-    steps += _STEP.format(step="_relu", pairs=pairs)
-    return "%given", steps.replace("%module", "%given") + _INLINE
+def _relus(elements: Iterable[str]) -> list[Inner]:
+    """Return the limits of some types, each once, as ops of bodies."""
+    kinds = dict.fromkeys(elements)
+    return [limit.inner(element) for element in kinds for limit in limits_of(element)]
 
 
-def _main(uses: Sequence[_Use]) -> str:
+def _main(uses: Sequence[_Use]) -> list[str]:
     """Return the main sequence, which matches larger patterns first, in steps of their own."""
-    has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
-    scalars = [relu.symbol(element) for relu, element in _relus(uses)]
-    scalars += [inner.name for inner in _inner_ops(uses)]
-    given, before = _before(scalars, has_pads=has_pads)
-    is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
-    steps, after = "", _CANCEL if is_laid else ""
-    levels = sorted({use.level for use in uses}, reverse=True)
-    for step, level in enumerate(levels):
+    problems = [use.kernel.found for use in uses]
+    scalars = _relus(one.element.accumulator for one in problems if one.has_relu)
+    scalars += {inner.name: inner for use in uses for inner in use.pattern.inner}.values()
+    steps = []
+    for step, level in enumerate(sorted({use.level for use in uses}, reverse=True)):
         found = [use for use in uses if use.level == level]
         found.sort(key=lambda use: (use.is_on_the_left, -use.pattern.size))
-        pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
-        steps += _STEP.format(step=step, pairs=pairs)
-    return f"""
-  transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
-{before}{steps}
-    %inlined = transform.apply_registered_pass "inline" to %module \
-: (!transform.any_op) -> !transform.any_op{after}
-    transform.yield
-  }}
-"""
+        steps.append(_step(str(step), "module", [pair for use in found for pair in use.pairs]))
+    steps.append(template("inline_calls"))
+    if any(use.kernel.found != use.kernel.problem for use in uses):
+        steps.append(template("cancel"))
+    has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
+    return _started(scalars, steps, has_pads=has_pads)
+
+
+def _started(scalars: Sequence[Inner], steps: Sequence[str], *, has_pads: bool) -> list[str]:
+    """Return the main sequence with steps before others that make ops easier to match."""
+    given = "given" if scalars else "module"
+    before = [template("pads", module=given)] if has_pads else []
+    before.append(f"transform.apply_cse to %{given} : {_HANDLE}\n")
+    if scalars:
+        pairs = [f"@{one.name}_is -> @{one.name}_use" for one in scalars]
+        before += [_step("_scalars", given, pairs), template("inline_scalars")]
+    texts = [text for one in scalars for text in scalar_text(one)]
+    return [*texts, template("main", given=given, steps="".join([*before, *steps]))]
+
+
+def _step(name: str, module: str, pairs: Sequence[str]) -> str:
+    return template("step", step=name, module=module, pairs=",\n".join(pairs))

@@ -8,6 +8,8 @@ into the body: it replaces the op by a call of a function, and inlines that.
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilewise.kernels.dispatches.patterns.graph import Inner
+
 
 @dataclass(frozen=True)
 class Spelling:
@@ -78,9 +80,10 @@ class Limit:
         """The value that its ops make."""
         return "%l" if self.number else "%r"
 
-    def symbol(self, element: str) -> str:
-        """Return the function's name."""
-        return f"{PREFIX}{self.name}_{element}"
+    def inner(self, element: str) -> Inner:
+        """Return its ops as one of a body, with the number."""
+        arguments, text = dict.fromkeys(self.arguments, element), "\n".join(self.body(element))
+        return Inner(f"{PREFIX}{self.name}_{element}", arguments, text, self.result, element)
 
     def lines_for(self, value: str, element: str) -> list[str]:
         """Return the ops that limit a value."""
@@ -95,10 +98,6 @@ class Limit:
         for placeholder, value in told.items():
             lines = [line.replace(placeholder, value) for line in lines]
         return lines
-
-    def signature(self, element: str) -> str:
-        """Return the function's arguments with their types."""
-        return ", ".join(f"{name}: {element}" for name in self.arguments)
 
 
 def _named(op: str, number: int = 0) -> Limit:

@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples.models.graph import Graph, Value
+from examples.models.graph import Graph
+from examples.models.graph import Value as Given
 from examples.models.spellings import spelled
 from tests.kernels.dispatches.matching import TARGET, found_in, module_of, stand_in
 from tilewise.kernels.dispatches.compilation import calls_in, moves_in, preprocessed
 from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
-from tilewise.kernels.dispatches.layouts import check_layouts, laid
+from tilewise.kernels.dispatches.layouts import CallLines, check_layouts, laid
 from tilewise.kernels.dispatches.library import FLAG, text_of
-from tilewise.kernels.dispatches.patterns.graph import tensor_type
+from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
@@ -38,7 +39,7 @@ def moved(found: Conv2d) -> Conv2d:
 @pytest.mark.full
 def test_a_chain_in_another_layout(tmp_path: Path) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    graph = Graph("chain", Value("given", (1, 5, 7, 6)))
+    graph = Graph("chain", Given("given", (1, 5, 7, 6)))
     x = graph.conv(graph.given, 10, 3)
     y = graph.add(graph.conv(x, 10, 3, relu=False), x, relu=True)
     graph.conv(y, 9, 1)
@@ -109,10 +110,12 @@ def test_operands_are_laid_as_the_kernel_has_them(layout: str) -> None:
     keys = "n=2,h=9,w=7,ci=4,co=8,kh=3,kw=5,pad=2"
     found = parse_problem(f"conv2d:{keys},layout={layout},dtype=f32")
     assert isinstance(found, Conv2d)
-    given = {name: tensor_type(shape, "f32") for name, shape in found.operand_shapes.items()}
-    wanted = moved(found).operand_shapes
-    made = laid(found, moved(found), ("A", "B"), given)
-    assert made.types == {name: tensor_type(shape, "f32") for name, shape in wanted.items()}
+    kernel = moved(found)
+    made = {
+        name: laid(CallLines(), found, kernel, name, Value(f"%{name}", shape, "f32")).shape
+        for name, shape in found.operand_shapes.items()
+    }
+    assert made == kernel.operand_shapes
 
 
 def test_another_problem_is_refused() -> None:

@@ -1,0 +1,4 @@
+util.func private @$name($arguments) -> $type {
+  $lines
+  util.return $result : $type
+}

@@ -1,0 +1,2 @@
+func.func private @$calls($types) -> i64
+    attributes {hal.import.static, llvm.bareptr = true}

@@ -1,0 +1,4 @@
+util.func private @$name($signature) -> $element {
+  $body
+  util.return $result : $element
+}
