@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Hashable
 from statistics import median
 
-from benchmarks.models.flows import resnet50
+from benchmarks.models.flows import priced, resnet50
 from benchmarks.models.highs import least_cost
-from tilewise.search.networks.choice import Flow, choose, priced
+from tilewise.search.networks.choice import Flow, choose
 
 LAYOUTS, SEEDS = (2, 3, 5, 8), 5
 

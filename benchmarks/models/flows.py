@@ -1,11 +1,11 @@
 """ResNet-50's convolutions as a flow of steps, with layouts and costs that are made up."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewise.search.networks.choice import Alternative, Flow, FlowStep
+from tilewise.search.networks.choice import Alternative, Flow, FlowStep, conversions
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, first stride
 GFLOPS, GBS = 264.0, 20.0  # of the prototype's core
@@ -72,3 +72,10 @@ def resnet50(layouts: int, spread: float = 0.1, seed: int = 0) -> Flow:
             x = made.conv(y, out, (width, 4 * width), 1, short)
             size, channels = out, 4 * width
     return Flow(tuple(made.steps), made.conversion, {0: 0}, {x: 0})
+
+
+def priced(flow: Flow, picks: Sequence[int]) -> float:
+    """The cost of a choice."""
+    taken = [step.alternatives[pick] for step, pick in zip(flow.steps, picks, strict=True)]
+    copies = sum(flow.conversion(*needed) for needed in conversions(flow, picks))
+    return sum(one.cost for one in taken) + copies

@@ -10,7 +10,7 @@ three variables, and this is block-by-block dynamic programming.
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -144,7 +144,6 @@ def _spread(factor: Factor, axes: tuple[int, ...]) -> Costs:
     return costs.reshape([next(sizes) if one in factor.variables else 1 for one in axes])
 
 
-MOST_TOGETHER = 1 << 12  # entries of a factor over all readers of a tensor
 MOST_OPTIONAL = 12  # layouts of one tensor that some reader may or may not want
 Fixed = frozenset[Hashable]
 
@@ -200,14 +199,6 @@ def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> ChosenFlow:
     return ChosenFlow(cost, tuple(variables.pick(i, values) for i in range(len(flow.steps))))
 
 
-def priced(flow: Flow, picks: Sequence[int]) -> float:
-    """Return the cost of a choice."""
-    taken = [step.alternatives[pick] for step, pick in zip(flow.steps, picks, strict=True)]
-    return sum(one.cost for one in taken) + sum(
-        flow.conversion(*needed) for needed in conversions(flow, picks)
-    )
-
-
 def conversions(flow: Flow, picks: Sequence[int]) -> list[tuple[int, Hashable, Hashable]]:
     """Return the conversions of a choice: tensor, its layout, the wanted one."""
     made = dict(flow.given)
@@ -259,15 +250,21 @@ class _Variables:
             yield Factor(free, costs)
 
     def of_tensors(self) -> Iterator[Factor]:
-        """Yield the cost of each tensor's conversions."""
+        """Yield the cost of each tensor's conversions.
+
+        A further variable is the set of layouts of a tensor, which readers refer to.
+        """
         for tensor, readers in self._readers.items():
             fixed = frozenset(self._layouts[one][0] for one in readers if not self._is_free(one))
             free = [one for one in readers if self._is_free(one)]
-            together = prod(len(self._layouts[one]) for one in (self._made[tensor], *free))
-            if together <= MOST_TOGETHER:
-                yield self._at_once(tensor, fixed, free)
-            else:
-                yield from self._by_what_is_had(tensor, fixed, free)
+            made, sets = self._made[tensor], self._sets(tensor, fixed, free)
+            had = self._variable(sets)
+            costs = [[self._conversions(tensor, one, some) for some in sets]
+                     for one in self._layouts[made]]  # fmt: skip
+            yield Factor((made, had), np.array(costs))
+            for reader in free:
+                lacks = [[layout not in some for some in sets] for layout in self._layouts[reader]]
+                yield Factor((reader, had), np.where(lacks, np.inf, 0.0))
 
     def pick(self, number: int, values: Sequence[int]) -> int:
         """Return the alternative of a step that the variables' values select."""
@@ -307,17 +304,8 @@ class _Variables:
     def _conversions(self, tensor: int, made: Hashable, had: Fixed) -> float:
         return sum(self._flow.conversion(tensor, made, one) for one in had if one != made)
 
-    def _at_once(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> Factor:
-        """Return a table over the layout that a tensor is made in and those of its readers."""
-        together = (self._made[tensor], *free)
-        costs = np.empty([len(self._layouts[one]) for one in together])
-        for at in np.ndindex(costs.shape):
-            made, *had = (self._layouts[one][i] for one, i in zip(together, at, strict=True))
-            costs[at] = self._conversions(tensor, made, fixed.union(had))
-        return Factor(together, costs)
-
-    def _by_what_is_had(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> Iterator[Factor]:
-        """Add a variable for the set of layouts of a tensor, which readers refer to."""
+    def _sets(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> list[Fixed]:
+        """Return the sets of layouts that a tensor may be wanted in, all with the fixed ones."""
         asked = dict.fromkeys(layout for one in free for layout in self._layouts[one])
         optional = [layout for layout in asked if layout not in fixed]
         if len(optional) > MOST_OPTIONAL:
@@ -325,15 +313,8 @@ class _Variables:
                 f"tensor {tensor} is read in any of {len(optional)} layouts, of which "
                 f"{MOST_OPTIONAL} are allowed; offer fewer layouts"
             )
-        sets = [
+        return [
             fixed.union(some)
             for count in range(len(optional) + 1)
             for some in combinations(optional, count)
         ]
-        had, made = self._variable(sets), self._made[tensor]
-        pairs = product(self._layouts[made], sets)
-        costs = [self._conversions(tensor, one, some) for one, some in pairs]
-        yield Factor((made, had), np.array(costs).reshape(len(self._layouts[made]), len(sets)))
-        for reader in free:
-            lacks = [[layout not in some for some in sets] for layout in self._layouts[reader]]
-            yield Factor((reader, had), np.where(lacks, np.inf, 0.0))

@@ -40,11 +40,6 @@ class PassTimes:
     target: Target
     _known: dict[tuple[ProgramStep, ...], float] = field(default_factory=dict)
 
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """The action of each node."""
-        return self.outline.actions
-
     def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
         """Return the passes of a plan that can run, in order.
 
@@ -55,7 +50,7 @@ class PassTimes:
     def _each(self, plan: Plan) -> Iterator[PlannedPass]:
         program, buffers = ModuleProgram(self.outline, _constants(self.outline)), Buffers(plan)
         passes = PassWorks(plan, program, buffers)
-        for number, action in enumerate(self.actions):
+        for number, action in enumerate(self.outline.actions):
             nodes = passes.nodes(number)
             if not passes.is_grouped(number):
                 is_none = action == Action() or action.refused

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.graph import NodeKind, Occurrence, Size
+from tilewise.kernels.mlir.frontend.graph import NodeKind, Occurrence, Tensor, TensorUse
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.search.networks.costs import Timed
@@ -18,12 +18,9 @@ SCHEMA = "tilewise/plan/1"
 
 
 @dataclass(frozen=True)
-class PlannedUse:
+class PlannedUse(TensorUse):
     """A tensor as a node reads or makes it, with the required layout."""
 
-    tensor: int
-    shape: tuple[Size, ...]
-    role: str
     layout: TensorLayout
 
 
@@ -52,13 +49,9 @@ class PlannedNode:
 
 
 @dataclass(frozen=True)
-class PlannedTensor:
-    """A tensor between nodes."""
+class PlannedTensor(Tensor):
+    """A tensor between nodes, in the layout in which it is made."""
 
-    shape: tuple[Size, ...]
-    dtype: str
-    is_given: bool
-    is_result: bool
     layout: TensorLayout
 
 

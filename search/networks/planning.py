@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Protocol
 
-from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, TensorUse
-from tilewise.kernels.mlir.frontend.program import Action
+from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, TensorUse
+from tilewise.kernels.mlir.frontend.program import Action, Outline
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
@@ -125,12 +125,9 @@ class Named:
 
 
 class Passes(Protocol):
-    """Times of passes (`tilewise.search.networks.pass_times.PassTimes`)."""
+    """Times of passes of a model (`tilewise.search.networks.pass_times.PassTimes`)."""
 
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """The action of each node."""
-        ...
+    outline: Outline
 
     def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
         """Return the passes of a plan that can run."""
@@ -157,7 +154,8 @@ class _Choice:
         plan = Plan(
             SCHEMA, self.named.model, self.named.target, self.named.cache, True,
             tuple(map(_node, self.graph.nodes, repeat(self.graph), taken)),
-            tuple(_tensor(one, made[i]) for i, one in enumerate(self.graph.tensors)),
+            tuple(PlannedTensor(**vars(one), layout=made[i])
+                  for i, one in enumerate(self.graph.tensors)),
             copies, Totals(0.0, 0.0, 0.0), accuracy=self.named.accuracy,
         )  # fmt: skip
         return plan if self.passes is None else _with_passes(plan, self.passes.of(plan))
@@ -183,8 +181,8 @@ def planned(
     `passes` all passes count as free.
     """
     ways = [list(_ways(node, graph, costs, layouts)) for node in graph.nodes]
-    offer_orders(graph, ways, () if passes is None else passes.actions)
-    own = [_fastest(some, [way for way in some if _is_own(way, some[0])]) for some in ways]
+    offer_orders(graph, ways, () if passes is None else passes.outline.actions)
+    own = [_fastest(some, [way for way in some if way.variant == some[0].variant]) for some in ways]
     choice, conversion = _Choice(graph, named, ways, passes), _conversion(graph, costs)
     if passes is not None:
         kept = _kept(choice, _with_times(choice, own))
@@ -324,10 +322,6 @@ def _layout(value: Hashable) -> TensorLayout:
     return value
 
 
-def _is_own(way: Way, first: Way) -> bool:
-    return way.variant == first.variant
-
-
 def _fastest(some: list[Way], among: list[Way]) -> int:
     return min((_alternative(way).cost, i) for i, way in enumerate(some) if way in among)[1]
 
@@ -343,7 +337,7 @@ def _made(graph: Graph, taken: list[Way]) -> dict[int, TensorLayout]:
 def _node(node: Node, graph: Graph, way: Way) -> PlannedNode:
     reads, makes = (
         tuple(
-            PlannedUse(use.tensor, use.shape, use.role, layout)
+            PlannedUse(**vars(use), layout=layout)
             for use, layout in zip(uses, layouts, strict=True)
         )
         for uses, layouts in (
@@ -362,7 +356,3 @@ def _reason(node: Node, graph: Graph, way: Way) -> str:
     if way.timed is None:
         return UNKNOWN
     return COPIED if needs_copy(node, graph) else ""
-
-
-def _tensor(tensor: Tensor, layout: TensorLayout) -> PlannedTensor:
-    return PlannedTensor(tensor.shape, tensor.dtype, tensor.is_given, tensor.is_result, layout)

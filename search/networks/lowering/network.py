@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.mlir.frontend.graph import TensorUse
 from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.native.programs.steps import ProgramStep
 from tilewise.kernels.target import resolve
@@ -23,7 +22,7 @@ from tilewise.search.networks.lowering.memory import (
     type_of,
 )
 from tilewise.search.networks.lowering.rows import PassWorks
-from tilewise.search.networks.plan import Plan, PlannedUse
+from tilewise.search.networks.plan import Plan, PlannedTensor
 from tilewise.search.networks.variants import plain
 
 
@@ -54,20 +53,13 @@ def _check_same(plan: Plan, program: ModuleProgram) -> None:
         first = None if node.found is None else node.found.problem
         second = None if own.found is None else own.found.with_accuracy(plan.accuracy).problem
         uses = (*node.reads, *node.makes), (*own.reads, *own.makes)
-        if (node.op, first) != (own.op, second) or list(map(_facts, uses[0])) != list(
-            map(_facts, uses[1])
-        ):
+        facts = [[(use.tensor, use.shape, use.role) for use in some] for some in uses]
+        if (node.op, first) != (own.op, second) or facts[0] != facts[1]:
             raise NetworkError(f"node {number} of the plan is {first or node.op}, that of the "
                                f"module {second or own.op}; make the plan again")  # fmt: skip
     for number, (tensor, its) in enumerate(zip(plan.tensors, graph.tensors, strict=True)):
-        if (tensor.shape, tensor.dtype, tensor.is_given, tensor.is_result) != (
-            its.shape, its.dtype, its.is_given, its.is_result
-        ):  # fmt: skip
+        if tensor != PlannedTensor(**vars(its), layout=tensor.layout):
             raise NetworkError(f"tensor {number} of the plan is not the module's; make it again")
-
-
-def _facts(use: TensorUse | PlannedUse) -> tuple[object, ...]:
-    return use.tensor, use.shape, use.role
 
 
 @dataclass(frozen=True)

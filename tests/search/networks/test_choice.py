@@ -5,10 +5,9 @@ from itertools import product
 
 import pytest
 
-from benchmarks.models.flows import resnet50
+from benchmarks.models.flows import priced, resnet50
 from tilewise.search.errors import ChoiceError
-from tilewise.search.networks import choice
-from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions, priced
+from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
 
 GRAPHS = 100
 
@@ -53,17 +52,10 @@ def cost_of(flow: Flow, picks: tuple[int, ...]) -> float:
     return total
 
 
-@pytest.mark.parametrize(
-    ("together", "graphs"), [(choice.MOST_TOGETHER, GRAPHS), (0, 50)],
-    ids=["at once", "by what is had"],
-)  # fmt: skip
-def test_the_choice_is_the_best_of_all(
-    together: int, graphs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(choice, "MOST_TOGETHER", together)
+def test_the_choice_is_the_best_of_all() -> None:
     rng = random.Random(27)
     kinds = set()
-    for _ in range(graphs):
+    for _ in range(GRAPHS):
         flow = random_flow(rng)
         every = product(*(range(len(step.alternatives)) for step in flow.steps))
         costs = {picks: cost_of(flow, picks) for picks in every}

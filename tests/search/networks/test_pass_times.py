@@ -36,7 +36,7 @@ class MadeUp:
     def __init__(self, program: ModuleProgram, times: Times) -> None:
         self._own = PassTimes(program.outline, detect())
         self._times = times
-        self.actions = program.outline.actions
+        self.outline = program.outline
 
     def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
         return tuple(replace(one, time_us=self._time(plan, one)) for one in self._own.of(plan))

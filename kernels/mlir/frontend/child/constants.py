@@ -8,7 +8,6 @@ import numpy as np
 from iree.compiler import ir
 from numpy.typing import NDArray
 
-from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of
 from tilewise.kernels.mlir.frontend.child.dataflow import VIEWS
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
@@ -17,14 +16,13 @@ from tilewise.kernels.mlir.frontend.child.values import (
     element,
     gathered,
     integers,
-    is_copy,
     owner,
     rank,
     splat,
     static_shape,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import Axis, NestRefusedError
+from tilewise.kernels.mlir.frontend.nest import Axis, NestRefusedError, slides
 from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES
 
 Array = NDArray[Any]
@@ -54,16 +52,21 @@ _OPERATIONS: dict[str, Callable[..., Array]] = {
 def is_foldable(op: Structured) -> bool:
     """Return whether each element is a known function of elements of the inputs."""
     *body, _ = (view.operation for view in op.body.operations)
-    return op.is_parallel and op.is_identity(len(op.inputs)) and all(
-        one.name == "arith.constant"
-        or (one.name in _OPERATIONS
-        and all(element(value) in _TYPES for value in (*one.operands, one.results[0])))
-        for one in body
-    )  # fmt: skip
+    return op.is_parallel and op.is_identity(len(op.inputs)) and all(map(_is_known, body))
+
+
+def _is_known(op: Any) -> bool:
+    if op.name == "arith.constant":
+        return True
+    of, made = map(element, op.operands), element(op.results[0])
+    if made == "bf16":
+        return bool(op.name == "arith.truncf") and set(of) == {"f32"}
+    return op.name in _OPERATIONS and all(kind in _TYPES for kind in (*of, made))
 
 
 def folded(op: Structured, value: Callable[[Any], Array], shape: Sequence[int]) -> Array:
     """Return the elements of the result of a foldable op, from the `value` of each input."""
+    order = [axis[0][0] for axis in op.maps[-1] or ()]
     inputs = zip(op.inputs, op.maps[:-1], strict=True)
     known = dict(zip(
         op.body.arguments,
@@ -78,9 +81,10 @@ def folded(op: Structured, value: Callable[[Any], Array], shape: Sequence[int]) 
                 continue
             of = (known[given] if given in known else _scalar(given) for given in one.operands)
             made = _OPERATIONS[one.name](*of)
-            known[one.results[0]] = made.astype(_TYPES[element(one.results[0])])
+            known[one.results[0]] = _converted(made, element(one.results[0]))
     left = last.operands[0]
-    return np.broadcast_to(known[left] if left in known else _scalar(left), shape)
+    found = known[left] if left in known else _scalar(left)
+    return np.broadcast_to(found, [shape[at] for at in np.argsort(order)]).transpose(order)
 
 
 def _scalar(value: Any) -> Array:
@@ -90,12 +94,17 @@ def _scalar(value: Any) -> Array:
     return np.asarray(number).astype(_TYPES[element(value)])
 
 
+def _converted(values: Array | Number, name: str) -> Array:
+    """Return numbers in an element type; bf16 as its bits."""
+    return to_bf16(np.asarray(values)) if name == "bf16" else np.asarray(values, _TYPES[name])
+
+
 def _over_loops(array: Array, read: tuple[Axis, ...] | None, loops: int) -> Array:
     """Return an array with an axis for each loop, of length one where it is not read."""
-    if read is None or any(len(axis) > 1 for axis in read):
+    dims = [dim for axis in read or () for dim, _ in axis]
+    if read is None or len(set(dims)) < len(dims) or any(map(slides, read)):
         raise NestRefusedError("reads a weight at an index that is not followed")
     array = array[tuple(slice(None) if axis else 0 for axis in read)]
-    dims = [axis[0][0] for axis in read if axis]
     array = array.transpose(np.argsort(dims)) if dims else array
     return array.reshape([array.shape[sorted(dims).index(i)] if i in dims else 1
                           for i in range(loops)])  # fmt: skip
@@ -125,7 +134,7 @@ class Constants:
             raise NestRefusedError("reads a weight that is no constant of the module")
         number = splat(value)
         if number is not None:
-            return np.broadcast_to(_of_number(number, element(value)), shape)
+            return np.broadcast_to(_converted(number, element(value)), shape)
         if op.name == "arith.constant":
             return self._attribute(op.attributes["value"], shape, dtype)
         if op.name in VIEWS:
@@ -133,12 +142,8 @@ class Constants:
         if op.name == "tensor.extract_slice" and len(op.operands) == 1:
             return _sliced(op, self.value(op.operands[0], steps - 1)).reshape(shape)
         seen = structured(op)
-        if seen is not None and is_copy(op):
-            return _copied(seen, self.value(op.operands[0], steps - 1), shape)
         if seen is not None and (read := gathered(op)) is not None:
             return _gathered(seen, self.value(read, steps - 1), shape)
-        if seen is not None and _narrows(seen):
-            return to_bf16(self.value(op.operands[0], steps - 1))
         if op.name == "tensor.concat":
             parts = [self.value(one, steps - 1) for one in op.operands]
             return np.concatenate(parts, op.attributes["dim"].value)
@@ -170,12 +175,6 @@ def _stored(name: str) -> type[Any]:
     if name not in WEIGHT_TYPES:
         raise NestRefusedError(f"reads weights of {name}; {', '.join(WEIGHT_TYPES)} are run here")
     return WEIGHT_TYPES[name]
-
-
-def _of_number(number: Number, name: str) -> Array:
-    if name == "bf16":
-        return to_bf16(np.array(number, np.float32))
-    return np.array(number, WEIGHT_TYPES[name])
 
 
 def _of_dense(attribute: Any, shape: tuple[int, ...], dtype: type[Any]) -> Array:
@@ -217,24 +216,6 @@ def _sliced(op: Any, values: Array) -> Array:
     )]  # fmt: skip
 
 
-def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
-    """Transpose or broadcast an array."""
-    read, written = op.maps
-    if read is None or written is None or any(len(axis) != 1 for axis in written):
-        raise NestRefusedError("reads a weight that is copied in a way that is not followed")
-    if any(len(axis) > 1 or any(step != 1 for _, step in axis) for axis in read):
-        raise NestRefusedError("reads a weight that is copied in a way that is not followed")
-    values = values[tuple(slice(None) if axis else 0 for axis in read)]
-    dims = [axis[0][0] for axis in read if axis]
-    order = [axis[0][0] for axis in written]
-    if len(set(dims)) != len(dims) or not set(dims) <= set(order):
-        raise NestRefusedError("reads a weight that is copied in a way that is not followed")
-    values = values.transpose(sorted(range(len(dims)), key=lambda i: order.index(dims[i])))
-    return np.broadcast_to(
-        values[tuple(slice(None) if dim in dims else None for dim in order)], shape
-    )
-
-
 _INTEGERS = {"arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply}
 
 
@@ -261,11 +242,3 @@ def _index(value: Any, known: dict[Any, Any]) -> Any:
     if number is None:
         raise NestRefusedError("reads a weight at an index that is not known")
     return number
-
-
-def _narrows(op: Structured) -> bool:
-    """Return whether an op rounds its only input from f32 to bf16, element by element."""
-    if len(op.inputs) != 1 or not rank(op.inputs[0]) or not op.is_identity(0):
-        return False
-    types = element(op.inputs[0]), element(op.result)
-    return types == ("f32", "bf16") and body_of(op) == Expr("arith.truncf", (Expr("arg"),))
