@@ -31,7 +31,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.trials import pack_samples
 from tilewise.service.results import suites
-from tilewise.service.results.integrity import proof_digest, schedule_digest
+from tilewise.service.results.integrity import proof_digest, result_digest
 from tilewise.service.results.stored import ResultKey
 
 Row = dict[str, Any]
@@ -274,7 +274,7 @@ def _schedule(number: int, job: Planned) -> Row:
         "measured": {"samples": 21, "placements": 6, "rejected": 0, "disturbed": 0, "cold": None},
         "elapsed_s": job.seconds_a_trial * job.trials, "complete": True,
     }  # fmt: skip
-    digest = schedule_digest(_work(job), models.Schedule(**values))
+    digest = result_digest(_work(job), models.Schedule(**values))
     return {
         "id": number, "problem_id": job.problem, "target": TARGET, "toolchain_id": job.toolchain,
         "machine_id": _host(job) + 1, "cache": "hot", **values, "digest": digest,

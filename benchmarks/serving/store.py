@@ -36,7 +36,7 @@ from tilewise.service.db.session import make_sessions, reading, write_connection
 from tilewise.service.db.trials import pack_samples
 from tilewise.service.host.machine import examine
 from tilewise.service.results import scripts
-from tilewise.service.results.integrity import proof_digest, schedule_digest
+from tilewise.service.results.integrity import proof_digest, result_digest
 from tilewise.service.results.stored import ResultKey
 from tilewise.service.settings import Settings
 
@@ -120,7 +120,7 @@ def _schedule(n: int, target: str, budget: int) -> dict[str, Any]:
         "measured": {"samples": 21, "placements": 6, "rejected": 0, "disturbed": 0, "cold": None},
         "budget": budget, "elapsed_s": 1.0, "complete": True,
     }  # fmt: skip
-    digest = schedule_digest(_work(n, target), models.Schedule(**values))
+    digest = result_digest(_work(n, target), models.Schedule(**values))
     of = {"id": n, "problem_id": n, "target": target, "toolchain_id": 1, "machine_id": 1}
     return {**of, "cache": "hot", **values, "digest": digest, "created_at": now()}
 

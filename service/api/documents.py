@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from datetime import datetime
 from typing import Any
 
@@ -39,23 +39,30 @@ LINKS = {"self": "", "trials": "/trials", "events": "/events"}
 def shown(rows: Sequence[object], kind: type, **given: Any) -> Json:
     """Return an object of the API: what is `given`, and all else from the first row that has it.
 
-    The column of a field `created` may be `created_at`. Moments are in UTC, as text.
+    What no row has gets its default. The column of a field `created` may be `created_at`. Moments
+    are in UTC, as text.
     """
-    return {name: given[name] if name in given else _value(rows, name) for name in _names(kind)}
+    return {
+        name: given[name] if name in given else _value(rows, name, default)
+        for name, default in _defaults(kind).items()
+    }
 
 
 @functools.cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(one.metadata.get(NAME, one.name) for one in fields(kind) if one.name != "document")
+def _defaults(kind: type) -> dict[str, Any]:
+    declared = (one for one in fields(kind) if one.name != "document")
+    return {one.metadata.get(NAME, one.name): one.default for one in declared}
 
 
-def _value(rows: Sequence[object], name: str) -> Any:
+def _value(rows: Sequence[object], name: str, default: Any) -> Any:
     for row in rows:
         for column in (name, f"{name}_at"):
             if hasattr(row, column):
                 value = getattr(row, column)
                 return moment(value) if isinstance(value, datetime) else value
-    raise AttributeError(f"no row has {name}")
+    if default is MISSING:
+        raise AttributeError(f"no row has {name}")
+    return default
 
 
 def result_json(
@@ -99,7 +106,7 @@ def results_json(
     for row in rows:
         proof = proofs.get(row.id)
         try:
-            integrity.check_schedule(row)
+            integrity.check_result(row)
             if proof is not None:
                 integrity.check_proof(ResultKey.of(row), proof)
             if row.job_id not in counts:
@@ -123,11 +130,9 @@ def _result_json(
         toolchain=row.toolchain.identity,
         machine=machine_json(row.machine),
         trials=trials,
-        space=None,
         best={**best_json(row), "grade": "proven" if proof and proof.ok else "measured"},
         peers=row.peers or {},
         proof=None if proof is None else proof_json(proof),
-        previous=None,
         **match_json(row, asked),
     )
 
@@ -267,7 +272,6 @@ def best_json(row: models.Schedule | models.PastSchedule) -> Json:
         interval=[row.low, row.high],
         peak_fraction=row.gflops / row.peak_gflops,
         quality=history.quality(row),
-        grade=None,
     )
 
 
@@ -309,7 +313,6 @@ def proof_json(proof: models.Proof) -> Json:
         schema.Proof,
         max_error=_finite(proof.max_error),
         interval=_interval(proof.low, proof.high),
-        reason=None,
         hash=None if script is None else script.hash,
         sha256=None if script is None else script.sha256,
         by=None if script is None else prover_of(script.text),
@@ -333,15 +336,13 @@ def _fastest_trial(session: Session, job: models.Job) -> Json | None:
     trial = queue.best_trial(session, job.id)
     if trial is None:
         return None
-    return {
-        "hash": trial.hash,
-        "steps": trial.steps,
-        "instruction": instruction_text(job.problem.canonical, trial.steps, None),
-        "gflops": trial.gflops,
-        "interval": _interval(trial.low, trial.high),
-        "time_us": trial.time_us,
-        "peak_fraction": None,
-    }
+    return shown(
+        (trial,),
+        schema.Best,
+        instruction=instruction_text(job.problem.canonical, trial.steps, None),
+        interval=_interval(trial.low, trial.high),
+        peak_fraction=None,
+    )
 
 
 def moment(when: datetime) -> str:

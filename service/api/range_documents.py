@@ -71,19 +71,17 @@ def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
     size = problems.size_of(problem)
     schedule, time_us = found.schedule.at(size), found.time_us(size)
     is_sample = any(sample.size == size for sample in found.samples)
-    best = {
-        "hash": schedule.hash,
-        "steps": schedule.to_json(),
-        "instruction": instruction_text(problem.canonical, schedule.to_json(), row.machine),
-        "gflops": problem.flops / time_us / 1e3,
-        "interval": None,
-        "time_us": time_us,
-        "peak_fraction": None,
-        "scratch_bytes": None,
-        "measured": None,
-        "quality": None,
-        "grade": "measured" if is_sample else "predicted",
-    }
+    best = shown(
+        (schedule,),
+        schema.Best,
+        steps=schedule.to_json(),
+        instruction=instruction_text(problem.canonical, schedule.to_json(), row.machine),
+        gflops=problem.flops / time_us / 1e3,
+        interval=None,
+        time_us=time_us,
+        peak_fraction=None,
+        grade="measured" if is_sample else "predicted",
+    )
     is_stale = row.toolchain.identity != asked.toolchain
     given = {"asked": asked.toolchain, "given": row.toolchain.identity}
     return shown(
@@ -94,12 +92,10 @@ def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
         toolchain=row.toolchain.identity,
         machine=machine_json(row.machine),
         trials={"asked": row.budget, "timed": 0, "pruned": 0, "failed": 0},
-        space=None,
         best=best,
         peers={},
         proof=None,
         complete=True,
-        previous=None,
         stale=is_stale,
         match={
             "kind": "range",

@@ -32,6 +32,7 @@ from tilewise.service.jobs import queue
 from tilewise.service.jobs.model_jobs import ended_job
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, integrity, suites
+from tilewise.service.results.integrity import Result
 from tilewise.service.results.scripts import drop_proofs
 from tilewise.service.results.stored import ResultKey, in_parts
 
@@ -303,11 +304,11 @@ def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged:
     _add_proofs(session, row, line.proofs, merged)
 
 
-def _seal(session: Session, row: models.Schedule | models.PastSchedule) -> None:
+def _seal(session: Session, row: Result) -> None:
     """Write a row with its digest, as the database gives its values back."""
     session.flush()
     session.refresh(row)
-    row.digest = integrity.schedule_digest(ResultKey.of(row), row)
+    row.digest = integrity.result_digest(ResultKey.of(row), row)
     session.flush()
     if not integrity.is_whole(row):
         raise ArchiveError("it is not what was stored")
@@ -411,7 +412,7 @@ def add_range(session: Session, line: RangeLine, numbers: Numbers, merged: Merge
     stored = session.scalar(query)
     merged.count("ranges", is_new=stored is None)
     if stored is not None:
-        if integrity.is_range_whole(stored) and stored.created_at >= line.created_at:
+        if integrity.is_whole(stored) and stored.created_at >= line.created_at:
             return
         merged.replaced += 1
         session.delete(stored)
@@ -423,9 +424,7 @@ def add_range(session: Session, line: RangeLine, numbers: Numbers, merged: Merge
     values = line.model_dump(exclude=ELSEWHERE) | work
     row = models.TunedRange(**values, machine_id=numbers.machines[line.host], job=job, digest="")
     session.add(row)
-    session.flush()
-    session.refresh(row)
-    row.digest = integrity.range_digest(ResultKey.of(row), row)
+    _seal(session, row)
 
 
 def proof_row(line: ProofLine, **others: Any) -> models.Proof:

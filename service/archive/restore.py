@@ -39,7 +39,7 @@ from tilewise.service.archive.lines import (
     TrialLine,
 )
 from tilewise.service.archive.merging import ACTIVE, ELSEWHERE, Merged, Numbers, proof_row
-from tilewise.service.archive.rows import travelling, travelling_range
+from tilewise.service.archive.rows import travelling
 from tilewise.service.db import checked
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
 from tilewise.service.errors import ArchiveError, BusyError, OutageError
@@ -134,10 +134,8 @@ class Checks:
         """
         if isinstance(line, TrialLine):
             self._check_place(line)
-        elif isinstance(line, ScheduleLine):
-            _check_schedule(line)
-        elif isinstance(line, RangeLine):
-            _check_range(line)
+        elif isinstance(line, ScheduleLine | RangeLine):
+            _check_result(line)
         for kind in _REFERS_BY.get(type(line), ()):
             name = getattr(line, kind)
             if name not in self._names[kind]:
@@ -156,18 +154,13 @@ class Checks:
         self._last = place
 
 
-def _check_schedule(line: ScheduleLine) -> None:
-    work = work_of(line)
-    if travelling(work, line.model_dump(exclude=ELSEWHERE), line.job) != line.digest:
+def _check_result(line: ScheduleLine | RangeLine) -> None:
+    work, job = work_of(line), None if isinstance(line, RangeLine) else line.job
+    if travelling(work, line.model_dump(exclude=ELSEWHERE), job) != line.digest:
         raise ArchiveError("its values do not have its digest")
-    for proof in line.proofs:
+    for proof in () if isinstance(line, RangeLine) else line.proofs:
         if not integrity.is_proof_whole(work, proof_row(proof)):
             raise ArchiveError("a proof of it is not what was proven")
-
-
-def _check_range(line: RangeLine) -> None:
-    if travelling_range(work_of(line), line.model_dump(exclude=ELSEWHERE)) != line.digest:
-        raise ArchiveError("its values do not have its digest")
 
 
 def work_of(line: ScheduleLine | RangeLine) -> ResultKey:

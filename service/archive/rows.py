@@ -27,6 +27,7 @@ from tilewise.service.archive.lines import (
 from tilewise.service.db import models
 from tilewise.service.db.base import Base, damage
 from tilewise.service.results import integrity
+from tilewise.service.results.integrity import Result
 from tilewise.service.results.stored import ResultKey
 
 Made = TypeVar("Made", bound=Line)
@@ -107,40 +108,34 @@ def past_line(row: models.PastSchedule, job: str) -> PastLine:
 
 def range_line(row: models.TunedRange) -> RangeLine:
     """Return the variants of a range as a line."""
+    return made(RangeLine, _result_values(row))
+
+
+def _result_values(row: Result, job: str | None = None) -> Json:
+    """The fields of a result's line that do not depend on where it is stored."""
     _require_sound(row)
     machine_line(row.machine)
     toolchain_line(row.toolchain)
-    if not integrity.is_range_whole(row):
-        raise RefusedRowError(_TAMPERED)
-    values = _own(RangeLine, row, "host", "digest", *_WORK)
-    digest = travelling_range(ResultKey.of(row), values)
-    return made(RangeLine, {**values, **_work_of(row), "host": row.machine.host, "digest": digest})
-
-
-def _result_values(row: models.Schedule | models.PastSchedule, job: str) -> Json:
-    """The fields of a result's line that a stored and a past one share."""
-    _require_sound(row)
-    machine_line(row.machine)
     if not integrity.is_whole(row):
         raise RefusedRowError(_TAMPERED)
-    values = _own(ScheduleLine, row, "job", "host", "proofs", "digest", *_WORK)
-    for name in ("gflops", "low", "high", "time_us", "peak_gflops", "elapsed_s"):
+    kind = RangeLine if isinstance(row, models.TunedRange) else ScheduleLine
+    values = _own(kind, row, "job", "host", "proofs", "digest", *_WORK)
+    for name in _FLOATS & values.keys():
         values[name] = float(values[name])
     digest = travelling(ResultKey.of(row), values, job)
-    return {**values, **_work_of(row), "job": job, "host": row.machine.host, "digest": digest}
+    of_job = {} if job is None else {"job": job}
+    return {**values, **_work_of(row), **of_job, "host": row.machine.host, "digest": digest}
 
 
+_FLOATS = {"gflops", "low", "high", "time_us", "peak_gflops", "elapsed_s"}
 _TAMPERED = "it is not what was stored"
 
 
-def travelling(work: ResultKey, values: Mapping[str, Any], job: str) -> str:
-    """The digest of a schedule with its job's name in the place of the job's number."""
-    return integrity.schedule_digest(work, models.Schedule(**values, job_id=job))
-
-
-def travelling_range(work: ResultKey, values: Mapping[str, Any]) -> str:
-    """Return the digest of a range with 0 in place of its job's number."""
-    return integrity.range_digest(work, models.TunedRange(**values, job_id=0))
+def travelling(work: ResultKey, values: Mapping[str, Any], job: str | None) -> str:
+    """The digest of a schedule with its job's name in place of the number; of a range with 0."""
+    if job is None:
+        return integrity.result_digest(work, models.TunedRange(**values, job_id=0))
+    return integrity.result_digest(work, models.Schedule(**values, job_id=job))
 
 
 def machine_line(row: models.Machine) -> MachineLine:
@@ -165,9 +160,7 @@ def model_line(row: models.Network) -> ModelLine:
 _WORK = ("problem", "toolchain")
 
 
-def _work_of(
-    row: models.Job | models.Schedule | models.PastSchedule | models.TunedRange,
-) -> Json:
+def _work_of(row: models.Job | Result) -> Json:
     return {"problem": row.problem.canonical, "toolchain": row.toolchain.identity}
 
 

@@ -84,7 +84,7 @@ def _schedule_row(
         assert stored_one is not None, "the constraint that was met is that of the work"
         row = stored_one
         _merge(session, row, job, new)
-    row.digest = integrity.schedule_digest(ResultKey.of(row), row)
+    row.digest = integrity.result_digest(ResultKey.of(row), row)
     session.flush()
     return row
 

@@ -114,7 +114,7 @@ def _stored(session: Session, job: Job, problem: str) -> tuple[Timed, ...]:
     if best is None:
         return ()
     try:
-        integrity.check_schedule(best)
+        integrity.check_result(best)
     except TamperedError:  # it was logged; nothing is planned on it
         return ()
     first = _timed(best.hash, Schedule.from_json(best.steps), best.time_us)

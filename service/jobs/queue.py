@@ -202,7 +202,7 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
 def _answers_range(stored: models.TunedRange, request: TuneRequest, toolchain: str) -> bool:
     """Whether a stored range is unchanged, fresh, and was searched for as hard as asked."""
     is_fresh = stored.toolchain.identity == toolchain and stored.budget >= request.trials
-    return is_fresh and integrity.is_range_whole(stored)
+    return is_fresh and integrity.is_whole(stored)
 
 
 def _retiming(stored: models.Schedule, request: TuneRequest, *, again: bool) -> TuneRequest:

@@ -56,7 +56,7 @@ def add_unkept(session: Session, new: models.Schedule) -> None:
     `new` is not part of the session.
     """
     values: dict[str, Any] = {name: getattr(new, name) for name in _SAME}
-    values["digest"] = integrity.schedule_digest(ResultKey.of(new), new)
+    values["digest"] = integrity.result_digest(ResultKey.of(new), new)
     session.add(models.PastSchedule(**values, was_best=False, ended_at=new.created_at))
 
 

@@ -29,6 +29,8 @@ TUNE_AGAIN = "tune the problem again (tilewise tune, POST /v1/jobs), which repla
 
 log = logging.getLogger(__name__)
 
+Result = models.Schedule | models.PastSchedule | models.TunedRange
+
 _SCHEDULE = (
     *("job_id", "hash", "steps", "gflops", "low", "high", "time_us", "peak_gflops"),
     *("scratch_bytes", "peers", "measured", "budget", "elapsed_s", "complete"),
@@ -49,8 +51,10 @@ _refused: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
-def schedule_digest(work: ResultKey, row: models.Schedule | models.PastSchedule) -> str:
-    """The digest of a schedule as its columns are now; 64 hex digits."""
+def result_digest(work: ResultKey, row: Result) -> str:
+    """The digest of a result as its columns are now; 64 hex digits."""
+    if isinstance(row, models.TunedRange):
+        return _digest("range", work, _values(row, _RANGE))
     return _digest("schedule", work, _values(row, _SCHEDULE))
 
 
@@ -60,26 +64,15 @@ def proof_digest(work: ResultKey, proof: models.Proof) -> str:
     return _digest("proof", work, {**_values(proof, _PROOF), "script": script})
 
 
-def range_digest(work: ResultKey, row: models.TunedRange) -> str:
-    """The digest of the result of a range; 64 hex digits."""
-    return _digest("range", work, _values(row, _RANGE))
-
-
 def check_work(work: ResultKey) -> None:
     """Raise TamperedError unless the problem has the key that names it."""
     if (fault := _work_fault(work)) is not None:
         raise refusal("problems", f"with key {work.key!s:.64}", fault)
 
 
-def check_schedule(row: models.Schedule | models.PastSchedule) -> None:
-    """Raise TamperedError unless a schedule and its problem are as they were stored."""
-    if (fault := _schedule_fault(row)) is not None:
-        raise refusal(row.__tablename__, row.id, fault)
-
-
-def check_range(row: models.TunedRange) -> None:
-    """Raise TamperedError unless a range and its result are as they were stored."""
-    if (fault := _range_fault(row)) is not None:
+def check_result(row: Result) -> None:
+    """Raise TamperedError unless a result and its problem are as they were stored."""
+    if (fault := _result_fault(row)) is not None:
         raise refusal(row.__tablename__, row.id, fault)
 
 
@@ -89,14 +82,9 @@ def check_proof(work: ResultKey, proof: models.Proof) -> None:
         raise refusal("proofs", proof.id, fault)
 
 
-def is_whole(row: models.Schedule | models.PastSchedule) -> bool:
-    """Whether a schedule is what was stored, and its job is; its proofs are not looked at."""
-    return row.job is not None and _schedule_fault(row) is None
-
-
-def is_range_whole(row: models.TunedRange) -> bool:
-    """Whether a range is what was stored."""
-    return _range_fault(row) is None
+def is_whole(row: Result) -> bool:
+    """Whether a result is what was stored, and its job is; its proofs are not looked at."""
+    return row.job is not None and _result_fault(row) is None
 
 
 def without_job(row: models.Schedule) -> TamperedError:
@@ -134,17 +122,14 @@ def refused() -> dict[str, int]:
         return dict(_refused)
 
 
-def _schedule_fault(row: models.Schedule | models.PastSchedule) -> str | None:
+def _result_fault(row: Result) -> str | None:
     work = ResultKey.of(row)
-    fault = _work_fault(work) or _steps_fault(row.hash, row.steps)
+    fault = _work_fault(work)
+    if fault is None and not isinstance(row, models.TunedRange):
+        fault = _steps_fault(row.hash, row.steps)
     if fault is None and not isinstance(row.created_at, datetime):
         fault = "the moment at which it was stored is none"
-    return fault or _digest_fault(row.digest, lambda: schedule_digest(work, row))
-
-
-def _range_fault(row: models.TunedRange) -> str | None:
-    work = ResultKey.of(row)
-    return _work_fault(work) or _digest_fault(row.digest, lambda: range_digest(work, row))
+    return fault or _digest_fault(row.digest, lambda: result_digest(work, row))
 
 
 def _proof_fault(work: ResultKey, proof: models.Proof) -> str | None:

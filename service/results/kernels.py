@@ -148,7 +148,7 @@ def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origin
         told = " or ".join(one.canonical for one in problems)
         raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
     for row in rows.values():
-        integrity.check_schedule(row)
+        integrity.check_result(row)
     stored = [(one, row, Schedule.from_json(row.steps)) for one, row in rows.items()]
     for one, row in rows.items():
         timed = islice(trials_beside(session, row, ("timed",)), MOST_PROOFS)

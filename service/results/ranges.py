@@ -83,7 +83,7 @@ def _best_first(
 
 def result_of(row: models.TunedRange) -> RangeResult:
     """Return the result of a stored range; raise TamperedError if the row was changed."""
-    integrity.check_range(row)
+    integrity.check_result(row)
     try:
         problems = parse_range(row.problem.canonical)
         return RangeResult.from_json(problems, row.result, row.elapsed_s)
@@ -120,7 +120,7 @@ def store_range(
         budget=job.trials,
         elapsed_s=job.elapsed_s,
     )
-    row.digest = integrity.range_digest(ResultKey.of(row), row)
+    row.digest = integrity.result_digest(ResultKey.of(row), row)
     session.add(row)
     session.flush()
     return row

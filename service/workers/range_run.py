@@ -194,7 +194,7 @@ def _fastest(
     row = find_fresh(session, problem, target, toolchain, request.cache)
     if row is None:
         raise RangeError(f"{problem}: its search ended, and no schedule of it is stored")
-    integrity.check_schedule(row)
+    integrity.check_result(row)
     trials = (
         select(models.Trial.steps)
         .where(models.Trial.job_id == row.job_id, models.Trial.state == "timed")

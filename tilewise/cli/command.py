@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tilewise.backends.choose import Backend, open_backend
+from tilewise.errors import BadInputError
 from tilewise.kernels.problem import ACCURACIES
 from tilewise.kernels.quoting import one_line
 from tilewise.requirements import BASE
@@ -103,6 +104,12 @@ DIM = arg(
     action="append", metavar="NAME=SIZE", default=None,
 )  # fmt: skip
 WITH_PAYLOAD = flag("--with-payload", "include the computation in the module")
+
+
+def check_range(name: str, value: float, least: float, most: float, unit: str = "") -> None:
+    """Raise BadInputError for a value out of range."""
+    if not least <= value <= most:
+        raise BadInputError(f"{name}={value} is out of range; give {least} to {most}{unit}")
 
 
 def seed(text: str) -> Argument:

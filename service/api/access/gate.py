@@ -131,7 +131,7 @@ class Gate:
 
     def _shown(self, scope: Scope, answer: Response) -> Response:
         """The answer as who asks can read it."""
-        accept = _Sent.of(scope["headers"]).accept
+        accept = _Sent.of(scope["headers"]).get("accept", "")
         if isinstance(answer, ProblemResponse) and wants_page(scope["path"], accept):
             scope.setdefault(CALLER, NOBODY)
             return self._as_page(Request(scope), answer)
@@ -147,7 +147,7 @@ class Gate:
     def _misdirected(self, scope: Scope, sent: "_Sent") -> Response | None:
         """Refuse a body of two lengths or compressed, and what a web page could have sent."""
         rules, path = self._rules, scope["path"]
-        if sent.length is not None and sent.encoding is not None:
+        if "content-length" in sent and "transfer-encoding" in sent:
             # Whoever is in between may see another end of the body (RFC 9112, section 6.1).
             return problem_response(
                 path,
@@ -155,25 +155,28 @@ class Gate:
                 "a request has either Content-Length or Transfer-Encoding; send one of them",
                 headers={"Connection": "close"},
             )
-        if sent.coding.strip().lower() not in ("", "identity"):
+        coding = sent.get("content-encoding", "")
+        if coding.strip().lower() not in ("", "identity"):
             return problem_response(
                 path,
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"the body is sent with Content-Encoding: {quoted(sent.coding)}; send it plain",
+                f"the body is sent with Content-Encoding: {quoted(coding)}; send it plain",
                 headers={"Accept-Encoding": "identity"},
             )
+        host, origin = sent.get("host", ""), sent.get("origin")
+        site, mode = sent.get("sec-fetch-site"), sent.get("sec-fetch-mode")
         is_named = not rules.needs_token or rules.allowed_hosts
-        if is_named and not caller.is_allowed_host(sent.host, rules.allowed_hosts):
+        if is_named and not caller.is_allowed_host(host, rules.allowed_hosts):
             detail = (
                 "this service is not known by the host that was asked for; "
                 "TILEWISE_ALLOWED_HOSTS names those that are"
             )
             return problem_response(path, HTTPStatus.MISDIRECTED_REQUEST, detail)
-        if caller.is_of_another_page(scope["method"], sent.host, sent.origin, sent.site, sent.mode):
+        if caller.is_of_another_page(scope["method"], host, origin, site, mode):
             return problem_response(
                 path, HTTPStatus.FORBIDDEN, "a page of another origin may not ask this"
             )
-        is_proven = sent.origin is not None or sent.site is not None
+        is_proven = origin is not None or site is not None
         if sent.has_cookie and scope["method"] not in caller.SAFE and not is_proven:
             detail = "a request with a cookie has to say of which page it is; send a token instead"
             return problem_response(path, HTTPStatus.FORBIDDEN, detail)
@@ -232,52 +235,24 @@ class Gate:
         return problem_response(path, HTTPStatus.TOO_MANY_REQUESTS, detail, headers=headers)
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """The headers that decide."""
-
-    host: str = ""
-    origin: str | None = None
-    site: str | None = None
-    mode: str | None = None
-    authorization: str | None = None
-    cookie: str = ""
-    accept: str = ""
-    length: str | None = None
-    encoding: str | None = None
-    coding: str = ""
+class _Sent(dict[str, str]):
+    """The headers of a request, by name in lower case."""
 
     @property
     def has_cookie(self) -> bool:
         """Whether a browser shows a token by itself."""
-        return self.authorization is None and token_in(self.cookie) is not None
+        return "authorization" not in self and token_in(self.get("cookie", "")) is not None
 
     @property
     def token(self) -> str | None:
         """The token that is shown, empty where it is of another kind; None where none is."""
-        if self.authorization is not None:
-            return bearer(self.authorization)
-        return token_in(self.cookie) if self.cookie else None
+        if "authorization" in self:
+            return bearer(self["authorization"])
+        return token_in(self["cookie"]) if "cookie" in self else None
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> "_Sent":
-        found = {_DECIDING[name]: value.decode("latin-1") for name, value in headers
-                 if name in _DECIDING}  # fmt: skip
-        return cls(**found)
-
-
-_DECIDING = {
-    b"host": "host",
-    b"origin": "origin",
-    b"sec-fetch-site": "site",
-    b"sec-fetch-mode": "mode",
-    b"authorization": "authorization",
-    b"cookie": "cookie",
-    b"accept": "accept",
-    b"content-length": "length",
-    b"transfer-encoding": "encoding",
-    b"content-encoding": "coding",
-}
+        return cls((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 class _Marking:
@@ -343,7 +318,7 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
 def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
     """Send somebody who looks at a page to where they sign in; tell a program what it lacks."""
     path = scope["path"]
-    if scope["method"] not in caller.SAFE or not wants_page(path, sent.accept):
+    if scope["method"] not in caller.SAFE or not wants_page(path, sent.get("accept", "")):
         return _unauthorized(path, "show a token")
     query = scope["query_string"].decode("latin-1")
     place = quote(f"{path}?{query}" if query else path, safe="")

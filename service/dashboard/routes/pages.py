@@ -339,7 +339,7 @@ def _side(
     if isinstance(row, models.Schedule):
         result_json(session, row, services.toolchain)  # which looks at its proof as well
     else:
-        integrity.check_schedule(row)
+        integrity.check_result(row)
     return {
         **_link(row, services),
         "problem": row.problem.canonical,

@@ -97,7 +97,7 @@ def _interval(session: Session, services: Services, named: str, side: str) -> di
     if isinstance(row, models.Schedule):
         result_json(session, row, services.toolchain)  # refuses one that is not what was stored
     else:
-        integrity.check_schedule(row)
+        integrity.check_result(row)
     # Two toolchains or machines may have found the same schedule: names would not tell them apart.
     name = f"{side}: {row.hash[:8]}, {row.cache}"
     return {"name": name, "gflops": row.gflops, "low": row.low, "high": row.high}

@@ -16,7 +16,6 @@ from tilewise.service.db.models.jobs import (
     Problem,
 )
 from tilewise.service.db.models.places import Machine, Token, Toolchain, Worker
-from tilewise.service.db.models.ranges import TunedRange
 from tilewise.service.db.models.results import (
     PastSchedule,
     Proof,
@@ -24,6 +23,7 @@ from tilewise.service.db.models.results import (
     Script,
     SuiteReport,
     Trial,
+    TunedRange,
 )
 
 __all__ = [

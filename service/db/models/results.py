@@ -1,4 +1,4 @@
-"""What came of jobs: trials, the best schedules, their scripts and proofs; reports of suites."""
+"""What came of jobs: trials, schedules of problems and ranges, scripts, proofs, and reports."""
 
 from datetime import datetime
 from typing import Any
@@ -72,8 +72,8 @@ class Trial(Base):
     job: Mapped[Job] = relationship()
 
 
-class _Result:
-    """What a stored result and a past one share."""
+class _OfWork:
+    """What results of problems and of ranges share."""
 
     id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
@@ -81,20 +81,9 @@ class _Result:
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
     machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
-    hash: Mapped[str] = mapped_column(String(16))
-    steps: Mapped[list[Any]]
-    gflops: Mapped[float]
-    low: Mapped[float]
-    high: Mapped[float]
-    time_us: Mapped[float]
-    peak_gflops: Mapped[float]
-    scratch_bytes: Mapped[dict[str, Any] | None]
-    peers: Mapped[dict[str, Any] | None]
     cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
-    measured: Mapped[dict[str, Any] | None]
     budget: Mapped[int]
     elapsed_s: Mapped[float]
-    complete: Mapped[bool]
     digest: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
@@ -115,7 +104,23 @@ class _Result:
         return relationship()
 
 
-class Schedule(_Result, Base):
+class _Schedule(_OfWork):
+    """What a stored result and a past one share."""
+
+    hash: Mapped[str] = mapped_column(String(16))
+    steps: Mapped[list[Any]]
+    gflops: Mapped[float]
+    low: Mapped[float]
+    high: Mapped[float]
+    time_us: Mapped[float]
+    peak_gflops: Mapped[float]
+    scratch_bytes: Mapped[dict[str, Any] | None]
+    peers: Mapped[dict[str, Any] | None]
+    measured: Mapped[dict[str, Any] | None]
+    complete: Mapped[bool]
+
+
+class Schedule(_Schedule, Base):
     """The best schedule of a problem on a target under a toolchain, for hot or cold caches.
 
     `budget` is the largest number of trials of any search of this row. `measured` describes the
@@ -128,7 +133,7 @@ class Schedule(_Result, Base):
     __table_args__ = (UniqueConstraint("problem_id", "target", "toolchain_id", "cache"),)
 
 
-class PastSchedule(_Result, Base):
+class PastSchedule(_Schedule, Base):
     """A result that was replaced, or measured and not kept, at `ended_at`; columns as `Schedule`.
 
     `was_best` says whether it was the stored result until then.
@@ -142,6 +147,29 @@ class PastSchedule(_Result, Base):
     digest: Mapped[str] = mapped_column(String(64))
     was_best: Mapped[bool]
     ended_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class TunedRange(_OfWork, Base):
+    """The variants that serve a range of sizes on a target under a toolchain.
+
+    `problem` is the range. `family` is the SHA-256 of the range without its sizes, by which the
+    ranges that contain a problem are found. `result` has the variants, the sizes that each serves
+    and the times at the samples (`tilewise.search.ranges.result`). `loss_mean` and `loss_worst`
+    compare the variants with the fastest schedule of each sample; 0.02 is 2% longer. `budget` is
+    the number of trials of each sample. `digest` is as in `Schedule`.
+    """
+
+    __tablename__ = "tuned_ranges"
+    __table_args__ = (
+        UniqueConstraint("problem_id", "target", "toolchain_id", "cache"),
+        Index("ix_tuned_ranges_family", "family", "target"),
+    )
+
+    family: Mapped[str] = mapped_column(String(64))
+    result: Mapped[dict[str, Any]]
+    loss_mean: Mapped[float]
+    loss_worst: Mapped[float]
+    digest: Mapped[str] = mapped_column(String(64))
 
 
 class Script(Base):

@@ -8,7 +8,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.service.api.requests import MOST_PROBLEMS
 from tilewise.service.db import models, writing
 from tilewise.service.db.rows import problem_row
-from tilewise.service.results.integrity import schedule_digest
+from tilewise.service.results.integrity import result_digest
 from tilewise.service.results.stored import ResultKey
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -135,7 +135,7 @@ def test_a_lookup_of_very_many_takes_few_queries(client, sessions, machine, tune
         for text in problems[:600]:
             problem = problem_row(session, parse_problem(text))
             made = models.Schedule(**copied | same, problem=problem)
-            made.digest = schedule_digest(ResultKey.of(made), made)
+            made.digest = result_digest(ResultKey.of(made), made)
             session.add(made)
     with statements.noted() as asked:
         answer = client.post(PATH, json={"problems": problems}).json()["schedules"]

@@ -224,7 +224,7 @@ def test_of_two_ranges_the_newer_stays_unless_it_was_changed(new_store, tmp_path
     for store, best_us in ((one, 0.5), (other, 0.25 if edit else 0.5)):
         with reading(store) as session:
             row = session.scalars(select(models.TunedRange)).one()
-            assert integrity.is_range_whole(row)
+            assert integrity.is_whole(row)
             assert row.result["samples"][0]["best_us"] == best_us
     before = rows_of(one)
     restore(one, tmp_path / "newer.zip")

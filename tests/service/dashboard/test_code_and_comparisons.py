@@ -13,7 +13,7 @@ from tilewise.service.archive.fields import digest_of
 from tilewise.service.dashboard.rendering import environment
 from tilewise.service.dashboard.routes.pages import EXAMPLES
 from tilewise.service.db import Sessions, models, writing
-from tilewise.service.results.integrity import schedule_digest
+from tilewise.service.results.integrity import result_digest
 from tilewise.service.results.stored import ResultKey
 
 KEY = parse_problem(PROBLEM).key
@@ -71,7 +71,7 @@ def put(sessions: Sessions, steps: list[StepJson]) -> None:
     with writing(sessions) as session:
         row = session.scalars(select(models.Schedule)).one()
         row.steps, row.hash = steps, digest_of(steps)[:16]
-        row.digest = schedule_digest(ResultKey.of(row), row)
+        row.digest = result_digest(ResultKey.of(row), row)
 
 
 @pytest.mark.parametrize(

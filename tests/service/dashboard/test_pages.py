@@ -23,7 +23,7 @@ from tilewise.service.db import Sessions, models, tokens, writing
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import registry
-from tilewise.service.results.integrity import schedule_digest
+from tilewise.service.results.integrity import result_digest
 from tilewise.service.results.stored import ResultKey
 
 KEY = parse_problem(PROBLEM).key
@@ -124,7 +124,7 @@ def test_a_page_has_the_errors_of_a_method_of_fewer_products(
     with writing(sessions) as session:
         row = session.scalars(select(models.Schedule)).one()
         row.measured = {**(row.measured or {}), "accuracy": {"gaussian": 1.5, "scaled": 2.25}}
-        row.digest = schedule_digest(ResultKey.of(row), row)
+        row.digest = result_digest(ResultKey.of(row), row)
     page = client.get(f"/problems/{KEY}").text
     assert "1.50x (gaussian), 2.25x (scaled) that of the direct method" in page
 

@@ -146,7 +146,7 @@ def test_of_two_rows_that_features_tell_apart_going_down_keeps_both(url, session
         twin.target = masked.target
         session.flush()
         session.refresh(twin)
-        twin.digest = integrity.schedule_digest(integrity.ResultKey.of(twin), twin)
+        twin.digest = integrity.result_digest(integrity.ResultKey.of(twin), twin)
     for _ in range(2):
         migrate(url, command.downgrade, "0018")
         assert targets_of(url, "schedules") == [PLAIN, masked.target]

@@ -230,4 +230,4 @@ def _digest(session):
 
     session.expire_all()
     row = session.scalars(select(models.Schedule)).one()
-    return integrity.schedule_digest(ResultKey.of(row), row)
+    return integrity.result_digest(ResultKey.of(row), row)

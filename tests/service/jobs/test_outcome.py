@@ -94,7 +94,7 @@ def improved(session, row):
     row.gflops = 99.0
     session.flush()
     session.refresh(row)
-    row.digest = integrity.schedule_digest(ResultKey.of(row), row)
+    row.digest = integrity.result_digest(ResultKey.of(row), row)
     session.flush()
 
 

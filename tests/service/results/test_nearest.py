@@ -52,7 +52,7 @@ def moved(sessions, tuned, machine):
             row = session.query(models.Schedule).one()
             row.target = target
             work = ResultKey.of(row)
-            row.digest = integrity.schedule_digest(work, row)
+            row.digest = integrity.result_digest(work, row)
             for proof in session.query(models.Proof):
                 proof.digest = integrity.proof_digest(work, proof)
         return target

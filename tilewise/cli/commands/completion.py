@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tilewise.cli.command import OUTPUT, Command, arg
 from tilewise.cli.files import json_text, require_folder, write_text
@@ -33,106 +32,90 @@ autoload -U +X bashcompinit && bashcompinit
 """
 
 
-@dataclass(frozen=True)
-class Option:
-    """An option of a command."""
-
-    names: tuple[str, ...]
-    choices: tuple[str, ...]
-    takes_value: bool
-    help: str
+Commands = dict[str, argparse.ArgumentParser]
+"""The parser of each command, by name."""
 
 
-@dataclass(frozen=True)
-class Word:
-    """A command; `choices` are those of its first argument."""
-
-    name: str
-    help: str
-    choices: tuple[str, ...]
-    options: tuple[Option, ...]
-
-
-def words_of(parser: argparse.ArgumentParser) -> list[Word]:
+def commands_of(parser: argparse.ArgumentParser) -> Commands:
     """Return the commands of the parser of `tilewise`."""
     (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
-    return [_word(name, one) for name, one in commands.choices.items()]
+    return dict(commands.choices)
 
 
-def _word(name: str, parser: argparse.ArgumentParser) -> Word:
-    shown = [one for one in parser._actions if one.help != argparse.SUPPRESS]
-    first = next((one for one in shown if not one.option_strings), None)
-    options = tuple(
-        Option(tuple(one.option_strings), _choices(one), one.nargs != 0, _help(one))
-        for one in shown
-        if one.option_strings
-    )
-    return Word(name, parser.description or "", _choices(first), options)
+def _options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    shown = (one for one in parser._actions if one.help != argparse.SUPPRESS)
+    return (one for one in shown if one.option_strings)
 
 
-def _choices(action: argparse.Action | None) -> tuple[str, ...]:
-    return tuple(map(str, action.choices or ())) if action else ()
+def _first_words(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the choices of a command's first argument."""
+    first = next((one for one in parser._actions if not one.option_strings), None)
+    return _words(first) if first else []
 
 
-def _help(action: argparse.Action) -> str:
-    return " ".join((action.help or "").replace("%%", "%").split())
+def _words(action: argparse.Action) -> list[str]:
+    return list(map(str, action.choices or ()))
 
 
-def bash(words: Sequence[Word]) -> str:
+def bash(commands: Commands) -> str:
     """Return the script that bash sources."""
+    indent = " " * 16
+    options = [
+        indent + _case(name, [one for option in _options(parser) for one in _long(option)])
+        for name, parser in commands.items()
+    ]
+    values = [line for name, parser in commands.items() for line in _values(name, parser)]
     return BASH.format(
-        commands=" ".join(word.name for word in words),
-        values="\n".join(line for word in words for line in _values(word)),
-        options="\n".join(f"                {_case(word.name, _names(word))}" for word in words),
+        commands=" ".join(commands), values="\n".join(values), options="\n".join(options)
     )
 
 
-def _values(word: Word) -> Iterator[str]:
+def _values(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the completions after an option or the command; none for files and numbers."""
     indent = " " * 12
-    if word.choices:
-        yield indent + _case(f'"{word.name} {word.name}"', word.choices)
-    for option in word.options:
-        if option.takes_value:
-            typed = "|".join(f'"{word.name} {name}"' for name in option.names)
-            yield indent + _case(typed, option.choices)
+    if first := _first_words(parser):
+        yield indent + _case(f'"{name} {name}"', first)
+    for option in _options(parser):
+        if option.nargs != 0:
+            typed = "|".join(f'"{name} {one}"' for one in option.option_strings)
+            yield indent + _case(typed, _words(option))
 
 
 def _case(pattern: str, words: Sequence[str]) -> str:
     return f'{pattern}) words="{" ".join(words)}" ;;'
 
 
-def _names(word: Word) -> list[str]:
-    return [name for option in word.options for name in option.names if name.startswith("--")]
+def _long(option: argparse.Action) -> list[str]:
+    return [name for name in option.option_strings if name.startswith("--")]
 
 
-def zsh(words: Sequence[Word]) -> str:
+def zsh(commands: Commands) -> str:
     """Return the script that zsh sources."""
-    return ZSH + bash(words)
+    return ZSH + bash(commands)
 
 
-def fish(words: Sequence[Word]) -> str:
+def fish(commands: Commands) -> str:
     """Return the script that fish sources."""
     lines = ["# fish completion for tilewise"]
-    for word in words:
-        seen = f"complete -c tilewise -n '__fish_seen_subcommand_from {word.name}'"
-        told = f"-d {_quoted(word.help)}"
-        lines.append(f"complete -c tilewise -f -n __fish_use_subcommand -a {word.name} {told}")
-        if word.choices:
-            lines.append(f"{seen} -f -a {_quoted(' '.join(word.choices))}")
-        lines += [f"{seen} {_fish_option(option)}" for option in word.options]
+    for name, parser in commands.items():
+        seen = f"complete -c tilewise -n '__fish_seen_subcommand_from {name}'"
+        told = f"-d {_quoted(parser.description or '')}"
+        lines.append(f"complete -c tilewise -f -n __fish_use_subcommand -a {name} {told}")
+        if first := _first_words(parser):
+            lines.append(f"{seen} -f -a {_quoted(' '.join(first))}")
+        lines += [f"{seen} {_fish_option(option)}" for option in _options(parser)]
     return "\n".join(lines) + "\n"
 
 
-def _fish_option(option: Option) -> str:
-    parts = [
-        f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names
-    ]
+def _fish_option(option: argparse.Action) -> str:
+    names = option.option_strings
+    parts = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in names]
     if option.choices:
-        parts.append(f"-x -a {_quoted(' '.join(option.choices))}")
-    elif option.takes_value:
+        parts.append(f"-x -a {_quoted(' '.join(_words(option)))}")
+    elif option.nargs != 0:
         parts.append("-r")
-    return " ".join([*parts, f"-d {_quoted(option.help)}"])
+    told = " ".join((option.help or "").replace("%%", "%").split())
+    return " ".join([*parts, f"-d {_quoted(told)}"])
 
 
 def _quoted(text: str) -> str:
@@ -140,13 +123,13 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-SCRIPTS: dict[str, Callable[[Sequence[Word]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
+SCRIPTS: dict[str, Callable[[Commands], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
 
 
 def completion(options: argparse.Namespace) -> None:
     """Print the script that completes commands and options in a shell."""
     require_folder(options.output)
-    text = SCRIPTS[options.shell](words_of(options.parser))
+    text = SCRIPTS[options.shell](commands_of(options.parser))
     if options.json:
         text = json_text({"shell": options.shell, "script": text})
     write_text(options.output, text)

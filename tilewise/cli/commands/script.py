@@ -1,7 +1,6 @@
 """`tilewise script`: the proven transform script, stored, fetched, or made here."""
 
 import argparse
-from typing import TYPE_CHECKING, Literal
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import (
@@ -26,14 +25,11 @@ from tilewise.cli.files import json_text, require_folder, write_text
 from tilewise.cli.render import named
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
 from tilewise.model.libraries import ENDINGS
 from tilewise.requirements import BASE, require
-
-if TYPE_CHECKING:
-    from tilewise.kernels.mlir.air import AirScript
 
 FLAVORS = ("cpu", "air", "iree", "iree-spec")
 OWN_CODE = ("cpu", "iree")
@@ -143,24 +139,15 @@ def make_air(options: argparse.Namespace, given: str) -> str:
         if value is not None and not 1 <= value <= MOST_BYTES:
             raise BadInputError(f"{name}={quoted(value)} is out of range; give 1 to {MOST_BYTES}")
     known = {name: value for name, value in declared.items() if value is not None}
-    try:
-        made = _proven(problem, known, options.result or "l3")
-    except UnsupportedError as error:
-        raise MissingError(str(error)) from error
-    return made.module if options.with_payload else made.text
-
-
-def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l3"]) -> "AirScript":
     # The child needs it; better said before it fails.
     require("iree.compiler", "an air script here", "kernels")
     from tilewise.kernels.mlir.air import Memories, script_for
 
-    usual = Memories()
-    declared = Memories(
-        l1_bytes=memories.get("l1_bytes", usual.l1_bytes),
-        l2_bytes=memories.get("l2_bytes", usual.l2_bytes),
-    )
-    return script_for(problem, declared, result)
+    try:
+        made = script_for(problem, Memories(**known), options.result or "l3")
+    except UnsupportedError as error:
+        raise MissingError(str(error)) from error
+    return made.module if options.with_payload else made.text
 
 
 WHAT = (

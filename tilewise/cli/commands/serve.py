@@ -2,9 +2,17 @@
 
 import argparse
 
-from tilewise.cli.command import DB, LARGEST_PORT, Argument, Command, arg, flag, in_group
+from tilewise.cli.command import (
+    DB,
+    LARGEST_PORT,
+    Argument,
+    Command,
+    arg,
+    check_range,
+    flag,
+    in_group,
+)
 from tilewise.cli.render import print_mapping
-from tilewise.errors import BadInputError
 from tilewise.requirements import require
 
 EXTRA = "cluster"
@@ -14,10 +22,8 @@ MOST_DAYS, LEAST_SAMPLES, MOST_SAMPLES = 36500, 3, 1000
 
 def serve(options: argparse.Namespace) -> None:
     """Serve the HTTP API with embedded workers."""
-    if not 0 <= options.port <= LARGEST_PORT:
-        raise BadInputError(f"port={options.port} is out of range; give 0 to {LARGEST_PORT}")
-    if not 0 <= options.workers <= MOST_WORKERS:
-        raise BadInputError(f"workers={options.workers} is out of range; give 0 to {MOST_WORKERS}")
+    check_range("port", options.port, 0, LARGEST_PORT)
+    check_range("workers", options.workers, 0, MOST_WORKERS)
     from tilewise.backends import administration
 
     administration.serve(options.host, options.port, options.workers, options.db)
@@ -30,7 +36,8 @@ def database(options: argparse.Namespace) -> None:
     if options.action != "prune":
         state = administration.database(options.action, options.db)
     else:
-        _check_pruning(options)
+        check_range("older-than", options.older_than, 0, MOST_DAYS, " days")
+        check_range("keep-samples", options.keep_samples, LEAST_SAMPLES, MOST_SAMPLES)
         state = administration.prune(
             options.older_than, options.keep_samples, options.db,
             dry_run=options.dry_run, vacuum=options.vacuum,
@@ -38,22 +45,9 @@ def database(options: argparse.Namespace) -> None:
     print_mapping(state, as_json=options.json)
 
 
-def _check_pruning(options: argparse.Namespace) -> None:
-    if not 0 <= options.older_than <= MOST_DAYS:
-        raise BadInputError(
-            f"older-than={options.older_than} is out of range; give 0 to {MOST_DAYS} days"
-        )
-    if not LEAST_SAMPLES <= options.keep_samples <= MOST_SAMPLES:
-        raise BadInputError(
-            f"keep-samples={options.keep_samples} is out of range; "
-            f"give {LEAST_SAMPLES} to {MOST_SAMPLES}"
-        )
-
-
 def scheduler(options: argparse.Namespace) -> None:
     """Run the Dask scheduler of a cluster."""
-    if not 0 <= options.port <= LARGEST_PORT:
-        raise BadInputError(f"port={options.port} is out of range; give 0 to {LARGEST_PORT}")
+    check_range("port", options.port, 0, LARGEST_PORT)
     require("distributed", "scheduler", EXTRA)
     from tilewise.backends import cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import arg, time_limit
+from tilewise.cli.command import arg, check_range, time_limit
 from tilewise.cli.files import json_text, make_folder, read_module_bytes, write_text
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.quoting import duration, quoted
@@ -123,9 +123,10 @@ def _blocks(options: argparse.Namespace) -> "Blocks":
 
 
 def _size(name: str, given: int | None, usual: int) -> int:
-    if given is not None and not 0 <= given <= MOST_OF_A_BLOCK:
-        raise BadInputError(f"{name}={given} is out of range; give 0 to {MOST_OF_A_BLOCK}")
-    return usual if given is None else given
+    if given is None:
+        return usual
+    check_range(name, given, 0, MOST_OF_A_BLOCK)
+    return given
 
 
 def _of_op(text: str) -> "tuple[int, OpBlocks]":
