@@ -60,7 +60,8 @@ class Answer:
         """Send it, or that the client has it; False, with nothing sent, where neither is known."""
         body, headers, status = self.body, self.headers, HTTPStatus.OK
         if if_none_match is not None and matches(if_none_match, self.etag):
-            body, headers, status = b"", _without_content(headers), HTTPStatus.NOT_MODIFIED
+            body, status = b"", HTTPStatus.NOT_MODIFIED
+            headers = tuple(pair for pair in headers if not pair[0].startswith(b"content-"))
         if body is None:
             return False
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
@@ -142,7 +143,3 @@ class _Listener:
 def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     found = [value.decode("latin-1") for key, value in headers if key == name]
     return ", ".join(found) if found else None
-
-
-def _without_content(headers: Headers) -> Headers:
-    return tuple(pair for pair in headers if not pair[0].startswith(b"content-"))

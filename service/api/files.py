@@ -132,14 +132,11 @@ def look_up(
 def add_predictions(found: Json, problems: Sequence[Problem]) -> None:
     """Add predicted schedules to the answers of a look-up of problems that nothing is stored of."""
     pairs = zip(found["schedules"], problems, strict=True)
-    unseen = [(answer, problem) for answer, problem in pairs if _is_nothing(answer)]
+    known = ("schedule", "error", "unchanged")
+    unseen = [pair for pair in pairs if not any(pair[0][name] for name in known)]
     guesses = predictions.predicted([problem for _, problem in unseen], found["target"])
     for (answer, _), guess in zip(unseen, guesses, strict=True):
         answer["predicted"] = guess
-
-
-def _is_nothing(answer: Json) -> bool:
-    return not (answer["schedule"] or answer["error"] or answer["unchanged"])
 
 
 def _answer(

@@ -290,7 +290,8 @@ def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged:
     The other one goes into the history. A stored row that was tampered with gives way, however fast
     it claims to be. Raises ArchiveError if the line or one of its proofs was changed.
     """
-    row = _find_result(session, line, numbers)
+    query = select(models.Schedule).filter_by(**numbers.work(line))
+    row = session.scalar(query.with_for_update(of=models.Schedule))
     merged.count("schedules", is_new=row is None)
     if row is None:
         row = models.Schedule()
@@ -312,11 +313,6 @@ def _seal(session: Session, row: Result) -> None:
     session.flush()
     if not integrity.is_whole(row):
         raise ArchiveError("it is not what was stored")
-
-
-def _find_result(session: Session, line: ScheduleLine, numbers: Numbers) -> models.Schedule | None:
-    query = select(models.Schedule).filter_by(**numbers.work(line))
-    return session.scalar(query.with_for_update(of=models.Schedule))
 
 
 def add_past(session: Session, line: PastLine, numbers: Numbers, merged: Merged) -> None:

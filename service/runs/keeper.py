@@ -209,8 +209,10 @@ class SqlKeeper(SqlRun):
     @property
     def order(self) -> RunOrder:
         """What the run is to do; TamperedError where the row is not what was stored."""
-        integrity.check_work(ResultKey.of(self._job))
-        return _order(self._job)
+        job = self._job
+        integrity.check_work(ResultKey.of(job))
+        problem, request = job.problem.canonical, TuneRequest.of(job)
+        return RunOrder(job.id, problem, job.target, request, job.elapsed_s)
 
     def note(self, phase: SearchPhase) -> None:
         """Keep what the run does now."""
@@ -244,8 +246,3 @@ class SqlKeeper(SqlRun):
     def _read(self) -> models.Job:
         with reading(self._sessions) as session:
             return queue.get(session, self._held.job_id)
-
-
-def _order(job: models.Job) -> RunOrder:
-    problem, spent = job.problem.canonical, job.elapsed_s
-    return RunOrder(job.id, problem, job.target, TuneRequest.of(job), spent)

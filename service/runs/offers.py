@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Delete, Select, and_, delete, or_, select, update
+from sqlalchemy import Select, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
@@ -232,7 +232,7 @@ def settle(session: Session, digest_: str, why: str | None) -> None:
             lease.release(session, held)
         elif lease.holds(session, held):
             lease.crash(session, held, why)
-    session.execute(_of(row.digest))
+    session.delete(row)
 
 
 def abandoned(session: Session, driver: str) -> list[str]:
@@ -242,7 +242,3 @@ def abandoned(session: Session, driver: str) -> list[str]:
     return [
         row.digest for row in rows if not is_sound(row) or row.seen_at < late or is_dead(row.driver)
     ]
-
-
-def _of(digest_: str) -> Delete:
-    return delete(models.Offer).where(models.Offer.digest == digest_)

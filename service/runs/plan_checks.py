@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 from tilewise.kernels.errors import KernelsError
@@ -13,7 +14,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, check_legal
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.plan import Plan, PlannedNode
+from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.variants import problems_of
 from tilewise.service.errors import RefusedError
 from tilewise.service.jobs.plans import Made, PackOutcome, PlanOrder
@@ -67,15 +68,11 @@ def _plan_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
     if named != (order.name, order.target, order.cache, order.accuracy):
         yield "model, target, cache or accuracy"
     graph = order.graph
-    if [_as_in_graph(node) for node in plan.nodes] != [
-        (node.kind, node.op, node.where, node.found, node.place, *_uses(node))
-        for node in graph.nodes
-    ]:
+    if list(map(_in_graph, plan.nodes)) != list(map(_in_graph, graph.nodes)):
         yield "nodes"
         return
-    if [(one.shape, one.dtype, one.is_given, one.is_result) for one in plan.tensors] != [
-        (one.shape, one.dtype, one.is_given, one.is_result) for one in graph.tensors
-    ]:
+    shared = attrgetter("shape", "dtype", "is_given", "is_result")
+    if list(map(shared, plan.tensors)) != list(map(shared, graph.tensors)):
         yield "tensors"
     yield from _schedule_faults(order, plan)
     if not all(0 <= one.tensor < len(graph.tensors) for one in plan.conversions):
@@ -91,13 +88,12 @@ def _plan_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
         yield "times"
 
 
-def _as_in_graph(node: PlannedNode) -> tuple[Any, ...]:
-    return (node.kind, node.op, node.where, node.found, node.place, *_uses(node))
-
-
-def _uses(node: Any) -> Iterator[list[tuple[Any, ...]]]:
-    for uses in (node.reads, node.makes):
-        yield [(use.tensor, use.shape, use.role) for use in uses]
+def _in_graph(node: Any) -> tuple[Any, ...]:
+    """What a planned node has of the node of the graph."""
+    uses = [
+        [(use.tensor, use.shape, use.role) for use in some] for some in (node.reads, node.makes)
+    ]
+    return (node.kind, node.op, node.where, node.found, node.place, uses)
 
 
 def _schedule_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:

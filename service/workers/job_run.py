@@ -89,7 +89,7 @@ def run_job(
     `time.monotonic` from which the job's seconds count, by default now.
     """
     began = time.monotonic() if began is None else began
-    run = _Run(keeper, on_event or _ignore)
+    run = _Run(keeper, on_event or (lambda _event: None))
     try:
         run.check()
         with keeper.beating() as should_stop:
@@ -233,6 +233,3 @@ def _nothing_ran(result: TuneResult) -> str:
     return (
         f"none of {len(result.trials)} candidates ran; the first: {first.failure}: {first.message}"
     )
-
-
-def _ignore(_event: Event) -> None: ...

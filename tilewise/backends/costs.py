@@ -1,6 +1,7 @@
 """Times of layers from a store, and of copies measured here."""
 
 import functools
+from operator import itemgetter
 
 from tilewise.backends.base import Json
 from tilewise.backends.choose import Backend
@@ -38,13 +39,11 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             and trial["state"] in states
             and trial["time_us"] is not None
         ]
-        return fastest_of_each(map(_timed, (found["best"], *sorted(others, key=_time))), most)
+        return fastest_of_each(
+            map(_timed, (found["best"], *sorted(others, key=itemgetter("time_us")))), most
+        )
 
     return LayerTimes(functools.cache(schedules), conversion_us)
-
-
-def _time(trial: Json) -> float:
-    return float(trial["time_us"])
 
 
 def _timed(row: Json) -> Timed:

@@ -146,12 +146,13 @@ def _measured_lines(found: Json) -> list[tuple[str, str]]:
     measured = found["best"].get("measured")
     if not measured:
         return []
+    rounds = measured.get("disturbed", 0)
     caches = f"cold caches ({measured['cold']})" if measured["cold"] else "hot caches"
     return [
         ("measured", f"{caches}, {measured['samples']} samples over {measured['placements']} "
                      f"placements of the buffers; {measured['rejected']} of all finalists "
                      "preempted"
-                     f"{_disturbed_text(measured.get('disturbed', 0))}"),
+                     f"{f'; discarded {rounds} slow rounds' if rounds else ''}"),
     ]  # fmt: skip
 
 
@@ -162,10 +163,6 @@ def _accuracy_lines(found: Json) -> list[tuple[str, str]]:
         return []
     said = ", ".join(f"{times:.2f} ({kind})" for kind, times in errors.items())
     return [("accuracy", f"rms error {said} times the direct method's")]
-
-
-def _disturbed_text(rounds: int) -> str:
-    return f"; discarded {rounds} slow rounds" if rounds else ""
 
 
 def _peer_lines(found: Json) -> list[tuple[str, str]]:

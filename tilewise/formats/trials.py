@@ -61,14 +61,11 @@ def _table(rows: list[Json]) -> str:
     lines = [f"{'trial':>5} {'state':<7} {'GFLOP/s':>8} {'us':>12} {'origin':<9} schedule"]
     for row in rows:
         speed = "" if row["gflops"] is None else f"{row['gflops']:.1f}"
-        took = "" if row["time_us"] is None else _microseconds(row["time_us"])
+        time_us = row["time_us"]
+        took = "" if time_us is None else f"{time_us:.{1 if time_us >= 1 else 4}f}"
         what = f"[{row['failure']}] " if row["failure"] else ""
         lines.append(
             f"{row['number']:>5} {row['state']:<7} {speed:>8} {took:>12} {row['origin']:<9} "
             f"{what}{row['schedule']}"
         )
     return "\n".join(lines) + "\n"
-
-
-def _microseconds(time_us: float) -> str:
-    return f"{time_us:.1f}" if time_us >= 1 else f"{time_us:.4f}"

@@ -118,7 +118,8 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     """Write the library, compile all forms, and measure them."""
     target = resolve(model.target)
     costs = _costs(model, backend, target)
-    found = [_known(backend, model, op, costs) for op in _ops(model.imported)]
+    ops = [ProblemReport(one.problem, one.count, one.where) for one in model.imported.problems]
+    found = [_known(backend, model, op, costs) for op in ops]
     cuts = dict(patterns_of(model.cuts))
     reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     if model.with_ops:
@@ -127,23 +128,20 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     tell(f"compiles with {counted} and without")
-    text = text_of(list(kernels.values()), target, _notes(found), cuts)
+    left = [f"left to IREE: {op.problem}: {op.reason}" for op, entry in found if entry is None]
+    text = text_of(list(kernels.values()), target, left, cuts)
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
     calls = Counter(forms.kernels)
-    ops = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
+    placed = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
     forms_run = measure(forms.codes, model.entry, target.threads,
                         declarations=forms.declarations, reference=forms.reference)  # fmt: skip
-    allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
+    allowed = tolerance((parse_problem(op.problem), op.count) for op in placed)
     return ModelReport(
-        model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
+        model.source.name, target.canonical, _machine(), placed, model.imported.skipped, forms_run,
         allowed, dict(forms.refused), model.accuracy,
     )  # fmt: skip
-
-
-def _ops(imported: Imported) -> list[ProblemReport]:
-    return [ProblemReport(found.problem, found.count, found.where) for found in imported.problems]
 
 
 def _costs(model: ExaminedModel, backend: Backend, target: Target) -> LayerTimes:
@@ -225,10 +223,6 @@ def _placed(
     missed = reasons.get(op.problem, "no pattern of the library fits the ops around it")
     reason = "" if called >= op.count else missed
     return replace(op, replaced=called, reason=reason)
-
-
-def _notes(found: Sequence[tuple[ProblemReport, LibraryEntry | None]]) -> list[str]:
-    return [f"left to IREE: {op.problem}: {op.reason}" for op, entry in found if entry is None]
 
 
 def _machine() -> dict[str, str]:

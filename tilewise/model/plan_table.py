@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewise.formats.columns import columns
 from tilewise.kernels.quoting import duration
-from tilewise.search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
+from tilewise.search.networks.plan import Plan, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
 
@@ -93,7 +93,8 @@ def _around(plan: Plan) -> Iterator[str]:
     for number, node in enumerate(plan.nodes):
         if node.reason:
             what = node.problem or (node.found.problem if node.found else node.op)
-            yield f"planned around: {number}, {what} at {_place(node)}: {node.reason}"
+            place = node.where.rpartition(" ")[0]
+            yield f"planned around: {number}, {what} at {place}: {node.reason}"
 
 
 def _untimed(plan: Plan) -> Iterator[str]:
@@ -103,7 +104,3 @@ def _untimed(plan: Plan) -> Iterator[str]:
     if others:
         told = ", ".join(f"{count} {op}" for op, count in others.items())
         yield f"not timed, in layouts of the model or those around them: {told}"
-
-
-def _place(node: PlannedNode) -> str:
-    return node.where.rpartition(" ")[0]

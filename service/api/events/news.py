@@ -84,7 +84,11 @@ class NewsReader:
     ) -> dict[Source, EncodedEvent | ServiceError]:
         with reading(self.sessions) as session:
             answers = {source: _read(session, source, after) for source, after in known.items()}
-        unsettled = [source for source, news in answers.items() if _lacks_numbers(source, news)]
+        unsettled = [
+            source
+            for source, news in answers.items()
+            if source[0] == "plan" and isinstance(news, EncodedEvent) and not news.is_settled
+        ]
         for _, plan_id in unsettled:
             # One that cannot be written now stays unsettled, and is tried again.
             passing = suppress(NotFoundError, DamagedError, DatabaseError)
@@ -102,10 +106,6 @@ def _read(session: Session, source: Source, after: int | None) -> EncodedEvent |
         return read_news(session, source, after)
     except (NotFoundError, DamagedError) as error:
         return error
-
-
-def _lacks_numbers(source: Source, news: EncodedEvent | ServiceError) -> bool:
-    return source[0] == "plan" and isinstance(news, EncodedEvent) and not news.is_settled
 
 
 def read_news(session: Session, source: Source, after: int | None) -> EncodedEvent:

@@ -32,7 +32,8 @@ def fetch(options: argparse.Namespace) -> None:
     _refuse_contradictions(options)
     wanted = _wanted(options)
     folder = Folder(Path(options.output))
-    place = _lock_place(options, folder)
+    beside = folder.path.absolute().parent / LOCK_NAME
+    place = Path(options.lock) if options.lock else beside
     lock = _read_lock(place, folder)
     if options.frozen:
         _hold(options, folder, lock, wanted)
@@ -124,10 +125,6 @@ def _wanted(options: argparse.Namespace) -> WantedFiles:
     problems = read_list(options.problems, text, parse_any)
     kinds = dict.fromkeys(options.flavor or ["cpu"])
     return WantedFiles(problems, [*kinds, *([KERNEL] if options.kernels else [])], options.target)
-
-
-def _lock_place(options: argparse.Namespace, folder: Folder) -> Path:
-    return Path(options.lock) if options.lock else folder.path.absolute().parent / LOCK_NAME
 
 
 def _read_lock(place: Path, folder: Folder) -> Lock:

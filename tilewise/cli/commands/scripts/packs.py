@@ -84,7 +84,8 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
     if not options.json:
         sys.stderr.write(_summary(plan, proof))
         return text
-    told = {**plan.to_json(), "layers": layers, "proof": _errors(proof), "script": text}
+    found = {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
+    told = {**plan.to_json(), "layers": layers, "proof": found, "script": text}
     return json_text(told)
 
 
@@ -96,7 +97,8 @@ def _proven(
 
     plan = pack_module(module, _blocks(options), limits)
     if not plan.packed:
-        raise MissingError(f"{quoted(path)} has no op that can be packed{_why(plan)}")
+        why = f"; {plan.left[0].where} {plan.left[0].reason}" if plan.left else ""
+        raise MissingError(f"{quoted(path)} has no op that can be packed{why}")
     proof = prove_packs(plan, limits=limits)
     if not proof.ok:
         raise TilewiseError(
@@ -137,14 +139,6 @@ def _of_op(text: str) -> "tuple[int, OpBlocks]":
         raise BadInputError(f"blocks={quoted(text)}: give NUMBER=ROWS,COLUMNS,DEPTH, as 3=0,16,16")
     number, *sizes = map(int, found.groups())
     return number, OpBlocks(*sizes)
-
-
-def _why(plan: "PackPlan") -> str:
-    return f"; {plan.left[0].where} {plan.left[0].reason}" if plan.left else ""
-
-
-def _errors(proof: "ScriptProof") -> dict[str, object]:
-    return {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
 
 
 def _summary(plan: "PackPlan", proof: "ScriptProof") -> str:

@@ -93,12 +93,9 @@ def _joined(scripts: dict[Problem, str]) -> "tuple[str, list[LeftOut]]":
     if len(scripts) == 1:
         return next(iter(scripts.values())), []
     entries: list[SpecEntry] = [entry_of(text) for text in scripts.values()]
-    ends = {line for text in scripts.values() for line in text.splitlines() if _names_maker(line)}
+    lines = (line for text in scripts.values() for line in text.splitlines())
+    ends = {line for line in lines if line.startswith(("// target:", "// mlir:"))}
     return joined(entries, [line.removeprefix("// ") for line in sorted(ends, reverse=True)])
-
-
-def _names_maker(line: str) -> bool:
-    return line.startswith(("// target:", "// mlir:"))
 
 
 def _check(text: str, problems: Sequence[Problem]) -> None:
