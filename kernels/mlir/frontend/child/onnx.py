@@ -11,7 +11,8 @@ from typing import Any
 
 from tilewise.kernels.errors import DimError
 from tilewise.kernels.mlir.frontend.child import onnx_weights
-from tilewise.kernels.mlir.frontend.child.onnx_pads import PaddingError, rewrite
+from tilewise.kernels.mlir.frontend.child.onnx_nodes import NodeError
+from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
 from tilewise.kernels.mlir.frontend.dims import check_names
 from tilewise.kernels.mlir.frontend.read import is_onnx
 from tilewise.kernels.system.limited_child import reply_to_request, stage
@@ -78,7 +79,7 @@ def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
             module.write_bytecode(file)
     except (OnnxError, DimError):
         raise
-    except (PaddingError, onnx_weights.WeightsError) as error:
+    except NodeError as error:
         raise OnnxError(f"the ONNX model cannot be imported: {error}") from error
     except Exception as error:  # whatever parser, checker and importer raise, without a common root
         raise OnnxError(f"the ONNX model cannot be imported: {_first_line(error)}") from error

@@ -5,12 +5,12 @@ convolution, whose pads crop its result, a `Slice` after it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
+
+from tilewise.kernels.mlir.frontend.child.onnx_nodes import Array, NodeWriter, rewrite_nodes
 
 FLOAT = 1
 
@@ -39,12 +39,6 @@ def types_of(graph: Any) -> dict[str, TypeOf]:
     for tensor in graph.initializer:
         found[tensor.name] = TypeOf(tensor.data_type, tuple(tensor.dims))
     return found
-
-
-def attributes(onnx: Any, node: Any) -> dict[str, Any]:
-    """Return a node's attributes by name, with decoded text."""
-    values = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
-    return {name: one.decode() if isinstance(one, bytes) else one for name, one in values.items()}
 
 
 @dataclass(frozen=True)
@@ -117,65 +111,61 @@ _WITH_WINDOWS = (*_FILTER, "MaxPool", "AveragePool")
 _END = 2**63 - 1
 
 
-class PaddingError(Exception):
-    """A padding cannot be resolved; the message says why."""
-
-
 def rewrite(onnx: Any, graph: Any, opset: int, outer: dict[str, TypeOf] | None = None) -> bool:
     """Rewrite the paddings of a graph and its subgraphs in place; return whether any changed.
 
-    The graph's shapes are inferred; `outer` are types of values from around it. Raise PaddingError
+    The graph's shapes are inferred; `outer` are types of values from around it. Raise NodeError
     if a padding depends on an unknown size, or cannot be expressed.
     """
     types = defaultdict(TypeOf, {**(outer or {}), **types_of(graph)})
-    nodes, has_changed = list[Any](), False
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                has_changed |= bool(inner.node) and rewrite(onnx, inner, opset, types)
-        made = [type(node).FromString(node.SerializeToString())]
-        if node.op_type in _WITH_WINDOWS and node.domain in ("", "ai.onnx"):
-            made = list(_Node(onnx, graph, made[0], types).resolved(opset))
-            has_changed |= made != [node]
-        nodes += made
-    if has_changed:
-        del graph.node[:]
-        graph.node.extend(nodes)
-    return has_changed
+
+    def written(node: Any) -> list[Any]:
+        if node.op_type not in _WITH_WINDOWS or node.domain not in ("", "ai.onnx"):
+            return [node]
+        return _Writer(onnx, graph, node, types).written(opset)
+
+    return rewrite_nodes(graph, written, lambda inner: rewrite(onnx, inner, opset, types))
 
 
-class _Node:
-    """A convolution or pooling of a graph, which may get further nodes and constants."""
+class _Writer(NodeWriter):
+    """Writes what replaces a convolution or pooling of a graph."""
 
     def __init__(self, onnx: Any, graph: Any, node: Any, types: dict[str, TypeOf]) -> None:
-        self._onnx, self._graph, self._node, self._types = onnx, graph, node, types
-        self._given = attributes(onnx, node)
+        super().__init__(onnx, graph, node)
+        self._input = types[node.input[0]]
+        self._filter = TypeOf()
+        if node.op_type in _FILTER:
+            self._filter = types[node.input[_FILTER[node.op_type]]]
         self._auto = str(self._given.get("auto_pad", "NOTSET"))
 
-    def resolved(self, opset: int) -> Iterator[Any]:
-        """Yield the nodes that replace it."""
+    def written(self, opset: int) -> list[Any]:
+        """Return the nodes that replace it."""
         windows = self._windows()
         if windows is None:  # the importer says what the node lacks
-            yield self._node
+            self._nodes.append(self._node)
         elif self._node.op_type == "ConvTranspose":
-            yield from self._transposed(windows, opset)
+            self._transposed(windows, opset)
         elif all(one.begin == one.end for one in windows) or opset < LEAST_OPSET:
             if "auto_pad" in self._given:
                 self._set_pads([(one.begin, one.end) for one in windows])
-            yield self._node
+            self._nodes.append(self._node)
         else:
-            yield from self._padded(windows)
+            self._padded(windows)
+        return self._nodes
+
+    @property
+    def _pads(self) -> list[int]:
+        """The pads that the node is given, of all axes before and then behind; empty for none."""
+        return list(self._given.get("pads", ())) if self._auto == "NOTSET" else []
 
     def _windows(self) -> list[PaddedWindow] | None:
         """Return the window of each axis; None if the taps are unknown."""
-        taps = self._given.get("kernel_shape")
-        if taps is None and self._node.op_type in _FILTER:
-            taps = self._types[self._node.input[_FILTER[self._node.op_type]]].spatial
+        taps = self._given.get("kernel_shape") or self._filter.spatial
         if not taps or None in taps:
             return None
-        sizes = self._types[self._node.input[0]].spatial or [None] * len(taps)
+        sizes = self._input.spatial or [None] * len(taps)
         if reason := _why_malformed(self._given, self._auto, len(taps), len(sizes)):
-            raise PaddingError(f"{self._name}: {reason}")
+            self._refuse(reason)
         ones = [1] * len(taps)
         found = [
             PaddedWindow(*one)
@@ -186,116 +176,97 @@ class _Node:
         ]  # fmt: skip
         if self._node.op_type == "ConvTranspose":
             return found
-        return [self._with_pads(one, at, len(taps)) for at, one in enumerate(found)]
-
-    def _with_pads(self, window: PaddedWindow, at: int, axes: int) -> PaddedWindow:
-        pads = self._given.get("pads", [0] * 2 * axes) if self._auto == "NOTSET" else [0] * 2 * axes
-        begin, end = pads[at], pads[axes + at]
         if self._auto in SAME:
-            pair = same_padding(window, is_upper=self._auto == SAME[0])
-            if pair is None:
-                self._refuse_size(f"auto_pad={self._auto}")
-            else:
-                begin, end = pair
-        return replace(window, begin=begin, end=end)
+            return [self._same(one) for one in found]
+        pads = self._pads or [0] * 2 * len(taps)
+        pairs = zip(found, pads[: len(taps)], pads[len(taps) :], strict=True)
+        return [replace(one, begin=begin, end=end) for one, begin, end in pairs]
 
-    def _padded(self, windows: list[PaddedWindow]) -> Iterator[Any]:
-        """Yield a `Pad` and the node without pads; an average also needs a factor."""
+    def _same(self, window: PaddedWindow) -> PaddedWindow:
+        pair = same_padding(window, is_upper=self._auto == SAME[0])
+        if pair is None:
+            self._refuse_size(f"auto_pad={self._auto}")
+        return replace(window, begin=pair[0], end=pair[1])
+
+    def _padded(self, windows: list[PaddedWindow]) -> None:
+        """Write a `Pad` and the node without pads; an average also needs a factor."""
         node, given = self._node, self._given
         if node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1]:
-            raise PaddingError(f"{self._name}: pads differ before and behind an axis, and the "
-                               "indices of the maxima are a result")  # fmt: skip
+            self._refuse(
+                "pads differ before and behind an axis, and the indices of the maxima are a result"
+            )
         rounds_up = bool(given.get("ceil_mode")) and self._auto not in SAME
         is_average = node.op_type == "AveragePool"
-        pairs = [(one.begin, one.end) for one in windows]
-        means, counts = node.output[0], None
+        pairs, outputs = [(one.begin, one.end) for one in windows], list[int]()
         if rounds_up or is_average:
             if any(one.size is None for one in windows):
                 self._refuse_size("pads that differ before and behind an axis")
             outputs = [one.outputs(rounds_up=rounds_up) for one in windows]
-            if rounds_up:
-                pairs = [(one.begin, one.needed_end(count))
-                         for one, count in zip(windows, outputs, strict=True)]  # fmt: skip
-            counts = _counts(windows, outputs, with_padding=bool(given.get("count_include_pad")))
-        padded = self._new("padded")
-        yield self._pad(padded, pairs)
-        node.input[0] = padded
+        if rounds_up:
+            pairs = [(one.begin, one.needed_end(count))
+                     for one, count in zip(windows, outputs, strict=True)]  # fmt: skip
+        node.input[0] = self._pad(pairs)
         self._set_pads([(0, 0)] * len(windows))
         self._drop("ceil_mode")
-        if not is_average or counts is None:
-            yield node
-            return
-        self._set(count_include_pad=1)
-        node.output[0] = self._new("means")
-        yield node
-        weights = self._constant("weights", counts.shape, counts.reshape(-1).tolist())
-        yield self._onnx.helper.make_node("Mul", [node.output[0], weights], [means])
+        self._nodes.append(node)
+        if is_average:
+            self._set(count_include_pad=1)
+            means, node.output[0] = node.output[0], self._name("means")
+            counts = _counts(windows, outputs, with_padding=bool(given.get("count_include_pad")))
+            weights = self._like_input("weights", counts.shape, counts.reshape(-1).tolist())
+            self._add("Mul", [node.output[0], weights], means)
 
-    def _pad(self, padded: str, pairs: list[tuple[int, int]]) -> Any:
-        """Return the node that makes `padded` of the node's input."""
+    def _pad(self, pairs: list[tuple[int, int]]) -> str:
+        """Return the name of the node's input with padding."""
         node = self._node
         ends = [0, 0, *(begin for begin, _ in pairs), 0, 0, *(end for _, end in pairs)]
         at = _ZERO_POINT.get(node.op_type)
         fill = node.input[at] if at is not None and len(node.input) > at else ""
         if not fill:
             least = self._least() if node.op_type == "MaxPool" else 0
-            fill = self._constant("fill", (), [least])
-        inputs = [node.input[0], self._integers("pads", ends), fill]
-        return self._onnx.helper.make_node("Pad", inputs, [padded], mode="constant")
+            fill = self._like_input("fill", (), [least])
+        inputs = [node.input[0], self._integers(ends), fill]
+        return self._made("Pad", inputs, "padded", mode="constant")
 
     def _least(self) -> float | int:
-        kind = self._onnx.helper.tensor_dtype_to_np_dtype(self._types[self._node.input[0]].element)
+        kind = self._onnx.helper.tensor_dtype_to_np_dtype(self._input.element)
         return int(np.iinfo(kind).min) if np.issubdtype(kind, np.integer) else float("-inf")
 
-    def _transposed(self, windows: list[PaddedWindow], opset: int) -> Iterator[Any]:
-        """Yield a transposed convolution with symmetric pads, and a slice for the rest."""
+    def _transposed(self, windows: list[PaddedWindow], opset: int) -> None:
+        """Write a transposed convolution with symmetric pads, and a slice for the rest."""
         node, count = self._node, len(windows)
-        more = list(self._given.get("output_padding", [0] * count))
-        shape, pairs = self._given.get("output_shape"), list[tuple[int, int]]()
-        pads = (
-            self._given.get("pads", [0] * 2 * count) if self._auto == "NOTSET" else [0] * 2 * count
-        )
-        for at, one in enumerate(windows):
-            if shape is None and self._auto not in SAME:
-                pairs.append((pads[at], pads[count + at]))
-                continue
-            total = one.span - one.stride + more[at]
-            if shape is not None:
-                if one.size is None:
-                    self._refuse_size("output_shape")
-                    return
-                total += one.size * one.stride - shape[-count:][at]
-            more[at] += max(-total, 0)
-            pairs.append(halves(max(total, 0), is_upper=self._auto == SAME[0]))
-        common = [min(pair) for pair in pairs]
+        self._nodes.append(node)
         if opset < LEAST_OPSET:
-            yield node
             return
+        more = list(self._given.get("output_padding", [0] * count))
+        shape, pads = self._given.get("output_shape"), self._pads or [0] * 2 * count
+        pairs = list(zip(pads[:count], pads[count:], strict=True))
+        if shape is not None or self._auto in SAME:
+            for at, one in enumerate(windows):
+                total = one.span - one.stride + more[at]
+                if shape is not None:
+                    if one.size is None:
+                        self._refuse_size("output_shape")
+                    total += one.size * one.stride - shape[-count:][at]
+                more[at] += max(-total, 0)
+                pairs[at] = halves(max(total, 0), is_upper=self._auto == SAME[0])
+        common = [min(pair) for pair in pairs]
         self._set_pads([(least, least) for least in common])
         if any(more):
             self._set(output_padding=more)
-        result = node.output[0]
-        is_cut = any(begin != end for begin, end in pairs)
-        if is_cut:
-            node.output[0] = self._new("uncut")
-        yield node
-        if is_cut:
+        if any(begin != end for begin, end in pairs):
+            result, node.output[0] = node.output[0], self._name("uncut")
             starts = [begin - least for (begin, _), least in zip(pairs, common, strict=True)]
             ends = [least - end if end > least else _END
                     for (_, end), least in zip(pairs, common, strict=True)]  # fmt: skip
-            names = [self._integers("starts", starts), self._integers("ends", ends),
-                     self._integers("axes", list(range(2, 2 + count)))]  # fmt: skip
-            yield self._onnx.helper.make_node("Slice", [node.output[0], *names], [result])
+            names = map(self._integers, (starts, ends, range(2, 2 + count)))
+            self._add("Slice", [node.output[0], *names], result)
 
-    @property
-    def _name(self) -> str:
-        return f"{self._node.op_type} {self._node.name or self._node.output[0]}"
-
-    def _refuse_size(self, what: str) -> None:
-        sizes = self._types[self._node.input[0]].spatial
+    def _refuse_size(self, what: str) -> NoReturn:
+        sizes = self._input.spatial
         told = "unknown" if sizes is None else "x".join(str(one or "?") for one in sizes)
-        raise PaddingError(f"{self._name}: {what} needs the size of {self._node.input[0]}, and "
-                           f"that is {told}; give the model static shapes")  # fmt: skip
+        self._refuse(f"{what} needs the size of {self._node.input[0]}, and that is {told}; "
+                     "give the model static shapes")  # fmt: skip
 
     def _set_pads(self, pairs: list[tuple[int, int]]) -> None:
         """Replace `auto_pad` and other sources of pads by numbers."""
@@ -315,27 +286,10 @@ class _Node:
         del self._node.attribute[:]
         self._node.attribute.extend(kept)
 
-    def _new(self, what: str) -> str:
-        """Return a new name of a value."""
-        name = f"{self._node.output[0]}/{what}"
-        while name in self._types:
-            name += "_"
-        self._types[name] = TypeOf()
-        return name
-
-    def _constant(self, what: str, shape: tuple[int, ...], values: list[Any]) -> str:
+    def _like_input(self, what: str, shape: tuple[int, ...], values: list[Any]) -> str:
         """Return the name of a constant of the input's type."""
-        element = self._types[self._node.input[0]].element
-        return self._held(self._onnx.helper.make_tensor(self._new(what), element, shape, values))
-
-    def _integers(self, what: str, values: list[int]) -> str:
-        kind = self._onnx.TensorProto.INT64
-        shape = [len(values)]
-        return self._held(self._onnx.helper.make_tensor(self._new(what), kind, shape, values))
-
-    def _held(self, tensor: Any) -> str:
-        self._graph.initializer.append(tensor)
-        return str(tensor.name)
+        element = self._input.element
+        return self._held(self._onnx.helper.make_tensor(self._name(what), element, shape, values))
 
 
 def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int) -> str:
@@ -353,7 +307,7 @@ def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int)
     return ""
 
 
-def _counts(windows: list[PaddedWindow], outputs: list[int], *, with_padding: bool) -> NDArray[Any]:
+def _counts(windows: list[PaddedWindow], outputs: list[int], *, with_padding: bool) -> Array:
     """Return the factors of averages over whole windows: all taps over counted taps."""
     ratios = np.ones((1, 1), np.float64)
     for window, count in zip(windows, outputs, strict=True):

@@ -8,14 +8,12 @@ how many bits they have. Scales and zero points are repeated for each element of
 """
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tilewise.kernels.mlir.frontend.child.onnx_pads import attributes
+from tilewise.kernels.mlir.frontend.child.onnx_nodes import Array, NodeWriter, rewrite_nodes
 
-Array = NDArray[Any]
 LEAST_OPSET = 13
 """The first version with the axes of `Unsqueeze` as an input."""
 CONTRIBUTED = "com.microsoft"
@@ -23,36 +21,26 @@ _LINEAR = ("QuantizeLinear", "DequantizeLinear")
 _NIBBLE, _BYTE = 4, 8
 
 
-class WeightsError(Exception):
-    """Quantised weights cannot be expressed; the message says why."""
-
-
-def rewrite(onnx: Any, graph: Any, outer: Mapping[str, Any] | None = None) -> None:
-    """Rewrite the weights of a graph and its subgraphs in place; raise WeightsError."""
+def rewrite(onnx: Any, graph: Any, outer: Mapping[str, Any] | None = None) -> bool:
+    """Rewrite the weights of a graph and its subgraphs in place; raise NodeError."""
     tensors = {**(outer or {}), **{one.name: one for one in graph.initializer}}
-    nodes = list[Any]()
-    for node in graph.node:
-        made = type(node).FromString(node.SerializeToString())
-        for attribute in made.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node:
-                    rewrite(onnx, inner, tensors)
-        if made.op_type == "Constant" and made.attribute and made.attribute[0].name == "value":
-            tensors[made.output[0]] = made.attribute[0].t
-        if made.domain == CONTRIBUTED and made.op_type in _LINEAR:
-            made.domain = ""
-        nodes += _Writer(onnx, graph, made, tensors).written()
-    del graph.node[:]
-    graph.node.extend(nodes)
+
+    def written(node: Any) -> list[Any]:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+        if node.domain == CONTRIBUTED and node.op_type in _LINEAR:
+            node.domain = ""
+        return _Writer(onnx, graph, node, tensors).written()
+
+    return rewrite_nodes(graph, written, lambda inner: rewrite(onnx, inner, tensors))
 
 
-class _Writer:
-    """Writes what replaces one node, with further constants of the graph."""
+class _Writer(NodeWriter):
+    """Writes what replaces one node; `tensors` are constants by name."""
 
     def __init__(self, onnx: Any, graph: Any, node: Any, tensors: Mapping[str, Any]) -> None:
-        self._onnx, self._graph, self._node, self._tensors = onnx, graph, node, tensors
-        self._given = attributes(onnx, node)
-        self._nodes = list[Any]()
+        super().__init__(onnx, graph, node)
+        self._tensors = tensors
 
     def written(self) -> list[Any]:
         """Return the nodes that replace it, or the node itself."""
@@ -91,9 +79,9 @@ class _Writer:
         transposed = self._made("Transpose", [weights], "transposed", perm=[1, 0])
         if inputs[5]:
             product = self._made("MatMul", [inputs[0], transposed], "product")
-            self._last("Add", [product, inputs[5]])
+            self._add("Add", [product, inputs[5]], self._node.output[0])
         else:
-            self._last("MatMul", [inputs[0], transposed])
+            self._add("MatMul", [inputs[0], transposed], self._node.output[0])
         return True
 
     def _zeros(self, given: Array | None, columns: int, blocks: int, bits: int) -> Array:
@@ -152,7 +140,7 @@ class _Writer:
             codes + half, bits[kind], scales, half if zeros is None else zeros, axis, block
         )
         kind = self._given.get("output_dtype") or self._tensors[self._node.input[1]].data_type
-        self._last("Cast", [weights], to=kind)
+        self._add("Cast", [weights], self._node.output[0], to=kind)
         return True
 
     def _dequantised(
@@ -216,33 +204,6 @@ class _Writer:
         kinds = self._onnx.TensorProto
         is_narrow = self._tensors[name].data_type in (kinds.INT4, kinds.UINT4, kinds.INT8)
         return found.astype(np.int64) if is_narrow else found
-
-    def _made(self, op: str, inputs: list[str], what: str, **given: Any) -> str:
-        """Add a node, and return the name of its result."""
-        name = self._name(what)
-        self._nodes.append(self._onnx.helper.make_node(op, inputs, [name], **given))
-        return name
-
-    def _last(self, op: str, inputs: list[str], **given: Any) -> None:
-        result = self._node.output[0]
-        self._nodes.append(self._onnx.helper.make_node(op, inputs, [result], **given))
-
-    def _constant(self, what: str, values: Array) -> str:
-        name = self._name(what)
-        made = self._onnx.numpy_helper.from_array(np.ascontiguousarray(values), name)
-        self._graph.initializer.append(made)
-        return name
-
-    def _integers(self, values: Any) -> str:
-        return self._constant("numbers", np.array(values, np.int64))
-
-    def _name(self, what: str) -> str:
-        count = len(self._graph.initializer) + len(self._nodes)
-        return f"{self._node.output[0]}/{what}/{count}"
-
-    def _refuse(self, why: str) -> NoReturn:
-        name = self._node.name or self._node.output[0]
-        raise WeightsError(f"{self._node.op_type} {name}: {why}")
 
 
 def _by(shape: tuple[int, ...]) -> str:
