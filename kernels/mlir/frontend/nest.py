@@ -16,6 +16,10 @@ Term = tuple[int, int]
 """A loop dim and its coefficient."""
 Axis = tuple[Term, ...]
 Dims = tuple[int, ...]
+Loops = frozenset[int]
+Keys = dict[str, int | str | bool]
+Costs = tuple[int, int, int]
+"""Of moving an element of the nest's operands."""
 
 
 class NestRefusedError(Exception):
@@ -90,7 +94,7 @@ class OperandLayout:
         spatial: axes of the image along h and w; empty for a matmul.
     """
 
-    sizes: dict[str, int | str | bool]
+    sizes: Keys
     axes: tuple[Dims, Dims, Dims]
     is_swapped: bool
     moved: int
@@ -136,16 +140,6 @@ def check_whole(nest: ContractionNest, operand: NestOperand, name: str) -> None:
             raise NestRefusedError(f"reads a part of {name} alone")
 
 
-@dataclass(frozen=True)
-class _ProductRoles:
-    """The dims of a contraction by role; a dim of one step has none."""
-
-    batch: frozenset[int]
-    m: frozenset[int]
-    n: frozenset[int]
-    k: frozenset[int]
-
-
 def is_contraction(nest: ContractionNest) -> bool:
     """Return whether a nest is a product of matrices: a sum over a shared dim, or outer product."""
     in_a, in_b, in_c = nest.a.dims, nest.b.dims, nest.c.dims
@@ -156,7 +150,7 @@ def is_contraction(nest: ContractionNest) -> bool:
 
 def matmul_layout(
     nest: ContractionNest,
-    costs: tuple[int, int, int] = (1, 1, 1),
+    costs: Costs = (1, 1, 1),
     *,
     is_swapped: bool | None = None,
 ) -> OperandLayout:
@@ -167,21 +161,25 @@ def matmul_layout(
     for name, operand in (("the first input", nest.a), ("the second input", nest.b),
                           ("the result", nest.c)):  # fmt: skip
         check_whole(nest, operand, name)
-    roles = _product_roles(nest)
-    found = [
-        one
-        for swapped in ((False, True) if is_swapped is None else (is_swapped,))
-        for one in _product_layouts(nest, roles, costs, is_swapped=swapped)
-    ]
+    swaps = (False, True) if is_swapped is None else (is_swapped,)
+    found = [one for swapped in swaps for one in _product_layouts(nest, costs, is_swapped=swapped)]
     return min(found, key=_rank)
 
 
-def contraction_roles(
-    nest: ContractionNest,
-) -> tuple[frozenset[int], frozenset[int], frozenset[int], frozenset[int]]:
-    """Return the batch, m, n and k loops of a contraction, or raise RefusedError."""
-    roles = _product_roles(nest)
-    return roles.batch, roles.m, roles.n, roles.k
+def contraction_roles(nest: ContractionNest) -> tuple[Loops, Loops, Loops, Loops]:
+    """Return the batch, m, n and k loops of a contraction, or raise RefusedError.
+
+    A loop of one step has no role.
+    """
+    in_a, in_b, in_c = (
+        frozenset(filter(nest.has_length, operand.dims)) for operand in (nest.a, nest.b, nest.c)
+    )
+    if alone := (in_a ^ in_b) - in_c:
+        which = "first" if alone & in_a else "second"
+        raise NestRefusedError(f"sums the {which} input alone over an index that the other lacks")
+    if in_c - in_a - in_b:
+        raise NestRefusedError("repeats its result along an axis that neither input has")
+    return in_a & in_b & in_c, in_a - in_b, in_b - in_a, in_a & in_b - in_c
 
 
 def _rank(layout: OperandLayout) -> tuple[int, bool, int]:
@@ -189,69 +187,58 @@ def _rank(layout: OperandLayout) -> tuple[int, bool, int]:
     return layout.moved, layout.is_swapped, flags
 
 
-def _long(nest: ContractionNest, operand: NestOperand) -> frozenset[int]:
-    return frozenset(dim for dim in operand.dims if nest.has_length(dim))
-
-
-def _product_roles(nest: ContractionNest) -> _ProductRoles:
-    in_a, in_b, in_c = (_long(nest, operand) for operand in (nest.a, nest.b, nest.c))
-    if alone := (in_a ^ in_b) - in_c:
-        which = "first" if alone & in_a else "second"
-        raise NestRefusedError(f"sums the {which} input alone over an index that the other lacks")
-    if in_c - in_a - in_b:
-        raise NestRefusedError("repeats its result along an axis that neither input has")
-    return _ProductRoles(in_a & in_b & in_c, in_a - in_b, in_b - in_a, in_a & in_b - in_c)
-
-
 def _product_layouts(
-    nest: ContractionNest, roles: _ProductRoles, costs: tuple[int, int, int], *, is_swapped: bool
+    nest: ContractionNest, costs: Costs, *, is_swapped: bool
 ) -> Iterator[OperandLayout]:
     """Yield every way to name the dims and to order them."""
+    batches, rows, columns, sums = contraction_roles(nest)
     a, b = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
-    rows, columns = (roles.n, roles.m) if is_swapped else (roles.m, roles.n)
-    cost_a, cost_b = (costs[1], costs[0]) if is_swapped else (costs[0], costs[1])
-    operands = ((a, cost_a), (b, cost_b), (nest.c, costs[2]))
+    rows, columns = (columns, rows) if is_swapped else (rows, columns)
     for batch, m, n, k in product(
-        _orders(roles.batch, nest.c, a, b),
+        _orders(batches, nest.c, a, b),
         _orders(rows, nest.c, a),
         _orders(columns, nest.c, b),
-        _orders(roles.k, a, b),
+        _orders(sums, a, b),
     ):
-        sizes = {name: nest.extent(dims) for name, dims in
-                 (("batch", batch), ("m", m), ("n", n), ("k", k))}  # fmt: skip
-        for transpose_a, transpose_b in (
-            (False, False),
-            (False, True),
-            (True, False),
-            (True, True),
-        ):
+        named = zip(("batch", "m", "n", "k"), (batch, m, n, k), strict=True)
+        sizes: Keys = {name: nest.extent(dims) for name, dims in named}
+        for transpose_a, transpose_b in product((False, True), repeat=2):
             wanted = (
-                (batch, k, m) if transpose_a else (batch, m, k),
-                (batch, n, k) if transpose_b else (batch, k, n),
-                (batch, m, n),
+                (*batch, *k, *m) if transpose_a else (*batch, *m, *k),
+                (*batch, *n, *k) if transpose_b else (*batch, *k, *n),
+                (*batch, *m, *n),
             )
-            axes = tuple(
-                _product_axes(operand, groups)
-                for (operand, _), groups in zip(operands, wanted, strict=True)
-            )
-            yield OperandLayout(
-                {**sizes, "transpose_a": transpose_a, "transpose_b": transpose_b},
-                (axes[0], axes[1], axes[2]),
-                is_swapped,
-                sum(effort(order, operand.shape, cost)
-                    for (operand, cost), order in zip(operands, axes, strict=True)),
-                frozenset(i for i, axis in enumerate(nest.c.axes) if _is_of(axis, n)),
-            )  # fmt: skip
+            keys = {**sizes, "transpose_a": transpose_a, "transpose_b": transpose_b}
+            yield _layout(nest, costs, keys, wanted, n, is_swapped=is_swapped)
 
 
-def _is_of(axis: Sequence[tuple[int, int]], dims: Dims) -> bool:
-    return bool(axis) and axis[0][0] in dims
+def _layout(
+    nest: ContractionNest,
+    costs: Costs,
+    sizes: Keys,
+    wanted: tuple[Dims, Dims, Dims],
+    columns: Dims,
+    spatial: tuple[int | None, ...] = (),
+    *,
+    is_swapped: bool,
+) -> OperandLayout:
+    """Return the layout in which A, B and C have their dims in the `wanted` orders."""
+    order = (1, 0, 2) if is_swapped else (0, 1, 2)
+    operands = [(nest.a, nest.b, nest.c)[i] for i in order]
+    a, b, c = map(_axes_in_order, operands, wanted)
+    moved = sum(
+        effort(axes, operand.shape, costs[i])
+        for axes, operand, i in zip((a, b, c), operands, order, strict=True)
+    )
+    along = frozenset(i for i, axis in enumerate(nest.c.axes) if axis and axis[0][0] in columns)
+    return OperandLayout(sizes, (a, b, c), is_swapped, moved, along, spatial)
 
 
-def _product_axes(operand: NestOperand, groups: tuple[Dims, ...]) -> Dims:
-    """Return an operand's axes in the order of groups of dims; axes of one element come first."""
+def _axes_in_order(operand: NestOperand, dims: Dims) -> Dims:
+    """Return an operand's axes in the order of dims; axes of one element come first."""
     of_dim = {axis[0][0]: i for i, axis in enumerate(operand.axes) if axis}
-    order = tuple(of_dim[dim] for group in groups for dim in group)
+    of_dim |= {dim: i for i, axis in enumerate(operand.axes) for dim, _ in axis}
+    order = tuple(of_dim[dim] for dim in dims)
     rest = tuple(i for i in range(len(operand.axes)) if i not in order)
     return (*rest, *order)
 
@@ -290,9 +277,7 @@ class ConvolutionRoles:
     outputs: frozenset[int]
 
 
-def convolution_layout(
-    nest: ContractionNest, costs: tuple[int, int, int] = (1, 1, 1)
-) -> OperandLayout:
+def convolution_layout(nest: ContractionNest, costs: Costs = (1, 1, 1)) -> OperandLayout:
     """Return the conv2d that a nest is, with the fewest elements moved, or raise RefusedError.
 
     The image's size is that of what the op reads, padded or not.
@@ -305,10 +290,8 @@ def convolution_layout(
         check_whole(nest, operand, name)
     windows = _windows(nest, image, filters)
     roles = _image_roles(nest, image, filters, windows)
-    moving = (costs[1], costs[0], costs[2]) if is_swapped else costs
-    found = list(_image_layouts(nest, (image, filters), windows, roles, moving))
-    best = min(found, key=lambda layout: (layout.moved, layout.sizes["w"] == 1))  # a line is long
-    return OperandLayout(best.sizes, best.axes, is_swapped, best.moved, best.columns, best.spatial)
+    found = _image_layouts(nest, windows, roles, costs, is_swapped=is_swapped)
+    return min(found, key=lambda layout: (layout.moved, layout.sizes["w"] == 1))  # a line is long
 
 
 def convolution_roles(
@@ -384,13 +367,13 @@ def _image_roles(
 
 def _image_layouts(
     nest: ContractionNest,
-    inputs: tuple[NestOperand, NestOperand],
     windows: tuple[WindowAxis, WindowAxis],
     roles: ConvolutionRoles,
-    costs: tuple[int, int, int],
+    costs: Costs,
+    *,
+    is_swapped: bool,
 ) -> Iterator[OperandLayout]:
-    image, filters = inputs
-    operands = (image, filters, nest.c)
+    image, filters = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
     for seen in (windows, windows[::-1]):
         for n, g, c, f in product(
             _orders(roles.images, nest.c, image),
@@ -398,26 +381,10 @@ def _image_layouts(
             _orders(roles.inputs, image, filters),
             _orders(roles.outputs, nest.c, filters),
         ):
-            sizes = _sizes(nest, seen, (n, g, c, f))
+            sizes, spatial = _sizes(nest, seen, (n, g, c, f)), (seen[0].axis, seen[1].axis)
             for layout in LAYOUTS:
-                wanted = _wanted(layout, seen, (n, g, c, f))
-                axes = tuple(
-                    _image_axes(operand, order)
-                    for operand, order in zip(operands, wanted, strict=True)
-                )
-                yield OperandLayout(
-                    {**sizes, "layout": layout},
-                    (axes[0], axes[1], axes[2]),
-                    is_swapped=False,
-                    moved=sum(
-                        effort(order, operand.shape, cost)
-                        for cost, order, operand in zip(costs, axes, operands, strict=True)
-                    ),
-                    columns=frozenset(
-                        i for i, axis in enumerate(nest.c.axes) if axis and axis[0][0] in (*g, *f)
-                    ),
-                    spatial=(seen[0].axis, seen[1].axis),
-                )
+                keys, wanted = {**sizes, "layout": layout}, _wanted(layout, seen, (n, g, c, f))
+                yield _layout(nest, costs, keys, wanted, (*g, *f), spatial, is_swapped=is_swapped)
 
 
 def _wanted(
@@ -434,18 +401,9 @@ def _wanted(
     return (*n, *g, *c, *outs), (*g, *f, *c, *taps), (*n, *g, *f, *pixels)
 
 
-def _image_axes(operand: NestOperand, dims: Dims) -> Dims:
-    """Return an operand's axes in the order of dims; axes of one element come first."""
-    of_dim = {axis[0][0]: i for i, axis in enumerate(operand.axes) if axis}
-    of_dim |= {dim: i for i, axis in enumerate(operand.axes) for dim, _ in axis}
-    order = tuple(of_dim[dim] for dim in dims)
-    rest = tuple(i for i in range(len(operand.axes)) if i not in order)
-    return (*rest, *order)
-
-
 def _sizes(
     nest: ContractionNest, windows: tuple[WindowAxis, WindowAxis], roles: tuple[Dims, ...]
-) -> dict[str, int | str | bool]:
+) -> Keys:
     n, g, c, f = roles
     groups = nest.extent(g)
     strides, dilations = (
