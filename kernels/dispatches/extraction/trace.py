@@ -1,8 +1,8 @@
 """Extract one op, with what its problem includes, as a pattern."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from math import isfinite, prod
 from typing import Any
@@ -12,16 +12,16 @@ from iree.compiler import ir
 from tilewise.kernels.dispatches.extraction.extract import Cut
 from tilewise.kernels.dispatches.patterns.graph import Inner, Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.mlir.frontend.child.dataflow import BIAS, forward, surroundings
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
 from tilewise.kernels.mlir.frontend.child.values import (
     RESHAPES,
     Structured,
-    is_copy,
-    only_user,
     owner,
     structured,
 )
+from tilewise.kernels.mlir.frontend.child.writing import copied, parsed_function
 from tilewise.kernels.mlir.frontend.graph import Occurrence
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import EPILOGUES, Problem, parse_problem
@@ -54,32 +54,29 @@ def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, 
     ops = _between(root, operands)
     _check_captured(ops)
     moved: dict[str, Inner] = {}
-    _module, function, block = _function([str(value.type) for value in operands])
+    module, block, end = _function([str(value.type) for value in operands])
     known = dict(zip(operands, block.arguments, strict=True))
-    end = ir.InsertionPoint.at_block_terminator(block)
     for op in ops:
-        made = op.clone(ip=end)
+        made = copied(op, known, end)
         moved |= {one.name: one for one in _moved_inside(made)}
-        _rewire(made, known)
         if op.name == "tensor.empty":
             made.attributes[ANY] = ir.UnitAttr.get()
-        known |= zip(op.results, made.results, strict=True)
-    return _body(function), len(ops), tuple(moved.values())
+    return _body(module), len(ops), tuple(moved.values())
 
 
 def _function(types: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Return a module (keep it alive), its empty function of `%arg0`, ..., and its block."""
+    """Return a module (keep it alive), the block of its function of `%arg0`, ..., and the end."""
     arguments = ", ".join(f"%arg{i}: {one}" for i, one in enumerate(types))
-    module = ir.Module.parse(
+    return parsed_function(
         f'"func.func"() <{{function_type = ({", ".join(types)}) -> (), sym_name = "cut"}}> ({{\n'
         f"^bb0({arguments}):\n"
-        f'  "func.return"() : () -> ()\n}}) : () -> ()'
+        f'  "func.return"() : () -> ()\n}}) : () -> ()',
+        ir.Context.current,
     )
+
+
+def _body(module: Any) -> str:
     function = module.body.operations[0].operation
-    return module, function, function.regions[0].blocks[0]
-
-
-def _body(function: Any) -> str:
     text = function.get_asm(print_generic_op_form=True, use_local_scope=True)
     has_arguments = len(function.regions[0].blocks[0].arguments) > 0
     head = "^bb0(" if has_arguments else "({"
@@ -148,17 +145,17 @@ def _alone(op: Any, constants: Sequence[bool]) -> Inner:
     """Return an op of a body with its constants, as a function of its other operands."""
     given = [value for value, is_own in zip(op.operands, constants, strict=True) if not is_own]
     types = [str(value.type) for value in given]
-    _module, function, block = _function(types)
-    end = ir.InsertionPoint.at_block_terminator(block)
+    module, block, end = _function(types)
+    at_end = ir.InsertionPoint(end)
     arguments = iter(block.arguments)
     operands = [
-        value.owner.operation.clone(ip=end).results[0] if is_own else next(arguments)
+        value.owner.operation.clone(ip=at_end).results[0] if is_own else next(arguments)
         for value, is_own in zip(op.operands, constants, strict=True)
     ]
-    made = op.clone(ip=end)
+    made = op.clone(ip=at_end)
     for at, value in enumerate(operands):
         made.operands[at] = value
-    text = "\n".join(line.strip() for line in _body(function).splitlines())
+    text = "\n".join(line.strip() for line in _body(module).splitlines())
     names = {f"%arg{i}": one for i, one in enumerate(types)}
     name = f"tilewise_inner_{hashlib.sha256(f'{types} {text}'.encode()).hexdigest()[:12]}"
     result = text.splitlines()[-1].partition(" ")[0]
@@ -175,29 +172,7 @@ def _inner(op: Any) -> Iterator[tuple[Any, set[Any]]]:
                 own |= set(view.operation.results)
 
 
-def _rewire(op: Any, known: dict[Any, Any]) -> None:
-    """Replace operands of an op and its body by `known` values."""
-    for one in (op, *(inner for inner, _ in _inner(op))):
-        for at, value in enumerate(one.operands):
-            if value in known:
-                one.operands[at] = known[value]
-
-
-PADS = ("tensor.insert_slice", "tensor.pad")
-COPIES = {f"{word}_{of}" for word in ("broadcast", "transpose") for of in "ab"}
-MOST_STEPS = 64
 PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
-
-
-@dataclass(frozen=True)
-class _Traced:
-    """The values that a pattern reads, in the call's order, and the op's users up to the root."""
-
-    names: tuple[str, ...]
-    operands: tuple[Any, ...]
-    steps_to_a: int
-    steps_to_b: int
-    users: tuple[Any, ...]
 
 
 def cut_out(op: Any, where: str) -> Cut | None:
@@ -248,48 +223,47 @@ def _cut(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Cut:
     problem = parse_problem(occurrence.problem)
     if problem.function.is_smooth:
         raise UnseenError("IREE's matcher does not see constants of a body with exp, erf or tanh")
-    traced = _traced(op, occurrence, problem, ending)
-    return Cut(occurrence.problem, where, _pattern(op, occurrence, problem, traced, ending))
+    return Cut(occurrence.problem, where, _pattern(op, occurrence, problem, ending))
 
 
-def _pattern(
-    op: Structured, occurrence: Occurrence, problem: Problem, traced: _Traced, ending: Ending
-) -> Pattern:
-    root = traced.users[-1]
-    text, size, moved = printed(root, traced.operands)
-    path = _path(op, traced.users)
+def _pattern(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> Pattern:
+    operands, users = _read(op, occurrence, problem, ending), _users(op, ending)
+    root, values = users[-1], tuple(operands.values())
+    text, size, moved = printed(root, values)
+    path = _path(op, users)
     b = 0 if occurrence.is_swapped else 1
-    maker = owner(traced.operands[1])
+    steps_to_a = _steps_between(op.inputs[1 - b], operands["A"])
+    steps_to_b = _steps_between(op.inputs[b], operands["B"])
+    maker = owner(operands["B"])
     name = maker.name if maker is not None else ""
     return Pattern(
-        operands=tuple(_value(f"%arg{i}", value) for i, value in enumerate(traced.operands)),
+        operands=tuple(_value(f"%arg{i}", value) for i, value in enumerate(values)),
         result=_value("%result", root.results[0]),
         text=text,
         size=size,
         once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
-        weights=(*path, b, *[0] * traced.steps_to_b),
+        weights=(*path, b, *[0] * steps_to_b),
         constant="" if name in PLAIN else name,
-        added=None if ending.added is None else _path_to(ending.added, traced.users, path),
-        read=(*path, 1 - b, *[0] * traced.steps_to_a),
+        added=None if ending.added is None else _path_to(ending.added, users, path),
+        read=(*path, 1 - b, *[0] * steps_to_a),
         init=(*path, len(op.inputs)) if problem.accumulates and ending.added is None else None,
-        turns=_turns(op, occurrence, traced, problem),
+        turns=_turns(occurrence, operands, users),
         bias=_number(problem, ending),
         inner=moved,
     )
 
 
 def _turns(
-    op: Structured, occurrence: Occurrence, traced: _Traced, problem: Problem
+    occurrence: Occurrence, operands: Mapping[str, Any], users: Sequence[Any]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the axes of operands and result in the problem's order, empty for the same order."""
     if occurrence.is_plain:
         return ()
-    result = traced.users[-1].results[0]
-    if occurrence.c.moves and any(user.name in RESHAPES for user in traced.users):
+    if occurrence.c.moves and any(user.name in RESHAPES for user in users):
         raise UnseenError("its result lies in another order, and is reshaped")
     arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
     turns = []
-    for name, value in zip((*traced.names, "C"), (*traced.operands, result), strict=True):
+    for name, value in (*operands.items(), ("C", users[-1].results[0])):
         if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
             raise UnseenError("its result lies in another order, and the bias has several dims")
         one = arrangements.get(name)
@@ -306,53 +280,31 @@ def _number(problem: Problem, ending: Ending) -> str:
     return f"{ending.number:.17e}" if problem.element.is_float else str(ending.number)
 
 
-def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:
-    """Return what a pattern reads and where it ends."""
-    at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
-    before_a = {"pad", "broadcast_a", "transpose_a"} & set(occurrence.fused)
-    a, steps_to_a = _source(op.inputs[at_a], before_a)
-    b, steps_to_b = _source(op.inputs[at_b], {"broadcast_b", "transpose_b"} & set(occurrence.fused))
-    users = _users(op, ending.value)
-    operands = {"A": a, "B": b}
-    if problem.has_bias and ending.bias is not None:
-        operands["bias"] = ending.bias
-    if problem.accumulates:
-        operands["C"] = op.init if ending.added is None else ending.added
+def _read(
+    op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending
+) -> dict[str, Any]:
+    """Return the values that a pattern reads, in the call's order."""
+    reads = dict(surroundings(op, occurrence, ending).reads)
+    operands = {name: reads[name] for name in ("A", "B", BIAS, "C") if name in reads}
     for name, value in operands.items():
         if prod(value.type.shape) != prod(problem.operand_shapes[name]):
             raise UnseenError(f"{name} is {value.type}, which is not of the problem's size")
-    values = tuple(operands.values())
-    if any(one in values[:at] for at, one in enumerate(values)):
+    if len(set(operands.values())) < len(operands):
         raise UnseenError("one value is two of its operands")
-    return _Traced(tuple(operands), values, steps_to_a, steps_to_b, users)
+    return operands
 
 
-def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
-    """Return what is padded, broadcast or transposed into a value, and the number of ops."""
-    steps, left = 0, set(taken)
-    while left:
-        op = owner(value)
-        if op is None or steps > MOST_STEPS:
-            raise UnseenError("an operand's transposition or padding was not found again")
-        if op.name in PADS:
-            left.discard("pad")
-        elif is_copy(op):
-            left -= COPIES
-        elif op.name not in RESHAPES:
-            raise UnseenError(f"{op.name} stands before the op")
-        value, steps = op.operands[0], steps + 1
-    return value, steps
+def _steps_between(value: Any, source: Any) -> int:
+    """Return the number of ops that pad, broadcast or transpose a source to a value."""
+    steps = 0
+    while value != source:
+        value, steps = value.owner.operands[0], steps + 1
+    return steps
 
 
-def _users(op: Structured, result: Any) -> tuple[Any, ...]:
+def _users(op: Structured, ending: Ending) -> tuple[Any, ...]:
     """Return the op and the ops that follow it, without reshapes at the end."""
-    value, found = op.result, [op.op]
-    while value != result and len(found) < MOST_STEPS:
-        user = only_user(value)
-        if user is None:
-            raise UnseenError("the result was not found again")
-        found.append(user)
-        value = user.results[0]
+    found = [value.owner.operation for value in (*forward(op.result, ending.value), ending.value)]
     while found[-1].name in RESHAPES:
         found.pop()
     return tuple(found)

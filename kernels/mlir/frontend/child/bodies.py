@@ -141,7 +141,7 @@ def reduces(op: Any) -> bool:
 
 def sums(op: Any) -> bool:
     """Return whether the body of a linalg op adds."""
-    return any(inner.name in _ADD for inner in _inside(op.regions[0].blocks[0]))
+    return any(inner.name in _ADD for inner in inside(op))
 
 
 def multiplies(op: Any) -> bool:
@@ -154,7 +154,7 @@ def multiplies(op: Any) -> bool:
     for number, argument in enumerate(block.arguments):
         has_elements = number < count and _has_elements(op.operands[number])
         sources[argument] = frozenset([number] if has_elements else [])
-    for inner in _inside(block):
+    for inner in inside(op):
         first, *others = [sources.get(value, frozenset()) for value in inner.operands] or [
             frozenset[int]()
         ]
@@ -176,13 +176,13 @@ def _inputs(op: Any) -> int:
     return len(op.operands) // 2
 
 
-def _inside(block: Any) -> Iterator[Any]:
-    """Yield the operations of a block, each followed by those of its regions."""
-    for view in block.operations:
-        yield view.operation
-        for region in view.operation.regions:
-            for inner in region.blocks:
-                yield from _inside(inner)
+def inside(op: Any) -> Iterator[Any]:
+    """Yield the operations in an op's regions, each followed by those in its own."""
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield view.operation
+                yield from inside(view.operation)
 
 
 def _has_elements(value: Any) -> bool:

@@ -189,7 +189,7 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
         reads.append(("C", op.init))
     if ending.bias is not None:
         reads.append((BIAS, ending.bias))
-    after = list(_forward(op.result, ending.value))
+    after = list(forward(op.result, ending.value))
     inside |= set(ending.repeated)
     result = root_of(ending.value)
     inside = (inside | set(after)) - {result}
@@ -234,7 +234,7 @@ def _source(value: Any, taken: set[str], inside: set[Any]) -> Any:
     return value
 
 
-def _forward(value: Any, last: Any) -> Iterator[Any]:
+def forward(value: Any, last: Any) -> Iterator[Any]:
     """Yield the values from an op's result up to `last`, exclusive."""
     while value != last:
         yield value

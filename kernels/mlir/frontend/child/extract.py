@@ -16,6 +16,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     splat,
     structured,
 )
+from tilewise.kernels.mlir.frontend.child.writing import function_text, parsed_function
 from tilewise.kernels.mlir.frontend.graph import LoneOp, Occurrence
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import parse_problem
@@ -43,7 +44,7 @@ def extract(module: Any, place: str) -> LoneOp:
     found = recognise(_contraction(payload), within.where)
     assert found is not None
     return LoneOp(
-        _function(payload),
+        function_text(payload),
         op.nest(),
         found,
         within,
@@ -113,15 +114,12 @@ def _alone(op: Structured, starts_from_fill: bool) -> Any:
         f"%C: {c} {{bufferization.writable = true}}) -> {c} {{\n{start}"
         f"return {'%init' if start else '%C'} : {c}\n}}"
     )
-    module = ir.Module.parse(text, context=op.op.context)
-    block = module.body.operations[0].regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
+    module, block, end = parsed_function(text, op.op.context)
     copy = op.op.clone(ip=ir.InsertionPoint(end))
     for number, value in enumerate((*list(block.arguments)[:2], end.operands[0])):
         copy.operands[number] = value
     _take_in_constants(copy)
     end.operands[0] = copy.results[0]
-    module.operation.verify()
     return module
 
 
@@ -139,12 +137,6 @@ def _take_in_constants(copy: Any) -> None:
                     "reads a value from outside of its body, and cannot stand alone"
                 )
             inner.operands[number] = maker.clone(ip=ir.InsertionPoint(copy)).results[0]
-
-
-def _function(module: Any) -> str:
-    """Return the text of a module's one function, without references to its surroundings."""
-    text = module.body.operations[0].operation.get_asm(use_local_scope=True)
-    return f"{text.rstrip()}\n"
 
 
 def _contraction(module: Any) -> Structured:

@@ -353,8 +353,8 @@ def _with_steps(
     state: _State, user: Any, transposes: bool, steps: tuple[ResultStep, ...]
 ) -> Ending | None:
     value, ending = state.ending.value, state.ending
-    may_have_bias = "bias" not in state.without
     for step in steps:
+        may_have_bias = "bias" not in state.without and not ending.has_bias
         if step.name in ("relu", "ceiling") and "relu" in state.without:
             return None
         if step.name == "relu" and not ending.has_relu:
@@ -363,20 +363,17 @@ def _with_steps(
             ending = replace(ending, has_ceiling=True)
         elif step.name != "add" or ending.has_relu:
             return None
-        elif may_have_bias and not ending.has_bias and step.argument is None:
+        elif may_have_bias and step.argument is None:
             ending = replace(ending, has_bias=True, number=step.number)
-        elif (
-            may_have_bias
-            and not ending.has_bias
-            and (found := _bias(user, step, state)) is not None
-        ):
+        elif may_have_bias and (found := _bias(user, step, state)) is not None:
             ending = replace(ending, has_bias=True, bias=found[0], repeated=found[1])
         else:
             is_kept = transposes or state.is_reshaped or "addition" in state.without
             added = None if is_kept else _whole(user, step, value)
             if added is None or ending.added is not None or not state.may_add(added):
                 return None
-            if _is_left(user, step, value) and _is_summed(added):
+            is_left = list(user.operands).index(value) < (step.argument or 0)
+            if is_left and _is_summed(added):
                 return None
             ending = replace(ending, added=added)
     return replace(ending, value=user.results[0])
@@ -389,17 +386,8 @@ def _whole(op: Any, step: ResultStep, value: Any) -> Any | None:
     seen = structured(op)
     if seen is not None and not seen.is_identity(step.argument):
         return None
-    operands = op.operands if seen is None else (*seen.inputs, seen.init)
-    added = operands[step.argument]
+    added = op.operands[step.argument]
     return added if added.type == value.type else None
-
-
-def _is_left(op: Any, step: ResultStep, value: Any) -> bool:
-    """Return whether a value is read before what is added to it."""
-    assert step.argument is not None
-    seen = structured(op)
-    operands = list(op.operands if seen is None else (*seen.inputs, seen.init))
-    return next(i for i, one in enumerate(operands) if one == value) < step.argument
 
 
 def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
@@ -432,13 +420,11 @@ def _transposition(op: Any) -> tuple[int, ...] | None:
 def _steps(op: Any, value: Any) -> tuple[ResultStep, ...] | None:
     """Return what an op does to each element of a value; None if it does more."""
     if op.name.startswith("arith.") and len(op.results) == 1 and rank(op.results[0]):
-        return steps_on(
-            body_of_tensors(op), next(i for i, v in enumerate(op.operands) if v == value)
-        )
+        return steps_on(body_of_tensors(op), list(op.operands).index(value))
     seen = structured(op)
     if seen is None:
         return None
-    this = [i for i, one in enumerate((*seen.inputs, seen.init)) if one == value]
+    this = [i for i, one in enumerate(op.operands) if one == value]
     if len(this) != 1 or not seen.is_identity(this[0]):
         return None
     if static_shape(op.results[0]) != static_shape(value) or not seen.is_parallel:
@@ -450,8 +436,7 @@ def _bias(op: Any, step: ResultStep, state: _State) -> tuple[Any, tuple[Any, ...
     """Return what an op adds as a bias, and the values that broadcast it; None if not a bias."""
     assert step.argument is not None
     seen = structured(op)
-    operands = op.operands if seen is None else (*seen.inputs, seen.init)
-    added = operands[step.argument]
+    added = op.operands[step.argument]
     at = long_axes(added) if seen is None else _places(seen, step.argument)
     return None if at is None else repeated_bias(added, at, state.columns)
 
@@ -474,7 +459,7 @@ def repeated_bias(value: Any, at: list[Axes], columns: Axes) -> tuple[Any, tuple
 def _places(op: Structured, number: int) -> list[Axes] | None:
     """Return the result's axis for each axis of an operand; None if it is read otherwise."""
     axes, written = op.maps[number], op.maps[-1]
-    operand = (*op.inputs, op.init)[number]
+    operand = op.op.operands[number]
     if axes is None or written is None or not rank(operand):
         return None
     sizes = tuple(operand.type.shape)

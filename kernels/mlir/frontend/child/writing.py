@@ -1,11 +1,12 @@
 """Write ops of linalg as text, and put them in the place of an op."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.frontend.child.bodies import inside
 from tilewise.kernels.mlir.frontend.child.values import owner
 
 
@@ -142,29 +143,36 @@ def region_of(op: Any) -> str:
 
 def replace(op: Any, function: str, operands: Sequence[Any]) -> None:
     """Replace an op by the ops of a function of `operands`, at its place."""
-    module = ir.Module.parse(function, op.context)
-    block = module.body.operations[0].operation.regions[0].blocks[0]
+    _module, block, end = parsed_function(function, op.context)
     known = dict(zip(block.arguments, operands, strict=True))
-    for view in block.operations:
-        one = view.operation
-        if one.name == "func.return":
-            op.results[0].replace_all_uses_with(known[one.operands[0]])
-            break
-        made = one.clone(ip=ir.InsertionPoint(op))
-        made.location = op.location
-        for inner in _with_inner(made):
-            for at, value in enumerate(inner.operands):
-                if value in known:
-                    inner.operands[at] = known[value]
-        known |= zip(one.results, made.results, strict=True)
+    for view in list(block.operations)[:-1]:
+        copied(view.operation, known, op).location = op.location
+    op.results[0].replace_all_uses_with(known[end.operands[0]])
     _erase(op)
 
 
-def _with_inner(op: Any) -> Iterator[Any]:
-    yield op
-    for region in op.regions:
-        for block in region.blocks:
-            yield from (view.operation for view in block.operations)
+def parsed_function(text: str, context: Any) -> tuple[Any, Any, Any]:
+    """Return the module of a function (keep it alive), its block, and what ends that."""
+    module = ir.Module.parse(text, context)
+    block = module.body.operations[0].operation.regions[0].blocks[0]
+    return module, block, block.operations[len(block.operations) - 1].operation
+
+
+def function_text(module: Any) -> str:
+    """Return the text of a module's one function, without references to its surroundings."""
+    module.operation.verify()
+    return f"{module.body.operations[0].operation.get_asm(use_local_scope=True).rstrip()}\n"
+
+
+def copied(op: Any, known: dict[Any, Any], before: Any) -> Any:
+    """Copy an op before another, reading values that are `known` for others; add its results."""
+    made = op.clone(ip=ir.InsertionPoint(before))
+    for one in (made, *inside(made)):
+        for at, value in enumerate(one.operands):
+            if value in known:
+                one.operands[at] = known[value]
+    known |= zip(op.results, made.results, strict=True)
+    return made
 
 
 def _erase(op: Any) -> None:

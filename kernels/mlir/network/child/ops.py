@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from iree.compiler import ir
-
 from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
 from tilewise.kernels.mlir.frontend.child.values import (
@@ -19,6 +17,11 @@ from tilewise.kernels.mlir.frontend.child.values import (
     owner,
     splat,
     structured,
+)
+from tilewise.kernels.mlir.frontend.child.writing import (
+    copied,
+    function_text,
+    parsed_function,
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError, dims_of, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind, read_by
@@ -210,17 +213,16 @@ def _outlined(ops: list[Any]) -> str:
     )
     text = f"func.func @layer({arguments}) -> {result} {{\n%e = tensor.empty() : {result}\n" \
            f"return %e : {result}\n}}"  # fmt: skip
-    module = ir.Module.parse(text, context=ops[0].context)
-    block = module.body.operations[0].regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
-    now = dict(zip(outside, block.arguments, strict=True))
+    module, block, end = parsed_function(text, ops[0].context)
+    known = dict(zip(outside, block.arguments, strict=True))
     for op in ops:
-        copy = _copied(op, now, end)
-        now[op.results[0]] = copy.results[0]
-    end.operands[0] = now[ops[-1].results[0]]
+        for value in read_by(op):
+            if value not in known and _is_copied(value):
+                copied(owner(value), known, end)
+        copied(op, known, end)
+    end.operands[0] = known[ops[-1].results[0]]
     block.operations[0].operation.erase()
-    module.operation.verify()
-    return f"{module.body.operations[0].operation.get_asm(use_local_scope=True).rstrip()}\n"
+    return function_text(module)
 
 
 def _is_copied(value: Any) -> bool:
@@ -230,23 +232,3 @@ def _is_copied(value: Any) -> bool:
         op.name == "tensor.empty"
         or (op.name == "arith.constant" and splat(op.results[0]) is not None)
     )
-
-
-def _copied(op: Any, now: dict[Any, Any], end: Any) -> Any:
-    """Copy an op before `end` with operands from `now`, and the values that it makes itself."""
-    for value in read_by(op):
-        if value not in now and _is_copied(value):
-            now[value] = value.owner.operation.clone(ip=ir.InsertionPoint(end)).results[0]
-    copy = op.clone(ip=ir.InsertionPoint(end))
-    _replaced(copy, now)
-    return copy
-
-
-def _replaced(op: Any, now: dict[Any, Any]) -> None:
-    for i, value in enumerate(op.operands):
-        if value in now:
-            op.operands[i] = now[value]
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                _replaced(inner.operation, now)
