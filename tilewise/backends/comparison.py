@@ -1,9 +1,10 @@
 """Compare the best schedules of two stores: databases, or archives of `store export`."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from sqlalchemy import make_url, select
@@ -32,6 +33,7 @@ class Speed:
     high: float
     toolchain: str
     created_at: datetime
+    steps: list[Any] = field(default_factory=list)
 
     def to_json(self) -> Json:
         """Return the speed as JSON."""
@@ -39,10 +41,11 @@ class Speed:
         return {"gflops": self.gflops, "interval": interval, "toolchain": self.toolchain}
 
 
-def compare_stores(base: str, new: str, tolerance: float) -> Json:
+def compare_stores(base: str, new: str, tolerance: float, retime_s: float | None = None) -> Json:
     """Return a verdict for each problem that both stores have on the same target.
 
-    Raises MissingError if they share none.
+    Doubtful pairs are timed again within about `retime_s`, if given. Raises MissingError if the
+    stores share no problem.
     """
     old, found = _speeds(base), _speeds(new)
     base, new = _shown(base), _shown(new)
@@ -53,6 +56,11 @@ def compare_stores(base: str, new: str, tolerance: float) -> Json:
             "tune the same problems into both"
         )
     rows = [_row(work, old[work], found[work], tolerance) for work in shared]
+    if retime_s is not None:
+        from tilewise.backends.retiming import retime  # loads compilers
+
+        steps = {at: (old[work].steps, found[work].steps) for at, work in enumerate(shared)}
+        retime(rows, steps, tolerance, retime_s)
     counts = Counter(row["verdict"] for row in rows)
     return {
         "base": base,
@@ -76,6 +84,8 @@ def junit(found: Json) -> str:
         kind = f"{row['target']} {row['cache']}"
         case = ElementTree.SubElement(suite, "testcase", classname=kind, name=row["problem"])
         said = f"{row['ratio']:.3f} of the speed of {found['base']}"
+        said += ", timed again" if row["timed_again"] else ""
+        said += f"; {row['reason']}" if row["reason"] else ""
         if row["verdict"] == Verdict.SLOWER:
             ElementTree.SubElement(case, "failure", message=said)
         elif row["verdict"] == Verdict.UNDECIDED:
@@ -95,6 +105,8 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
         "ratio": new.gflops / old.gflops,
         "base": old.to_json(),
         "new": new.to_json(),
+        "timed_again": None,
+        "reason": None,
     }
 
 
@@ -115,7 +127,7 @@ def _of_archive(file: str) -> list[tuple[Work, Speed]]:
     with told(), opened(Path(file)) as archive:
         return [
             ((line.problem, line.target, line.cache),
-             Speed(line.gflops, line.low, line.high, line.toolchain, line.created_at))
+             Speed(line.gflops, line.low, line.high, line.toolchain, line.created_at, line.steps))
             for _, line in read_lines(archive)
             if type(line) is ScheduleLine
         ]  # fmt: skip
@@ -130,7 +142,7 @@ def _of_database(url: str) -> list[tuple[Work, Speed]]:
         return [
             ((row.problem.canonical, row.target, row.cache),
              Speed(float(row.gflops), float(row.low), float(row.high),
-                   row.toolchain.identity, row.created_at))
+                   row.toolchain.identity, row.created_at, row.steps))
             for row in session.scalars(select(models.Schedule).options(*joined))
             if integrity.is_whole(row)
         ]  # fmt: skip

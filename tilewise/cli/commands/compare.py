@@ -2,13 +2,15 @@
 
 import argparse
 import sys
+from collections import Counter
 
-from tilewise.cli.command import Command, arg
+from tilewise.cli.command import Command, arg, flag
 from tilewise.cli.files import json_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.formats.columns import columns
 from tilewise.search.verdicts import TOLERANCE
 
+RETIME_S = 300.0
 STORE = "URL of a database, or an archive of `store export`"
 
 
@@ -16,9 +18,12 @@ def compare(options: argparse.Namespace) -> None:
     """Tell for each problem of two stores whether it became faster or slower."""
     if not 0 <= options.tolerance < 1:
         raise BadInputError(f"tolerance={options.tolerance:g} is not at least 0 and less than 1")
+    if not options.seconds > 0:
+        raise BadInputError(f"seconds={options.seconds:g} is not above 0")
     from tilewise.backends import comparison
 
-    found = comparison.compare_stores(options.base, options.new, options.tolerance)
+    retime_s = options.seconds if options.retime else None
+    found = comparison.compare_stores(options.base, options.new, options.tolerance, retime_s)
     if options.junit:
         write_text(options.junit, comparison.junit(found))
     if options.json:
@@ -33,6 +38,11 @@ def compare(options: argparse.Namespace) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in columns([head, *rows], {3, 4, 5})))
         counts = [f"{number} {name}" for name, number in found["counts"].items()]
         sys.stdout.write(f"{', '.join(counts)}; speeds in GFLOP/s\n")
+        timed = sum(row["timed_again"] is not None for row in found["problems"])
+        if options.retime:
+            reasons = Counter(row["reason"] for row in found["problems"] if row["reason"])
+            sys.stdout.write(f"{timed} timed again\n")
+            sys.stdout.write("".join(f"{number}: {why}\n" for why, number in reasons.items()))
     if slower := found["counts"]["slower"]:
         total = len(found["problems"])
         raise TilewiseError(f"{slower} of {total} problems became slower than in {found['base']}")
@@ -47,8 +57,14 @@ COMMANDS = (
             arg("new", "the other store, likewise", metavar="NEW"),
             arg("--tolerance", f"a change that is none; default: {TOLERANCE}", type=float,
                 default=TOLERANCE, metavar="R"),
+            flag("--retime", "time doubtful pairs again, in turn, on this machine"),
+            arg("--seconds", f"for all pairs of --retime; default: {RETIME_S:g}", type=float,
+                default=RETIME_S, metavar="S"),
             arg("--junit", "also write JUnit XML", metavar="FILE"),
         ),
-        examples=("compare base.zip new.zip --junit compare.xml",),
+        examples=(
+            "compare base.zip new.zip --junit compare.xml",
+            "compare base.zip new.zip --retime --seconds 600",
+        ),
     ),
 )  # fmt: skip
