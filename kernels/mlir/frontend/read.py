@@ -74,6 +74,7 @@ def _without_entries(section: bytes) -> bytes:
 
 CHILD = "tilewise.kernels.mlir.frontend.child.read"
 LONGEST = 300  # characters of an error
+PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,6 @@ def _without_traceback(message: str) -> str:
     return f"{lines[0]} {lines[-1]}" if has_traceback else message
 
 
-ONNX_CHILD = "tilewise.kernels.mlir.frontend.child.onnx"
-
-
 _ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
 _SPLIT = re.compile(rb"convolution|aten\.conv|onnx\.Conv|insert_slice|conv_?3d")
 
@@ -197,24 +195,12 @@ def as_module(
         CompilerAbsentError: MLIR is not installed.
     """
     more: dict[str, Any] = {"sizes": dict(sizes)} if sizes else {}
-    module = source
-    if is_onnx(source):
-        module, more = _rewritten(source, "folder", ONNX_CHILD, limits, more), {}
-    if splits and _SPLIT.search(module):
+    if splits and (is_onnx(source) or _SPLIT.search(source)):
         more["split"] = ""
-    is_read = more or _ATTENTION.search(module)
-    return _rewritten(module, "apart", CHILD, limits, more) if is_read else module
-
-
-def _rewritten(
-    source: bytes, folder_key: str, child: str, limits: ReadLimits, more: dict[str, Any]
-) -> bytes:
-    """Return the bytecode that a child makes of a module, or what has to stay as it is.
-
-    Raise as `as_module`.
-    """
+    if not (more or is_onnx(source) or _ATTENTION.search(source)):
+        return source
     with on_disk(source) as path, TemporaryDirectory() as folder:
-        reply = ask_of_file(path, limits, {folder_key: folder, **more}, child)
+        reply = ask_of_file(path, limits, {"apart": folder, **more})
         pieces = [(Path(folder) / str(i)).read_bytes() for i in range(reply["pieces"])]
         return b"".join(pieces) or source
 

@@ -1,12 +1,11 @@
 """An ONNX model as a module in torch's dialect.
 
-`python -m tilewise.kernels.mlir.frontend.child.onnx` runs the importer of `iree-base-compiler`,
-which needs the package `onnx`, in a child process: a model can contain anything.
+The importer of `iree-base-compiler` needs the package `onnx`, and runs in a child process, since a
+model can contain anything.
 """
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tilewise.kernels.errors import DimError
@@ -15,34 +14,14 @@ from tilewise.kernels.mlir.frontend.child.onnx_nodes import NodeError
 from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
 from tilewise.kernels.mlir.frontend.dims import check_names
 from tilewise.kernels.mlir.frontend.read import is_onnx
-from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.limited_child import stage
 
 ABSENT = "this is an ONNX model; tilewise[onnx] reads it, and onnx is not installed"
 OPSET = 17  # from which the importer's patterns know all operators
-PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 
 
 class OnnxError(Exception):
     """A model cannot become a module; the message says why."""
-
-
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Write the pieces of a model's module; return their number, or an error."""
-    try:
-        code = bytecode_of(Path(request["path"]).read_bytes(), request.get("sizes"))
-    except DimError as error:
-        return {"dim": str(error)}
-    except OnnxError as error:
-        return {"error": str(error)}
-    return {"pieces": write_pieces(code, Path(request["folder"]))}
-
-
-def write_pieces(code: bytes, folder: Path) -> int:
-    """Write bytecode as files `0`, `1`, ... of a folder, and return their number."""
-    starts = range(0, len(code), PIECE)
-    for number, start in enumerate(starts):
-        (folder / str(number)).write_bytes(code[start : start + PIECE])
-    return len(starts)
 
 
 def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
@@ -159,7 +138,3 @@ def _tensors(message: Any) -> Iterator[Any]:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-if __name__ == "__main__":
-    reply_to_request(answer)

@@ -32,10 +32,10 @@ from tilewise.kernels.mlir.frontend.program import (
     Leaving,
     Outline,
 )
+from tilewise.kernels.mlir.frontend.read import PIECE
 from tilewise.kernels.problem import parse_problem
 
 Array = NDArray[Any]
-PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 
 
 def outline(module: Any, text: bytes | None = None, folder: Path | None = None) -> Outline:

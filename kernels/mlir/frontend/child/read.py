@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.errors import DimError
-from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of, write_pieces
+from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp, Occurrence, Skipped
-from tilewise.kernels.mlir.frontend.read import is_bytecode, is_onnx, without_weights
+from tilewise.kernels.mlir.frontend.read import PIECE, is_bytecode, is_onnx, without_weights
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def looked_at(
     """Return `look` of a file's module on linalg, in its context; or MLIR's first error.
 
     Dynamic dims get `sizes`. Some convolutions are split if it `splits`. Unless it `lowers`, the
-    module is in its own dialect but where some were split, and one that nothing has changed has no
-    pieces.
+    module is in its own dialect but where some were split, and one of MLIR that nothing has changed
+    has no pieces.
     """
     stage("cutting out weights")
     source = path.read_bytes()
@@ -91,9 +91,10 @@ def looked_at(
             from tilewise.kernels.mlir.frontend.child.splitting import may_split, split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
-            is_rewritten = bool(sizes) and not is_onnx(source)
-            if is_rewritten:
-                set_sizes(parsed, sizes or {})
+            is_rewritten = is_onnx(source)
+            if sizes and not is_rewritten:
+                set_sizes(parsed, sizes)
+                is_rewritten = True
             is_rewritten |= decompose(parsed)
             if lowers or (splits and may_split(parsed)):
                 is_rewritten |= to_linalg(
@@ -125,7 +126,11 @@ def _written(module: Any, folder: Path) -> dict[str, Any]:
     """Write a module as pieces of bytecode in a folder, and return their number."""
     file = io.BytesIO()
     module.operation.write_bytecode(file)
-    return {"pieces": write_pieces(file.getvalue(), folder)}
+    code = file.getvalue()
+    starts = range(0, len(code), PIECE)
+    for number, start in enumerate(starts):
+        (folder / str(number)).write_bytes(code[start : start + PIECE])
+    return {"pieces": len(starts)}
 
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
