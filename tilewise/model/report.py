@@ -8,11 +8,12 @@ next layer. Errors of layers are independent, so their squares add. A model that
 errors has to be measured in a wider type.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
+from tilewise.formats.columns import columns
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy, Problem
 from tilewise.kernels.quoting import duration
@@ -199,50 +200,36 @@ def report_text(report: ModelReport) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
+_HEAD = ("problem", "count", "replaced", DEFAULT, DATA_TILING, "ours", "ratio")
+
+
 def _ops(ops: Sequence[ProblemReport]) -> list[str]:
-    width = max([len("problem"), *(len(op.problem) for op in ops)])
-    lines = [
-        f"{'problem':<{width}} {'count':>5} {'replaced':>8} {'default':>10} {'data tiling':>11} "
-        f"{'ours':>10} {'ratio':>6}"
-    ]
-    for op in ops:
-        alone = [op.alone_us.get(name) for name in (DEFAULT, DATA_TILING)]
-        lines.append(
-            f"{op.problem:<{width}} {op.count:>5} {op.replaced:>8} {duration(alone[0]):>10} "
-            f"{duration(alone[1]):>11} {duration(op.library_us):>10} {_ratio(op):>6}"
-        )
-    return [*lines, *_sums(ops, width)]
+    """Return a row for each op, and one of sums over the measured ops."""
+    rows = [_row(op.problem, op.count, op.replaced, op.alone_us, op.library_us) for op in ops]
+    if counted := [op for op in ops if op.library_us is not None and op.alone_us]:
+        rows.append(_row(
+            "all of them, by count" if len(counted) == len(ops) else "measured ones, by count",
+            sum(op.count for op in counted),
+            sum(op.replaced for op in counted),
+            {
+                name: sum(op.count * op.alone_us[name] for op in counted)
+                for name in (DEFAULT, DATA_TILING) if all(name in op.alone_us for op in counted)
+            },
+            sum(op.count * (op.library_us or 0.0) for op in counted),
+        ))  # fmt: skip
+    return columns([_HEAD, *rows], right=range(1, len(_HEAD)))
 
 
-def _sums(ops: Sequence[ProblemReport], width: int) -> list[str]:
-    """Return the row of sums over the measured ops.
-
-    A form that was not measured for each of them has no sum.
-    """
-    counted = [op for op in ops if op.library_us is not None and op.alone_us]
-    if not counted:
-        return []
-    before = [
-        sum(op.count * op.alone_us[name] for op in counted)
-        if all(name in op.alone_us for op in counted) else None
-        for name in (DEFAULT, DATA_TILING)
-    ]  # fmt: skip
-    after = sum(op.count * (op.library_us or 0.0) for op in counted)
-    known = [sum_ for sum_ in before if sum_ is not None]
-    ratio = f"{min(known) / after:.2f}" if known and after else "-"
-    named = "all of them, by count" if len(counted) == len(ops) else "measured ones, by count"
-    count, replaced = (sum(column) for column in zip(*((op.count, op.replaced) for op in counted),
-                                                     strict=True))  # fmt: skip
-    return [
-        f"{named:<{width}} {count:>5} {replaced:>8} {duration(before[0]):>10} "
-        f"{duration(before[1]):>11} {duration(after):>10} {ratio:>6}"
-    ]
-
-
-def _ratio(op: ProblemReport) -> str:
-    if op.library_us is None or not op.alone_us:
-        return "-"
-    return f"{min(op.alone_us.values()) / op.library_us:.2f}"
+def _row(
+    name: str, count: int, replaced: int, alone_us: Mapping[str, float], library_us: float | None
+) -> tuple[str, ...]:
+    """Return the cells of an op; a form that was not measured has no time."""
+    known = min(alone_us.values(), default=None)
+    return (
+        name, str(count), str(replaced), duration(alone_us.get(DEFAULT)),
+        duration(alone_us.get(DATA_TILING)), duration(library_us),
+        f"{known / library_us:.2f}" if known and library_us else "-",
+    )  # fmt: skip
 
 
 def _forms(report: ModelReport) -> list[str]:
