@@ -40,7 +40,7 @@ from tilewise.service.dashboard import plans as plan_pages
 from tilewise.service.dashboard import suites as suite_pages
 from tilewise.service.dashboard.live import POLL_S, OverviewReader
 from tilewise.service.dashboard.rendering import as_page
-from tilewise.service.dashboard.routes import code, forms, pages, plots
+from tilewise.service.dashboard.routes import code, compare, forms, pages, plots
 from tilewise.service.db import schema
 from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
@@ -60,8 +60,8 @@ ROUTERS = (
     *(part.router for part in (jobs, events, trials, schedules, modules, networks, plans)),
     events.plans,
     *(part.router for part in (suites, tokens, status, runs)),
-    *(seen.router for seen in (pages, code, forms, plots, live, assets, suite_pages, plan_pages)),
-    suite_pages.plots,
+    *(seen.router for seen in (pages, code, compare, forms, plots, live, assets, suite_pages)),
+    *(plan_pages.router, suite_pages.plots),
 )
 # Children at once: each takes a core from what is being timed.
 PRINTERS, PROVERS, READERS_OF_MODULES = 2, 1, 1

@@ -117,17 +117,11 @@ def differences(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, st
     matcher = SequenceMatcher(a=left, b=right, autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
         for index in range(max(b - a, d - c)):
-            old = left[a + index] if a + index < b else ""
-            new = right[c + index] if c + index < d else ""
-            said = "same" if kind == "equal" else _kind(old, new)
-            rows.append((said, old, new))
+            is_old, is_new = a + index < b, c + index < d
+            said = "changed" if is_old and is_new else "removed" if is_old else "added"
+            old, new = left[a + index] if is_old else "", right[c + index] if is_new else ""
+            rows.append(("same" if kind == "equal" else said, old, new))
     return rows
-
-
-def _kind(old: str, new: str) -> str:
-    if old and new:
-        return "changed"
-    return "removed" if old else "added"
 
 
 HEADERS = {

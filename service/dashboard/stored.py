@@ -1,23 +1,20 @@
 """What pages show of the database, as plain values."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal
 
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.errors import KernelsError, ScheduleError
+from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.machine import facts_text
-from tilewise.search.final_benchmark.quality import Quality
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, moment
 from tilewise.service.db import models
@@ -25,150 +22,13 @@ from tilewise.service.db.base import Garbled, is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.process_identity import Owner
 from tilewise.service.jobs import model_jobs, queue, registry
-from tilewise.service.results import history
-
-LAST = "l3"
-
-
-def roof(
-    problem: str, target: str, cache: str, peak: float, machine: tuple[Mapping[str, Any], Any]
-) -> float:
-    """Return the lower of the peak and of what the memory feeds, in GFLOP/s.
-
-    Memory counts with cold caches, or for operands larger than the last cache. Its bandwidth is
-    known of one thread alone. `machine` holds bytes of its caches by level, and its bandwidth in
-    GB/s if measured.
-    """
-    caches, bandwidth = machine
-    if not isinstance(bandwidth, int | float) or parse_target(target).threads != 1:
-        return peak
-    flops, size = _work(problem)
-    last = caches.get(LAST)
-    is_from_memory = cache == "cold" or (isinstance(last, int) and size > last)
-    return min(peak, flops / size * bandwidth) if is_from_memory else peak
-
-
-@lru_cache(maxsize=20_000)
-def _work(problem: str) -> tuple[int, int]:
-    asked = parse_problem(problem)
-    return asked.flops, asked.bytes
-
 
 Json = dict[str, Any]
 TrialOrder = Literal["number", "speed", "state", "origin"]
-Order = Literal["problem", "speed", "share", "ratio", "created"]
 
 PAGE = 50  # rows of a table
 TRIALS = 100  # rows of a table of trials
 MOST_LIVE = 30  # jobs on the overview
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A stored schedule in the table of problems.
-
-    `share` is of the roofline; `ratio` is over the fastest peer of the same rounds, if there are
-    peers.
-    """
-
-    id: int
-    problem: str
-    key: str
-    target: str
-    cache: str
-    toolchain: str
-    gflops: float
-    low: float
-    high: float
-    share: float
-    ratio: float | None
-    peer: str | None
-    job: int
-    created: datetime
-    is_stale: bool
-    quality: Quality
-
-
-def standings(session: Session, present: str) -> list[Standing]:
-    """Of each problem, target and cache mode the schedule that answers; newest first."""
-    query = (
-        select(*_COLUMNS)
-        .select_from(models.Schedule)
-        .join(models.Problem, models.Problem.id == models.Schedule.problem_id)
-        .join(models.Toolchain, models.Toolchain.id == models.Schedule.toolchain_id)
-        .join(models.Machine, models.Machine.id == models.Schedule.machine_id)
-        .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
-    )
-    found: dict[tuple[str, str, str], Standing] = {}
-    for row in session.execute(query):
-        if _is_garbled(row):  # the page of its problem says how
-            continue
-        one = _standing(row, present)
-        place = (one.key, one.target, one.cache)
-        if place not in found or (found[place].is_stale and not one.is_stale):
-            found[place] = one
-    return list(found.values())
-
-
-_COLUMNS = (
-    models.Schedule.id, models.Problem.canonical, models.Problem.key, models.Schedule.target,
-    models.Schedule.cache, models.Toolchain.identity, models.Schedule.gflops,
-    models.Schedule.low, models.Schedule.high, models.Schedule.peak_gflops,
-    models.Schedule.time_us, models.Schedule.measured,
-    models.Schedule.peers, models.Schedule.job_id, models.Schedule.created_at,
-    models.Machine.caches, models.Machine.bandwidth_gbs,
-)  # fmt: skip
-
-
-def _standing(row: Any, present: str) -> Standing:
-    peers = {
-        name: peer["gflops"]
-        for name, peer in (row.peers or {}).items()
-        if isinstance(peer, dict) and isinstance(peer.get("gflops"), int | float)
-    }
-    limit = _roof(row)
-    peer = max(peers, key=lambda name: peers[name], default=None)
-    return Standing(
-        id=row.id,
-        problem=row.canonical,
-        key=row.key,
-        target=row.target,
-        cache=row.cache,
-        toolchain=row.identity,
-        gflops=row.gflops,
-        low=row.low,
-        high=row.high,
-        share=row.gflops / limit if limit else 0.0,
-        ratio=row.gflops / peers[peer] if peer and peers[peer] else None,
-        peer=peer,
-        job=row.job_id,
-        created=row.created_at,
-        is_stale=row.identity != present,
-        quality=history.quality(row),
-    )
-
-
-def _roof(row: Any) -> float:
-    machine = (row.caches or {}, row.bandwidth_gbs)
-    try:
-        return roof(row.canonical, row.target, row.cache, row.peak_gflops, machine)
-    except KernelsError:  # the page of its problem says what is wrong
-        return float(row.peak_gflops)
-
-
-def ordered(rows: Sequence[Standing], order: Order, contains: str) -> list[Standing]:
-    """The rows that contain a text, worst first where that is a question of speed."""
-    words = contains.lower().split()
-    kept = [
-        row for row in rows if all(word in f"{row.problem} {row.target}".lower() for word in words)
-    ]
-    if order == "created":
-        return kept
-    if order == "ratio":
-        return sorted(kept, key=lambda row: (row.ratio is None, row.ratio or 0.0))
-    if order == "problem":
-        return sorted(kept, key=lambda row: (row.problem, row.target))
-    return sorted(kept, key=lambda row: row.share if order == "share" else row.gflops)
 
 
 def live(session: Session) -> Json:
@@ -274,6 +134,9 @@ def history_rows(rows: Sequence[models.Schedule | models.PastSchedule]) -> list[
         {
             "when": moment(row.created_at),
             "value": round(row.gflops, 2),
+            "low": round(row.low, 2),
+            "high": round(row.high, 2),
+            "is_kept": getattr(row, "was_best", True),
             "series": f"{row.target}, {row.cache}",
             "toolchain": row.toolchain.identity,
         }

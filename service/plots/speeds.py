@@ -33,15 +33,54 @@ def intervals(title: str, rows: Sequence[Row]) -> Spec:
 
 
 def history(title: str, rows: Sequence[Row]) -> Spec:
-    """Plot values over time, a line for each series.
+    """Plot values over time, a line for each series, and where a toolchain had its first one.
 
-    Rows have `when`, `value`, `series` and `toolchain`.
+    Rows are in the order of `when`, and have `value`, `series` and `toolchain`. Those with
+    `is_kept` false are beside the line. `low` and `high` are the ends of an interval.
     """
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(row["toolchain"], {"when": row["when"], "toolchain": row["toolchain"]})
+    changes = list(first.values())[1:]
+    y: Spec = {"type": "quantitative", "title": None, "scale": {"zero": False}}
+    legend = {"labelLimit": 400}
+    colour = {"field": "series", "type": "nominal", "legend": legend}
+    layers: list[Spec] = [
+        {
+            "data": {"values": changes},
+            "mark": "rule",
+            "encoding": {
+                "strokeDash": {"datum": "new toolchain", "scale": {"range": [[4, 3]]}},
+                "tooltip": tooltip("toolchain", "when"),
+            },
+        },
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": {"type": "rule", "opacity": 0.6},
+            "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        },
+        {
+            "transform": [{"filter": "datum.is_kept !== false"}],
+            "mark": "line",
+            "encoding": {"y": {**y, "field": "value"}, "color": colour},
+        },
+        {
+            "mark": {"type": "point", "filled": True},
+            "encoding": {
+                "y": {**y, "field": "value"},
+                "color": colour,
+                "opacity": {
+                    "condition": {"test": "datum.is_kept === false", "value": 0.4},
+                    "value": 1,
+                },
+                "tooltip": tooltip("series", "value", "low", "high", "when", "toolchain"),
+            },
+        },
+    ]
     return plot(
         title,
-        f"{title}: {len(rows)} values over time",
+        f"{title}: {len(rows)} values over time, of {len(first)} toolchains",
         data={"values": list(rows)},
-        mark={"type": "line", "point": True},
         encoding={
             "x": {
                 "field": "when",
@@ -49,16 +88,9 @@ def history(title: str, rows: Sequence[Row]) -> Spec:
                 "title": None,
                 # Of reports minutes apart the axis would name thousandths of seconds.
                 "axis": {"format": "%b %d, %H:%M", "tickCount": 5, "labelOverlap": True},
-            },
-            "y": {
-                "field": "value",
-                "type": "quantitative",
-                "title": None,
-                "scale": {"zero": False},
-            },
-            "color": {"field": "series", "type": "nominal"},
-            "tooltip": tooltip("series", "value", "when", "toolchain"),
+            }
         },
+        layer=layers if changes else layers[1:],
     )
 
 

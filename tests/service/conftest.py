@@ -59,6 +59,7 @@ ON_BOTH_DATABASES = (
     "tests.service.jobs.",
     "tests.service.plans.",
     "tests.service.cluster.test_several_drivers",
+    "tests.service.dashboard.test_fleet",
     "tests.service.runs.test_candidates",
     "tests.service.db.test_features",
     "tests.service.db.test_sql_trials",

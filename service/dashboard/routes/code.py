@@ -66,11 +66,17 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
 async def assembly(number: Number, request: Request, services: ServicesDep) -> Response:
     """The inner loop with its counts and the bound that they imply."""
     result = await services.executors.reads.run(partial(_result, services, number))
+    text = await inner_loop(services, result)
+    return await _shown(services, request, {"result": result, "title": "Inner loop", "href": None},
+                        text, rendering.plain)  # fmt: skip
+
+
+async def inner_loop(services: Services, result: stored.Json) -> str | None:
+    """Return the inner loop of a result; None if it takes longer than a page waits."""
     source = kernel_source(result, result["target"])
     key = ("assembly", kernel_tag(source, services.toolchain))
     text = await _made(services.kernels, key, partial(inner_loop_text, source))
-    return await _shown(services, request, {"result": result, "title": "Inner loop", "href": None},
-                        None if text is None else counts_first(text), rendering.plain)  # fmt: skip
+    return None if text is None else counts_first(text)
 
 
 def counts_first(text: str) -> str:

@@ -14,15 +14,16 @@ from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState
-from tilewise.service.api.documents import best_json, job_json, result_json
+from tilewise.service.api.documents import job_json, result_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import plan_head_json
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import PlanHeadView, ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.dashboard import live, ranges, rendering, stored
+from tilewise.service.dashboard import fleet, live, ranges, rendering, stored
+from tilewise.service.dashboard.fleet import FleetQuery
 from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
-from tilewise.service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
+from tilewise.service.dashboard.stored import TrialOrder, TrialsAsked
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import JobKind
@@ -31,7 +32,7 @@ from tilewise.service.jobs import events, lease, queue
 from tilewise.service.plots import nest
 from tilewise.service.plots.drawing import SPEED
 from tilewise.service.plots.networks.picture import format_us
-from tilewise.service.results import history, integrity, scripts
+from tilewise.service.results import history, scripts
 from tilewise.service.results.readable import listed
 
 EXAMPLES = (
@@ -44,12 +45,10 @@ EXAMPLES = (
 
 ACTIVE_STATES = ("queued", "running")
 MOST_PAGES = 10_000
-LONGEST_FILTER = 200
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 PageNumber = Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)]
-Filter = Annotated[str, Query(max_length=LONGEST_FILTER)]
 ScheduleId = Annotated[int, Query(ge=1, le=LARGEST_ID)]
 ResultName = Annotated[str, Query(pattern=f"^({stored.PAST})?[1-9][0-9]{{0,9}}$")]
 """A stored schedule's number, or that of a past result."""
@@ -61,29 +60,18 @@ PAST = stored.PAGE  # past results of a problem that are shown
 def overview(
     request: Request,
     services: ServicesDep,
-    order: Order = "created",
-    contains: Filter = "",
-    number: PageNumber = 1,
+    asked: Annotated[FleetQuery, Query()],
 ) -> Response:
     """What runs, the machines, and every problem with how far it is from its limits."""
     with services.reading() as session:
-        rows = stored.ordered(stored.standings(session, services.toolchain), order, contains)
-        start = (number - 1) * stored.PAGE
-        shown = rows[start : start + stored.PAGE]
         found = stored.live(session)
-        values = {
-            "jobs": [live.job_row(job) for job in found["jobs"]],
-            "machines": found["machines"],
-            "rows": _whole(session, shown),
-            "total": len(rows),
-            "order": order,
-            "contains": contains,
-            "number": number,
-            "pages": max(1, -(-len(rows) // stored.PAGE)),
-            "examples": EXAMPLES,
-            "origin": str(request.base_url).rstrip("/"),
-        }
-    return page(request, "overview.html", **values)
+        jobs = [live.job_row(job) for job in found["jobs"]]
+        shown = fleet.shown(session, asked, services.toolchain)
+    origin = str(request.base_url).rstrip("/")
+    return page(
+        request, "overview.html", **shown, asked=asked, jobs=jobs, machines=found["machines"],
+        examples=EXAMPLES, origin=origin,
+    )  # fmt: skip
 
 
 @router.get("/api")
@@ -91,14 +79,6 @@ def overview(
 async def api(request: Request) -> Response:
     """The calls of the HTTP API."""
     return page(request, "api.html", tags=calls_of(request.app.openapi()))
-
-
-def _whole(session: Session, rows: list[Standing]) -> list[tuple[Standing, bool]]:
-    """Each row, and whether it is what was stored."""
-    ids = [row.id for row in rows]
-    found = session.query(models.Schedule).filter(models.Schedule.id.in_(ids))
-    whole = {row.id for row in found if is_sound(row) and integrity.is_whole(row)}
-    return [(row, row.id in whole) for row in rows]
 
 
 class JobRow(BaseModel):
@@ -241,8 +221,8 @@ def problem(
         machine = session.get(models.Machine, chosen.machine_id)
         caches = dict(machine.caches) if machine is not None and is_sound(machine) else {}
         host = "" if machine is None else machine.host
-        links = [_link(row, services) for row in rows]
-        links += [_link(row, services) for row in history.of_problem(session, key, PAST)]
+        links = [result_link(row, services) for row in rows]
+        links += [result_link(row, services) for row in history.of_problem(session, key, PAST)]
     return page(
         request,
         "problem.html",
@@ -282,7 +262,8 @@ def _chosen(rows: list[Stored], number: int | None, services: Services) -> Store
     )  # fmt: skip
 
 
-def _link(row: models.Schedule | models.PastSchedule, services: Services) -> dict[str, Any]:
+def result_link(row: models.Schedule | models.PastSchedule, services: Services) -> dict[str, Any]:
+    """Return what a row of a problem's history shows."""
     name, state = str(row.id), ""
     if isinstance(row, models.PastSchedule):
         name, state = f"{stored.PAST}{row.id}", "replaced" if row.was_best else "not kept"
@@ -307,45 +288,3 @@ def _jobs(session: Session, key: str) -> list[dict[str, Any]]:
     query = session.query(models.Job).join(models.Job.problem).filter(models.Problem.key == key)
     found = query.order_by(models.Job.id.desc()).limit(stored.PAGE)
     return [_job_row(session, row) for row in found if is_sound(row)]
-
-
-@router.get("/compare")
-@in_executor("reads")
-def compare(
-    request: Request,
-    services: ServicesDep,
-    left: ResultName,
-    right: ResultName,
-) -> Response:
-    """Two schedules side by side: what differs in the steps, in the nest, and in speed."""
-    with services.reading() as session:
-        sides = [_side(session, stored.result_row(session, one), services) for one in (left, right)]
-    first, second = sides
-    ratio = second["gflops"] / first["gflops"]
-    return page(
-        request,
-        "compare.html",
-        sides=sides,
-        ratio=ratio,
-        tells_apart=first["low"] > second["high"] or second["low"] > first["high"],
-        lines=rendering.differences(first["steps"], second["steps"]),
-    )
-
-
-def _side(
-    session: Session, row: models.Schedule | models.PastSchedule, services: Services
-) -> dict[str, Any]:
-    """Return one of two results to compare; raise TamperedError if it was changed."""
-    if isinstance(row, models.Schedule):
-        result_json(session, row, services.toolchain)  # which looks at its proof as well
-    else:
-        integrity.check_result(row)
-    return {
-        **_link(row, services),
-        "problem": row.problem.canonical,
-        "key": row.problem.key,
-        "best": best_json(row),
-        "elapsed": row.elapsed_s,
-        "steps": stored.steps_text(row.steps),
-        "nest": nest.drawn(row.problem.canonical, row.steps),
-    }

@@ -478,6 +478,7 @@ def test_a_noisy_result_and_its_history_are_shown_and_compared(
     assert ">not kept</span>" in client.get(f"/problems/{KEY}").text
     sides = client.get("/compare", params={"left": "past-1", "right": "1"})
     assert sides.status_code == 200 and "77.8" in sides.text and "13.0" in sides.text
+    assert "First: no script is stored for it." in sides.text
     assert client.get("/plots/compare/past-1/1").status_code == 200
     assert client.get("/compare", params={"left": "past-9", "right": "1"}).status_code == 404
     assert client.get("/plots/compare/past-x/1").status_code == 404

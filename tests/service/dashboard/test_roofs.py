@@ -1,8 +1,8 @@
 import pytest
 
-from tilewise.service.dashboard.stored import roof
+from tilewise.service.dashboard.fleet import roof
 
-CACHES = {"l1": 32 * 2**10, "l2": 2**20, "l3": 32 * 2**20}
+LAST_CACHE = 32 * 2**20
 PEAK, BANDWIDTH = 280.0, 40.0
 ONE = "cpu:znver4,threads=1"
 SMALL = "matmul:m=64,n=2000,k=8,dtype=f32"  # in a cache
@@ -25,9 +25,9 @@ FLOPS_PER_BYTE = 2 * 8 * 8192 * 8192 / (4 * (8 * 8192 + 8192 * 8192 + 8 * 8192))
 def test_the_memory_is_a_roof_where_operands_come_from_it(
     problem: str, cache: str, target: str, bandwidth: float | None, expected: float
 ) -> None:
-    found = roof(problem, target, cache, PEAK, (CACHES, bandwidth))
+    found = roof(problem, target, cache, PEAK, (LAST_CACHE, bandwidth))
     assert found == pytest.approx(expected, rel=0.01)
 
 
 def test_a_machine_whose_caches_nobody_knows_has_its_peak() -> None:
-    assert roof(LARGE, ONE, "hot", PEAK, ({}, BANDWIDTH)) == PEAK
+    assert roof(LARGE, ONE, "hot", PEAK, (None, BANDWIDTH)) == PEAK

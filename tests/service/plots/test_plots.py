@@ -57,8 +57,13 @@ SPECS = {
     "suite": roofline.of_report(json.loads((RESULTS / "square.json").read_text())),
     "bars": shares_of_peak(json.loads((RESULTS / "main_job.json").read_text())).spec,
     "intervals": speeds.intervals("two", [{"name": "a", "gflops": 1.0, "low": None, "high": None}]),
-    "history": speeds.history("h", [{"when": "2026-01-01T00:00:00Z", "value": 1.0, "series": "s",
-                                     "toolchain": "t"}]),
+    "history": speeds.history("h", [
+        {"when": f"2026-01-0{day}T00:00:00Z", "value": day, "series": "s", "low": day - 0.5,
+         "high": day + 0.5, "is_kept": day != 3, "toolchain": "old" if day < 3 else "new"}
+        for day in range(1, 6)
+    ]),
+    "history of one": speeds.history("h", [{"when": "2026-01-01T00:00:00Z", "value": 1.0,
+                                            "series": "s", "toolchain": "t"}]),
 }  # fmt: skip
 
 
@@ -103,6 +108,14 @@ def test_every_trial_is_a_point_and_failures_lie_at_the_lower_edge() -> None:
     assert len(points) == len(TRIALS)
     lowest = max(points, key=lambda one: one.get("y", 0.0))
     assert "failed" in str(lowest)
+
+
+def test_a_history_has_intervals_new_toolchains_and_a_line_through_what_was_kept() -> None:
+    rules = [one.get("description", "") for one in drawn(SPECS["history"], "rule")]
+    assert sum("low: " in rule for rule in rules) == 5 and len(drawn(SPECS["history"], "line")) == 4
+    assert [rule for rule in rules if "low" not in rule and rule] == [
+        "when: Jan 03, 00:00; toolchain: new"
+    ]
 
 
 def test_a_thinned_search_keeps_every_improvement_and_its_order() -> None:

@@ -1,0 +1,296 @@
+"""The schedules that answer: how far each is from its limits, and which need attention first."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from statistics import median
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, Field
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    Row,
+    Select,
+    Text,
+    case,
+    exists,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+from sqlalchemy.orm import Session, aliased, joinedload, lazyload, load_only
+
+from tilewise.kernels.errors import KernelsError
+from tilewise.kernels.problem import DTYPES, parse_problem
+from tilewise.kernels.target import parse_target
+from tilewise.migrations.views import spelling
+from tilewise.search.verdicts import TOLERANCE
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound
+from tilewise.service.results import history, integrity
+from tilewise.service.results.scripts import SEARCHED
+
+Json = dict[str, Any]
+State = Literal["stale", "unproven", "peer", "regressed"]
+Order = Literal["attention", "share", "ratio", "speed", "problem", "created"]
+NO_NUL = r"^[^\x00]*$"  # which PostgreSQL does not take
+Filter = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
+
+STATES: tuple[State, ...] = get_args(State)
+"""What needs attention, in the order of its weight: each outweighs those before it."""
+OPS = ("matmul", "conv2d")
+PAGE = 50  # rows of the table
+TENTHS = 10  # bars of a distribution
+SPEED_S = 90 * 86400  # how far back the speed of machines goes
+LARGEST = 1e300
+LAST = "l3"
+
+
+class FleetQuery(BaseModel):
+    """Which problems the overview shows, as its URL has it; an empty text selects all of them."""
+
+    target: Annotated[str, Field(max_length=500, pattern=NO_NUL)] = ""
+    op: Literal["", "matmul", "conv2d"] = ""
+    dtype: Filter = ""
+    state: State | Literal["", "attention"] = ""
+    contains: Filter = ""
+    order: Order = "attention"
+    page: int = Field(1, ge=1, le=10_000)
+
+    @property
+    def filters(self) -> Json:
+        """Return the filters that are set."""
+        return self.model_dump(exclude={"order", "page"}, exclude_defaults=True)
+
+    def path(self, **changes: str) -> str:
+        """Return the path of the first page with some filters changed."""
+        return "/?" + urlencode({"order": self.order, **self.filters, **changes})
+
+
+def shown(session: Session, asked: FleetQuery, present: str) -> Json:
+    """Return what the overview shows of stored schedules; `present` is the toolchain.
+
+    SQL finds the schedules and what needs attention. Their share of the roofline needs the flops
+    and bytes of the problem, which are computed here.
+    """
+    found = session.execute(_selected(session, asked, present)).all()
+    shares = {row.id: _share(row) for row in found}
+    if asked.order in ("share", "attention"):
+        by_weight = asked.order == "attention"
+        found = sorted(found, key=lambda row: (-row.weight * by_weight, shares[row.id]))
+    start = (asked.page - 1) * PAGE
+    rows = models.Schedule
+    return {
+        "rows": _page(session, found[start : start + PAGE], shares),
+        "total": len(found),
+        "pages": max(1, -(-len(found) // PAGE)),
+        "targets": _targets(session, found, shares),
+        "choices": {
+            "target": session.scalars(select(rows.target).distinct().order_by(rows.target)).all(),
+            "op": OPS,
+            "dtype": tuple(DTYPES),
+        },
+    }
+
+
+def _selected(session: Session, asked: FleetQuery, present: str) -> Select[Any]:
+    """Select of each problem, target and cache mode the schedule that answers, with its states."""
+    sql = spelling.of(session.get_bind().dialect.name)
+    row, problem, machine = models.Schedule, models.Problem, models.Machine
+    peer: ColumnElement[float] = literal_column(
+        sql.largest("schedules.peers", "gflops", name=False), Double
+    )
+    is_present = models.Toolchain.identity == present
+    other = aliased(row)
+    same_work = (other.problem_id == row.problem_id, other.target == row.target,
+                 other.cache == row.cache, other.toolchain_id != row.toolchain_id)  # fmt: skip
+    faster = (  # by the rule of `tilewise compare`
+        select(other.id)
+        .where(*same_work, other.low < other.high, row.low < row.high,
+               row.high < (1 - TOLERANCE) * other.low)
+        .order_by(other.low.desc())
+        .limit(1)
+        .scalar_subquery()
+    )  # fmt: skip
+    proven = exists().where(
+        models.Proof.schedule_id == row.id, models.Proof.ok,
+        models.Script.id == models.Proof.script_id, models.Script.flavor.in_(SEARCHED.values()),
+    )  # fmt: skip
+    place = func.row_number().over(
+        partition_by=(row.problem_id, row.target, row.cache),
+        order_by=(is_present.desc(), row.created_at.desc(), row.id.desc()),
+    )
+    numbers = (row.gflops, row.low, row.high, row.peak_gflops, row.budget, row.elapsed_s)
+    each = (
+        select(
+            row.id, problem.canonical, row.target, row.cache, row.gflops, row.peak_gflops,
+            row.budget, row.elapsed_s, row.created_at, machine.bandwidth_gbs,
+            literal_column(sql.number("machines.caches", LAST)).label("last"),
+            (row.gflops / func.nullif(peer, 0)).label("ratio"),
+            faster.label("faster"), func.coalesce(row.high < peer, false()).label("peer"),
+            (~proven).label("unproven"), (~is_present).label("stale"), place.label("place"),
+        )
+        .join(problem, problem.id == row.problem_id)
+        .join(models.Toolchain, models.Toolchain.id == row.toolchain_id)
+        .join(machine, machine.id == row.machine_id)
+        .where(*(number.between(0, LARGEST) for number in numbers), *_filters(asked))
+        .subquery()
+    )  # fmt: skip
+    columns = each.c
+    states: dict[State, ColumnElement[bool]] = {
+        "stale": columns.stale, "unproven": columns.unproven, "peer": columns.peer,
+        "regressed": columns.faster.is_not(None),
+    }  # fmt: skip
+    weights = [case((states[name], 1 << at), else_=0) for at, name in enumerate(STATES)]
+    query = select(
+        *(one for one in columns if one.key not in ("created_at", "place")),
+        states["regressed"].label("regressed"),
+        sum(weights[1:], weights[0]).label("weight"),
+    ).where(columns.place == 1)
+    if asked.state:
+        query = query.where(
+            states[asked.state] if asked.state != "attention" else or_(*states.values())
+        )
+    orders: dict[Order, tuple[ColumnElement[Any], ...]] = {
+        "ratio": (columns.ratio.asc().nulls_last(),),
+        "speed": (columns.gflops,),
+        "problem": (columns.canonical, columns.target),
+    }
+    return query.order_by(
+        *orders.get(asked.order, ()), columns.created_at.desc(), columns.id.desc()
+    )
+
+
+def _filters(asked: FleetQuery) -> list[ColumnElement[bool]]:
+    """Return the conditions on a problem and its target."""
+    canonical, target = models.Problem.canonical, models.Schedule.target
+    named = canonical + " " + target
+    found = [named.icontains(word, autoescape=True) for word in asked.contains.split()]
+    if asked.target:
+        found.append(target == asked.target)
+    if asked.op:
+        found.append(canonical.startswith(f"{asked.op}:"))
+    if asked.dtype:
+        found.append((canonical + ",").contains(f",dtype={asked.dtype},", autoescape=True))
+    return found
+
+
+def _page(session: Session, found: Sequence[Row[Any]], shares: dict[int, float]) -> list[Json]:
+    """Return the rows of a page of the table; one that is not what was stored says no more."""
+    row = models.Schedule
+    job = joinedload(row.job).options(load_only(models.Job.id), lazyload("*"))
+    query = select(row).where(row.id.in_([one.id for one in found])).options(job)
+    stored = {one.id: one for one in session.scalars(query)}
+    return [_row(one, stored[one.id], shares[one.id]) for one in found]
+
+
+def _row(found: Row[Any], row: models.Schedule, share: float) -> Json:
+    is_whole = is_sound(row) and integrity.is_whole(row)
+    peers = (row.peers or {}) if is_whole else {}
+    return {
+        "row": row,
+        "is_whole": is_whole,
+        "share": share,
+        "ratio": found.ratio,
+        "peer": max(peers, key=lambda name: peers[name]["gflops"], default=None),
+        "quality": history.quality(row) if is_whole else None,
+        "faster": found.faster,
+        "states": [name for name in reversed(STATES) if getattr(found, name)],
+    }
+
+
+def _targets(session: Session, found: Sequence[Row[Any]], shares: dict[int, float]) -> list[Json]:
+    """Return what the rows of each target have in common."""
+    of_target: dict[str, list[Row[Any]]] = {}
+    for row in found:
+        of_target.setdefault(row.target, []).append(row)
+    speeds = _speeds(session) if found else {}
+    return [
+        {
+            "target": target,
+            "problems": len(rows),
+            "shares": _distribution([shares[row.id] for row in rows]),
+            "median": median(shares[row.id] for row in rows),
+            "states": {name: sum(getattr(row, name) for row in rows) for name in reversed(STATES)},
+            "trials": sum(row.budget for row in rows),
+            "elapsed_s": sum(row.elapsed_s for row in rows),
+            "speeds": speeds.get(target, {}),
+        }
+        for target, rows in sorted(of_target.items())
+    ]
+
+
+def _distribution(shares: Sequence[float]) -> list[int]:
+    """Return how many shares are in each tenth; the last one has all above as well."""
+    tenths = [min(int(share * TENTHS), TENTHS - 1) for share in shares]
+    return [tenths.count(tenth) for tenth in range(TENTHS)]
+
+
+def _speeds(session: Session) -> dict[str, Json]:
+    """Return the days of each target, and the speed of its hosts by number of the day.
+
+    The speed is the peak that was measured with each result, over the mean of the same host and
+    type.
+    """
+    sql = spelling.of(session.get_bind().dialect.name)
+    problem, machine = models.Problem, models.Machine
+    kinds = (models.Schedule, models.PastSchedule)
+    names = ("problem_id", "machine_id", "target", "peak_gflops", "created_at")
+    every = union_all(*(select(*(getattr(kind, name) for name in names)) for kind in kinds))
+    row = every.subquery("results").c
+    dtype: ColumnElement[str] = literal_column(sql.setting("problems.canonical", "dtype"))
+    mean = func.avg(row.peak_gflops).over(partition_by=(row.target, row.machine_id, dtype))
+    each = (
+        select(row.target, machine.host, (row.peak_gflops / mean).label("speed"),
+               literal_column(sql.day("results.created_at"), Text).label("day"))
+        .join(problem, problem.id == row.problem_id)
+        .join(machine, machine.id == row.machine_id)
+        .where(row.peak_gflops.between(1 / LARGEST, LARGEST),
+               literal_column(sql.is_within("results.created_at", SPEED_S)))
+        .subquery()
+    )  # fmt: skip
+    same = (each.c.target, each.c.day, each.c.host)
+    query = select(*same, func.avg(each.c.speed)).group_by(*same).order_by(*same)
+    found: dict[str, Json] = {}
+    for target, day, host, speed in session.execute(query):
+        of_target = found.setdefault(target, {"days": [], "hosts": {}})
+        if day not in of_target["days"][-1:]:
+            of_target["days"].append(day)
+        at = len(of_target["days"]) - 1
+        of_target["hosts"].setdefault(host, []).append((at, speed))
+    return found
+
+
+def _share(row: Row[Any]) -> float:
+    limit = row.peak_gflops
+    with suppress(KernelsError):  # the page of its problem says what is wrong
+        limit = roof(row.canonical, row.target, row.cache, limit, (row.last, row.bandwidth_gbs))
+    return float(row.gflops / limit) if limit else 0.0
+
+
+def roof(
+    problem: str, target: str, cache: str, peak: float, memory: tuple[float | None, Any]
+) -> float:
+    """Return the lower of the peak and of what the memory feeds, in GFLOP/s.
+
+    Memory counts with cold caches, or for operands larger than the last cache. Its bandwidth is
+    known of one thread alone. `memory` holds the bytes of the last cache, and the bandwidth in
+    GB/s if measured.
+    """
+    last, bandwidth = memory
+    if not isinstance(bandwidth, int | float) or parse_target(target).threads != 1:
+        return peak
+    flops, size = _work(problem)
+    is_from_memory = cache == "cold" or (last is not None and size > last)
+    return min(peak, flops / size * bandwidth) if is_from_memory else peak
+
+
+@lru_cache(maxsize=20_000)
+def _work(problem: str) -> tuple[int, int]:
+    asked = parse_problem(problem)
+    return asked.flops, asked.bytes
