@@ -53,7 +53,9 @@ def measure(name: str, options: argparse.Namespace) -> None:
         command += ["--trials", str(options.trials), "--target", options.target]
         command += ["--cache", options.cache, "--out", str(results_of(detect()) / f"{name}.json")]
         command += ["--db", options.db] if options.db else []
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:  # it has said why
+        sys.exit(done.returncode)
     (results_of(detect()) / f"{name}.txt").write_text(done.stdout)
     print(f"# {name}\n{done.stdout}", flush=True)
 
