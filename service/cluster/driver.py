@@ -10,7 +10,7 @@ another, and what the first does with them later changes nothing.
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -218,43 +218,41 @@ class Driver:
         """Give each free worker the oldest job that it can run, else one that it can help."""
         with reading(self._sessions) as session:
             taken = offers.taken(session)
-        idle: set[Kind] = set()  # that nothing waits for
+        free = {one: workers[one] for one in workers if one not in taken}
+        free = {one: free[one] for one in free if not self._is_resting(one, self._paused)}
+        spare, idle = self._offer(free, offers.has_job, offers.make)
+        spread = {one: workers[one] for one in workers if taken.get(one) == "helper"}
+        recall_for_waiting(self._sessions, spread, idle)
+        rested = {one: spare[one] for one in spare if not self._is_resting(one, self._rests)}
+        self._offer(rested, helper_offers.is_wanted, helper_offers.make)
+        self._retiming.tick({kind_of(facts) for facts in spare.values()})
+
+    def _offer(
+        self,
+        workers: dict[str, Facts],
+        may: Callable[..., bool],
+        make: Callable[..., OfferedJob | None],
+    ) -> tuple[dict[str, Facts], set[Kind]]:
+        """Offer each worker what `make` finds for it.
+
+        Returns the workers for whose kinds there is nothing, as `may` says, and those kinds.
+        """
+        unwanted: set[Kind] = set()
         spare: dict[str, Facts] = {}
         for address, facts in workers.items():
-            if address in taken or self._is_resting(address, self._paused):
-                continue
             kind = kind_of(facts)
-            if kind not in idle:
+            if kind not in unwanted:
                 with reading(self._sessions) as session:
-                    if not offers.has_job(session, *kind):
-                        idle.add(kind)
-            if kind in idle:
+                    if not may(session, *kind):
+                        unwanted.add(kind)
+            if kind in unwanted:
                 spare[address] = facts
                 continue
             with writing(self._sessions) as session:
-                offer = offers.make(session, address, *kind, self._me)
+                offer = make(session, address, *kind, self._me)
             if offer is not None:
                 self._submit(offer, facts.toolchain)
-        spread = {one: workers[one] for one in workers if taken.get(one) == "helper"}
-        recall_for_waiting(self._sessions, spread, idle)
-        self._give_help(spare)
-        self._retiming.tick({kind_of(facts) for facts in spare.values()})
-
-    def _give_help(self, spare: dict[str, Facts]) -> None:
-        """Have workers that no job waits for help those that want help."""
-        unwanted: set[Kind] = set()
-        for address, facts in spare.items():
-            kind = kind_of(facts)
-            if kind in unwanted or self._is_resting(address, self._rests):
-                continue
-            with reading(self._sessions) as session:
-                if not helper_offers.is_wanted(session, *kind):
-                    unwanted.add(kind)
-                    continue
-            with writing(self._sessions) as session:
-                offer = helper_offers.make(session, address, *kind, self._me)
-            if offer is not None:
-                self._submit(offer, facts.toolchain)
+        return spare, unwanted
 
     @staticmethod
     def _is_resting(address: str, until: dict[str, float]) -> bool:

@@ -171,10 +171,12 @@ def check_trial(work: JobWork, trial: TrialWire, used: int, last: int, *, is_sto
     """Raise RefusedError for a trial of another problem, an impossible one, or one over budget.
 
     `used` counts trials and the candidates of helpers. `last` is the largest stored number, or -1.
-    `is_stored` if the job has a trial of its number, which the store compares.
+    `is_stored` if the job has a trial of its number, which the store compares. Trials that cannot
+    be read keep their numbers, so numbers can exceed the budget by their count.
     """
-    number = None if is_stored else _number_fault(work, trial.number, used, last)
-    refuse(_faults(work, trial, "trial", number))
+    is_beyond = used >= work.budget or trial.number >= max(work.budget, last + 2)
+    number = f"{trial.number} is beyond the budget of {work.budget} trials"
+    refuse(_faults(work, trial, "trial", number if is_beyond and not is_stored else None))
 
 
 def check_answer(work: JobWork, trial: TrialWire) -> None:
@@ -188,16 +190,6 @@ def check_candidates(work: JobWork, offered: Sequence[CandidateWire], used: int)
     `used` counts trials and all candidates, including those offered now.
     """
     refuse(_candidate_faults(work, offered, used))
-
-
-def _number_fault(work: JobWork, number: int, used: int, last: int) -> str | None:
-    """Return what is wrong with the number of a new trial.
-
-    Trials that cannot be read keep their numbers, so numbers can exceed the budget by their count.
-    """
-    if used >= work.budget or number >= max(work.budget, last + 2):
-        return f"{number} is beyond the budget of {work.budget} trials"
-    return None
 
 
 def _faults(work: JobWork, trial: TrialWire, at: str, number: str | None) -> Iterator[Fault]:

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
 from tilewise.search.progress import SearchPhase
 from tilewise.search.ranges.result import RangeResult
-from tilewise.search.records import Earlier, Solved, TrialRecord, TuneRequest, TuneResult, Winner
+from tilewise.search.records import TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.db import models
 from tilewise.service.db.rows import machine_row
 from tilewise.service.db.session import Sessions, reading, writing
@@ -77,32 +77,24 @@ def _pause_s(tries: int) -> float:
     return longest * random.uniform(0.5, 1.0)
 
 
+Given = ParamSpec("Given")
+
+
 class PatientTrials:
     """A `tilewise.search.store.TrialStore` over one in a database that may be away for a while."""
 
     def __init__(self, store: SqlTrialStore, job_id: int) -> None:
+        def patient(read: Callable[Given, Answer]) -> Callable[Given, Answer]:
+            def waited(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+                return patiently(lambda _: read(*args, **kwargs), f"job {job_id}")
+
+            return waited
+
         self._store = store
         self._job_id = job_id
-
-    def trials(self) -> list[TrialRecord]:
-        """Every finished trial, by number."""
-        return self._read(self._store.trials)
-
-    def known_failures(self) -> set[str]:
-        """Hashes of schedules that failed in any search of the same work."""
-        return self._read(self._store.known_failures)
-
-    def earlier_paces(self) -> list[list[float]]:
-        """The paces of the trials of other searches of late, by search."""
-        return self._read(self._store.earlier_paces)
-
-    def earlier(self, operation: str) -> list[Earlier]:
-        """The earlier searches for an operation, the newest first."""
-        return self._read(lambda: self._store.earlier(operation))
-
-    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
-        """What some of those have found."""
-        return self._read(lambda: self._store.solved(searches))
+        self.trials, self.known_failures = patient(store.trials), patient(store.known_failures)
+        self.earlier_paces, self.earlier = patient(store.earlier_paces), patient(store.earlier)
+        self.solved = patient(store.solved)
 
     def add(self, trial: TrialRecord) -> None:
         """Keep one finished trial; as the other store does, once that can."""
@@ -116,9 +108,6 @@ class PatientTrials:
     def correct(self, trials: Sequence[TrialRecord]) -> None:
         """Replace the speeds and paces of stored trials, once the database can."""
         patiently(lambda _: self._store.correct(trials), f"job {self._job_id}, speeds of trials")
-
-    def _read(self, ask: Callable[[], Answer]) -> Answer:
-        return patiently(lambda _: ask(), f"job {self._job_id}")
 
 
 @dataclass(frozen=True)

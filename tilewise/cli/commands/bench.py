@@ -4,8 +4,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Json
 from tilewise.backends.choose import Backend, open_backend
@@ -22,6 +23,9 @@ from tilewise.requirements import not_installed
 from tilewise.search.errors import SearchError
 from tilewise.search.records import CACHE_MODES, TuneRequest
 
+if TYPE_CHECKING:
+    from tilewise.kernels.target import Target
+
 
 def bench(options: argparse.Namespace) -> None:
     """Compare a suite of problems with other libraries."""
@@ -31,8 +35,11 @@ def bench(options: argparse.Namespace) -> None:
         suite = replace(suite, name=f"{suite.name}, cold caches")
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     _require_places(options)
+    from tilewise.kernels.target import resolve
+
+    target, peers = resolve(options.target), _peers(options.peers)
     with open_backend(options.server, options.db) as backend:
-        report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
+        report = _Bench(backend, suite, request, target, peers).run()
         found = report.to_json()
         _print(found, options)
         _store(backend, found)
@@ -68,39 +75,30 @@ def _require_places(options: argparse.Namespace) -> None:
         format_of(options.plot)
 
 
+@dataclass(frozen=True)
 class _Bench:
     """One run of a suite."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        suite: Suite,
-        request: TuneRequest,
-        target: str,
-        peers: tuple[str, ...],
-    ) -> None:
-        from tilewise.kernels.target import resolve
-
-        self._backend = backend
-        self._suite = suite
-        self._request = request
-        self._target = resolve(target)
-        self._peers = peers
+    backend: Backend
+    suite: Suite
+    request: TuneRequest
+    target: "Target"
+    peers: tuple[str, ...]
 
     def run(self) -> SuiteTable:
         """Measure every problem, and the machine before and after."""
         from tilewise.bench.machine import describe
         from tilewise.kernels.native.microbench import bandwidth_gbs
 
-        before = bandwidth_gbs(self._target)
+        before = bandwidth_gbs(self.target)
         rows = tuple(self._rows())
-        machine = describe(self._target, self._peers)
+        machine = describe(self.target, self.peers)
         machine["bandwidth_gbs"] = max(before, machine["bandwidth_gbs"])
-        return SuiteTable(self._suite, machine, rows)
+        return SuiteTable(self.suite, machine, rows)
 
     def _rows(self) -> Iterator[Compared]:
-        total = len(self._suite.entries)
-        for number, entry in enumerate(self._suite.entries, 1):
+        total = len(self.suite.entries)
+        for number, entry in enumerate(self.suite.entries, 1):
             _note(f"{number}/{total} {entry.problem}")
             row = self._row(entry)
             _note(f"{number}/{total} {table.summary(row.to_json())}")
@@ -118,19 +116,19 @@ class _Bench:
             said = " ".join(str(error).split())
             return Compared(entry, None, said.removeprefix(f"{entry.problem}: "))
         schedule = (str(best["hash"]), list(best["steps"]))
-        target, cache = self._target.canonical, self._request.cache
+        target, cache = self.target.canonical, self.request.cache
         with bench_runner(entry.problem, target, cache) as runner:
-            return compare(runner, entry, schedule, self._peers)
+            return compare(runner, entry, schedule, self.peers)
 
     def _schedule(self, entry: SuiteEntry) -> Json:
         """Return the stored best of this toolchain; search if there is none."""
-        problem, target = entry.problem.canonical, self._target.canonical
+        problem, target = entry.problem.canonical, self.target.canonical
         try:
-            found = self._backend.show(problem, target, self._request.cache)
+            found = self.backend.show(problem, target, self.request.cache)
         except MissingError:
             found = {"stale": True}
         if found["stale"]:
-            found = tune_shown(self._backend, problem, target, self._request)
+            found = tune_shown(self.backend, problem, target, self.request)
         best: Json = found["best"]
         return best
 
