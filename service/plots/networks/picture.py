@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import singledispatch
 from html import escape
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from tilewise.kernels.quoting import duration
 from tilewise.search.networks.plan import Plan, PlannedNode, Totals
 from tilewise.search.networks.variants import TensorLayout, plain
 
-FUSED = {
+FUSED = {  # what a layer takes in, as people call it
     "addition": "residual",
     "broadcast_a": "repeated A",
     "broadcast_b": "repeated B",
@@ -32,47 +31,26 @@ def format_shape(shape: Sequence[Size], dtype: str) -> str:
     return "x".join([*("?" if size is None else str(size) for size in shape), dtype])
 
 
-def describe_fused(fused: Sequence[str]) -> tuple[str, ...]:
-    """What a layer takes in, as people call it."""
-    return tuple(FUSED.get(name, name) for name in fused)
-
-
 def extents(problem: Problem) -> str:
     """How large a problem is, and of which type."""
-    return f"{_sizes(problem)} {problem.element.name}"
+    if isinstance(problem, Matmul):
+        lead = f"{problem.batch} of " if problem.batch > 1 else ""
+        size = f"{lead}m={problem.m} n={problem.n} k={problem.k}"
+    elif isinstance(problem, Conv2d):
+        lead = f"{problem.n}x" if problem.n > 1 else ""
+        read, made = ((problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co))
+        size = " to ".join(lead + "x".join(map(str, shape)) for shape in (read, made))
+    else:
+        size = problem.canonical.partition(":")[2].partition(",dtype")[0].replace(",", " ")
+    return f"{size} {problem.element.name}"
 
 
-@singledispatch
-def _sizes(problem: Problem) -> str:
-    return problem.canonical.partition(":")[2].partition(",dtype")[0].replace(",", " ")
-
-
-@_sizes.register
-def _of_matmul(problem: Matmul) -> str:
-    lead = f"{problem.batch} of " if problem.batch > 1 else ""
-    return f"{lead}m={problem.m} n={problem.n} k={problem.k}"
-
-
-@_sizes.register
-def _of_convolution(problem: Conv2d) -> str:
-    lead = f"{problem.n}x" if problem.n > 1 else ""
-    read, made = ((problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co))
-    return " to ".join(lead + "x".join(map(str, shape)) for shape in (read, made))
-
-
-@singledispatch
 def title(problem: Problem) -> str:
     """What a problem does, without its extents."""
-    return problem.op
-
-
-@title.register
-def _matmul(problem: Matmul) -> str:
-    return "batch matmul" if problem.batch > 1 else problem.op
-
-
-@title.register
-def _convolution(problem: Conv2d) -> str:
+    if isinstance(problem, Matmul):
+        return "batch matmul" if problem.batch > 1 else problem.op
+    if not isinstance(problem, Conv2d):
+        return problem.op
     is_depthwise = problem.groups == problem.ci > 1
     parts = [
         "depthwise" if is_depthwise else problem.op,
@@ -165,74 +143,56 @@ def picture_of(plan: Plan) -> PlanPicture:
     """
     _check(plan)
     parts = _Parts()
-    makers: dict[int, int] = {}
     for number, tensor in enumerate(plan.tensors):
         if tensor.is_given:
             shape = format_shape(tensor.shape, tensor.dtype)
-            makers[number] = parts.add(Box("end", None, "argument", shape))
+            parts.makers[number] = parts.add(Box("end", None, "argument", shape))
     for number, node in enumerate(plan.nodes):
         box = parts.add(_box(number, node, plan))
-        makers |= {use.tensor: box for use in node.makes}
-    copies = {}
+        parts.makers |= {use.tensor: box for use in node.makes}
     for one in plan.conversions:
         tensor = plan.tensors[one.tensor]
-        copies[one.tensor, one.layout] = box = parts.add(Box(
+        box = parts.add(Box(
             "copy", None, f"copy to {one.layout.name}", format_shape(tensor.shape, tensor.dtype),
             time_us=one.time_us, reads=(tensor.layout.name,), makes=(one.layout.name,),
         ))  # fmt: skip
-        if one.tensor in makers:
-            parts.join(makers[one.tensor], box, tensor.layout)
-    sources = _Sources(makers, copies)
-    _join_nodes(plan, parts, sources)
-    _join_results(plan, parts, sources)
+        parts.join(parts.makers.get(one.tensor), box, tensor.layout)
+        parts.copies[one.tensor, one.layout] = box
+    for node in plan.nodes:
+        for use in node.reads if node.makes else ():
+            target = parts.makers[node.makes[0].tensor]
+            parts.join(parts.source(use.tensor, use.layout), target, use.layout)
+    for number, tensor in enumerate(plan.tensors):
+        wanted = plain(tensor.shape)
+        source = parts.source(number, wanted)
+        if tensor.is_result and source is not None:
+            shape = format_shape(tensor.shape, tensor.dtype)
+            parts.join(source, parts.add(Box("end", None, "result", shape)), wanted)
     total = sum(box.time_us for box in parts.boxes if box.time_us is not None)
     return PlanPicture(tuple(parts.boxes), tuple(parts.edges.values()), total)
 
 
 @dataclass
 class _Parts:
+    """A picture that is being made; `makers` and `copies` are the boxes that tensors come from."""
+
     boxes: list[Box] = field(default_factory=list)
     edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
+    makers: dict[int, int] = field(default_factory=dict)
+    copies: dict[tuple[int, TensorLayout], int] = field(default_factory=dict)
 
     def add(self, box: Box) -> int:
         self.boxes.append(box)
         return len(self.boxes) - 1
 
-    def join(self, source: int, target: int, layout: TensorLayout) -> None:
+    def join(self, source: int | None, target: int, layout: TensorLayout) -> None:
         """An edge, unless the two have one: a product of a tensor with itself reads it twice."""
-        self.edges.setdefault((source, target), Edge(source, target, layout))
+        if source is not None:
+            self.edges.setdefault((source, target), Edge(source, target, layout))
 
-
-@dataclass(frozen=True)
-class _Sources:
-    """Where a tensor comes from in a layout: from a copy of it, else from who made it."""
-
-    makers: dict[int, int]
-    copies: dict[tuple[int, TensorLayout], int]
-
-    def of(self, tensor: int, layout: TensorLayout) -> int | None:
+    def source(self, tensor: int, layout: TensorLayout) -> int | None:
+        """Where a tensor comes from in a layout: from a copy of it, else from who made it."""
         return self.copies.get((tensor, layout), self.makers.get(tensor))
-
-
-def _join_nodes(plan: Plan, parts: _Parts, sources: _Sources) -> None:
-    for node in plan.nodes:
-        if not node.makes:
-            continue
-        target = sources.makers[node.makes[0].tensor]
-        for use in node.reads:
-            source = sources.of(use.tensor, use.layout)
-            if source is not None:
-                parts.join(source, target, use.layout)
-
-
-def _join_results(plan: Plan, parts: _Parts, sources: _Sources) -> None:
-    for number, tensor in enumerate(plan.tensors):
-        wanted = plain(tensor.shape)
-        source = sources.of(number, wanted)
-        if tensor.is_result and source is not None:
-            shape = format_shape(tensor.shape, tensor.dtype)
-            box = parts.add(Box("end", None, "result", shape))
-            parts.join(source, box, wanted)
 
 
 def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
@@ -246,7 +206,8 @@ def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
         shapes = [format_shape(use.shape, plan.tensors[use.tensor].dtype) for use in node.makes]
         return Box(kind, number, node.op, ", ".join(shapes), **known, **_passed(number, plan))
     problem = parse_problem(node.problem or node.found.problem)
-    known |= {"fused": describe_fused(node.found.fused), "problem": problem.canonical}
+    fused = tuple(FUSED.get(name, name) for name in node.found.fused)
+    known |= {"fused": fused, "problem": problem.canonical}
     if node.schedule is not None:
         kind = "layer"
         known |= {"algorithm": node.schedule.algorithm, "time_us": node.schedule.time_us}
@@ -303,12 +264,9 @@ def bars(picture: PlanPicture, totals: Totals) -> list[Bar]:
         return []
     made = []
     for name, time_us in times.items():
+        inside = f'<rect class="bar-other" width="{_percent(time_us / longest)}" height="100%"/>'
         if name == "planned":
-            inside = "".join(_parts(picture, longest))
-        else:
-            inside = (
-                f'<rect class="bar-other" width="{_percent(time_us / longest)}" height="100%"/>'
-            )
+            inside = "".join(_timed(picture, longest))
         svg = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="bar" aria-hidden="true" '
             f'width="100%" height="{HEIGHT}">{inside}</svg>'
@@ -324,7 +282,7 @@ def kind_of(box: Box) -> str:
     return "direct" if box.algorithm == DIRECT else "other-algorithm"
 
 
-def _parts(picture: PlanPicture, longest: float) -> Iterator[str]:
+def _timed(picture: PlanPicture, longest: float) -> Iterator[str]:
     """Each box that is timed, as wide as its time is long."""
     passed = 0.0
     for box in picture.in_order:

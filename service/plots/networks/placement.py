@@ -1,8 +1,9 @@
 """Where the boxes of a network go: ranks, then places in them."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, pairwise
 
 RANK_PASSES = 8
@@ -52,9 +53,10 @@ def _ranks(count: int, edges: Sequence[Link]) -> list[int]:
     for source, target in edges:
         above[target].append(source)
         below[source].append(target)
-    order = list(_topological(count, above, below))
-    if len(order) < count:
-        raise ValueError("the plan's nodes wait for each other in a circle")
+    try:
+        order = list(TopologicalSorter(dict(enumerate(above))).static_order())
+    except CycleError as error:
+        raise ValueError("the plan's nodes wait for each other in a circle") from error
     rank = [0] * count
     for box in order:
         rank[box] = max((rank[source] + 1 for source in above[box]), default=0)
@@ -62,20 +64,6 @@ def _ranks(count: int, edges: Sequence[Link]) -> list[int]:
         if len(above[box]) < len(below[box]):
             rank[box] = min(rank[target] for target in below[box]) - 1
     return rank
-
-
-def _topological(
-    count: int, above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]
-) -> Iterator[int]:
-    waiting = [len(sources) for sources in above]
-    ready = [box for box in range(count) if not waiting[box]]
-    while ready:
-        box = ready.pop()
-        yield box
-        for target in below[box]:
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
 
 
 def _ordered(ranks: list[list[int]], links: Sequence[Link]) -> list[list[int]]:
