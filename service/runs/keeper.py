@@ -38,6 +38,7 @@ PATIENCE_S = 90.0
 """For how long a run waits for its database, which may be restarted meanwhile."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+LEAST_SECONDS = 0.001  # of a run
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,13 @@ class RunOrder:
     target: str
     request: TuneRequest
     elapsed_s: float
+
+    def seconds_left(self, began: float) -> float | None:
+        """Seconds for a run that began at this moment of `time.monotonic`; None without limit."""
+        if self.request.seconds is None:
+            return None
+        left = self.request.seconds - self.elapsed_s - (time.monotonic() - began)
+        return max(left, LEAST_SECONDS)
 
 
 class SqlRun:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tilewise.service.runs.http import HttpKeeper
 
 Keeper: TypeAlias = "SqlKeeper | HttpKeeper"
-_LEAST_SECONDS = 0.001
 log = logging.getLogger(__name__)
 
 
@@ -144,15 +143,12 @@ class _Run:
         began: float,
     ) -> TuneResult:
         """Search, storing every trial before it counts."""
-        request = self._order.request
+        request = replace(self._order.request, seconds=self._order.seconds_left(began))
         trials = request.trials
 
         def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
             self._on_event(TrialReached(trial, best, trials))
 
-        if request.seconds is not None:
-            left = request.seconds - self._order.elapsed_s - (time.monotonic() - began)
-            request = replace(request, seconds=max(left, _LEAST_SECONDS))
         helpers = {"helpers": self._keeper.helpers} if self._keeper.helpers else {}
         self._keeper.note(SearchPhase("search", 0, trials))
         return tune(

@@ -42,7 +42,6 @@ from tilewise.service.workers.entry_points import (
 from tilewise.service.workers.job_run import JobOutcome, run_job
 
 POLL_S = 0.5
-_LEAST_SECONDS = 0.001
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,9 @@ class _RangeRun:
         order = self.keeper.order
         problems, target = parse_range(order.problem), resolve(order.target)
         sizes = sample_sizes(problems)
-        request, each_s = order.request, None
-        if request.seconds is not None:
-            left = request.seconds - order.elapsed_s - (time.monotonic() - self.began)
-            each_s = max(left, _LEAST_SECONDS) / (len(sizes) + 1)
-            request = replace(request, seconds=each_s)
+        left = order.seconds_left(self.began)
+        each_s = None if left is None else left / (len(sizes) + 1)
+        request = replace(order.request, seconds=each_s)
         load(RANGE_CHECK)(problems, target)
         finalists = {}
         for done, size in enumerate(sizes):

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator
-from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ModuleError, TargetError
 from tilewise.kernels.problem import parse_problem
@@ -194,11 +193,13 @@ class _Sender:
 
 def _ask(services: Services, wanted: Wanted, sender: _Sender) -> JSONResponse:
     wanted = _checked(services, wanted)
+    key = None if sender.key is None else RequestKey(sender.subject, sender.key, wanted.digest)
     with services.writing() as session:
-        plan = _answered(session, wanted, sender)
-        if plan is None:
+        before = None if key is None else idempotency.answered(session, key)
+        if before is not None and before.plan is not None:
+            plan = model_jobs.get_plan(session, before.plan.id, Plan.plan)
+        else:
             plan = model_jobs.ask_to_plan(session, wanted, services.toolchain, sender.by)
-            key = _key(wanted, sender)
             if key is not None and not idempotency.remember(session, key, plan.job):
                 # Nothing of this plan is kept: the lane asks again, and finds the first one.
                 raise UndoneError("another request with the same key was first")
@@ -224,21 +225,6 @@ def _checked(services: Services, wanted: Wanted) -> Wanted:
     for problem in wanted.problems:
         services.check_memory(parse_problem(problem))
     return replace(wanted, target=target)
-
-
-def _answered(session: Session, wanted: Wanted, sender: _Sender) -> Plan | None:
-    """The plan that answered this request before."""
-    key = _key(wanted, sender)
-    job = None if key is None else idempotency.answered(session, key)
-    if job is None or job.plan is None:
-        return None
-    return model_jobs.get_plan(session, job.plan.id, Plan.plan)
-
-
-def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:
-    if sender.key is None:
-        return None
-    return RequestKey(sender.subject, sender.key, wanted.digest)
 
 
 def _script(services: Services, plan_id: int) -> str:
