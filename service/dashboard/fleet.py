@@ -30,12 +30,12 @@ from tilewise.kernels.problem import DTYPES, parse_problem
 from tilewise.kernels.target import parse_target
 from tilewise.migrations.views import spelling
 from tilewise.search.verdicts import TOLERANCE
+from tilewise.service.dashboard.stored import MOST_PAGES, PAGE, Json
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.results import history, integrity
 from tilewise.service.results.scripts import SEARCHED
 
-Json = dict[str, Any]
 State = Literal["stale", "unproven", "peer", "regressed"]
 Order = Literal["attention", "share", "ratio", "speed", "problem", "created"]
 NO_NUL = r"^[^\x00]*$"  # which PostgreSQL does not take
@@ -44,7 +44,6 @@ Filter = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
 STATES: tuple[State, ...] = get_args(State)
 """What needs attention, in the order of its weight: each outweighs those before it."""
 OPS = ("matmul", "conv2d")
-PAGE = 50  # rows of the table
 TENTHS = 10  # bars of a distribution
 SPEED_S = 90 * 86400  # how far back the speed of machines goes
 LARGEST = 1e300
@@ -60,7 +59,7 @@ class FleetQuery(BaseModel):
     state: State | Literal["", "attention"] = ""
     contains: Filter = ""
     order: Order = "attention"
-    page: int = Field(1, ge=1, le=10_000)
+    page: int = Field(1, ge=1, le=MOST_PAGES)
 
     @property
     def filters(self) -> Json:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
 
+from pydantic import BaseModel, Field
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
@@ -29,6 +29,7 @@ TrialOrder = Literal["number", "speed", "state", "origin"]
 PAGE = 50  # rows of a table
 TRIALS = 100  # rows of a table of trials
 MOST_LIVE = 30  # jobs on the overview
+MOST_PAGES = 10_000
 
 
 def live(session: Session) -> Json:
@@ -164,13 +165,12 @@ def trials_of(session: Session, job_id: int) -> list[Json]:
     return _readable_rows(session, query)
 
 
-@dataclass(frozen=True)
-class TrialsAsked:
-    """Which trials of a job a table shows; `order` names the first sort key."""
+class TrialsAsked(BaseModel):
+    """Which trials of a job a table shows, as its URL has it; `order` names the first sort key."""
 
     order: TrialOrder = "number"
     state: TrialState | Literal[""] = ""
-    page: int = 1
+    page: int = Field(1, ge=1, le=MOST_PAGES)
 
 
 def trials_shown(session: Session, job_id: int, asked: TrialsAsked) -> list[Json]:

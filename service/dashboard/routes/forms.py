@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
@@ -29,8 +29,20 @@ SEE_OTHER = HTTPStatus.SEE_OTHER.value
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-Text = Annotated[str, Form(max_length=LONGEST)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=LONGEST)]
 Next = Annotated[str, Query(alias="next", max_length=LONGEST)]
+
+
+class SearchForm(BaseModel):
+    """What the form for a search holds, as text."""
+
+    problem: Text = ""
+    target: Text = "host"
+    trials: Text = "64"
+    seconds: Text = ""
+    cache: Text = "hot"
+    peers: Text = ""
+    again: Text = ""
 
 
 @router.get("/submit")
@@ -38,41 +50,20 @@ async def show_form(
     request: Request, services: ServicesDep, problem: str = "", target: str = "host"
 ) -> Response:
     """The form for a new search."""
-    given = {"problem": problem[:LONGEST], "target": target[:LONGEST]}
-    return await _form(request, services, {**EMPTY, **given}, {})
-
-
-EMPTY = {
-    "problem": "",
-    "target": "host",
-    "trials": "64",
-    "seconds": "",
-    "cache": "hot",
-    "peers": "",
-}
+    given = SearchForm(problem=problem[:LONGEST], target=target[:LONGEST]).model_dump()
+    return await _form(request, services, given, {})
 
 
 @router.post("/submit")
 async def send_form(
-    request: Request,
-    services: ServicesDep,
-    problem: Text = "",
-    target: Text = "host",
-    trials: Text = "64",
-    seconds: Text = "",
-    cache: Text = "hot",
-    peers: Text = "",
-    again: Text = "",
+    request: Request, services: ServicesDep, form: Annotated[SearchForm, Form()]
 ) -> Response:
     """Ask for the search, and go to its page, or to the stored result; else say what is wrong.
 
     With `again` the finalists of a stored result are timed again.
     """
-    given = {
-        "problem": problem.strip(), "target": target.strip(), "trials": trials.strip(),
-        "seconds": seconds.strip(), "cache": cache, "peers": peers,
-    }  # fmt: skip
-    body, wrong = _read(given, again=bool(again))
+    given = form.model_dump(exclude={"again"})
+    body, wrong = _read(given, again=bool(form.again))
     if body is None:
         return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
     sender = Sender(caller_of(request), None, request_id_of(request))
@@ -82,7 +73,7 @@ async def send_form(
         field = field_of(error)
         wrong = {field if field in given else "problem": str(error)}
         return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
-    place = f"/problems/{parse_problem(problem).key}" if job_id is None else f"/jobs/{job_id}"
+    place = f"/problems/{parse_problem(form.problem).key}" if job_id is None else f"/jobs/{job_id}"
     return RedirectResponse(place, SEE_OTHER)
 
 

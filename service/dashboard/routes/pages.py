@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import JobState
-from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, result_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import plan_head_json
@@ -23,7 +22,7 @@ from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import fleet, live, ranges, rendering, stored
 from tilewise.service.dashboard.fleet import FleetQuery
 from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
-from tilewise.service.dashboard.stored import TrialOrder, TrialsAsked
+from tilewise.service.dashboard.stored import TrialsAsked
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import JobKind
@@ -44,11 +43,10 @@ EXAMPLES = (
 """What somebody with an empty store may tune first."""
 
 ACTIVE_STATES = ("queued", "running")
-MOST_PAGES = 10_000
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-PageNumber = Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)]
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=stored.MOST_PAGES)]
 ScheduleId = Annotated[int, Query(ge=1, le=LARGEST_ID)]
 ResultName = Annotated[str, Query(pattern=f"^({stored.PAST})?[1-9][0-9]{{0,9}}$")]
 """A stored schedule's number, or that of a past result."""
@@ -165,20 +163,18 @@ def job(
     job_id: JobId,
     request: Request,
     services: ServicesDep,
-    order: TrialOrder = "number",
-    state: TrialState | Literal[""] = "",
-    number: PageNumber = 1,
+    asked: Annotated[TrialsAsked, Query()],
 ) -> Response:
     """A search: how it goes, which parameters matter, and its trials."""
     with services.reading() as session:
         row = queue.get(session, job_id)
         found = job_json(session, row)
-        trials = stored.trials_shown(session, job_id, TrialsAsked(order, state, number))
+        trials = stored.trials_shown(session, job_id, asked)
         origins = stored.origins_of(session, job_id)
         last = events.last_number(session, job_id)
         budget = {"seconds": row.seconds, "sampler": row.sampler, "seed": row.seed}
     counts = {name: found["trials"][name] for name in ("timed", "pruned", "failed")}
-    total = counts[state] if state else sum(counts.values())
+    total = counts[asked.state] if asked.state else sum(counts.values())
     return page(
         request,
         "job.html",
@@ -188,9 +184,7 @@ def job(
         trials=trials,
         last=last,
         total=total,
-        order=order,
-        state=state,
-        number=number,
+        asked=asked,
         pages=max(1, -(-total // stored.TRIALS)),
     )
 

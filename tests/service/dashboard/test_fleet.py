@@ -12,7 +12,7 @@ from sqlalchemy import select
 from benchmarks.serving.populated import TOOLCHAINS, Sizes, populate
 from tests.service.conftest import ClientFactory
 from tilewise.search.verdicts import TOLERANCE, Verdict, verdict_of_speeds
-from tilewise.service.dashboard import fleet
+from tilewise.service.dashboard import fleet, stored
 from tilewise.service.db import Sessions, models, writing
 from tilewise.service.results.integrity import result_digest
 from tilewise.service.results.stored import ResultKey
@@ -117,11 +117,11 @@ def test_filters_select_what_plain_python_does(
     def check(asked: fleet.FleetQuery) -> int:
         found = _wanted(rows, asked)
         text = client.get(f"{asked.path()}&page={asked.page}").text
-        start = fleet.PAGE * (asked.page - 1)
+        start = stored.PAGE * (asked.page - 1)
         shown = [int(one) for one in re.findall(r'/problems/\w+\?schedule=(\d+)"', text)]
-        assert shown == [row["id"] for row in found[start : start + fleet.PAGE]]
+        assert shown == [row["id"] for row in found[start : start + stored.PAGE]]
         assert f"{len(found)} found" in text and "refused" not in text
-        assert ('rel="next"' in text) == (len(found) > start + fleet.PAGE)
+        assert ('rel="next"' in text) == (len(found) > start + stored.PAGE)
         _check_targets(text, found)
         return len(found)
 
