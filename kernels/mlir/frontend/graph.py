@@ -124,13 +124,8 @@ class Imported:
     def to_json(self) -> dict[str, Any]:
         """Return the object that `tilewise import --json` prints."""
         return {
-            "problems": [
-                {"problem": found.problem, "count": found.count, "where": list(found.where)}
-                for found in self.problems
-            ],
-            "skipped": [
-                {"op": one.op, "reason": one.reason, "where": one.where} for one in self.skipped
-            ],
+            "problems": [{**vars(found), "where": list(found.where)} for found in self.problems],
+            "skipped": [dict(vars(one)) for one in self.skipped],
         }
 
 

@@ -12,6 +12,7 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     Expr,
     body_of,
     body_of_tensors,
+    parts,
 )
 from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import (
@@ -151,7 +152,7 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
         raise NestRefusedError(f"starts its {combine} from {start}")
     first, second = body.of
     taken = second if first == out else first
-    if _has(taken, out):
+    if out in parts(taken):
         raise NestRefusedError(f"reads its result so far in what it takes into the {combine}")
     return taken, combine, None if combine == "sum" else finite(start)
 
@@ -159,11 +160,6 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
 def finite(number: float | None) -> float | None:
     """Return a finite number; None for others."""
     return float(number) if number is not None and isfinite(number) else None
-
-
-def _has(expr: Expr, part: Expr) -> bool:
-    """Return whether a part occurs in an expression."""
-    return expr == part or any(_has(one, part) for one in expr.of)
 
 
 def _check_types(ops: Iterable[Any]) -> None:

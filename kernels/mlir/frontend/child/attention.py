@@ -22,9 +22,10 @@ from tilewise.kernels.mlir.frontend.child.torch_writing import (
     FLOATS,
     RefusedError,
     TorchWriter,
+    constant,
     tensor_type_of,
 )
-from tilewise.kernels.mlir.frontend.child.values import owner, splat
+from tilewise.kernels.mlir.frontend.child.values import splat
 
 ONNX = "onnx.Attention"
 SDPA = "torch.aten.scaled_dot_product_attention"
@@ -198,12 +199,7 @@ def _dims(shape: Sequence[int]) -> str:
 
 def _constant(op: Any, number: int, name: str) -> Any:
     """Return the value of a constant operand; None for torch's None or no operand."""
-    maker = owner(op.operands[number]) if number < len(op.operands) else None
-    if number >= len(op.operands) or (maker is not None and maker.name == "torch.constant.none"):
-        return None
-    if maker is None or not maker.name.startswith("torch.constant."):
-        raise RefusedError(f"computes its {name}; give it as a constant")
-    return maker.attributes["value"].value
+    return constant(op.operands[number], name) if number < len(op.operands) else None
 
 
 def _tensor(op: Any, number: int) -> Any:

@@ -201,14 +201,14 @@ def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
         return quoted(body.value)
     if body.name == OTHER.name or not depth:
         return "..."
-    parts = [formula(one, out, depth - 1) for one in body.of]
+    texts = [formula(one, out, depth - 1) for one in body.of]
     sign = _SIGNS.get(body.name)
     if sign is None:
-        return f"{body.name}({', '.join(parts)})"
+        return f"{body.name}({', '.join(texts)})"
     bare = (None, "*") if sign in "+-" else (None,)
     return f" {sign} ".join(
         text if _SIGNS.get(one.name) in bare else f"({text})"
-        for one, text in zip(body.of, parts, strict=True)
+        for one, text in zip(body.of, texts, strict=True)
     )
 
 
@@ -353,11 +353,11 @@ def smooth_part(body: Expr, this: int) -> tuple[Expr, ResultStep] | None:
 
     Any spelling is found, since the body is evaluated at points of the real line.
     """
-    if body.name not in _NUMERIC or not any(one.name in _CURVED for one in _parts(body)):
+    if body.name not in _NUMERIC or not any(one.name in _CURVED for one in parts(body)):
         return None
     points = np.linspace(-8.0, 8.0, 97)
-    for part in _parts(body):
-        if part != body and Expr("arg", (), this) in _parts(part):
+    for part in parts(body):
+        if part != body and Expr("arg", (), this) in parts(part):
             values = _evaluated(body, part, points)
             if values is None:
                 continue
@@ -367,9 +367,11 @@ def smooth_part(body: Expr, this: int) -> tuple[Expr, ResultStep] | None:
     return None
 
 
-def _parts(body: Expr) -> list[Expr]:
-    """Return all parts of an expression, itself first."""
-    return [body, *(part for one in body.of for part in _parts(one))]
+def parts(body: Expr) -> Iterator[Expr]:
+    """Yield all parts of an expression, itself first."""
+    yield body
+    for one in body.of:
+        yield from parts(one)
 
 
 def _evaluated(body: Expr, part: Expr, points: Array) -> Array | None:

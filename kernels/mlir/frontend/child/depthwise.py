@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from iree.compiler import ir
-
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.torch_writing import (
     RefusedError,
     TorchWriter,
+    constant,
     tensor_type_of,
 )
 from tilewise.kernels.mlir.frontend.child.values import owner
@@ -72,7 +71,10 @@ class _Axis:
 def _interleaved(op: Any) -> Any | None:
     """Return the result by other ops; None for a convolution of another kind."""
     steps, pads, dilations = (_numbers(op.operands[at]) for at in _LISTS)
-    groups, is_transposed = (_constant(op.operands[at]) for at in (_GROUPS, _IS_TRANSPOSED))
+    groups, is_transposed = (
+        constant(op.operands[at], name)
+        for at, name in ((_GROUPS, "groups"), (_IS_TRANSPOSED, "direction"))
+    )
     (x, dtype), (w, _) = (tensor_type_of(op.operands[at]) for at in (0, 1))
     result, _ = tensor_type_of(op.results[0])
     if not is_transposed or (groups, 1) != (x[1], w[1]) or set(dilations) != {1}:
@@ -120,18 +122,6 @@ def _filters(write: TorchWriter, value: Any, axes: list[_Axis]) -> Any:
 def _numbers(value: Any) -> list[int]:
     """Return a list of constant numbers; raise RefusedError for another one."""
     maker = owner(value)
-    found = [_constant(one) for one in maker.operands] if maker is not None else [None]
-    if None in found:
+    if maker is None:
         raise RefusedError("computes its windows; give them as constants")
-    return [one for one in found if one is not None]
-
-
-def _constant(value: Any) -> int | None:
-    """Return the value of a constant; None for another operand."""
-    maker = owner(value)
-    if maker is None or not maker.name.startswith("torch.constant."):
-        return None
-    if maker.name == "torch.constant.none":
-        return None
-    held = maker.attributes["value"]
-    return int(held.value) if isinstance(held, ir.IntegerAttr | ir.BoolAttr) else None
+    return [int(constant(one, "windows")) for one in maker.operands]

@@ -8,7 +8,7 @@ from iree.compiler import ir
 from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
 from tilewise.kernels.mlir.frontend.child.candidates import candidates, is_quantised
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.recognise import recognise
+from tilewise.kernels.mlir.frontend.child.recognise import recognised
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
@@ -41,12 +41,12 @@ def extract(module: Any, place: str) -> LoneOp:
                            "give arith.mulf and arith.addf")  # fmt: skip
     starts_from_fill = splat(op.init) == 0 or _has_groups(within)
     payload = _alone(op, starts_from_fill)
-    found = recognise(_contraction(payload), within.where)
-    assert found is not None
+    alone = recognised(_contraction(payload), within.where)
+    assert alone is not None
     return LoneOp(
         function_text(payload),
         op.nest(),
-        found,
+        alone[0],
         within,
         starts_from_fill=starts_from_fill,
         first_factor=first_factor(body),

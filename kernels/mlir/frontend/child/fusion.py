@@ -6,7 +6,7 @@ values with no other use are included, and copies of constants. Views are follow
 axes along which a bias may vary.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,10 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     Number,
     Structured,
+    axes_before,
     element,
     integers,
+    is_argument,
     is_constant,
     is_copy,
     long_axes,
@@ -106,14 +108,6 @@ def _is_taken(value: Any) -> bool:
     return only_user(value) is not None or is_constant(value)
 
 
-@dataclass(frozen=True)
-class _Trail:
-    """A value before an op; `at` is the axis of the value for each window."""
-
-    value: Any
-    at: tuple[int | None, ...]
-
-
 def zeros_around(
     image: Any,
     spatial: Sequence[int | None],
@@ -127,57 +121,20 @@ def zeros_around(
     `spatial` are the axes of the windows, None for a window of one. `transposes` and `reshapes` say
     whether these may stand between the padding and the convolution.
     """
-    trail = _Trail(image, tuple(spatial))
+    value, at = image, long_axes(image)
     for _ in range(MOST_STEPS):
-        op = owner(trail.value)
-        if op is None or only_user(trail.value) is None:
+        op = owner(value)
+        if op is None or only_user(value) is None:
             return Pads()
-        if op.name == "tensor.pad":
-            return _padding(pads_zeros(op, zero), trail.at)
-        if op.name == "tensor.insert_slice" and not zero:
-            return _padding(_inserted(op), trail.at)
-        if not (reshapes if op.name in RESHAPES else transposes):
+        if op.name in ("tensor.pad", "tensor.insert_slice"):
+            pads = pads_zeros(op, zero) if op.name == "tensor.pad" else _inserted(op, zero)
+            return _padding(pads, [at.index((axis,)) if (axis,) in at else None
+                                   for axis in spatial])  # fmt: skip
+        before = axes_before(op, at)
+        if before is None or not (reshapes if op.name in RESHAPES else transposes):
             return Pads()
-        before = _before(op, trail)
-        if before is None:
-            return Pads()
-        trail, transposes = before, transposes and op.name in RESHAPES
+        value, at, transposes = op.operands[0], before, transposes and op.name in RESHAPES
     return Pads()
-
-
-def _before(op: Any, trail: _Trail) -> _Trail | None:
-    """Return the trail before an op that preserves the windows' axes."""
-    if op.name in RESHAPES:
-        return _before_reshape(op, trail)
-    if not is_copy(op):
-        return None
-    seen = structured(op)
-    order = permutation(seen) if seen is not None else None
-    if order is None:
-        return None
-    at = tuple(None if axis is None else order[axis] for axis in trail.at)
-    return replace(trail, value=op.operands[0], at=at)
-
-
-def _before_reshape(op: Any, trail: _Trail) -> _Trail | None:
-    source = op.operands[0]
-    try:
-        shapes = static_shape(source), static_shape(op.results[0])
-    except NestRefusedError:
-        return None
-    groups, at = reassociation(op), list[int | None]()
-    for axis in trail.at:
-        if axis is None:
-            at.append(None)
-            continue
-        if op.name == "tensor.expand_shape":
-            found = [i for i, group in enumerate(groups) if axis in group]
-        else:
-            found = [i for i in groups[axis] if shapes[0][i] > 1] or groups[axis][:1]
-        if len(found) != 1 or shapes[0][found[0]] != shapes[1][axis]:
-            return None
-        at.append(found[0])
-    return _Trail(source, tuple(at))
 
 
 def pads_zeros(op: Any, zero: Number = 0) -> tuple[list[int], list[int]] | None:
@@ -192,7 +149,7 @@ def pads_zeros(op: Any, zero: Number = 0) -> tuple[list[int], list[int]] | None:
     return low, high
 
 
-def _inserted(op: Any) -> tuple[list[int], list[int]] | None:
+def _inserted(op: Any, zero: Number) -> tuple[list[int], list[int]] | None:
     """Return the same for a tensor that is inserted into zeros."""
     source, target = op.operands[0], op.operands[1]
     offsets, steps = (
@@ -201,7 +158,12 @@ def _inserted(op: Any) -> tuple[list[int], list[int]] | None:
     inner, outer = source.type, target.type
     if not (isinstance(inner, ir.RankedTensorType) and inner.rank == outer.rank):
         return None
-    if splat(target) != 0 or any(one != 1 for one in steps) or any(one < 0 for one in offsets):
+    if (
+        zero
+        or splat(target) != 0
+        or any(one != 1 for one in steps)
+        or any(one < 0 for one in offsets)
+    ):
         return None
     if not (inner.has_static_shape and outer.has_static_shape):
         return None
@@ -220,10 +182,6 @@ def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None])
     if any(low[i] or high[i] for i in range(len(low)) if i not in at):
         return Pads()
     return Pads(*(0 if axis is None else side[axis] for side in (low, high) for axis in at))
-
-
-IsFree = Callable[[Any], bool]
-"""Whether an op's sums may start from a tensor."""
 
 
 @dataclass(frozen=True)
@@ -256,11 +214,14 @@ class Ending:
 
 @dataclass(frozen=True)
 class _State:
-    """The search's state; a bias varies along the axes `columns` of its value, in this order."""
+    """The search's state; a bias varies along the axes `columns` of its value, in this order.
+
+    `summed` is the op if its sums may start from a tensor.
+    """
 
     ending: Ending
     columns: Axes
-    may_add: IsFree
+    summed: Structured | None
     is_reshaped: bool = False
     without: Collection[str] = ()
 
@@ -284,7 +245,7 @@ def ending_of(
     begun: Ending,
     columns: Axes,
     *,
-    may_add: IsFree,
+    summed: Structured | None,
     transposes: bool = False,
     without: Collection[str] = (),
 ) -> Ending:
@@ -293,11 +254,11 @@ def ending_of(
     Args:
         begun: the result, with a bias if its sums start from one.
         columns: axes longer than one along which a bias may vary, in the problem's order.
-        may_add: which tensors of the result's shape may be added; none with a transposition.
+        summed: the op if its sums may start from a tensor, which no transposition moves.
         transposes: whether a transposition is included.
         without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
     """
-    state = _State(begun, columns, may_add, without=without)
+    state = _State(begun, columns, summed, without=without)
     for _ in range(MOST_STEPS):
         user = only_user(state.ending.value)
         following = None if user is None else _after(state, user, transposes)
@@ -370,13 +331,21 @@ def _with_steps(
         else:
             is_kept = transposes or state.is_reshaped or "addition" in state.without
             added = None if is_kept else _whole(user, step, value)
-            if added is None or ending.added is not None or not state.may_add(added):
+            if added is None or ending.added is not None or not _may_add(state.summed, added):
                 return None
             is_left = list(user.operands).index(value) < (step.argument or 0)
             if is_left and _is_summed(added):
                 return None
             ending = replace(ending, added=added)
     return replace(ending, value=user.results[0])
+
+
+def _may_add(op: Structured | None, value: Any) -> bool:
+    """Return whether an op's sums may start from a value that it reads for nothing else.
+
+    Arguments belong to the caller and are not overwritten.
+    """
+    return op is not None and value not in op.inputs and not is_argument(value)
 
 
 def _whole(op: Any, step: ResultStep, value: Any) -> Any | None:

@@ -6,12 +6,12 @@ Modules compute that element by element in several ops, or in one, around reshap
 and broadcasts. All of them are read as one expression of the tensors that they begin with.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of
+from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of, parts
 from tilewise.kernels.mlir.frontend.child.strided import NotStridedError, StridedView, group_of
 from tilewise.kernels.mlir.frontend.child.values import (
     DEQUANTIZED,
@@ -172,9 +172,9 @@ class _Reader:
             return None
         if len(seen.body.operations) > MOST_OPS:
             return None
-        parts = list(_parts(body := body_of(seen)))
-        used = [int(one.value) for one in parts if one.name == "arg"]
-        is_known = all(one.name in _READ for one in parts) and len(seen.inputs) not in used
+        every = list(parts(body := body_of(seen)))
+        used = [int(one.value) for one in every if one.name == "arg"]
+        is_known = all(one.name in _READ for one in every) and len(seen.inputs) not in used
         if not is_known or len(set(used)) < len(used):  # expressions would grow exponentially
             return None
         inputs = {i: self._moved(seen.inputs[i], seen.maps[i], op.results[0]) for i in used}
@@ -232,12 +232,6 @@ def _is_first(op: Any) -> bool:
     return is_whole and not any(offsets) and all(step == 1 for step in steps)
 
 
-def _parts(body: Expr) -> Iterator[Expr]:
-    yield body
-    for one in body.of:
-        yield from _parts(one)
-
-
 def _substituted(body: Expr, inputs: dict[int, Expr]) -> Expr:
     if body.name == "arg":
         return inputs[int(body.value)]
@@ -255,7 +249,7 @@ def _folded(expr: Expr, sources: Sequence[Source]) -> _Value | None:
         source = sources[int(expr.value)]
         return Codes(source) if element(source.value) in _BITS else source
     if _half(expr) is not None:
-        (byte,) = (one for one in _parts(expr) if one.name == "arg")
+        (byte,) = (one for one in parts(expr) if one.name == "arg")
         return Codes(sources[int(byte.value)], 0, _LOWER)
     of = [_folded(one, sources) for one in expr.of]
     if any(one is None for one in of):

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -35,7 +34,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Number,
     Structured,
     element,
-    is_argument,
     is_constant,
     long_axes,
     owner,
@@ -48,7 +46,6 @@ from tilewise.kernels.mlir.frontend.nest import (
     NestRefusedError,
     OperandLayout,
     convolution_layout,
-    dims_of,
     is_contraction,
     matmul_layout,
     moves,
@@ -90,19 +87,14 @@ class Seen:
     repeats: tuple[bool, bool] = (False, False)
 
 
-def recognise(op: Structured, where: str) -> Occurrence | None:
-    """Return the problem of an op; None if it neither multiplies matrices nor convolves.
-
-    Raise RefusedError if it nearly does.
-    """
-    found = recognised(op, where)
-    return None if found is None else found[0]
-
-
 def recognised(
     op: Structured, where: str, without: Collection[str] = ()
 ) -> tuple[Occurrence, Ending] | None:
-    """Return a problem as `recognise`, with the included ending; leave out `PARTS` in `without`."""
+    """Return the problem of an op with the included ending; leave out `PARTS` in `without`.
+
+    Return None if it neither multiplies matrices nor convolves; raise RefusedError if it nearly
+    does.
+    """
     if (reason := _refusal(op)) is not None:
         raise NestRefusedError(reason)
     is_product = op.name != "linalg.generic" or (reduces(op.op) and multiplies(op.op))
@@ -180,21 +172,18 @@ def _may_be(op: Structured) -> bool:
     if op.name != "linalg.generic":
         return any(word in op.name for word in ("matmul", "matvec", "vecmat", "conv", "contract",
                                                 "dot"))  # fmt: skip
-    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
-    if first is None or second is None or result is None or not rank(op.inputs[0]):
+    if op.dims is None or not rank(op.inputs[0]):
         return False
-    of_first, of_second, of_result = (dims_of(axes) for axes in (first, second, result))
-    return bool(of_first & of_second - of_result) or (_is_outer(op) and _uses_result(op))
+    first, second, result = op.dims
+    return bool(first & second - result) or (_is_outer(op) and _uses_result(op))
 
 
 def _is_outer(op: Structured) -> bool:
     """Return whether each of two inputs has a loop of its own, and the result has all loops."""
-    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
-    if first is None or second is None or result is None:
+    if op.dims is None:
         return False
-    of_first, of_second = dims_of(first), dims_of(second)
-    has_own = bool(of_first - of_second) and bool(of_second - of_first)
-    return has_own and of_first | of_second == dims_of(result)
+    first, second, result = op.dims
+    return bool(first - second) and bool(second - first) and first | second == result
 
 
 def _is_summed_later(op: Structured) -> bool:
@@ -279,16 +268,15 @@ def _way(
     begun = _begun(op, columns, may_have_bias="bias" not in without)
     if "init" in without:
         begun = Ending(op.result)
-    may_add = partial(_may_add, op) if layout.is_convolution and begun is not None else _never
-    if dict(layout.sizes).get("groups", 1) != 1:
-        if begun is None:
-            raise NestRefusedError("starts from a tensor that is no bias, in several groups")
-        may_add = _never
+    has_groups = layout.sizes.get("groups", 1) != 1
+    if has_groups and begun is None:
+        raise NestRefusedError("starts from a tensor that is no bias, in several groups")
+    may_add = layout.is_convolution and begun is not None and not has_groups
     rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
     ending = ending_of(
         begun or Ending(op.result),
         columns,
-        may_add=may_add,
+        summed=op if may_add else None,
         transposes=taken[2],
         without=without if rounds else {*without, "rounding"},
     )
@@ -296,18 +284,6 @@ def _way(
         return None
     accumulates = begun is None or ending.added is not None
     return Seen(nest, layout, taken, ending, ending.has_bias, accumulates)
-
-
-def _may_add(op: Structured, value: Any) -> bool:
-    """Return whether an op's sums may start from a value that it reads for nothing else.
-
-    Arguments belong to the caller and are not overwritten.
-    """
-    return value not in op.inputs and not is_argument(value)
-
-
-def _never(_value: Any) -> bool:
-    return False
 
 
 def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.frontend.child.values import owner
+
 _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],([\w]+)>")
 FLOATS = {"f32": 6, "f16": 5, "bf16": 15}
 """Element types by torch's numbers."""
@@ -110,3 +112,11 @@ def tensor_type_of(value: Any) -> tuple[tuple[int, ...], str]:
     if found is None or "?" in found[1]:
         raise RefusedError("has dynamic shapes; give --dim NAME=SIZE")
     return tuple(int(size) for size in found[1].split(",") if size), found[2]
+
+
+def constant(value: Any, name: str) -> Any:
+    """Return the value of a constant, None for torch's None; raise RefusedError for any other."""
+    maker = owner(value)
+    if maker is None or not maker.name.startswith("torch.constant."):
+        raise RefusedError(f"computes its {name}; give it as a constant")
+    return None if maker.name == "torch.constant.none" else maker.attributes["value"].value

@@ -74,6 +74,17 @@ class Structured:
         return f"{what} at {', '.join(at)}; known are sums of loop indices times constants"
 
     @property
+    def dims(self) -> tuple[frozenset[int], frozenset[int], frozenset[int]] | None:
+        """The loops of the first two inputs and of the result.
+
+        None without two inputs, and for other indices than sums of dims.
+        """
+        first, second, result = self.maps[0], self.maps[1], self.maps[-1]
+        if len(self.inputs) < 2 or first is None or second is None or result is None:
+            return None
+        return dims_of(first), dims_of(second), dims_of(result)
+
+    @property
     def is_parallel(self) -> bool:
         """Whether no loop reduces: the result has an axis for each dim of the inputs."""
         written = dims_of(self.maps[-1] or ())
@@ -94,22 +105,14 @@ def structured(op: Any) -> Structured | None:
     """Return an operation as a linalg op with one result; None if it is not one."""
     if not op.name.startswith("linalg.") or len(op.results) != 1 or not len(op.regions):
         return None
-    maps = maps_of(op)
-    if maps is None:
-        return None
-    values = tuple(op.operands)
-    return Structured(op, values[:-1], values[-1], maps)
-
-
-def maps_of(op: Any) -> tuple[tuple[Axis, ...] | None, ...] | None:
-    """Return the axes of each operand of a linalg op; None if it has no maps."""
     try:
         maps = linalg.get_indexing_maps(op)
     except (TypeError, ValueError):
         return None
-    if not maps or len(maps) != len(op.operands):
+    values = tuple(op.operands)
+    if not maps or len(maps) != len(values):
         return None
-    return axes_of(maps)
+    return Structured(op, values[:-1], values[-1], axes_of(maps))
 
 
 def axes_of(maps: Any) -> tuple[tuple[Axis, ...] | None, ...]:
@@ -334,13 +337,13 @@ def origins(value: Any, at: Sequence[Axes]) -> Iterator[tuple[Any, Axes]]:
     for _ in range(MOST_STEPS):
         yield value, tuple(axis for axes in at for axis in axes)
         op = owner(value)
-        before = None if op is None else _before(op, at)
+        before = None if op is None else axes_before(op, at)
         if op is None or before is None:
             return
         value, at = op.operands[0], before
 
 
-def _before(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
+def axes_before(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
     """Return the axes of an op's operand, given those of its result; None if not in order."""
     if op.name == "tensor.cast":
         return list(at)

@@ -23,7 +23,7 @@ from tilewise.kernels.mlir.frontend.child.writing import (
     function_text,
     parsed_function,
 )
-from tilewise.kernels.mlir.frontend.nest import NestRefusedError, dims_of, is_contraction
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind, read_by
 from tilewise.kernels.mlir.network.packing import OpShape
 from tilewise.kernels.mlir.network.plan import Layer, LayerShape, Left
@@ -116,11 +116,7 @@ def pools(op: Structured) -> bool:
 
 def _multiplies(op: Structured) -> bool:
     """Return whether an op sums products of two inputs, in any types."""
-    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
-    if first is None or second is None or result is None:
-        return False
-    of_first, of_second, of_result = map(dims_of, (first, second, result))
-    if not of_first & of_second - of_result:
+    if op.dims is None or not op.dims[0] & op.dims[1] - op.dims[2]:
         return False
     if len(op.inputs) == INPUTS and not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
         return False

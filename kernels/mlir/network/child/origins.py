@@ -8,7 +8,6 @@ from iree.compiler import ir
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import (
     RESHAPES,
-    Structured,
     owner,
     rank,
     splat,
@@ -81,21 +80,12 @@ def _is_weights_use(use: Any, value: Any) -> bool:
     seen = structured(op)
     if seen is None:
         return False
-    loops = _loops(seen)
+    loops = seen.dims
     if loops is not None and loops[0] & loops[1] - loops[2]:
         slides = any(len(axis) > 1 for axis in seen.maps[0] or ())
         is_batched = not slides and bool(loops[0] & loops[1] & loops[2])
         return bool(number == SECOND) and not is_batched
     return rank(value) < rank(seen.result)
-
-
-def _loops(op: Structured) -> tuple[set[int], set[int], set[int]] | None:
-    """Return the loops of the first two inputs and of the result; None without two inputs."""
-    first, second, result = op.maps[0], op.maps[SECOND], op.maps[-1]
-    if len(op.inputs) <= SECOND or first is None or second is None or result is None:
-        return None
-    a, b, c = ({dim for axis in axes for dim, _ in axis} for axes in (first, second, result))
-    return a, b, c
 
 
 def argument_behind(value: Any) -> int | None:
