@@ -7,7 +7,7 @@ bytes, at most `MOST_COPIES`. Activations stay warm, as in a network.
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import prod
 from statistics import median
@@ -47,47 +47,39 @@ def retimed(costs: LayerTimes, target: Target, weights_bytes: int) -> LayerTimes
     Problems with variable weights, or that cannot be compiled, keep their times. `weights_bytes` is
     that of the whole network.
     """
-    again = _Retimed(costs, target, weights_bytes)
-    return replace(costs, schedules=cache(lambda one: fastest_of_each(_by_time(again.timed(one)))))
+
+    def schedules(problem: str) -> tuple[Timed, ...]:
+        offered, parsed = costs.schedules(problem), parse_problem(problem)
+        if offered and parsed.has_constant_weights:
+            offered = _timed(offered, parsed, target, weights_bytes) or offered
+        return fastest_of_each(_by_time(offered))
+
+    return replace(costs, schedules=cache(schedules))
 
 
-@dataclass(frozen=True)
-class _Retimed:
-    costs: LayerTimes
-    target: Target
-    weights_bytes: int
-
-    def timed(self, problem: str) -> Sequence[Timed]:
-        """Return the schedules of a problem with their new times."""
-        offered, parsed = self.costs.schedules(problem), parse_problem(problem)
-        if not offered or not parsed.has_constant_weights:
-            return offered
-        operands = make_operands(parsed)
-        results: dict[str, bytes] = {}
-        right: list[tuple[Timed, Executable]] = []
-        for one, twin in with_prefetch(offered):
-            schedule = Schedule.from_json(list(one.steps))
-            with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
-                executable = lower(parsed, schedule, self.target)
-                result = _result(executable, operands)
-                if results.setdefault(twin, result) == result:
-                    right.append((one, executable))
-        return self._taken(right, operands) or offered
-
-    def _taken(
-        self, some: Sequence[tuple[Timed, Executable]], operands: Operands
-    ) -> Sequence[Timed]:
-        """Return schedules of one problem with their new times."""
-        if not some:
-            return ()
-        size = _bytes_of_weights(some[0][1].problem)
-        count, room_of_one = -(-self.weights_bytes // size), MOST_BYTES // len(some)
-        runs = [in_turns(executable, operands, count, room_of_one) for _, executable in some]
-        samples = interleave(runs, ROUNDS, self.target.threads)
-        return [
-            replace(one, time_us=1e6 * median(taken.times))
-            for (one, _), taken in zip(some, samples, strict=True)
-        ]
+def _timed(
+    offered: Sequence[Timed], problem: Problem, target: Target, weights_bytes: int
+) -> tuple[Timed, ...]:
+    """Return the schedules that give right results here, with their new times."""
+    operands = make_operands(problem)
+    results: dict[str, bytes] = {}
+    right: list[tuple[Timed, Executable]] = []
+    for one, twin in with_prefetch(offered):
+        schedule = Schedule.from_json(list(one.steps))
+        with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
+            executable = lower(problem, schedule, target)
+            result = _result(executable, operands)
+            if results.setdefault(twin, result) == result:
+                right.append((one, executable))
+    if not right:
+        return ()
+    count, room_of_one = -(-weights_bytes // _bytes_of_weights(problem)), MOST_BYTES // len(right)
+    runs = [in_turns(executable, operands, count, room_of_one) for _, executable in right]
+    samples = interleave(runs, ROUNDS, target.threads)
+    return tuple(
+        replace(one, time_us=1e6 * median(taken.times))
+        for (one, _), taken in zip(right, samples, strict=True)
+    )
 
 
 def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:

@@ -44,21 +44,14 @@ class ModelTimes:
     forms: dict[str, FormRuns]
 
 
-@dataclass(frozen=True)
-class ChildLimits:
-    """Limits of the child process."""
-
-    rounds: int = 25
-    budget_s: float = 30.0
-    seconds: float = 600.0
-    memory_bytes: int = 32 << 30
+LIMITS = {"rounds": 25, "budget_s": 30.0, "seconds": 600.0, "memory_bytes": 32 << 30}
+"""Of the child process, and of what it measures."""
 
 
 def measure(
     codes: Mapping[str, Path],
     entry: str | None,
     threads: int,
-    limits: ChildLimits | None = None,
     *,
     declarations: Mapping[str, str] | None = None,
     reference: Path | None = None,
@@ -67,17 +60,13 @@ def measure(
 
     Raises TilewiseError if a form does not load or run, or the function does not exist.
     """
-    limits = limits or ChildLimits()
     request = {
         "codes": {name: str(path) for name, path in codes.items()},
         "reference": None if reference is None else str(reference),
         "entry": entry,
         "threads": threads,
         "declarations": dict(declarations or {}),
-        "rounds": limits.rounds,
-        "budget_s": limits.budget_s,
-        "seconds": limits.seconds,
-        "memory_bytes": limits.memory_bytes,
+        **LIMITS,
     }
     return from_json(ModelTimes, reply_of(request, "the compiled model does not run"))
 

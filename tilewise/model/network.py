@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, comp
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import duration
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.model.measuring import RefusedRunError, reply_of
+from tilewise.model.measuring import LIMITS, RefusedRunError, reply_of
 from tilewise.model.reference import COMPILE_S, FILE, check_entry, compile_reference
 from tilewise.model.report import overwritten, tolerance
 from tilewise.model.signature import declarations_in
@@ -23,7 +23,7 @@ from tilewise.search.networks.lowering.network import LoweredNetwork, check_ops
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.standalone.files import files_of
 
-LIMITS = {"rounds": 15, "budget_s": 30.0, "seconds": 900.0, "memory_bytes": 32 << 30}
+ROUNDS, SECONDS = 15, 900.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
             networks.append({"folder": str(place), "sizes": sizes})
         request = {"networks": networks, "code": str(code),
                    "reference": str(copied if has_copies else code),
-                   "declarations": declarations_in(seen), **LIMITS}  # fmt: skip
+                   "declarations": declarations_in(seen), **LIMITS,
+                   "rounds": ROUNDS, "seconds": SECONDS}  # fmt: skip
         with bad_input(source.name, RefusedRunError):
             run = from_json(Ran, reply_of(request, "the network does not run"))
     return run, files[run.kept]

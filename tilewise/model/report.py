@@ -170,9 +170,7 @@ class ModelReport:
             "results": list(self.measured.results),
             "ops": [op.to_json() for op in self.ops],
             "passes": [],  # of version 0.1: passes over rows between the problems
-            "skipped": [
-                {"op": one.op, "reason": one.reason, "where": one.where} for one in self.skipped
-            ],
+            "skipped": [dict(vars(one)) for one in self.skipped],
             "forms": {
                 name: {"time_ms": form.time_ms, "runs": len(form.times),
                        "deviation": form.deviation, "right": name not in self.wrong,

@@ -180,46 +180,6 @@ Origin = int | tuple[int, str]
 """What a source reads: a buffer, or a node's constant by its role."""
 
 
-@dataclass
-class RowWorks:
-    """Makes the works of groups."""
-
-    plan: Plan
-    program: ModuleProgram
-    buffers: Buffers
-
-    def work(self, group: Group) -> NetworkWork:
-        """Return the work of a group; one pass per node if rows exceed the stack."""
-        writer = _Writer(self.plan, self.program, self.buffers, group)
-        for member in group.members:
-            writer.put(member)
-        made = writer.made(self._left(group))
-        if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
-            return _joined([self.work(Group(group.split, (one,))) for one in group.members])
-        constants = [self.program.weights[one] for one in made.origins if isinstance(one, tuple)]
-        return NetworkWork(
-            _label(made.program), group.members[-1].number,
-            tuple(one for one in made.origins if isinstance(one, int)), made.targets,
-            lambda memory: [_step(made, self.program, group.split.rows, memory)],
-            arena_bytes(*(one.nbytes for one in constants)),
-        )  # fmt: skip
-
-    def _left(self, group: Group) -> Iterator[tuple[int, GroupNode]]:
-        """Yield the tensors of a group that others read, with their makers."""
-        inside = {member.number for member in group.members}
-        for member in group.members:
-            (use,) = self.plan.nodes[member.number].makes
-            tensor = self.plan.tensors[use.tensor]
-            read = any(
-                use.tensor == other.tensor
-                for number, node in enumerate(self.plan.nodes) if number not in inside
-                for other in node.reads
-            )  # fmt: skip
-            copied = any(one.tensor == use.tensor for one in self.plan.conversions)
-            if read or copied or tensor.is_result:
-                yield use.tensor, member
-
-
 @dataclass(frozen=True)
 class _MadeRows:
     """A program with the origin and table of each source and the buffer of each target."""
@@ -309,7 +269,7 @@ class PassWorks:
 
     def __init__(self, plan: Plan, program: ModuleProgram, buffers: Buffers) -> None:
         self.others = Others(plan, program, buffers)
-        self._rows = RowWorks(plan, program, buffers)
+        self._plan, self._program, self._buffers = plan, program, buffers
         self._last = {group.members[-1].number: group for group in groups_of(plan, program)}
         self._grouped = {one.number for group in self._last.values() for one in group.members}
 
@@ -326,8 +286,39 @@ class PassWorks:
     def work(self, number: int) -> NetworkWork | None:
         """Return the work of a node, of a group for its last one; None if another does it."""
         if number in self._last:
-            return self._rows.work(self._last[number])
+            return self._of_rows(self._last[number])
         return None if number in self._grouped else self.others.work(number)
+
+    def _of_rows(self, group: Group) -> NetworkWork:
+        """Return the work of a group; one pass per node if rows exceed the stack."""
+        writer = _Writer(self._plan, self._program, self._buffers, group)
+        for member in group.members:
+            writer.put(member)
+        made = writer.made(self._left(group))
+        if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
+            return _joined([self._of_rows(Group(group.split, (one,))) for one in group.members])
+        constants = [self._program.weights[one] for one in made.origins if isinstance(one, tuple)]
+        return NetworkWork(
+            _label(made.program), group.members[-1].number,
+            tuple(one for one in made.origins if isinstance(one, int)), made.targets,
+            lambda memory: [_step(made, self._program, group.split.rows, memory)],
+            arena_bytes(*(one.nbytes for one in constants)),
+        )  # fmt: skip
+
+    def _left(self, group: Group) -> Iterator[tuple[int, GroupNode]]:
+        """Yield the tensors of a group that others read, with their makers."""
+        inside = {member.number for member in group.members}
+        for member in group.members:
+            (use,) = self._plan.nodes[member.number].makes
+            tensor = self._plan.tensors[use.tensor]
+            read = any(
+                use.tensor == other.tensor
+                for number, node in enumerate(self._plan.nodes) if number not in inside
+                for other in node.reads
+            )  # fmt: skip
+            copied = any(one.tensor == use.tensor for one in self._plan.conversions)
+            if read or copied or tensor.is_result:
+                yield use.tensor, member
 
 
 def _joined(parts: Sequence[NetworkWork]) -> NetworkWork:
