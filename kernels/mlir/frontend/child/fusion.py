@@ -128,8 +128,8 @@ def zeros_around(
             return Pads()
         if op.name in ("tensor.pad", "tensor.insert_slice"):
             pads = pads_zeros(op, zero) if op.name == "tensor.pad" else _inserted(op, zero)
-            return _padding(pads, [at.index((axis,)) if (axis,) in at else None
-                                   for axis in spatial])  # fmt: skip
+            return _padding(pads, [None if axis is None or (axis,) not in at
+                                   else at.index((axis,)) for axis in spatial])  # fmt: skip
         before = axes_before(op, at)
         if before is None or not (reshapes if op.name in RESHAPES else transposes):
             return Pads()
