@@ -195,10 +195,11 @@ def text_of(
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
     sequences = [*_calls(uses), *map(template, ("alone", "once", "leave")), *_main(uses)]
     head = f"{_head(calls, target, notes)}{aliases_text(codes)}"
-    return f"{head}{_module([*map(executable_text, unique), *sequences])}"
+    return f"{head}{module_of([*map(executable_text, unique), *sequences])}"
 
 
-def _module(parts: Sequence[str]) -> str:
+def module_of(parts: Sequence[str]) -> str:
+    """Return a transform script of functions, executables and sequences."""
     return f"{MODULE}{indent(''.join(parts), '  ')}}}\n"
 
 
@@ -300,7 +301,7 @@ def _calls(uses: Sequence[_Use]) -> Iterator[str]:
 
 def prelude_text() -> str:
     """Return the part of a library that prepares a module for matching."""
-    return _module(_started(_relus(ACCUMULATORS), [], has_pads=True))
+    return module_of(_started(_relus(ACCUMULATORS), [], has_pads=True))
 
 
 def _relus(elements: Iterable[str]) -> list[Inner]:

@@ -9,8 +9,9 @@ import tempfile
 from pathlib import Path
 
 from tilewise.errors import TilewiseError, bad_input
+from tilewise.kernels.dispatches.executable import template
 from tilewise.kernels.dispatches.layouts import copy_lines
-from tilewise.kernels.dispatches.library import FLAG
+from tilewise.kernels.dispatches.library import FLAG, module_of
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
 from tilewise.model.signature import NUMPY, declarations_in, entry_of, types_of
@@ -20,8 +21,6 @@ COMPILE_S = 900.0
 
 NAME, FILE = "reference", "reference.vmfb"
 _IMPORTED = re.compile(r"hal\.tensor\.import\b.* -> tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
-_HANDLE = "!transform.any_op"
-_VALUE = "!transform.any_value"
 
 
 def compile_reference(source: Path, code: Path, module: str, seconds: float) -> bool:
@@ -45,44 +44,14 @@ def copying_script(module: str) -> str | None:
     }
     if not found:
         return None
-    functions = "".join(_function(i, shape, element) for i, (shape, element) in enumerate(found))
-    steps = "".join(_step(i, shape, element) for i, (shape, element) in enumerate(found))
-    return f"""module attributes {{transform.with_named_sequence}} {{{functions}
-  transform.named_sequence @__transform_main(%module: {_HANDLE} {{transform.consumed}}) {{{steps}
-    %inlined = transform.apply_registered_pass "inline" to %module : ({_HANDLE}) -> {_HANDLE}
-    transform.yield
-  }}
-}}
-"""
-
-
-def _function(number: int, shape: tuple[str, ...], element: str) -> str:
-    tensor = _tensor(shape, element)
-    lines = "".join(f"\n    {line}" for line in copy_lines("%given", "%copy", shape, element))
-    return f"""
-  util.func private @tilewise_copy{number}(%given: {tensor}) -> {tensor} {{{lines}
-    util.return %copy : {tensor}
-  }}"""
-
-
-def _step(number: int, shape: tuple[str, ...], element: str) -> str:
-    """Return the lines that make all ops read a copy of each argument of one type."""
-    return f"""
-    %imports{number} = transform.structured.match ops{{["hal.tensor.import"]}} \
-filter_result_type = {_tensor(shape, element)} in %module : ({_HANDLE}) -> {_HANDLE}
-    transform.foreach %imports{number} : {_HANDLE} {{
-    ^bb0(%import: {_HANDLE}):
-      %value = transform.get_result %import[0] : ({_HANDLE}) -> {_VALUE}
-      %table = transform.util.get_nearest_symbol_table %import : ({_HANDLE}) -> {_HANDLE}
-      %copy = transform.util.import_symbol @tilewise_copy{number} into %table if undefined \
-: ({_HANDLE}) -> {_HANDLE}
-      transform.util.cast_and_call %copy(%value) -> %value after %import \
-: ({_HANDLE}, {_VALUE}, {_VALUE}, {_HANDLE}) -> {_HANDLE}
-    }}"""
-
-
-def _tensor(shape: tuple[str, ...], element: str) -> str:
-    return f"tensor<{'x'.join((*shape, element))}>"
+    parts, steps = list[str](), list[str]()
+    for number, (shape, element) in enumerate(found):
+        kind = f"tensor<{'x'.join((*shape, element))}>"
+        lines = "\n".join(copy_lines("%given", "%copied", shape, element))
+        parts.append(template("copy", number=number, type=kind, lines=lines))
+        steps.append(template("copy_imports", number=number, type=kind))
+    steps.append(template("inline_calls"))
+    return module_of([*parts, template("main", given="module", steps="".join(steps))])
 
 
 def check_entry(name: str, module: bytes, asked: str | None) -> None:

@@ -1,0 +1,4 @@
+util.func private @tilewise_copy$number(%given: $type) -> $type {
+  $lines
+  util.return %copied : $type
+}
