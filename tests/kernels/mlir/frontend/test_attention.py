@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.kernels.mlir.frontend.running import random_arrays, results_of
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_outline
-from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -22,7 +22,6 @@ MASK = (6, 10)
 SCALE = 0.3
 MAPS = ("(b,m,n,k,s) -> (b,m,k)", "(b,m,n,k,s) -> (b,s,k)", "(b,m,n,k,s) -> (b,s,n)",
         "(b,m,n,k,s) -> ()", "(b,m,n,k,s) -> (b,m,n)")  # fmt: skip
-RANDOM = np.random.default_rng(3)
 
 
 def in_torch(
@@ -184,21 +183,13 @@ def defined(
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*SPELLINGS, "iree"])
 def test_numbers_are_those_of_the_definition(name: str) -> None:
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-
     in_ours = in_iree, {n: one[1:] for n, one in HEADS.items()}, {"scale": SCALE}
     make, shapes, how = SPELLINGS.get(name, in_ours)
-    arrays = {one: empty_aligned(tuple(shape), np.float32) for one, shape in shapes.items()}
-    for array in arrays.values():
-        array[...] = RANDOM.standard_normal(array.shape)
+    arrays = random_arrays(shapes, 11)
     if "mask" in arrays:
         arrays["mask"][3] = -np.inf
         arrays["mask"][5, 7:] = -np.inf
-    code = compile_module(as_module(make()))
-    passed = [(one, "FLOAT_32") for one in arrays.values()]
-    (found,) = LoadedModule(code, open_device(1)).results("main", passed)
+    (found,) = results_of(as_module(make()), *arrays.values())
     whole = arrays if name != "iree" else {n: one[None] for n, one in arrays.items()}
     expected = defined(whole, **how).reshape(found.shape)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import cases, some
+from tests.kernels.mlir.frontend.running import results_of
 from tests.kernels.mlir.frontend.test_onnx import model
 from tilewise.kernels.errors import DimError
 from tilewise.kernels.mlir.frontend.dims import exact_dims, parse_dims, problems_over
 from tilewise.kernels.mlir.frontend.read import as_module, read_module
-from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -105,8 +105,6 @@ def source_of(spelling: str) -> tuple[bytes, tuple[str, str]]:
 @given(size=st.integers(1, 40))
 def test_a_model_with_sizes_has_static_problems_and_results(spelling: str, size: int) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 
     source, names = source_of(spelling)
     sizes = exact_dims([f"{','.join(names)}={size}"])
@@ -121,12 +119,9 @@ def test_a_model_with_sizes_has_static_problems_and_results(spelling: str, size:
     assert read_module(module).occurrences == imported.occurrences
     between = {"tosa": (1, 1), "onnx": ()}.get(spelling, ())
     first = (size, 2, 3) if spelling == "onnx" else (size, *between, 6)
-    x, y = empty_aligned(first, np.float32), empty_aligned((size, *between, 8), np.float32)
-    x[...] = np.random.default_rng(size).integers(-8, 8, x.shape)
-    y[...] = BIAS
-    loaded = LoadedModule(compile_module(module), open_device(1))
-    entry = "net" if spelling == "onnx" else "main"
-    (computed,) = loaded.results(entry, [(x, "FLOAT_32"), (y, "FLOAT_32")])
+    x = np.random.default_rng(size).integers(-8, 8, first).astype(np.float32)
+    y = np.broadcast_to(BIAS, (size, *between, 8))
+    (computed,) = results_of(module, x, y)
     expected = 2 * x.reshape(size, 6).sum(1, keepdims=True) + BIAS
     assert np.array_equal(computed.reshape(size, 8), expected)
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kernels.mlir.frontend.running import results_of
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.read import ReadLimits, as_module, read_module
-from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -67,17 +67,12 @@ def test_problems_of_a_model_in_each_set_of_operators(onnx: Any, opset: int) -> 
 
 
 def test_a_model_as_a_module_computes_what_it_says(onnx: Any) -> None:
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-
     weights = layer_weights()
     module = as_module(layer(onnx, weights).SerializeToString())
-    x = empty_aligned((5, 17), np.float32)
-    x[...] = RANDOM.standard_normal(x.shape)
-    found = LoadedModule(compile_module(module), open_device(1)).results("net", [(x, "FLOAT_32")])
+    x = RANDOM.standard_normal((5, 17)).astype(np.float32)
+    (found,) = results_of(module, x)
     expected = np.maximum(x @ weights["w"].T + weights["b"], 0)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_a_module_stays_one() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kernels.mlir.frontend.running import results_of
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
 from tilewise.kernels.mlir.frontend.read import as_module, read_module
-from tilewise.kernels.oracle.operands import Array, empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -79,18 +79,13 @@ def model(onnx: Any, cases: list[Case], axes: int, shape: tuple[Any, ...] = ()) 
 @pytest.mark.full
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     from onnx.reference import ReferenceEvaluator
 
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-
-    x: Array = empty_aligned(SHAPES[axes], np.float32)
-    x[...] = np.random.default_rng(5).uniform(-2, -1, x.shape)  # a pad of 0 would be the largest
+    # a pad of 0 would be the largest
+    x = np.random.default_rng(5).uniform(-2, -1, SHAPES[axes]).astype(np.float32)
     source = model(onnx, CASES[axes], axes)
     expected = ReferenceEvaluator(onnx.load_model_from_string(source)).run(None, {"x": x})
-    code = compile_module(as_module(source))
-    found = LoadedModule(code, open_device(1)).results("net", [(x, "FLOAT_32")])
+    found = results_of(as_module(source), x)
     for case, one, other in zip(CASES[axes], found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4, err_msg=str(case))
 

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.cases import some
+from tests.kernels.mlir.frontend.running import results_of
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_program
-from tilewise.kernels.oracle.operands import empty_aligned
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -40,15 +40,7 @@ def problems(source: bytes) -> list[str]:
 
 def computed(source: bytes, x: Array) -> Array:
     """The result of a model as IREE compiles it."""
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-
-    given = empty_aligned(x.shape, x.dtype.type)
-    given[...] = x
-    loaded = LoadedModule(compile_module(as_module(source)), open_device(1))
-    kinds = {"float32": "FLOAT_32", "uint8": "UINT_8"}
-    return np.asarray(loaded.results("net", [(given, kinds[x.dtype.name])])[0])
+    return results_of(as_module(source), x)[0]
 
 
 def pairs(codes: Array, bits: int) -> Array:

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.cases import some
+from tests.kernels.mlir.frontend.running import random_arrays, results_of
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_outline
-from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -111,11 +111,7 @@ def tensor(shape: tuple[int, ...]) -> str:
 
 
 def arrays_of(case: Case) -> dict[str, Array]:
-    rng = np.random.default_rng(7)
-    made = {name: empty_aligned(shape, np.float32) for name, shape in case.shapes.items()}
-    for array in made.values():
-        array[...] = rng.standard_normal(array.shape)
-    return made
+    return random_arrays(case.shapes, 7)
 
 
 UNET = Case(8, 6, (5, 7), (2, 2), (2, 2))
@@ -238,17 +234,12 @@ def test_onnx_is_one_convolution_of_pixels() -> None:
 
 def check_in_iree(case: Case, *, has_constant_weights: bool) -> None:
     """Compile the split module, and compare with the definition."""
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-
     arrays = arrays_of(case)
     module = case.in_torch(arrays["w"] if has_constant_weights else None)
     split = as_module(module, splits=True)
     assert split != module
-    passed = [(array, "FLOAT_32") for name, array in arrays.items()
-              if not has_constant_weights or name != "w"]  # fmt: skip
-    (found,) = LoadedModule(compile_module(split), open_device(1)).results("main", passed)
+    passed = [one for name, one in arrays.items() if not has_constant_weights or name != "w"]
+    (found,) = results_of(split, *passed)
     np.testing.assert_allclose(found, case.defined(arrays), rtol=1e-5, atol=1e-4)
 
 

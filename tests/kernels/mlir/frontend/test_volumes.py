@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.kernels.mlir.frontend.running import random_arrays, results_of
 from tilewise.kernels.mlir.frontend.read import as_module, read_module
 from tilewise.kernels.mlir.network.pack import pack_module
-from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -173,20 +173,12 @@ def test_other_spellings_are_split_for_iree_as_well(module: bytes, layout: str) 
 
 def check_in_iree(case: Case, *, has_constant_weights: bool) -> None:
     """Compile the split module, and compare with the definition."""
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    from tilewise.kernels.mlir.iree.compiler import compile_module
-    from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-
-    rng = np.random.default_rng(5)
-    arrays = {name: empty_aligned(shape, np.float32) for name, shape in case.shapes.items()}
-    for array in arrays.values():
-        array[...] = rng.standard_normal(array.shape)
+    arrays = random_arrays(case.shapes, 5)
     module = case.in_linalg(arrays["w"] if has_constant_weights else None)
     split = as_module(module, splits=True)
     assert split != module
-    passed = [(array, "FLOAT_32") for name, array in arrays.items()
-              if not has_constant_weights or name != "w"]  # fmt: skip
-    (found,) = LoadedModule(compile_module(split), open_device(1)).results("main", passed)
+    passed = [one for name, one in arrays.items() if not has_constant_weights or name != "w"]
+    (found,) = results_of(split, *passed)
     np.testing.assert_allclose(found, case.defined(arrays), rtol=1e-5, atol=1e-4)
 
 
