@@ -148,6 +148,13 @@ TABLES = (
         PEERS,
         prints=False,
     ),
+    Table(
+        "torch_backend",
+        ("benchmarks.models.torch_backend",),
+        ("torch_backend.txt",),
+        60,
+        ("torch",),
+    ),
     _plain("intervals", "benchmarks.measuring.intervals", 25),
     _plain("winners", "benchmarks.searching.winners", 30),
     _plain("stress", "benchmarks.measuring.stress", 10),
