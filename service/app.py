@@ -46,6 +46,7 @@ from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
 from tilewise.service.errors import DatabaseError
 from tilewise.service.host.machine import MachineInfo, examine
+from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.jobs.waiting import Completions, ended_jobs
 from tilewise.service.listening import most_streams
 from tilewise.service.settings import Settings
@@ -92,7 +93,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         here = machine or examine()
-        work = PoolWork(here.targets, present, workers, worker_arguments, here, measures_peaks)
+        off_peak = OffPeak.of(settings.recheck_hours, settings.recheck_seconds)
+        work = PoolWork(
+            here.targets, present, workers, worker_arguments, here, measures_peaks, off_peak
+        )
         services = await run_in_threadpool(_open, settings, here, work, metrics)
         app.state.services = services
         if services.pool is not None:

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tilewise.service.default_database import default_database
 
 _SCHEDULER = re.compile(r"(tcp|tls)://\S+:\d{1,5}")
+_HOURS = re.compile(r"([01]?\d|2[0-3])-([01]?\d|2[0-4])")
 _SERVICE = re.compile(r"https?://\S+")
 
 
@@ -34,6 +35,9 @@ class Settings(BaseSettings):
             `tls://HOST:PORT`; without one this machine runs them.
         service_url: URL by which those workers reach this service; by default its address.
         unserved_seconds: after which a job fails if no live worker serves its target.
+        recheck_hours: hours of the day in UTC, such as `22-6`, in which idle workers time results
+            of earlier toolchains again; empty for none.
+        recheck_seconds: of all such jobs that begin on one day.
         log_level: least severe level that is logged.
         log_format: `json`, `text`, or `auto`: text on a terminal, else JSON.
     """
@@ -53,6 +57,8 @@ class Settings(BaseSettings):
     scheduler: str = ""
     service_url: str = ""
     unserved_seconds: float = Field(default=3600.0, gt=0, le=10 * 365 * 86400, allow_inf_nan=False)
+    recheck_hours: str = ""
+    recheck_seconds: float = Field(default=3600.0, gt=0, le=86400, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "text"] = "auto"
 
@@ -68,6 +74,13 @@ class Settings(BaseSettings):
     def _is_a_url(cls, text: str) -> str:
         if text and not _SERVICE.fullmatch(text):
             raise ValueError("write http://HOST:PORT or https://HOST")
+        return text
+
+    @field_validator("recheck_hours")
+    @classmethod
+    def _are_hours(cls, text: str) -> str:
+        if text and not _HOURS.fullmatch(text):
+            raise ValueError("write two hours of the day in UTC, such as 22-6")
         return text
 
     @property

@@ -25,7 +25,7 @@ from tilewise.service.db.base import is_sound
 from tilewise.service.db.trials import unpack_samples
 from tilewise.service.errors import DamagedError, TamperedError
 from tilewise.service.jobs import lease, queue
-from tilewise.service.results import history, integrity, nearest, schedules
+from tilewise.service.results import history, integrity, nearest, regressions, schedules
 from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import ResultKey, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
@@ -325,10 +325,18 @@ def _outcome(session: Session, job: models.Job) -> Json:
         session, job.problem.key, job.target, job.toolchain.identity, job.cache
     )
     if stored is not None and stored.job_id == job.id and integrity.is_whole(stored):
-        return {"best": best_json(stored), "kept": True}
+        return {"best": best_json(stored), "kept": True, "verdict": _verdict(session, job, stored)}
     past = history.of_job(session, job) if job.state == "done" else None
     kept = past.was_best if past is not None and integrity.is_whole(past) else None
-    return {"best": _fastest_trial(session, job), "kept": kept}
+    verdict = None if past is None else _verdict(session, job, past)
+    return {"best": _fastest_trial(session, job), "kept": kept, "verdict": verdict}
+
+
+def _verdict(
+    session: Session, job: models.Job, row: models.Schedule | models.PastSchedule
+) -> str | None:
+    """The verdict of a recheck on what it has measured."""
+    return regressions.verdict_of(session, row) if job.kind == "recheck" else None
 
 
 def _fastest_trial(session: Session, job: models.Job) -> Json | None:

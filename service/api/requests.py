@@ -84,6 +84,7 @@ class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest`
     """What to tune, where, and how hard.
 
     `again` times the finalists of a stored result again, with its own number of trials.
+    The kind `recheck` times the winner of an earlier toolchain again, without a search.
     """
 
     model_config = ConfigDict(
@@ -93,6 +94,7 @@ class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest`
     )
 
     spread: Annotated[int, Field(ge=1, le=MOST_SPREAD)] = 1
+    kind: Literal["tune", "recheck"] = "tune"
     again: bool = False
     wait: bool = False
 

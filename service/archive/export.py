@@ -220,7 +220,7 @@ class _Export:
             if self.selection.best
             else [*chosen, of_problem.where(*self.selection.jobs())]
         )
-        wanted = [models.Job.kind == "tune"]
+        wanted: list[ColumnElement[bool]] = [models.Job.kind.in_(("tune", "recheck"))]
         if not self.selection.is_whole:
             wanted.append(or_(*map(models.Job.id.in_, chosen)))
         return self._all(models.Job, wanted)

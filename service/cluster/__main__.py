@@ -13,6 +13,7 @@ from tilewise.service.cluster.driver import Driver
 from tilewise.service.db import schema
 from tilewise.service.db.session import make_engine, make_sessions
 from tilewise.service.errors import ServiceError
+from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.logs import configure_logs
 
@@ -34,7 +35,9 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
     log.info("driver of %s for %s", settings.scheduler, settings.service_url)
     try:
         unserved = timedelta(seconds=settings.unserved_seconds)
-        Driver(make_sessions(engine), cluster, unserved).run(stopping)
+        off_peak = OffPeak.of(settings.recheck_hours, settings.recheck_seconds)
+        driver = Driver(make_sessions(engine), cluster, unserved, off_peak=off_peak)
+        driver.run(stopping)
     finally:
         engine.dispose()
 

@@ -23,6 +23,7 @@ from tilewise.service.faults import Faults
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, registry
 from tilewise.service.jobs.lease import GRACE
+from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.runs import helper_offers, offers
 from tilewise.service.runs.offers import OfferedJob
 from tilewise.service.workers.retiming import Retiming
@@ -99,7 +100,12 @@ class Driver:
     """
 
     def __init__(
-        self, sessions: Sessions, cluster: Cluster, unserved: timedelta, poll_s: float = POLL_S
+        self,
+        sessions: Sessions,
+        cluster: Cluster,
+        unserved: timedelta,
+        poll_s: float = POLL_S,
+        off_peak: OffPeak | None = None,
     ) -> None:
         self._sessions, self._cluster = sessions, cluster
         self._unserved, self._poll_s = unserved, poll_s
@@ -111,7 +117,7 @@ class Driver:
         self._spares_until_s = 0.0
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
-        self._looks, self._retiming = _Due(UNSERVED_S), Retiming(sessions)
+        self._looks, self._retiming = _Due(UNSERVED_S), Retiming(sessions, off_peak=off_peak)
 
     def run(self, stopping: threading.Event) -> None:
         """Drive until `stopping` is set; the jobs that were given go back to the queue then."""

@@ -42,7 +42,10 @@ class DriverProcess:
         self._thread.join()
 
     def _run(self) -> None:
-        names = ("db", "scheduler", "service_url", "unserved_seconds", "log_level", "log_format")
+        names = (
+            *("db", "scheduler", "service_url", "unserved_seconds", "log_level", "log_format"),
+            *("recheck_hours", "recheck_seconds"),
+        )
         told = {f"TILEWISE_{name.upper()}": str(getattr(self._settings, name)) for name in names}
         while not self._stopping.is_set():
             child = start("tilewise.service.cluster", *self._arguments, environment=told)

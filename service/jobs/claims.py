@@ -14,9 +14,10 @@ from tilewise.service.host.process_identity import is_dead
 from tilewise.service.jobs.lease import LEASE, Lease, fail, fault_of, is_free, take
 from tilewise.service.jobs.parts import is_tuned
 
-ANY: tuple[JobKind, ...] = ("model", "tune", "range")
+ANY: tuple[JobKind, ...] = ("model", "tune", "range", "recheck")
 """In the order in which they are taken: planning a model takes less time than a search, and its
-user has waited for all searches of the model already. A range takes as long as several searches."""
+user has waited for all searches of the model already. A range takes as long as several searches.
+Nobody waits for most rechecks."""
 
 
 def claim(

@@ -31,10 +31,15 @@ class RequestKey:
 
 
 def digest_of(
-    problem: Problem | ProblemRange, target: str, request: TuneRequest, again: bool = False
+    problem: Problem | ProblemRange,
+    target: str,
+    request: TuneRequest,
+    again: bool = False,
+    kind: str = "tune",
 ) -> str:
     """SHA-256 of a search that is asked for, however it was spelled, hex."""
-    asked = [problem.canonical, target, request.to_json() | ({"again": True} if again else {})]
+    more = ({"again": True} if again else {}) | ({"kind": kind} if kind != "tune" else {})
+    asked = [problem.canonical, target, request.to_json() | more]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

@@ -63,7 +63,7 @@ class Lease:
 
 def fault_of(job: Job) -> str | None:
     """Return what is wrong with a job's row, or with that of its plan; None for sound ones."""
-    if job.kind in ("tune", "range"):
+    if job.kind in ("tune", "range", "recheck"):
         return damage(job) or (None if job.problem is not None else "problem_id names no problem")
     if job.kind != "model":
         return f"kind is {job.kind!r}"

@@ -1,10 +1,10 @@
 """Searches for problems and ranges: asked for, looked at; and what cancels jobs of any kind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import exists, func, inspect, or_, select
+from sqlalchemy import delete, exists, func, inspect, or_, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError, TargetError
@@ -22,8 +22,8 @@ from tilewise.service.results import history, integrity, ranges
 from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import shown_proofs
 
-SEARCHES: tuple[JobKind, ...] = ("tune", "range")
-"""The kinds of jobs that search for one problem or one range."""
+SEARCHES: tuple[JobKind, ...] = ("tune", "range", "recheck")
+"""The kinds of jobs for one problem or one range."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ def create_or_join(
         known = ranges.find_range(session, problem, target, toolchain, request.cache)
         if known is not None and not again and _answers_range(known, request, toolchain):
             return Submission(range=known)
-        return Submission(job=_joined_or_queued(session, "range", *work))
+        return Submission(job=joined_or_queued(session, "range", *work))
     stored = find_fresh(session, problem, target, toolchain, request.cache)
     if stored is not None and _is_untouched(session, stored):
         if not again and answers(stored, request):
             return Submission(schedule=stored)
         request = _retiming(stored, request, again=again)
         work = problem_id, target, request, toolchain, by or Submitter()
-    return Submission(job=_joined_or_queued(session, "tune", *work))
+    return Submission(job=joined_or_queued(session, "tune", *work))
 
 
-def _joined_or_queued(
+def joined_or_queued(
     session: Session,
     kind: JobKind,
     problem_id: int,
@@ -85,8 +85,12 @@ def _joined_or_queued(
     request: TuneRequest,
     toolchain: str,
     by: Submitter,
+    inherit: Callable[[Session, models.Job], None] | None = None,
 ) -> models.Job:
-    """Return the active job of some work, widened by the request, or a new one."""
+    """Return the active job of some work, widened by the request, or a new one.
+
+    `inherit` gives a new job its first trials, by default those of an earlier one.
+    """
     toolchain_id = toolchain_row(session, toolchain).id
     active = select(models.Job).where(
         models.Job.problem_id == problem_id,
@@ -100,13 +104,13 @@ def _joined_or_queued(
     if running is not None and lease.fail_damaged(session, running):
         running = None
     if running is not None:
-        _widen(running, request)
+        _widen(session, running, request, kind)
         return running
     require_room(session, by, "tune")
     job = new_job(request, target, toolchain_id, by, problem_id=problem_id, kind=kind)
     if not inserted(session, job):  # another request for the same work was first
         return session.scalars(active).one()
-    _inherit(session, job)
+    (inherit or _inherit)(session, job)
     return job
 
 
@@ -176,16 +180,28 @@ def _inherit(session: Session, job: models.Job) -> None:
     source = session.scalar(earlier)
     if source is None:
         return
-    kept = [c.key for c in inspect(models.Trial).column_attrs if c.key not in ("id", "job_id")]
     query = select(models.Trial).where(models.Trial.job_id == source)
     trials = session.scalars(query.order_by(models.Trial.number).limit(job.trials))
     for trial in filter(is_sound, trials):
-        values = {key: getattr(trial, key) for key in kept}
-        session.add(models.Trial(job_id=job.id, **values))
+        copy_trial(session, trial, job)
 
 
-def _widen(job: models.Job, request: TuneRequest) -> None:
-    if job.state == "queued":
+def copy_trial(session: Session, trial: models.Trial, job: models.Job, **changes: Any) -> None:
+    """Add a copy of a trial to another job, with some columns changed."""
+    kept = (c.key for c in inspect(models.Trial).column_attrs if c.key not in ("id", "job_id"))
+    values = {key: getattr(trial, key) for key in kept}
+    session.add(models.Trial(job_id=job.id, **values | changes))
+
+
+def _widen(session: Session, job: models.Job, request: TuneRequest, kind: JobKind) -> None:
+    """Let a queued job do what a request asks for; a recheck becomes the search."""
+    if job.state == "queued" and job.kind == "recheck" and kind == "tune":
+        session.execute(delete(models.Trial).where(models.Trial.job_id == job.id))
+        for name, value in vars(request).items():
+            setattr(job, name, value)
+        job.kind = kind
+        _inherit(session, job)
+    elif job.state == "queued":
         job.trials = max(job.trials, request.trials)
         job.peers = job.peers or request.peers
         job.spread = max(job.spread, request.spread)
@@ -240,7 +256,7 @@ def _is_untouched(session: Session, stored: models.Schedule) -> bool:
 def get(session: Session, job_id: int, *, kind: JobKind = "tune", lock: bool = False) -> models.Job:
     """Return the job, locked if asked; raise NotFoundError or DamagedError.
 
-    A job of kind `range` is found as one of kind `tune`.
+    Jobs of kind `range` and `recheck` are found as those of kind `tune`.
     """
     kinds = SEARCHES if kind in SEARCHES else (kind,)
     query = select(models.Job).where(models.Job.id == job_id, models.Job.kind.in_(kinds))
@@ -258,11 +274,11 @@ def list_jobs(
 ) -> list[models.Job]:
     """Return jobs with numbers below `before`, newest first; of models only those with a plan.
 
-    Of kind `tune` are those of ranges, too.
+    Of kind `tune` are those of ranges and rechecks, too.
     """
     query = select(models.Job).order_by(models.Job.id.desc()).limit(limit)
     if kind is not None:
-        query = query.where(models.Job.kind.in_(SEARCHES if kind in SEARCHES else (kind,)))
+        query = query.where(models.Job.kind.in_(SEARCHES if kind == "tune" else (kind,)))
     if kind != "tune":
         has_plan = exists().where(models.Plan.job_id == models.Job.id)
         query = query.where(or_(models.Job.kind != "model", has_plan))

@@ -96,7 +96,7 @@ def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
         .outerjoin(models.Offer, and_(models.Offer.job_id == Job.id, models.Offer.role == "leader"))
         .where(Job.target.in_(targets), Toolchain.identity == toolchain, Job.kind != "range")
         .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
-        .order_by(Job.kind, Job.id)
+        .order_by(Job.kind == "recheck", Job.kind, Job.id)
     )
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import get_args
 
 from prometheus_client import (
@@ -32,7 +32,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import unpack_samples
 from tilewise.service.jobs import registry
-from tilewise.service.results import integrity
+from tilewise.service.results import integrity, regressions
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 KINDS: tuple[MatchKind, ...] = get_args(MatchKind)
@@ -108,6 +108,7 @@ class Metrics:
 
 
 ROWS_AT_ONCE = 5000
+REGRESSED_EVERY_S = 60.0
 STATES: tuple[JobState, ...] = get_args(JobState)
 OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
 PHASES = ("compile", "timing")
@@ -125,6 +126,8 @@ class StoredMetrics(Collector):
     jobs: dict[str, int] = field(default_factory=dict)
     queue_age_s: float = 0.0
     workers: int = 0
+    regressed: int = 0
+    next_regressed_s: float = 0.0
     trials: collections.Counter[str] = field(default_factory=collections.Counter)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -134,9 +137,12 @@ class StoredMetrics(Collector):
         self.last = session.scalar(select(func.max(models.Trial.id))) or 0
 
     def look(self, session: Session) -> None:
-        """Bring everything up to date; what it costs depends on what is new alone."""
+        """Bring everything up to date; what it costs depends on what is new alone.
+
+        But for regressions, whose count reads all schedules once a minute.
+        """
         with self.lock:
-            job, is_search = models.Job, models.Job.kind == "tune"
+            job, is_search = models.Job, models.Job.kind.in_(("tune", "recheck"))
             counts = select(job.state, func.count()).where(is_search).group_by(job.state)
             self.jobs = {str(state): number for state, number in session.execute(counts)}
             oldest = session.scalar(
@@ -144,6 +150,9 @@ class StoredMetrics(Collector):
             )
             self.queue_age_s = 0.0 if oldest is None else (now() - oldest).total_seconds()
             self.workers = len(registry.live(session))
+            if monotonic() >= self.next_regressed_s:
+                self.regressed = regressions.count_regressed(session)
+                self.next_regressed_s = monotonic() + REGRESSED_EVERY_S
             self._count_trials(session)
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -157,6 +166,11 @@ class StoredMetrics(Collector):
             value=self.queue_age_s,
         )  # fmt: skip
         yield GaugeMetricFamily("tilewise_workers", "Live worker processes.", value=self.workers)
+        yield GaugeMetricFamily(
+            "tilewise_regressed_problems",
+            "Problems whose newest result is slower than that of another toolchain.",
+            value=self.regressed,
+        )
         trials = CounterMetricFamily("tilewise_trials", "Trials by outcome.", labels=["outcome"])
         for outcome in OUTCOMES:
             trials.add_metric([outcome], self.trials[outcome])

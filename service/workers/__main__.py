@@ -165,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument(
-        "--kind", choices=("tune", "range", "model"), default="tune", help="of the job"
+        "--kind", choices=("tune", "range", "recheck", "model"), default="tune", help="of the job"
     )
     parser.add_argument("--service", help="URL of a service that keeps the job")
     parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")

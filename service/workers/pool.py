@@ -16,6 +16,7 @@ from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import GRACE, Lease
+from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.runs.process import UNREACHABLE
 from tilewise.service.workers.completion import end, reason_of, start
@@ -32,7 +33,8 @@ class PoolWork:
     """Which jobs a pool takes, and how it runs them.
 
     `workers` is the number of parallel jobs. `machine` is registered as a live worker unless it is
-    None. `measures_peaks` has the machine measured while it is idle.
+    None. `measures_peaks` has the machine measured while it is idle. In the hours of `off_peak`
+    idle workers time stale results again.
     """
 
     targets: tuple[str, ...]
@@ -41,6 +43,7 @@ class PoolWork:
     arguments: Sequence[str] = ()
     machine: MachineInfo | None = None
     measures_peaks: bool = False
+    off_peak: OffPeak | None = None
 
     @property
     def kinds(self) -> list[tuple[tuple[str, ...], str]]:
@@ -69,7 +72,7 @@ class Pool:
         self._presence = self._make_presence()
         self._has_retired = False
         self._spares_until_s = 0.0
-        self._retiming = Retiming(sessions)
+        self._retiming = Retiming(sessions, off_peak=work.off_peak)
         self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)

@@ -1,11 +1,12 @@
-"""Noisy results are measured again while workers have nothing else to do."""
+"""Noisy and stale results are measured again while workers have nothing else to do."""
 
 import logging
 import time
 from collections.abc import Iterable, Sequence
 
 from tilewise.service.db.session import Sessions, reading, writing
-from tilewise.service.jobs import queue
+from tilewise.service.jobs import queue, rechecks
+from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.results import history
 
 PERIOD_S = 60.0  # between two looks
@@ -14,14 +15,19 @@ log = logging.getLogger(__name__)
 
 
 class Retiming:
-    """Queue jobs for noisy results, every `period_s`; used on one thread."""
+    """Queue jobs for noisy results, every `period_s`, and for stale ones off peak.
 
-    def __init__(self, sessions: Sessions, period_s: float = PERIOD_S) -> None:
-        self._sessions, self._period_s = sessions, period_s
+    Used on one thread.
+    """
+
+    def __init__(
+        self, sessions: Sessions, period_s: float = PERIOD_S, off_peak: OffPeak | None = None
+    ) -> None:
+        self._sessions, self._period_s, self._off_peak = sessions, period_s, off_peak
         self._next_s = 0.0
 
     def tick(self, idle: Iterable[tuple[Sequence[str], str]]) -> None:
-        """Queue one noisy result for each kind of idle workers, if a look is due.
+        """Queue one noisy or stale result for each kind of idle workers, if a look is due.
 
         `idle` are targets and toolchain of workers that no job waits for.
         """
@@ -33,8 +39,23 @@ class Retiming:
             with reading(self._sessions) as session:
                 is_due = history.to_retime(session, *kind) is not None
             if not is_due:
+                self._recheck(*kind)
                 continue
             with writing(self._sessions) as session:
                 job = queue.retime_one(session, *kind)
             if job is not None:
                 log.info("job %d measures a noisy result again", job.id)
+
+    def _recheck(self, targets: Sequence[str], toolchain: str) -> None:
+        """Queue one stale result; the next follows once the workers are idle again."""
+        if self._off_peak is None:
+            return
+        given = targets, toolchain, self._off_peak
+        with reading(self._sessions) as session:
+            if rechecks.to_recheck(session, *given) is None:
+                return
+        with writing(self._sessions) as session:
+            job = rechecks.recheck_one(session, *given)
+        if job is not None:
+            self._next_s = 0.0
+            log.info("job %d times a result of an earlier toolchain again", job.id)

@@ -220,9 +220,11 @@ class Job(Reply, Work):
     `unserved_since` is when it began to wait without a live worker of the cluster for its target,
     null otherwise. `spread` is how many machines may share the search, `helpers` how many do now.
     `kept` says whether the result of a finished job replaced the stored one; null where unknown.
+    `verdict` is of a finished job of kind `recheck`, against the result of the earlier toolchain.
     """
 
     id: int
+    kind: str = older("tune")
     state: Annotated[str, JobState]
     problem: str
     key: str
@@ -234,6 +236,7 @@ class Job(Reply, Work):
     phase: Phase | None = older(None)
     best: Best | None
     kept: bool | None = None
+    verdict: str | None = None
     error: str | None
     complete: bool | None
     spread: int = 1

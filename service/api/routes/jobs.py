@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
+from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import JobState
@@ -29,7 +30,7 @@ from tilewise.service.api.schemas import (
     TrialView,
 )
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.jobs import idempotency, queue
+from tilewise.service.jobs import idempotency, queue, rechecks
 from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.queue import Submission, Submitter, check_range_covered
 from tilewise.service.results.readable import RowPage
@@ -50,7 +51,9 @@ Cursor = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
     response_model=ResultView | RangeView | JobView,
     responses={
         HTTPStatus.ACCEPTED.value: {"model": JobView, "description": "A new or running job"},
-        **responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
+        **responses(
+            HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+        ),
     },
 )
 async def post_job(
@@ -60,6 +63,9 @@ async def post_job(
     idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
 ) -> Response:
     """Tune a problem or a range: 200 with what is stored and answers, else 202 with the job.
+
+    The kind `recheck` times the stored winner of an earlier toolchain again, with its runners-up
+    and without a search; the job has a `verdict` on it. 404 if there is none.
 
     The job of a range has no trials of its own: each sample has a job of its own for its search.
 
@@ -151,13 +157,15 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     target = services.require_served(body.target)
     request = TuneRequest.of(body)
     if isinstance(problem, ProblemRange):
+        if body.kind == "recheck":
+            raise ProblemError(f"{problem}: ranges are not rechecked; tune it", problem.dims[0])
         check_range_covered(problem, target, has_cluster=services.has_cluster)
         services.check_memory(problem.at(problem.sizes[-1]))
     else:
         check_covered(problem, target)
         services.check_memory(problem)
     with services.writing() as session:
-        made = _made(session, services, sender, (problem, target, request, body.again))
+        made = _made(session, services, sender, (problem, target, request, body.again, body.kind))
         if made.schedule is not None:
             return None, JSONResponse(
                 result_json(session, made.schedule, services.toolchain, in_full=True)
@@ -170,19 +178,22 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     return job_id, _accepted(answer)
 
 
-Wanted = tuple[Problem | ProblemRange, str, TuneRequest, bool]
-"""A problem, its target, how hard to search, and whether to time stored finalists again."""
+Wanted = tuple[Problem | ProblemRange, str, TuneRequest, bool, str]
+"""A problem, target, request, whether to time stored finalists again, and the kind of the job."""
 
 
 def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) -> Submission:
     """What answers a request: what has answered it before, a stored schedule, or a job."""
     by = Submitter(sender.caller.token_id, sender.request_id, services.jobs_in_flight)
-    problem, target, request, again = wanted
+    problem, target, request, again, kind = wanted
     ask = partial(
         queue.create_or_join,
         *(session, problem, target, request, services.toolchain, by),
         again=again,
     )
+    if kind == "recheck" and isinstance(problem, Problem):
+        work = session, problem, target, request.cache, services.toolchain, by
+        ask = partial(rechecks.ask_to_recheck, *work)
     if sender.key is None:
         return ask()
     given = RequestKey(sender.caller.subject, sender.key, idempotency.digest_of(*wanted))

@@ -136,7 +136,7 @@ def _job_row(session: Session, job: models.Job) -> dict[str, Any]:
         "kind": job.kind,
         "name": found["problem"],
         "phase": row["phase"] if job.state in ACTIVE_STATES else "",
-        "result": f"{row['best']} {SPEED}" if row["best"] else "",
+        "result": f"{row['best']} {SPEED} {found['verdict'] or ''}".strip() if row["best"] else "",
         "created": job.created_at,
     }
 

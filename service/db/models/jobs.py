@@ -24,7 +24,7 @@ from tilewise.search.records import LONGEST_SAMPLER, CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
 
-JobKind = Literal["tune", "range", "model"]
+JobKind = Literal["tune", "range", "recheck", "model"]
 OfferRole = Literal["leader", "helper"]
 
 ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
@@ -48,6 +48,7 @@ class Job(Base):
 
     A job of kind `tune` searches for one `problem`. A job of kind `range` tunes a range of sizes,
     its `problem`, whose samples have jobs of kind `tune`; `trials` is the budget of each. A job of
+    kind `recheck` times the finalists of a result of another toolchain again. A job of
     kind `model` makes the plan of a whole model once the jobs of its problems have ended; without a
     plan it is done from the beginning, and `work` names what it makes.
 

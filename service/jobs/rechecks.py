@@ -1,0 +1,153 @@
+"""Jobs that time the stored winners of earlier toolchains again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.search.records import CacheMode, TuneRequest
+from tilewise.service.db import models
+from tilewise.service.db.base import is_sound, now
+from tilewise.service.db.models import ENDED
+from tilewise.service.db.rows import problem_row
+from tilewise.service.errors import NotFoundError
+from tilewise.service.jobs import queue
+from tilewise.service.jobs.queue import Submission, Submitter
+from tilewise.service.results import integrity
+from tilewise.service.results.schedules import find_schedule
+
+FINALISTS = 4  # the winner, and the fastest others: of one alone no disturbed round is noticed
+ORIGIN = "recheck"
+
+
+@dataclass(frozen=True)
+class OffPeak:
+    """Hours of the day in UTC, `begin` to `end`, with a budget in seconds for each day."""
+
+    begin: int
+    end: int
+    seconds: float
+
+    @classmethod
+    def of(cls, hours: str, seconds: float) -> "OffPeak | None":
+        """Return the hours written as `22-6`; None for an empty text."""
+        if not hours:
+            return None
+        begin, end = map(int, hours.split("-"))
+        return cls(begin, end, seconds)
+
+    def holds(self, moment: datetime) -> bool:
+        """Return whether a moment is in these hours."""
+        if self.begin < self.end:
+            return self.begin <= moment.hour < self.end
+        return moment.hour >= self.begin or moment.hour < self.end
+
+
+def ask_to_recheck(
+    session: Session,
+    problem: Problem,
+    target: str,
+    cache: CacheMode,
+    toolchain: str,
+    by: Submitter | None = None,
+) -> Submission:
+    """Queue a job that times the newest winner of another toolchain again, with its runners-up.
+
+    Its trials are those finalists, so only the final benchmark and the proofs are left. A result of
+    this toolchain answers. Raises NotFoundError if nothing is stored.
+    """
+    stored = find_schedule(session, problem, target, toolchain, cache)
+    if stored is None:
+        raise NotFoundError(
+            f"{problem.canonical}: no result for {target} with cache={cache}; tune it first"
+        )
+    integrity.check_result(stored)
+    if stored.toolchain.identity == toolchain:
+        return Submission(schedule=stored)
+    finalists = _finalists(session, stored)
+    if not finalists:
+        raise NotFoundError(f"{problem.canonical}: the trials of its result are gone; tune it")
+    problem_id = problem_row(session, problem).id
+    request = TuneRequest(trials=len(finalists), cache=cache)
+    work = problem_id, target, request, toolchain, by or Submitter()
+    inherit = partial(_inherit, finalists=finalists)
+    return Submission(job=queue.joined_or_queued(session, "recheck", *work, inherit))
+
+
+def recheck_one(
+    session: Session, targets: Sequence[str], toolchain: str, off_peak: OffPeak
+) -> models.Job | None:
+    """Queue a job for a stale result, or return None."""
+    row = to_recheck(session, targets, toolchain, off_peak)
+    if row is None:
+        return None
+    problem = parse_problem(row.problem.canonical)
+    return ask_to_recheck(session, problem, row.target, row.cache, toolchain).job
+
+
+def to_recheck(
+    session: Session, targets: Sequence[str], toolchain: str, off_peak: OffPeak
+) -> models.Schedule | None:
+    """Return the newest result that is stale, or None: also outside the hours or the budget.
+
+    Each result is rechecked once under a toolchain, also if that fails.
+    """
+    moment = now()
+    if not off_peak.holds(moment) or _spent_s(session, moment) >= off_peak.seconds:
+        return None
+    row, fresh, job = models.Schedule, aliased(models.Schedule), models.Job
+    present = select(models.Toolchain.id).where(models.Toolchain.identity == toolchain)
+    is_known = exists().where(*_same_work(row, fresh), fresh.toolchain_id.in_(present))
+    is_asked_for = exists().where(
+        *_same_work(row, job),
+        job.toolchain_id.in_(present),
+        or_(job.kind == "recheck", job.state.not_in(ENDED)),
+    )
+    query = (
+        select(row)
+        .where(row.target.in_(targets), row.toolchain_id.not_in(present))
+        .where(~is_known, ~is_asked_for)
+        .order_by(row.created_at.desc(), row.id.desc())
+    )
+    for found in filter(is_sound, session.scalars(query)):
+        if integrity.is_whole(found) and _finalists(session, found):
+            return found
+    return None
+
+
+def _same_work(row: Any, other: Any) -> list[ColumnElement[bool]]:
+    return [
+        getattr(row, name) == getattr(other, name) for name in ("problem_id", "target", "cache")
+    ]
+
+
+def _spent_s(session: Session, moment: datetime) -> float:
+    """Return the seconds of the rechecks that were requested on this day."""
+    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    query = select(func.sum(models.Job.elapsed_s))
+    of_today = models.Job.kind == "recheck", models.Job.created_at >= midnight
+    return session.scalar(query.where(*of_today)) or 0.0
+
+
+def _finalists(session: Session, stored: models.Schedule) -> list[models.Trial]:
+    """Return the trial of a stored schedule and the fastest others; none without the first."""
+    trial = models.Trial
+    query = (
+        select(trial)
+        .where(trial.job_id == stored.job_id, trial.state == "timed")
+        .order_by((trial.hash == stored.hash).desc(), trial.time_us, trial.number)
+        .limit(FINALISTS)
+    )
+    found = list(filter(is_sound, session.scalars(query)))
+    return found if found and found[0].hash == stored.hash else []
+
+
+def _inherit(session: Session, job: models.Job, finalists: Sequence[models.Trial]) -> None:
+    """Copy the finalists; the pace of their time says nothing about the present one."""
+    for number, trial in enumerate(finalists):
+        queue.copy_trial(session, trial, job, number=number, pace=None, origin=ORIGIN)
