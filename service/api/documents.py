@@ -129,12 +129,19 @@ def _result_json(
         key=row.problem.key,
         toolchain=row.toolchain.identity,
         machine=machine_json(row.machine),
+        origin=_origin(row),
         trials=trials,
         best={**best_json(row), "grade": "proven" if proof and proof.ok else "measured"},
         peers=row.peers or {},
         proof=None if proof is None else proof_json(proof),
         **match_json(row, asked),
     )
+
+
+def _origin(row: models.Schedule) -> str | None:
+    """The publisher of an imported result, as an export has named it."""
+    found = row.measured.get("origin") if isinstance(row.measured, dict) else None
+    return found if isinstance(found, str) and found.isprintable() else None
 
 
 def machine_json(row: models.Machine) -> Json | None:

@@ -91,6 +91,7 @@ def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
         key=problem.key,
         toolchain=row.toolchain.identity,
         machine=machine_json(row.machine),
+        origin=None,
         trials={"asked": row.budget, "timed": 0, "pruned": 0, "failed": 0},
         best=best,
         peers={},

@@ -30,6 +30,7 @@ class Selection:
 
     `since` keeps searches that were requested or ended, and results that were stored, from then on.
     `best` keeps the results that are served, each with its job and the trial that found it.
+    `origin` is written to the schedules that have none, and selects nothing.
     """
 
     problems: tuple[str, ...] = ()
@@ -38,11 +39,12 @@ class Selection:
     targets: tuple[str, ...] = ()
     since: datetime | None = None
     best: bool = False
+    origin: str = ""
 
     @property
     def is_whole(self) -> bool:
         """Whether all of the store is selected."""
-        return self == Selection()
+        return self == Selection(origin=self.origin)
 
     @property
     def names_problems(self) -> bool:
@@ -58,6 +60,7 @@ class Selection:
             "target": self.targets,
             "since": () if self.since is None else (self.since.isoformat(),),
             "best": ("yes",) if self.best else (),
+            "origin": (self.origin,) if self.origin else (),
         }
         return {name: list(values) for name, values in asked.items() if values}
 
@@ -255,7 +258,8 @@ class _Export:
             .order_by(models.Proof.id)
         )
         found = list(self.session.scalars(proofs))
-        return rows.schedule_line(self.session, row, self._job_of(row), found)
+        job, origin = self._job_of(row), self.selection.origin
+        return rows.schedule_line(self.session, row, job, found, origin)
 
     def _results(self, model: type[Result]) -> Iterator[Result]:
         """The stored or the past results that are selected."""

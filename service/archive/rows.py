@@ -91,10 +91,10 @@ def trial_line(row: Any, job: str) -> TrialLine:
 
 
 def schedule_line(
-    session: Session, row: models.Schedule, job: str, proofs: list[models.Proof]
+    session: Session, row: models.Schedule, job: str, proofs: list[models.Proof], origin: str = ""
 ) -> ScheduleLine:
-    """Return a schedule with its proofs as a line."""
-    values = _result_values(row, job)
+    """Return a schedule with its proofs as a line; one without an origin gets this one."""
+    values = _result_values(row, job, {"origin": origin} if origin else {})
     if integrity.tampered_proofs(session, row):
         raise RefusedRowError(_TAMPERED)
     return made(ScheduleLine, {**values, "proofs": [_proof_values(proof) for proof in proofs]})
@@ -111,8 +111,11 @@ def range_line(row: models.TunedRange) -> RangeLine:
     return made(RangeLine, _result_values(row))
 
 
-def _result_values(row: Result, job: str | None = None) -> Json:
-    """The fields of a result's line that do not depend on where it is stored."""
+def _result_values(row: Result, job: str | None = None, measured: Json | None = None) -> Json:
+    """The fields of a result's line that do not depend on where it is stored.
+
+    `measured` is added to the object of this name, where that has no such keys.
+    """
     _require_sound(row)
     machine_line(row.machine)
     toolchain_line(row.toolchain)
@@ -122,6 +125,8 @@ def _result_values(row: Result, job: str | None = None) -> Json:
     values = _own(kind, row, "job", "host", "proofs", "digest", *_WORK)
     for name in _FLOATS & values.keys():
         values[name] = float(values[name])
+    if measured:
+        values["measured"] = measured | (values["measured"] or {})
     digest = travelling(ResultKey.of(row), values, job)
     of_job = {} if job is None else {"job": job}
     return {**values, **_work_of(row), **of_job, "host": row.machine.host, "digest": digest}

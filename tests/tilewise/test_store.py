@@ -1,5 +1,6 @@
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,21 @@ def test_a_store_moves_to_another_database(cli: Cli, tuned: str, tmp_path: Path)
     assert shown[0].code == shown[1].code == 0 and shown[0].out == shown[1].out
 
 
+def test_look_ups_name_the_origin_of_what_was_imported(
+    cli: Cli, tuned: str, tmp_path: Path
+) -> None:
+    """The first name stays when others export the result again."""
+    urls = [tuned, *(f"sqlite:///{tmp_path / name}.db" for name in "ab")]
+    for number, (source, into) in enumerate(pairwise(urls)):
+        file = str(tmp_path / f"{number}.zip")
+        export = ("store", "export", file, "--best", "--origin", f"publisher {number}")
+        assert cli(*export, "--db", source).code == 0
+        assert cli("store", "import", file, "--db", into).code == 0
+    shown = [json.loads(cli("show", PROBLEM, "--db", url, "--json").out) for url in urls]
+    assert [one["origin"] for one in shown] == [None, "publisher 0", "publisher 0"]
+    assert "origin    publisher 0\n" in cli("show", PROBLEM, "--db", urls[1]).out
+
+
 def test_what_an_export_says_to_people(cli: Cli, tuned: str, tmp_path: Path) -> None:
     ran = cli("store", "export", str(tmp_path / "a.zip"), "--db", tuned)
     assert "4 trials" in ran.out and "left out  none" in ran.out and ran.code == 0
@@ -43,6 +59,8 @@ def test_what_an_export_says_to_people(cli: Cli, tuned: str, tmp_path: Path) -> 
         ("--since", "2026-02-30"),
         ("--since", "9999-12-31T23:59:59-14:00"),
         ("--since", "0001-01-01T00:00:00+14:00"),
+        ("--origin", ""),
+        ("--origin", "two\nlines"),
         ("--resume",),
         ("--dry-run",),
     ],

@@ -11,6 +11,7 @@ from tilewise.backends.base import Json
 from tilewise.backends.service_errors import database_of, opened_sessions, settings, told
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_any
+from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.service.api.documents import moment, token_json
 from tilewise.service.api.requests import TokenRequest
@@ -23,6 +24,8 @@ from tilewise.service.db.base import now
 from tilewise.service.db.session import make_engine, reading, writing
 from tilewise.service.jobs import retention
 from tilewise.version import VERSION
+
+LONGEST_ORIGIN = 100
 
 
 def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
@@ -117,8 +120,13 @@ def selected(
     targets: Sequence[str] | None,
     since: str | None,
     best: bool = False,
+    origin: str | None = None,
 ) -> Selection:
     """Return what the command line selects; `since` is ISO 8601, in UTC by default."""
+    if origin is not None and not (origin.isprintable() and 0 < len(origin) <= LONGEST_ORIGIN):
+        raise BadInputError(
+            f"origin {quoted(origin)} is not 1 to {LONGEST_ORIGIN} printable characters"
+        )
     return Selection(
         problems=tuple(parse_any(text).canonical for text in problems or ()),
         kinds=tuple(kinds or ()),
@@ -126,6 +134,7 @@ def selected(
         targets=tuple(map(_canonical_target, targets or ())),
         since=None if since is None else _moment(since),
         best=best,
+        origin=origin or "",
     )
 
 

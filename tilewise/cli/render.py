@@ -40,6 +40,7 @@ def result_text(found: Json) -> str:
         *_range_lines(found),
         ("target", f"{found['target']}{_target_note(found)}"),
         ("toolchain", found["toolchain"] + ("  (stale)" if found.get("stale") else "")),
+        *([("origin", found["origin"])] if found.get("origin") else []),
         ("schedule", best["hash"]),
         *(("", line) for line in steps_text(best["steps"]).splitlines()),
         *_speed_lines(best),

@@ -191,7 +191,8 @@ class StoredResult(Reply):
     """The best schedule of a problem; `stale` when it belongs to another toolchain.
 
     `complete` says whether the whole budget was spent. `previous` is the newest result of the same
-    work that is not the best: null where there is none, and in look-ups.
+    work that is not the best: null where there is none, and in look-ups. `origin` is the publisher
+    of an imported archive that named one.
     """
 
     problem: str
@@ -200,6 +201,7 @@ class StoredResult(Reply):
     cache: Annotated[str, CacheMode]
     toolchain: str
     machine: Machine | None = None
+    origin: str | None = None
     trials: TrialCounts
     space: SpaceSize | None = None
     elapsed_s: float

@@ -15,7 +15,7 @@ from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.requirements import BASE
 
-SELECTING = ("problem", "kind", "dtype", "target", "since", "best")
+SELECTING = ("problem", "kind", "dtype", "target", "since", "best", "origin")
 
 
 def store(options: argparse.Namespace) -> None:
@@ -143,6 +143,7 @@ COMMANDS = (
                 arg("--target", "may be repeated", action="append", metavar="T"),
                 arg("--since", "only requests and results since, in UTC", metavar="DAY"),
                 flag("--best", "only the best results and ranges, without other trials"),
+                arg("--origin", "publisher, which look-ups show where imported", metavar="TEXT"),
             ),
             *in_group(
                 "import",
@@ -152,7 +153,7 @@ COMMANDS = (
         ),
         examples=(
             "store export results.zip --kind matmul",
-            "store export schedules.zip --best",
+            "store export schedules.zip --best --origin 'Example Inc., 2026-01'",
             "store import results.zip --dry-run",
         ),
     ),
