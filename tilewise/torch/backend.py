@@ -17,13 +17,14 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.fx_passes import freezing_patterns
 
 from tilewise.errors import BadInputError
+from tilewise.kernels.problem import Problem
 from tilewise.torch import ops
 from tilewise.torch.kernels import Kernel, Kernels, Source, warn_once
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
 
-_OPTIONS = ("store", "server", "trials", "threads")
+_OPTIONS = ("store", "server", "trials", "threads", "accuracy")
 _current = threading.local()
 
 
@@ -41,14 +42,16 @@ class _Compilation:
 
     def run(self, graph: Any) -> int:
         """Replace ops of a frozen graph; return how many."""
-        found = {node: ops.candidates(node) for node in graph.nodes if node.target in ops.TARGETS}
+        accuracy = self.source.accuracy
+        nodes = [node for node in graph.nodes if node.target in ops.TARGETS]
+        found = {node: ops.candidates(node, accuracy) for node in nodes}
         choices = [[one.problem for one in every] for every in found.values()]
         if self.problems is not None:
             self.problems.extend(one[0] for one in choices if one)
             return 0
         try:
             kernels = self._decide(choices)
-        except Exception as error:  # a store, a service or a compiler may fail in any way
+        except Exception as error:  # a compiler may fail in any way
             text = _line(error)
             warn_once(f"no kernels are used: {text}")
             self.graph.fallback = f"left to Inductor: {text}"
@@ -62,15 +65,22 @@ class _Compilation:
         if not any(choices):
             return {}
         load_operators()
+        try:
+            with self.source.open() as kernels:
+                kernels.look_up(choices)
+                return self._judge_all(choices, kernels)
+        except Exception as error:  # a store or a service may fail in any way
+            warn_once(f"only kernels of the cache folder are used: {_line(error)}")
+            return self._judge_all(choices, Kernels(self.source, None))
+
+    def _judge_all(self, choices: Sequence[Sequence[str]], kernels: Kernels) -> dict[str, Kernel]:
         used: dict[str, Kernel] = {}
-        with self.source.open() as kernels:
-            kernels.look_up(choices)
-            for problems in choices:
-                for problem in problems:
-                    if problem not in self.decisions:
-                        self._judge(problem, kernels, used)
-                    if problem in used:
-                        break
+        for problems in choices:
+            for problem in problems:
+                if problem not in self.decisions:
+                    self._judge(problem, kernels, used)
+                if problem in used:
+                    break
         return used
 
     def _judge(self, problem: str, kernels: Kernels, used: dict[str, Kernel]) -> None:
@@ -96,7 +106,7 @@ class _Compilation:
 
     def _replace(self, node: Any, kernels: dict[str, Kernel]) -> None:
         # Matched again: operands may be results of ops that were replaced before.
-        every = ops.candidates(node)
+        every = ops.candidates(node, self.source.accuracy)
         chosen = next((one for one in every if one.problem in kernels), None)
         if chosen is None:
             why = ops.why_not(node) or "no problem describes it"
@@ -108,7 +118,7 @@ class _Compilation:
         values = {name: getattr(op, name) for name in ("problem", "kernel", "reason")}
         self.graph.ops.append(Op(node.name, **values, kernel_us=op.kernel_us, torch_us=op.torch_us))
         if chosen is not None:
-            ops.replace(chosen, op.kernel)
+            ops.replace_ops(chosen, op.kernel)
 
 
 def _line(error: Exception) -> str:
@@ -151,7 +161,7 @@ def backend(
 
     Options: `store` or `server`, a URL, by default as `TILEWISE_DB` and `TILEWISE_SERVER` say;
     `trials` of a search for a problem that is not stored (0: no search); `threads` of the kernels
-    (PyTorch's). All others are Inductor's.
+    (PyTorch's); `accuracy` of their problems. All others are Inductor's.
 
     Raises:
         BadInputError: an option makes no sense.
@@ -223,23 +233,30 @@ def _source(given: dict[str, Any]) -> Source:
         value = getattr(source, name)
         if not isinstance(value, int) or value < least:
             raise BadInputError(f"options: {name}={value!r} is not a number from {least} on")
+    if source.accuracy not in (allowed := Problem.choices["accuracy"]):
+        values = ", ".join(allowed)
+        raise BadInputError(f"options: accuracy={source.accuracy!r} is not one of {values}")
     if source.store and source.server:
         raise BadInputError("options: give store or server, not both")
     return source
 
 
-def problems(model: Any, inputs: Any) -> list[str]:
+def problems(model: Any, inputs: Any, *, accuracy: str = "standard") -> list[str]:
     """Return the problems of a model on inputs (a tensor or a tuple), for `tilewise library`.
 
     The model runs once, without kernels.
+
+    Raises:
+        BadInputError: there is no such accuracy.
     """
+    source = _source({"accuracy": accuracy})
     found: list[str] = []
 
     def keep(gm: Any, _example_inputs: Any, **_: Any) -> Any:
         return make_boxed_func(gm.forward)
 
     def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
-        with _compiling(_Compilation(Source(), Graph(), found)):
+        with _compiling(_Compilation(source, Graph(), found)):
             patches = {"freezing": True}
             return _frozen(gm, example_inputs, inner_compile=keep, config_patches=patches)
 

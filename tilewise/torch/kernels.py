@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -57,12 +57,14 @@ class Source:
     Attributes:
         trials: schedules tried for a problem that is not stored; 0 for no search.
         threads: that kernels are tuned for.
+        accuracy: of the problems, where they have the key.
     """
 
     store: str | None = None
     server: str | None = None
     trials: int = 0
     threads: int = 1
+    accuracy: str = "standard"
 
     @contextmanager
     def open(self) -> "Iterator[Kernels]":
@@ -82,40 +84,45 @@ class Source:
 
 
 class Kernels:
-    """The kernels of an open store or service."""
+    """The kernels of an open store or service; without one, those of the cache folder."""
 
-    def __init__(self, source: Source, backend: "Backend") -> None:
+    def __init__(self, source: Source, backend: "Backend | None") -> None:
         self._backend, self._trials = backend, source.trials
         self._target = _target(source.threads)
         self._found: dict[str, StoredResult] = {}
+        self._files = {} if backend is not None else _files_by_problem(self._target)
 
     def look_up(self, choices: Sequence[Sequence[str]]) -> None:
         """Look up problems, each op's from the widest to the narrowest; search if allowed."""
+        backend = self._backend
         self._fetch([problem for problems in choices for problem in problems])
-        if not self._trials:
+        if not self._trials or backend is None:
             return
         from tilewise.search.records import TuneRequest
 
         absent = [one[0] for one in choices if one and not any(p in self._found for p in one)]
         for problem in dict.fromkeys(absent):
             request = TuneRequest(self._trials)
-            self._backend.tune(problem, self._target, request, lambda _trial: None)
+            backend.tune(problem, self._target, request, lambda _trial: None)
         self._fetch(absent)
 
     def _fetch(self, problems: Sequence[str]) -> None:
-        if problems:
+        if problems and self._backend is not None:
             found = self._backend.look_up(list(dict.fromkeys(problems)), self._target, (), {})
             self._found |= {one.problem: one.result for one in found if one.result is not None}
 
     def load(self, problem: str) -> Kernel | None:
         """Return the kernel of a problem, loaded; None if none is stored or it cannot run here."""
         found = self._found.get(problem)
-        if found is None:
-            return None
-        named = f"{problem} {found.target} {found.best.hash}"
-        path = cache_folder() / f"kernel-{hashlib.sha256(named.encode()).hexdigest()[:32]}.so"
-        kernel = _cached(path) or _write(path, self._backend.object_files(problem, self._target))
-        return kernel if _is_loaded(path, kernel) else None
+        if self._backend is None or found is None:
+            path = self._files.get(problem)
+            kernel = None if path is None else _cached(path, "it is not used")
+        else:
+            named = f"{problem} {found.target} {found.best.hash}"
+            path = cache_folder() / f"kernel-{hashlib.sha256(named.encode()).hexdigest()[:32]}.so"
+            made = self._backend.object_files
+            kernel = _cached(path) or _write(path, made(problem, self._target))
+        return kernel if path and kernel and _is_loaded(path, kernel) else None
 
 
 def _target(threads: int) -> str:
@@ -128,7 +135,21 @@ def _target(threads: int) -> str:
         return f"cpu:host,threads={threads}"
 
 
-def _cached(path: Path) -> Kernel | None:
+def _files_by_problem(target: str) -> dict[str, Path]:
+    """Return the kernels on disk for a target; of several of one problem the newest."""
+    host, _, rest = target.partition(",")
+    found: dict[str, Path] = {}
+    for path in sorted(
+        cache_folder().glob("kernel-*.json"), key=lambda one: one.stat().st_mtime_ns
+    ):
+        with suppress(OSError, ValueError, TypeError):  # a file that is damaged
+            kernel = Kernel(**json.loads(read_regular(path)))
+            if kernel.target == target or (host == "cpu:host" and kernel.target.endswith(rest)):
+                found[kernel.problem] = path.with_suffix(".so")
+    return found
+
+
+def _cached(path: Path, otherwise: str = "it is made again") -> Kernel | None:
     """Return a kernel of the disk, unless a file is absent or not as it was written."""
     try:
         kernel = Kernel(**json.loads(read_regular(path.with_suffix(".json"))))
@@ -136,10 +157,10 @@ def _cached(path: Path) -> Kernel | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        warn_once(f"kernel file {path}: {error}; it is made again")
+        warn_once(f"kernel file {path}: {error}; {otherwise}")
         return None
     if found != kernel.sha256:
-        warn_once(f"kernel file {path}: sha256 is {found}, not {kernel.sha256}; it is made again")
+        warn_once(f"kernel file {path}: sha256 is {found}, not {kernel.sha256}; {otherwise}")
         return None
     return kernel
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import Conv2d, Matmul
+from tilewise.kernels.problem import EPILOGUES, Conv2d, Matmul
 
 Node = Any  # torch.fx's own classes are there only where torch is
 Order = tuple[int, ...]
@@ -18,6 +19,15 @@ Order = tuple[int, ...]
 aten = torch.ops.aten
 TARGETS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.convolution.default)
 _NAMES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
+_CONVERT = torch.ops.prims.convert_element_type.default
+_RESHAPE = aten.reshape.default
+_POINTWISE = {
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.neg.default,
+    aten.pow.Tensor_Scalar, aten.reciprocal.default, aten.exp.default, aten.erf.default,
+    aten.tanh.default, aten.sigmoid.default, aten.relu.default, aten.clamp_min.default,
+    aten.clamp_max.default, aten.clamp.default,
+}  # fmt: skip
+_MOST_OPS = 16
 _TO_ROWS_LAST, _TO_CHANNELS_FIRST, _FILTERS = (0, 2, 3, 1), (0, 3, 1, 2), (2, 3, 1, 0)
 
 
@@ -42,6 +52,12 @@ class Candidate:
     back: Order | None = None
 
 
+_Ops = tuple[Node, ...]
+_Start = tuple[_Ops, Mapping[str, Node], dict[str, Any]]
+_Base = tuple[type[Matmul | Conv2d], dict[str, Any], Candidate]
+"""The operation, the keys, and the op alone."""
+
+
 def why_not(node: Node) -> str:
     """Return why no problem describes an op's operands; empty if one may."""
     for one in (node, *node.all_input_nodes):
@@ -59,117 +75,179 @@ def why_not(node: Node) -> str:
     return ""
 
 
-def candidates(node: Node) -> list[Candidate]:
+def candidates(node: Node, accuracy: str = "standard") -> list[Candidate]:
     """Return an op as problems, from the one that covers most ops to the op alone."""
     if why_not(node):
         return []
-    find = {aten.bmm.default: _batched, aten.convolution.default: _convolutions}
-    found: list[Candidate] = []
-    with suppress(KernelsError):  # no problem describes it, as for a stride of zero
-        found.extend(find.get(node.target, _products)(node))
+    find = {aten.bmm.default: _batched, aten.convolution.default: _convolution}
+    base = find.get(node.target, _product)(node)
+    if base is None:
+        return []
+    kind, keys, plain = base
+    if keys["dtype"] == "f32" or (keys["dtype"] == "f64" and accuracy == "strict"):
+        keys["accuracy"] = accuracy  # the others have direct kernels alone
+    found = []
+    alone: _Start = (plain.ops, plain.operands, {})
+    for ops, operands, added in (*_residuals(plain, keys), alone):
+        for every, more in _endings(ops, reshapes=plain.back is None):
+            with suppress(KernelsError):  # no problem describes it, as for a stride of zero
+                problem = kind(**{**keys, **added, **more}).canonical
+                found.append(replace(plain, problem=problem, ops=every, operands=operands))
     return found
 
 
-def _products(node: Node) -> Iterator[Candidate]:
+def _product(node: Node) -> _Base | None:
     *bias, a, b = node.args
     if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
-        return
+        return None
     (m, k), n = _shape(a), _shape(b)[1]
-    operands, orders = {"A": a, "B": b}, {}
+    operands = {"A": a, "B": b}
     if bias:
-        if _shape(bias[0]) != (n,):
-            return
-        operands["bias"] = bias[0]
+        name = {(n,): "bias", (m, n): "add"}.get(_shape(bias[0]))
+        if name is None:
+            return None
+        operands[name] = bias[0]
     is_transposed = _is_transposed(b)
-    if is_transposed:
-        orders["B"] = (1, 0)
-    keys = {"m": m, "n": n, "k": k, "transpose_b": is_transposed, **_common(node, b, bool(bias))}
-    for ops, more in _endings((node,)):
-        problem = Matmul(**{**keys, **more}).canonical
-        yield Candidate(problem, ops, operands, (m, n), orders)
+    keys = {"m": m, "n": n, "k": k, "transpose_b": is_transposed, **_common(node, b, operands)}
+    return (
+        Matmul,
+        keys,
+        Candidate("", (node,), operands, (m, n), _order_of_b(is_transposed, (1, 0))),
+    )
 
 
-def _batched(node: Node) -> Iterator[Candidate]:
+def _batched(node: Node) -> _Base | None:
     a, b = node.args
     (batch, m, k), n = _shape(a), _shape(b)[2]
     if batch == 1:
-        return
+        return None
     is_transposed = _is_transposed(b)
     sizes = {"batch": batch, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
-    problem = Matmul(**{**sizes, **_common(node, None, False)}).canonical
-    orders = {"B": (0, 2, 1)} if is_transposed else {}
-    yield Candidate(problem, (node,), {"A": a, "B": b}, (batch, m, n), orders)
+    orders = _order_of_b(is_transposed, (0, 2, 1))
+    plain = Candidate("", (node,), {"A": a, "B": b}, (batch, m, n), orders)
+    return Matmul, sizes | _common(node, None, {}), plain
 
 
-def _convolutions(node: Node) -> Iterator[Candidate]:
+def _order_of_b(is_transposed: bool, order: Order) -> dict[str, Order]:
+    return {"B": order} if is_transposed else {}
+
+
+def _convolution(node: Node) -> _Base | None:
     a, b, bias, stride, pad, dilation, is_transposed, _, groups = node.args
     if is_transposed or len(_shape(a)) != 4:
-        return
+        return None
     (n, ci, h, w), (co, _, kh, kw), (_, _, oh, ow) = _shape(a), _shape(b), _shape(node)
     moves = {"stride": stride, "pad": pad, "dilation": dilation}
     keys: dict[str, Any] = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw}
     keys |= {key: "x".join(map(str, sizes)) for key, sizes in moves.items()}
-    keys |= {"groups": groups, **_common(node, b, bias is not None)}
     operands = {"A": a, "B": b} | ({} if bias is None else {"bias": bias})
+    keys |= {"groups": groups, **_common(node, b, operands)}
     orders = {"A": _TO_ROWS_LAST, "B": _FILTERS, "add": _TO_ROWS_LAST}
-    added = _addition(node)
-    tries: list[tuple[tuple[Node, ...], dict[str, Node], dict[str, Any]]]
-    tries = [((node,), operands, keys)]
-    if added is not None:
-        total, other = added
-        forms = [((node, total), {**operands, "add": other}, form | keys) for form in _added(keys)]
-        tries = forms + tries
-    for start, given, settings in tries:
-        for ops, more in _endings(start):
-            problem = Conv2d(**{**settings, **more}).canonical
-            yield Candidate(problem, ops, given, (n, oh, ow, co), orders, _TO_CHANNELS_FIRST)
+    plain = Candidate("", (node,), operands, (n, oh, ow, co), orders, _TO_CHANNELS_FIRST)
+    return Conv2d, keys, plain
 
 
-def _added(keys: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return how a residual is added, the form with the faster kernels first.
+def _residuals(plain: Candidate, keys: Mapping[str, Any]) -> Iterator[_Start]:
+    """Yield an op with the residual that is added to it, the form with the faster kernels first.
 
     Winograd transforms add to what the result holds, into which the residual is copied before.
     """
-    if keys["groups"] > 1 or "out" in keys:
-        return [{"add": True}]
-    forms: list[dict[str, Any]] = [{"init": "accumulate"}, {"add": True}]
-    return forms if keys["kh"] * keys["kw"] > 1 else forms[::-1]
+    added = _addition(plain.ops[0], reshapes=plain.back is None)
+    if added is None or "add" in plain.operands or plain.ops[0].target is aten.bmm.default:
+        return
+    ops, other = added
+    forms: list[dict[str, Any]] = [{"add": True}]
+    if keys.get("groups", 1) == 1 and "out" not in keys:
+        forms.append({"init": "accumulate"})
+    if keys.get("kh", 1) * keys.get("kw", 1) > 1:
+        forms.reverse()
+    for form in forms:
+        yield ops, {**plain.operands, "add": other}, form
 
 
-def _common(node: Node, weights: Node | None, has_bias: bool) -> dict[str, Any]:
+def _common(node: Node, weights: Node | None, operands: Mapping[str, Node]) -> dict[str, Any]:
     dtype = _NAMES[node.meta["val"].dtype]
     is_constant = weights is not None and _is_constant(weights)
-    keys = {"dtype": dtype, "bias": has_bias, "weights": "constant" if is_constant else "variable"}
+    keys: dict[str, Any] = {name: name in operands for name in ("bias", "add")}
+    keys |= {"dtype": dtype, "weights": "constant" if is_constant else "variable"}
     return keys | ({"out": dtype} if dtype in ("bf16", "f16") else {})
 
 
-def _endings(ops: tuple[Node, ...]) -> Iterator[tuple[tuple[Node, ...], dict[str, str]]]:
-    """Yield ops with the epilogue that alone reads their result, then without it."""
-    user = _only_user(ops[-1])
-    if user is not None and user.target is aten.relu.default:
-        yield (*ops, user), {"epilogue": "relu"}
-    if user is not None and user.target is aten.clamp_min.default and user.args[1] == 0:
-        last = _only_user(user)
-        if last is not None and last.target is aten.clamp_max.default and last.args[1] == 6:
-            yield (*ops, user, last), {"epilogue": "relu6"}
-    yield ops, {}
+def _endings(ops: _Ops, *, reshapes: bool) -> list[tuple[_Ops, dict[str, str]]]:
+    """Return ops with the epilogue that alone reads their result, most ops first, then without.
+
+    Any spelling of an epilogue is found, since the ops are evaluated at points of the real line.
+    """
+    start = ops[-1]
+    found: list[tuple[_Ops, dict[str, str]]] = [(ops, {})]
+    with _disable_current_modes():
+        points = _points()
+        values = {start: points}
+        while len(values) < _MOST_OPS:
+            users = {user for one in values for user in one.users} - values.keys()
+            ready = [one for one in users if _is_function(one, start, reshapes=reshapes)]
+            ready = [one for one in ready if values.keys() >= set(one.all_input_nodes)]
+            if not ready:
+                break
+            last = min(ready)
+            if last.target in _POINTWISE:
+                given = [
+                    values[one] if isinstance(one, torch.fx.Node) else one for one in last.args
+                ]
+                values[last] = last.target(*given, **last.kwargs)
+            else:
+                values[last] = values[last.args[0]]
+            inner = {user for one in values if one is not last for user in one.users}
+            is_end = inner <= values.keys() and _value(last).dtype == _value(start).dtype
+            if is_end and (name := _epilogue(points, values[last])):
+                found.append(((*ops, *list(values)[1:]), {"epilogue": name}))
+    return found[::-1]
+
+
+def _points() -> Any:
+    powers = 2.0 ** torch.arange(-20, 99, dtype=torch.float64)
+    return torch.cat([torch.linspace(-8, 8, 97, dtype=torch.float64), powers, -powers])
+
+
+def _epilogue(points: Any, values: Any) -> str:
+    """Return the epilogue that has these values; empty if none has."""
+    for name, one in EPILOGUES.items():
+        expected = torch.from_numpy(one.apply(points.numpy()))
+        if name != "none" and torch.allclose(values, expected, 1e-6, 1e-6):
+            return name
+    return ""
+
+
+def _is_function(node: Node, of: Node, *, reshapes: bool) -> bool:
+    """Return whether each element of a result depends on the same element of another alone."""
+    kinds = _POINTWISE | {_CONVERT} | ({_RESHAPE} if reshapes else set())
+    if node.target not in kinds or not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    wide = (_value(of).dtype, torch.float32, torch.float64)
+    return _value(node).numel() == _value(of).numel() and _value(node).dtype in wide
 
 
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def _addition(node: Node) -> tuple[Node, Node] | None:
-    """Return the addition that alone reads a result, and the other tensor, of the same shape."""
-    user = _only_user(node)
+def _addition(node: Node, *, reshapes: bool) -> tuple[_Ops, Node] | None:
+    """Return the ops up to the addition that alone reads a result, and the other tensor."""
+    ops = (node,)
+    while reshapes and (last := _only_user(ops[-1])) is not None and last.target is _RESHAPE:
+        ops = (*ops, last)
+    user, total = _only_user(ops[-1]), ops[-1]
     if user is None or user.target is not aten.add.Tensor or user.kwargs or len(user.args) != 2:
         return None
-    other = user.args[1] if user.args[0] is node else user.args[0]
-    if not isinstance(other, torch.fx.Node) or other is node or _shape(other) != _shape(node):
+    other = user.args[1] if user.args[0] is total else user.args[0]
+    if not isinstance(other, torch.fx.Node) or other is total or _shape(other) != _shape(total):
         return None
-    if other.target is aten.convolution.default and node < other and _only_user(other):
-        return None  # the sum of two convolutions is part of the later one
-    return (user, other) if _value(other).dtype == _value(node).dtype else None
+    source = other
+    while reshapes and source.target is _RESHAPE:
+        source = source.args[0]
+    if source.target in TARGETS and node < source and _only_user(other) and _only_user(source):
+        return None  # the sum of two results is part of the later one
+    return ((*ops, user), other) if _value(other).dtype == _value(node).dtype else None
 
 
 def _is_transposed(b: Node) -> bool:
@@ -178,7 +256,7 @@ def _is_transposed(b: Node) -> bool:
     return not _is_constant(b) and columns != 1 and rows == 1
 
 
-def replace(found: Candidate, symbol: str) -> None:
+def replace_ops(found: Candidate, symbol: str) -> None:
     """Put the call of a kernel in the place of a candidate's ops."""
     last, graph = found.ops[-1], found.ops[-1].graph
     with graph.inserting_before(last):
@@ -187,16 +265,23 @@ def replace(found: Candidate, symbol: str) -> None:
             given[name] = _arranged(node, found.orders.get(name))
         bias = given.get("bias")
         if bias is not None and _value(bias).dtype in (torch.bfloat16, torch.float16):
-            given["bias"] = _made(torch.ops.prims.convert_element_type.default, bias, torch.float32)
+            given["bias"] = _made(_CONVERT, bias, torch.float32)
         if _is_constant(found.operands["B"]):
             given["B"] = _made(torch.ops.tilewise.prepare.default, given["B"], symbol)
+        if "add" in given:
+            given["add"] = _shaped(given["add"], found.shape)
         operands = [given.get(name) for name in ("A", "B", "bias", "add")]
         made = _made(torch.ops.tilewise.call.default, *operands, symbol, list(found.shape))
         if found.back is not None:
             made = _made(aten.permute.default, made, list(found.back))
+        made = _shaped(made, _shape(last))
     last.replace_all_uses_with(made)
     for node in reversed(found.ops):
         node.graph.erase_node(node)
+
+
+def _shaped(node: Node, shape: tuple[int, ...]) -> Node:
+    return node if _shape(node) == shape else _made(_RESHAPE, node, list(shape))
 
 
 def _arranged(node: Node, order: Order | None) -> Node:

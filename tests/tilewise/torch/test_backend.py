@@ -75,6 +75,82 @@ def test_either_form_of_a_residual(stored: Stored) -> None:
         assert any(op.kernel and used in op.problem for op in check(model, x)[-4:])
 
 
+class Tails(nn.Module):
+    """Linears whose results are read in many ways; those of `ENDINGS` are epilogues."""
+
+    ENDINGS = (
+        "epilogue=gelu", "epilogue=gelu_tanh", "add,epilogue=silu", "epilogue=gelu_tanh",
+        "epilogue=silu", "add", "add,epilogue=relu6", "", "", "", "", "", "add", "",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(20, 32) for _ in self.ENDINGS)
+
+    def forward(self, x, r, wide):  # type: ignore[no-untyped-def]
+        y = [layer(x) for layer in self.layers]
+        root = (2 / torch.pi) ** 0.5
+        hidden = torch.sigmoid(y[8])
+        outs = [
+            nn.functional.gelu(y[0]),
+            nn.functional.gelu(y[1], approximate="tanh"),
+            nn.functional.silu(r + y[2]),
+            0.5 * y[3] * (1.0 + torch.tanh(root * (y[3] + 0.044715 * torch.pow(y[3], 3.0)))),
+            (y[4] / (1 + torch.exp(-y[4]))).reshape(3, 2, 32).reshape(2, 3, 32),
+            y[5] + r,
+            nn.functional.relu6(y[6].reshape(6, 32) + r.reshape(6, 32)).reshape(2, 3, 32),
+            y[7] * torch.sigmoid(1.702 * y[7]),  # no epilogue
+            y[8] * hidden,  # something else reads a part of it
+            nn.functional.gelu(y[9]) + y[9].abs(),
+            nn.functional.leaky_relu(y[10]).clamp(-1, 2),
+            y[11] + wide,  # broadcast
+            y[12] + y[13],  # the sum is part of one of them
+        ]
+        return torch.cat([*outs, hidden])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("float32", 1e-6), pytest.param("bfloat16", 1e-2, marks=pytest.mark.full)],
+)
+def test_linears_with_residual_and_smooth_epilogues(
+    stored: Stored, dtype: str, tolerance: float
+) -> None:
+    kind = getattr(torch, dtype)
+    shapes = ((2, 3, 20), (2, 3, 32), (32,))
+    inputs = [torch.randn(*shape).mul(3).to(kind) for shape in shapes]
+    ops = check(Tails().to(kind), *inputs, tolerance=tolerance)
+    assert len(ops) == 14 and all(op.kernel for op in ops)
+    found = [
+        op.problem.partition("bias")[2].removesuffix("weights=constant").strip(",") for op in ops
+    ]
+    assert sorted(found) == sorted(Tails.ENDINGS)
+
+
+def test_a_residual_of_other_strides_and_a_sum_that_is_accumulated(stored: Stored) -> None:
+    class Sums(nn.Module):
+        def forward(self, a, b, r):  # type: ignore[no-untyped-def]
+            return nn.functional.silu(torch.addmm(r.t(), a, b)) + (r.t() + a @ b)
+
+    a, b, r = torch.randn(6, 20), torch.randn(20, 32), torch.randn(32, 6)
+    with torch.no_grad():
+        got = torch.compile(Sums(), backend="tilewise", dynamic=False)(a, b, r)
+    expected = exact(Sums(), a, b, r)
+    assert (got.double() - expected).norm() <= 1e-6 * expected.norm()
+    problem = "matmul:m=6,n=32,k=20,dtype=f32,add"
+    assert stored.made == [f"{problem},epilogue=silu", problem]
+
+
+@pytest.mark.parametrize(("dtype", "key"), [("float32", ",accuracy=bf16x3"), ("float64", "")])
+def test_problems_have_the_accuracy_that_is_asked_for(stored: Stored, dtype: str, key: str) -> None:
+    model, x = linear().to(getattr(torch, dtype)), torch.randn(6, 20, dtype=getattr(torch, dtype))
+    expected = WITH_RELU.replace("f32", {"float32": "f32", "float64": "f64"}[dtype]) + key
+    assert door.problems(model, x, accuracy="bf16x3") == [expected]
+    torch.compiler.reset()
+    (op,) = check(model, x, accuracy="bf16x3", tolerance=1e-4)
+    assert op.kernel and op.problem == expected
+
+
 def test_products_of_variable_operands(stored: Stored) -> None:
     class Scores(nn.Module):
         def forward(self, a, b, c):  # type: ignore[no-untyped-def]
@@ -168,10 +244,15 @@ CONV = "conv2d:n=1,h=5,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
         *(f"{CONV}{dtype},bias{end},weights=constant"
           for dtype in ("f32", "bf16,out=bf16", "f64")
           for end in ("", ",epilogue=relu", ",add", ",add,epilogue=relu6")),
+        *(f"{CONV}f32,bias,{end},weights=constant"
+          for end in ("epilogue=gelu", "epilogue=gelu_tanh", "epilogue=silu", "add,epilogue=silu")),
         f"{CONV}f32,init=accumulate,epilogue=relu,weights=constant",
         f"{CONV}f32,epilogue=relu",
         *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,epilogue={end},weights=constant"
-          for dtype in ("f32", "bf16,out=bf16", "f16,out=f16") for end in ("relu", "relu6")),
+          for dtype in ("f32", "bf16,out=bf16", "f16,out=f16")
+          for end in ("relu", "relu6", "gelu", "gelu_tanh", "silu")),
+        *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,add,epilogue=gelu,weights=constant"
+          for dtype in ("f32", "bf16,out=bf16")),
         "matmul:m=5,n=32,k=20,dtype=f32,transpose_b,epilogue=relu",
         "matmul:batch=3,m=5,n=32,k=20,dtype=f32,transpose_b",
     ],
@@ -184,7 +265,8 @@ def test_pytorch_own_op_computes_the_same(text: str) -> None:
         arrays = {name: one.double().numpy() for name, one in operands.items()}
         if problem.accumulates:
             arrays["C"] = arrays.pop("add")
-        wide = parse_problem({**problem.to_json(), "dtype": "f64", "out": ""})
+        dtype = "f32" if problem.function.is_smooth else "f64"
+        wide = parse_problem({**problem.to_json(), "dtype": dtype, "out": ""})
         expected = torch.from_numpy(reference(wide, arrays).value)
     assert expected.norm() > 0 and got.shape == expected.shape
     assert (got - expected).norm() <= verdicts._TOLERANCES[problem.dtype] * expected.norm()
@@ -264,7 +346,13 @@ def test_a_report_of_what_was_never_compiled() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"trials": -1}, {"threads": 0}, {"store": "sqlite://", "server": "http://x"}]
+    "options",
+    [
+        {"trials": -1},
+        {"threads": 0},
+        {"store": "sqlite://", "server": "http://x"},
+        {"accuracy": "best"},
+    ],
 )
 def test_options_that_make_no_sense(options: dict[str, object]) -> None:
     compiled = torch.compile(nn.Linear(3, 3), backend="tilewise", options=options)

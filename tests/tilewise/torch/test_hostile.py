@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from tests.tilewise.torch.stored import Stored, check, exact, lines
+from tilewise.backends import choose
+from tilewise.backends.choose import open_backend
 from tilewise.kernels.system.files import write_whole
+from tilewise.torch import kernels
 
 nn = torch.nn
 
@@ -130,15 +133,30 @@ def test_a_kernel_with_another_result_is_not_used(stored: Stored) -> None:
     assert (op.kernel, op.reason) == ("", "its result differs from PyTorch's")
 
 
-def test_a_service_that_is_down(caplog: pytest.LogCaptureFixture, cache: Path) -> None:
+def test_a_service_that_is_down(
+    stored: Stored, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x = nn.Linear(20, 32), torch.randn(6, 20)
+    assert check(model, x)[0].kernel
+    monkeypatch.setattr(choose, "open_backend", open_backend)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        assert not any(
-            op.kernel for op in check(nn.Linear(20, 32), torch.randn(6, 20), server=server)
-        )
-    (line,) = lines(caplog)
-    assert "no kernels are used" in line and server in line
+        for target in (kernels._target(1), "cpu:host,threads=1"):
+            monkeypatch.setattr(kernels, "_target", lambda _threads, target=target: target)
+            torch.compiler.reset()
+            assert check(model, x, server=server)[-1].kernel, "a file of the cache"
+        (op,) = check(nn.Linear(20, 35), x, server=server)
+        assert (op.kernel, op.reason) == ("", "no kernel is stored")
+        (line,) = lines(caplog)
+        assert "only kernels of the cache folder are used" in line and server in line
+        for path in cache.glob("kernel-*.so"):
+            write_whole(path, b"corrupted")
+        torch.compiler.reset()
+        assert not check(model, x, server=server)[-1].kernel
+        for path in cache.glob("kernel-*.so"):
+            path.unlink()
+    assert all("it is not used" in line for line in lines(caplog)[1:]) and lines(caplog)[1:]
 
 
 def test_a_store_that_is_none(
@@ -146,6 +164,6 @@ def test_a_store_that_is_none(
 ) -> None:
     (tmp_path / "store.db").write_text("no database")
     store = f"sqlite:///{tmp_path}/store.db"
-    check(nn.Linear(20, 32), torch.randn(6, 20), store=store)
+    check(nn.Linear(20, 36), torch.randn(6, 20), store=store)
     (line,) = lines(caplog)
-    assert "no kernels are used" in line and "\n" not in line
+    assert "only kernels of the cache folder" in line and "\n" not in line
