@@ -100,7 +100,7 @@ class Kernels:
             return
         from tilewise.search.records import TuneRequest
 
-        absent = [one[0] for one in choices if one and not any(p in self._found for p in one)]
+        absent = [one[0] for one in choices if one and one[0] not in self._found]
         for problem in dict.fromkeys(absent):
             request = TuneRequest(self._trials)
             backend.tune(problem, self._target, request, lambda _trial: None)
