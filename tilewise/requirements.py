@@ -20,6 +20,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster": ("distributed",),
     "peers": ("torch", "onnx", "onnxruntime"),
     "torch": ("torch",),
+    "jax": ("jax",),
     "gp": ("torch", "scipy"),
     "onnx": ("onnx",),
     "postgres": ("psycopg",),

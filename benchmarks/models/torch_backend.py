@@ -29,10 +29,11 @@ from benchmarks.models.torch_models import MODELS, made
 from benchmarks.report import conditions
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.statistics import median_interval
+from tilewise.linked.kernels import Source
+from tilewise.linked.libraries import cache_folder
 from tilewise.model.report import tolerance
 from tilewise.search.timing.measure import interleave
-from tilewise.torch.kernels import Source
-from tilewise.torch.operators import cache_folder
+from tilewise.torch.operators import load_operators
 
 Run = Callable[[int], None]
 ROUNDS, FEW_ROUNDS = 25, 9
@@ -138,7 +139,7 @@ def _spread(values: list[float], unit: str) -> str:
 
 def count_call(options: dict[str, Any]) -> None:
     """Print the time of a kernel, that of the operator which calls it, and their difference."""
-    with Source(**options).open() as kernels:
+    with Source(**options).open(load_operators) as kernels:
         kernels.look_up([[SMALL]])
         kernel = kernels.load(SMALL)
     if kernel is None:

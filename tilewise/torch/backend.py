@@ -18,8 +18,8 @@ from torch._inductor.fx_passes import freezing_patterns
 
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import Problem
+from tilewise.linked.kernels import Kernel, Kernels, Source, warn_once
 from tilewise.torch import ops
-from tilewise.torch.kernels import Kernel, Kernels, Source, warn_once
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
@@ -66,12 +66,12 @@ class _Compilation:
             return {}
         load_operators()
         try:
-            with self.source.open() as kernels:
+            with self.source.open(load_operators) as kernels:
                 kernels.look_up(choices)
                 return self._judge_all(choices, kernels)
         except Exception as error:  # a store or a service may fail in any way
             warn_once(f"only kernels of the cache folder are used: {_line(error)}")
-            return self._judge_all(choices, Kernels(self.source, None))
+            return self._judge_all(choices, Kernels(self.source, None, load_operators))
 
     def _judge_all(self, choices: Sequence[Sequence[str]], kernels: Kernels) -> dict[str, Kernel]:
         used: dict[str, Kernel] = {}
@@ -96,7 +96,7 @@ class _Compilation:
         if kernel is None or found is None:
             self.decisions[problem] = Op("", problem, reason="no kernel is stored")
             return
-        times = (found.kernel_us, found.torch_us)
+        times = (found.kernel_us, found.own_us)
         if found.wins:
             used[problem] = kernel
             self.decisions[problem] = Op("", problem, kernel.symbol, "", *times)

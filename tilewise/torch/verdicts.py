@@ -1,31 +1,17 @@
-"""Stored verdicts: each kernel is timed once against PyTorch's own op, with cold weights.
+"""Kernels against PyTorch's own ops, with cold weights."""
 
-Searches time kernels on operands in caches. In a model, the weights of other layers displace them,
-and some kernels lose to PyTorch's there. Losers are left to PyTorch.
-"""
-
-import json
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
-from tilewise.kernels.system.files import read_regular, write_whole
-from tilewise.torch.kernels import Kernel, warn_once
-from tilewise.torch.operators import cache_folder
+from tilewise.linked.kernels import Kernel
+from tilewise.linked.verdicts import Call, Verdict, cold_copies, compare, stored_verdict
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
-_TOLERANCES = {"f64": 1e-11, "f32": 1e-4, "bf16": 2e-2, "f16": 5e-3}
-"""Of the norm of the difference: far above rounding, far below a wrong kernel."""
-_COLD_BYTES, _MOST_COPIES = 48 << 20, 24
-"""Of all weights between two uses of the same; above the L2 cache of any core."""
-_ROUNDS, _ROUND_S = 11, 0.02
 _ONEDNN = ("f32", "bf16")
 _FUSED: dict[str, tuple[Any, ...]] = {
     "none": ("none", [], ""),
@@ -44,58 +30,18 @@ _IN_PLACE: dict[str, Callable[[Any], Any]] = {
     "silu": torch.ops.aten.silu_.default,
 }
 
-Call = Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How a kernel compares with PyTorch's own op on this machine.
-
-    Attributes:
-        kernel_us, torch_us: times of a call.
-        is_right: whether both have the same result within rounding.
-    """
-
-    kernel_us: float
-    torch_us: float
-    is_right: bool
-
-    @property
-    def wins(self) -> bool:
-        """Return whether the kernel is to be used."""
-        return self.is_right and self.kernel_us <= self.torch_us
-
 
 def verdict(kernel: Kernel) -> Verdict:
     """Return the stored verdict of a kernel, or measure and store it."""
-    path = cache_folder() / "verdicts.json"
-    threads = torch.get_num_threads()
-    key = f"{kernel.problem} {kernel.target} {kernel.sha256} torch={torch.__version__},{threads}"
-    known = _stored(path).get(key)
-    if known is None:
-        with _disable_current_modes(), torch.inference_mode():
-            known = asdict(_measure(parse_problem(kernel.problem), kernel.symbol))
-        text = json.dumps({**_stored(path), key: known}, indent=1)
-        write_whole(path, text.encode())
-    return Verdict(**known)
+    with _disable_current_modes(), torch.inference_mode():
+        threads = torch.get_num_threads()
+        return stored_verdict(kernel, f"torch={torch.__version__},{threads}", _measure)
 
 
-def _stored(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        found = json.loads(read_regular(path))
-        return {key: asdict(Verdict(**one)) for key, one in found.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        warn_once(f"verdicts {path}: {error}; kernels are timed again")
-        return {}
-
-
-def _measure(problem: Problem, symbol: str) -> Verdict:
-    size = torch.Size(problem.operand_shapes["B"]).numel() * problem.element.bytes
-    copies = max(2, min(_MOST_COPIES, _COLD_BYTES // size))
+def _measure(kernel: Kernel) -> Verdict:
+    problem, symbol = parse_problem(kernel.problem), kernel.symbol
     operands = _operands(problem)
-    weights = [_random(problem, "B") for _ in range(copies)]
+    weights = [_random(problem, "B") for _ in range(cold_copies(problem))]
     ours = [_kernel_call(problem, symbol, {**operands, "B": one}) for one in weights]
     got = ours[0]().double()
     expected = _torch_call(problem, {**operands, "B": weights[0]})().double()
@@ -103,33 +49,7 @@ def _measure(problem: Problem, symbol: str) -> Verdict:
         operands.pop("add", None)
     theirs = [_torch_call(problem, {**operands, "B": one}) for one in weights]
     error = (got - expected.reshape(got.shape)).norm() / expected.norm().clamp_min(1e-30)
-    is_right = bool(error <= _TOLERANCES[problem.dtype])
-    kernel_s, torch_s = _in_turns(ours, theirs)
-    return Verdict(1e6 * kernel_s, 1e6 * torch_s, is_right)
-
-
-def _in_turns(*sides: list[Call]) -> Iterator[float]:
-    """Yield seconds of a call of each side, of its fastest round: disturbances only add.
-
-    A round calls all calls of a side one after the other, so that each finds its weights out of
-    the caches.
-    """
-    passes = [max(1, int(_ROUND_S / max(_seconds(calls, 1) * len(calls), 1e-9))) for calls in sides]
-    samples: list[list[float]] = [[] for _ in sides]
-    for number in range(_ROUNDS):
-        for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
-            samples[side].append(_seconds(sides[side], passes[side]))
-    yield from map(min, samples)
-
-
-def _seconds(calls: list[Call], passes: int) -> float:
-    """Return seconds of a call; of this thread where it is the only one."""
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    began = clock()
-    for _ in range(passes):
-        for call in calls:
-            call()
-    return (clock() - began) / passes / len(calls)
+    return compare(problem, float(error), ours, theirs, torch.get_num_threads())
 
 
 def _random(problem: Problem, operand: str) -> Any:

@@ -188,6 +188,7 @@ def test_the_modules_of_extras_are_those_of_the_project() -> None:
         "opentelemetry.sdk": {"opentelemetry-sdk"},
         "opentelemetry.exporter.otlp.proto.http": {"opentelemetry-exporter-otlp-proto-http"},
         "torch": {"torch"},
+        "jax": {"jax"},
         "onnxruntime": {"onnxruntime"},
     }
     for extra, wanted in project["optional-dependencies"].items():

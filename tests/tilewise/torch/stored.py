@@ -1,94 +1,16 @@
-"""A store of kernels of one schedule, which nobody timed, and the models that use them."""
+"""Models that use the kernels of a store."""
 
-import base64
-import functools
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import tilewise.torch as door
-from tilewise.backends import choose
-from tilewise.kernels.native.objects.make import make_object
-from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.target import resolve
-from tilewise.search.model.initial_candidates import plain_point
-from tilewise.search.space.space import Space
-from tilewise.torch import kernels, verdicts
+from tests.tilewise.stored_kernels import Stored, cache, lines, stored
+from tilewise.linked import kernels
 
-
-class Stored:
-    """A backend whose store has a kernel of each of some problems, or of all."""
-
-    def __init__(self) -> None:
-        self.problems: set[str] | None = None
-        self.leaves_out = "nothing"
-        self.searched: list[str] = []
-        self.made: list[str] = []
-        self.computes: Callable[[str], str] = lambda problem: problem
-
-    def __enter__(self) -> "Stored":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def look_up(self, problems: Sequence[str], target: str, *_: object) -> list[Any]:
-        best = SimpleNamespace(hash="0", target=target)
-        result = SimpleNamespace(target=target, best=best)
-        has = [
-            (self.problems is None or one in self.problems) and self.leaves_out not in one
-            for one in problems
-        ]
-        return [
-            SimpleNamespace(problem=one, result=result if is_there else None)
-            for one, is_there in zip(problems, has, strict=True)
-        ]
-
-    def tune(self, problem: str, *_: object) -> None:
-        self.searched.append(problem)
-        assert self.problems is not None
-        self.problems.add(problem)
-
-    def object_files(self, problem: str, target: str) -> Any:
-        self.made.append(problem)
-        return _object(self.computes(problem), target, problem)
-
-
-@functools.cache
-def _object(problem: str, target: str, named: str) -> Any:
-    wanted, machine = parse_problem(problem), resolve(target)
-    space = Space(wanted, machine)
-    made = make_object(wanted, space.schedule(plain_point(space)), machine)
-    face = made.interface
-    return SimpleNamespace(
-        problem=named, target=target, symbol=face.name, scratch_bytes=face.scratch_bytes,
-        packed_bytes=face.packed_bytes, parts=face.parts, object_bytes=made.object,
-        object=base64.b64encode(made.object),
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder with the operators, which take seconds to compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("TILEWISE_CACHE_DIR", str(folder))
-        yield folder / "torch"
-
-
-@pytest.fixture
-def stored(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Stored:
-    """The store that all compilations of a test use; its kernels are taken to be the faster."""
-    backend = Stored()
-    monkeypatch.setattr(choose, "open_backend", lambda *_: backend)
-    monkeypatch.setattr(verdicts, "_in_turns", lambda *_: (1e-6, 2e-6))
-    (cache / "verdicts.json").unlink(missing_ok=True)
-    return backend
+__all__ = ["Stored", "cache", "check", "exact", "fresh", "lines", "stored"]
 
 
 @pytest.fixture(autouse=True)
@@ -120,9 +42,3 @@ def exact(model: Any, *inputs: Any) -> Any:
     from copy import deepcopy
 
     return deepcopy(model).double()(*(one.double() for one in inputs))
-
-
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the warnings of the package."""
-    named = [one for one in caplog.records if one.name.startswith("tilewise")]
-    return [one.getMessage() for one in named if one.levelno >= logging.WARNING]

@@ -13,7 +13,9 @@ from tests.tilewise.torch.stored import Stored, check, exact, lines
 from tilewise.errors import BadInputError
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import parse_problem
-from tilewise.torch import kernels, verdicts
+from tilewise.linked import kernels, verdicts
+from tilewise.linked.libraries import cache_folder
+from tilewise.torch import verdicts as own
 
 nn = torch.nn
 LINEAR = "matmul:m=6,n=32,k=20,dtype=f32,bias,weights=constant"
@@ -174,7 +176,7 @@ def test_threads_share_the_parts_of_a_kernel(stored: Stored) -> None:
 
 
 def _cached(symbol: str) -> list[kernels.Kernel]:
-    texts = [path.read_text() for path in kernels.cache_folder().glob("kernel-*.json")]
+    texts = [path.read_text() for path in cache_folder().glob("kernel-*.json")]
     found = [kernels.Kernel(**json.loads(text)) for text in texts]
     return [kernel for kernel in found if kernel.symbol == symbol]
 
@@ -207,11 +209,11 @@ def test_a_slower_kernel_is_left_out_and_is_timed_once(
 ) -> None:
     timed = []
 
-    def slower(*sides: object) -> tuple[float, float]:
+    def slower(*sides: object, **_: object) -> tuple[float, float]:
         timed.append(sides)
         return 2e-6, 1e-6
 
-    monkeypatch.setattr(verdicts, "_in_turns", slower)
+    monkeypatch.setattr(verdicts, "in_turns", slower)
     for _ in range(2):
         torch.compiler.reset()
         ops = check(linear(), torch.randn(6, 20))
@@ -234,7 +236,7 @@ def test_measured_times_are_those_of_calls(stored: Stored, monkeypatch: pytest.M
     seen: list[int] = []
     sides = [[lambda: seen.append(0)], [lambda: seen.append(1)]]
     monkeypatch.setattr(verdicts, "_ROUND_S", 1e-4)
-    times = list(verdicts._in_turns(*sides))
+    times = list(verdicts.in_turns(*sides, threads=1))
     assert len(times) == 2 and all(time > 0 for time in times) and {0, 1} == set(seen)
 
 
@@ -263,8 +265,8 @@ CONV = "conv2d:n=1,h=5,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
 def test_pytorch_own_op_computes_the_same(text: str) -> None:
     problem = parse_problem(text)
     with torch.inference_mode():
-        operands = verdicts._operands(problem) | {"B": verdicts._random(problem, "B")}
-        got = verdicts._torch_call(problem, operands)().double()
+        operands = own._operands(problem) | {"B": own._random(problem, "B")}
+        got = own._torch_call(problem, operands)().double()
         arrays = {name: one.double().numpy() for name, one in operands.items()}
         if problem.accumulates:
             arrays["C"] = arrays.pop("add")
@@ -272,7 +274,7 @@ def test_pytorch_own_op_computes_the_same(text: str) -> None:
         wide = parse_problem({**problem.to_json(), "dtype": dtype, "out": ""})
         expected = torch.from_numpy(reference(wide, arrays).value)
     assert expected.norm() > 0 and got.shape == expected.shape
-    assert (got - expected).norm() <= verdicts._TOLERANCES[problem.dtype] * expected.norm()
+    assert (got - expected).norm() <= verdicts.TOLERANCES[problem.dtype] * expected.norm()
 
 
 def test_two_models_of_one_class_have_their_own_weights(stored: Stored) -> None:

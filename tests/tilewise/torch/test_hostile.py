@@ -10,7 +10,7 @@ from tests.tilewise.torch.stored import Stored, check, exact, lines
 from tilewise.backends import choose
 from tilewise.backends.choose import open_backend
 from tilewise.kernels.system.files import write_whole
-from tilewise.torch import kernels
+from tilewise.linked import kernels
 
 nn = torch.nn
 

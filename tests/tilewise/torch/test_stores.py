@@ -11,7 +11,7 @@ from tests.tilewise.conftest import Stored as Put
 from tests.tilewise.test_kernel_asm import server
 from tests.tilewise.torch.stored import check
 from tilewise.kernels.system.children import child_environment
-from tilewise.torch import verdicts
+from tilewise.linked import verdicts
 
 __all__ = ["server"]  # a fixture
 
@@ -23,7 +23,7 @@ def test_a_store_and_a_service_give_the_same_kernel(
     store: Put, database: str, server: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(PROBLEM)
-    monkeypatch.setattr(verdicts, "_in_turns", lambda *_: (1e-6, 2e-6))
+    monkeypatch.setattr(verdicts, "in_turns", lambda *_, **__: (1e-6, 2e-6))
     found = []
     for where in ({"store": database}, {"server": server}):
         for path in cache.glob("kernel-*"):

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -17,13 +17,16 @@ from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
-from tilewise.torch.operators import cache_folder, link, register
+from tilewise.linked.libraries import cache_folder, link
 
 if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
     from tilewise.schema.results import ObjectFiles, StoredResult
 
-_log = logging.getLogger("tilewise.torch")
+Shim = Callable[[], ctypes.CDLL]
+"""Loads a library that includes `kernels.h`, and calls the kernels that it knows."""
+
+_log = logging.getLogger("tilewise.linked")
 
 
 @cache
@@ -37,7 +40,7 @@ class Kernel:
     """A kernel that is loaded into this process.
 
     Attributes:
-        symbol: by which the operators know it.
+        symbol: by which a shim knows it.
         sha256: of its shared library.
     """
 
@@ -67,15 +70,15 @@ class Source:
     accuracy: str = "standard"
 
     @contextmanager
-    def open(self) -> "Iterator[Kernels]":
-        """Open the store or service."""
+    def open(self, shim: Shim) -> "Iterator[Kernels]":
+        """Open the store or service; `shim` is to call the kernels."""
         from tilewise.backends.choose import open_backend
 
         # A search here sets limits of threads for its children; other children keep theirs.
         before = {name: os.environ.get(name) for name in ONE_THREAD}
         try:
             with open_backend(self.server, self.store) as backend:
-                yield Kernels(self, backend)
+                yield Kernels(self, backend, shim)
         finally:
             for name, value in before.items():
                 os.environ.pop(name, None)
@@ -86,8 +89,8 @@ class Source:
 class Kernels:
     """The kernels of an open store or service; without one, those of the cache folder."""
 
-    def __init__(self, source: Source, backend: "Backend | None") -> None:
-        self._backend, self._trials = backend, source.trials
+    def __init__(self, source: Source, backend: "Backend | None", shim: Shim) -> None:
+        self._backend, self._trials, self._shim = backend, source.trials, shim
         self._target = _target(source.threads)
         self._found: dict[str, StoredResult] = {}
         self._files = {} if backend is not None else _files_by_problem(self._target)
@@ -122,7 +125,7 @@ class Kernels:
             path = cache_folder() / f"kernel-{hashlib.sha256(named.encode()).hexdigest()[:32]}.so"
             made = self._backend.object_files
             kernel = _cached(path) or _write(path, made(problem, self._target))
-        return kernel if path and kernel and _is_loaded(path, kernel) else None
+        return kernel if path and kernel and _is_loaded(path, kernel, self._shim) else None
 
 
 def _target(threads: int) -> str:
@@ -179,8 +182,8 @@ def _write(path: Path, files: "ObjectFiles") -> Kernel:
 
 
 @cache
-def _is_loaded(path: Path, kernel: Kernel) -> bool:
-    """Load a shared library; return whether this processor has what its code needs."""
+def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
+    """Register the kernel of a shared library; return False if this processor cannot run it."""
     try:
         code = ctypes.CDLL(str(path))
     except OSError as error:
@@ -188,7 +191,10 @@ def _is_loaded(path: Path, kernel: Kernel) -> bool:
     if not code[f"{kernel.symbol}_supported"]():
         warn_once(f"{kernel.problem}: this processor cannot run the kernel {kernel.symbol}")
         return False
+    ends = ("", "_part", "_prepare" if kernel.packed_bytes else "")
+    addresses = [ctypes.cast(code[f"{kernel.symbol}{end}"], ctypes.c_void_p) for end in ends]
     sizes = (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts)
-    accumulates = parse_problem(kernel.problem).accumulates
-    register(code, kernel.symbol, *sizes, accumulates=accumulates)
+    accumulates = int(parse_problem(kernel.problem).accumulates)
+    numbers = [ctypes.c_int64(size) for size in sizes]
+    shim().tilewise_register(kernel.symbol.encode(), *addresses, *numbers, accumulates)
     return True

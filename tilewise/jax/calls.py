@@ -1,0 +1,244 @@
+"""Calls of kernels, or of JAX's own ops where no kernel is stored or none is faster."""
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tilewise.errors import BadInputError
+from tilewise.kernels.oracle.operands import empty_aligned
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from tilewise.linked.kernels import Kernel, Source, warn_once
+from tilewise.linked.libraries import compiled
+from tilewise.linked.verdicts import Verdict, cold_copies, compare, stored_verdict
+
+Array = Any
+_TARGET = "tilewise_call"
+_TYPES = {"f32": jnp.float32, "f64": jnp.float64, "bf16": jnp.bfloat16, "f16": jnp.float16}
+_NAMES = {jnp.dtype(kind): name for name, kind in _TYPES.items()}
+_GELU = {"gelu": partial(jax.nn.gelu, approximate=False), "gelu_tanh": jax.nn.gelu}
+_WALL = 2
+"""More than one thread computes: those of JAX, not the caller's."""
+
+
+@cache
+def _handler() -> ctypes.CDLL:
+    """Return the loaded handler, compiled if this is the first use with this jaxlib."""
+    source = Path(__file__).with_name("handler.cpp")
+    path = compiled(source, jax.lib.__version__, [f"-I{jax.ffi.include_dir()}"])
+    code = ctypes.CDLL(str(path))
+    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(code.tilewise_call), platform="cpu")
+    return code
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A problem of arrays of JAX, computed by a kernel or by JAX's own op.
+
+    Attributes:
+        kernel: None where JAX's own op is used.
+        reason: why it is.
+    """
+
+    problem: Problem
+    kernel: Kernel | None = None
+    reason: str = ""
+    _prepared: dict[int, Array] = field(default_factory=dict, repr=False)
+
+    def prepare(self, weights: Array) -> Array:
+        """Return constant weights as the kernel reads them, to be passed in their place.
+
+        Weights of a JAX array are packed once as long as it exists.
+        """
+        if self.kernel is None or not self.kernel.packed_bytes or _is_packed(weights):
+            return weights
+        known = self._prepared.get(id(weights))
+        if known is not None:
+            return known
+        given = np.ascontiguousarray(weights)
+        packed = empty_aligned((self.kernel.packed_bytes,), np.uint8)
+        pointers = [ctypes.c_void_p(one.ctypes.data) for one in (given, packed)]
+        if code := _handler().tilewise_prepare(self.kernel.symbol.encode(), *pointers):
+            raise BadInputError(f"{self.problem}: weights cannot be packed, code {code}")
+        with jax.ensure_compile_time_eval():
+            known = jnp.asarray(packed)
+        if isinstance(weights, jax.Array):
+            self._prepared[id(weights)] = known
+            weakref.finalize(weights, self._prepared.pop, id(weights), None)
+        return known
+
+    def __call__(
+        self, a: Array, b: Array, bias: Array | None = None, add: Array | None = None
+    ) -> Array:
+        """Return the result; `add` is a residual, or what the result of `init=accumulate` holds.
+
+        Raises:
+            BadInputError: an operand is missing or has another shape or type than the problem's.
+        """
+        named = {"A": a, "B": b, "bias": bias, "add": add}
+        operands = {name: jnp.asarray(one) for name, one in named.items() if one is not None}
+        if tuple(operands) != (wanted := _names(self.problem)):
+            given = ", ".join(operands)
+            raise BadInputError(f"{self.problem}: operands {given} instead of {', '.join(wanted)}")
+        if bias is not None:
+            operands["bias"] = operands["bias"].astype(_struct(self.problem, "bias").dtype)
+        is_packed = self.kernel is not None and _is_packed(operands["B"])
+        for name, one in operands.items():
+            found, expected = jax.typeof(one), _struct(self.problem, name)
+            is_same = (found.shape, found.dtype) == (expected.shape, expected.dtype)
+            if not is_same and not (is_packed and name == "B"):
+                raise BadInputError(f"{self.problem}: {name} is {found}, not {expected}")
+        values = list(operands.values())
+        is_unknown = self.problem.has_constant_weights and isinstance(b, jax.core.Tracer)
+        if self.kernel is not None and is_unknown and not is_packed:
+            warn_once(f"{self.problem}: weights are traced, so JAX computes; pass prepare(b)")
+        if self.kernel is None or (is_unknown and not is_packed):
+            return _own(self.problem, *values)
+        return _kernel(self, [values[0], self.prepare(b), *values[2:]], values)
+
+
+def _names(problem: Problem) -> tuple[str, ...]:
+    """Return the operands in the order of calls."""
+    return ("A", "B", *problem.extras, *(("add",) if problem.accumulates else ()))
+
+
+def _struct(problem: Problem, operand: str) -> jax.ShapeDtypeStruct:
+    shape = problem.operand_shapes["C" if operand == "add" else operand]
+    return jax.ShapeDtypeStruct(shape, _TYPES[problem.type_of(operand)])
+
+
+def _is_packed(weights: Array) -> bool:
+    return bool(weights.dtype == jnp.uint8)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _kernel(call: Call, given: Sequence[Array], _operands: Sequence[Array]) -> Array:
+    """Call a kernel with operands as it reads them; derivatives are of the operands themselves."""
+    assert call.kernel is not None
+    target = jax.ffi.ffi_call(
+        _TARGET,
+        _struct(call.problem, "C"),
+        vmap_method="sequential",
+        input_output_aliases={len(given) - 1: 0} if call.problem.accumulates else None,
+    )
+    return target(*given, symbol=call.kernel.symbol)
+
+
+def _derivatives(call: Call, primals: Any, tangents: Any) -> Any:
+    if _is_packed(primals[1][1]):
+        raise BadInputError(f"{call.problem}: gradients need weights themselves, not prepared ones")
+    return jax.jvp(partial(_own, call.problem), primals[1], tangents[1])
+
+
+_kernel.defjvp(_derivatives)
+
+
+def _own(problem: Problem, a: Array, b: Array, *more: Array) -> Array:
+    """Return the result by JAX's own ops."""
+    kind = _struct(problem, "C").dtype
+    if isinstance(problem, Conv2d):
+        pads = problem.pads
+        out = lax.conv_general_dilated(
+            a, b, problem.strides, [(pads.top, pads.bottom), (pads.left, pads.right)],
+            rhs_dilation=problem.dilations, feature_group_count=problem.groups,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=kind,
+        )  # fmt: skip
+    else:
+        a, b = a.mT if problem.transpose_a else a, b.mT if problem.transpose_b else b
+        out = jnp.matmul(a, b, preferred_element_type=kind)
+    for one in more:
+        out = out + one
+    if problem.epilogue != "none":
+        out = (_GELU.get(problem.epilogue) or getattr(jax.nn, problem.epilogue))(out)
+    return out.astype(kind)
+
+
+def load(problem: str | Problem, **options: Any) -> Call:
+    """Return the call of a problem, with its stored kernel if that is faster than JAX's own op.
+
+    Args:
+        problem: a matmul, or a conv2d in nhwc, of floats.
+        options: `store` or `server`, a URL, by default as `TILEWISE_DB` and `TILEWISE_SERVER` say;
+            `trials` of a search if no kernel is stored (0: no search); `threads` of the kernel,
+            by default one for each processor.
+
+    Raises:
+        BadInputError: the problem is of another kind, or JAX has no f64.
+    """
+    wanted = parse_problem(problem) if isinstance(problem, str) else problem
+    is_known = isinstance(wanted, Matmul | Conv2d) and wanted.dtype in _TYPES
+    if not is_known or wanted.quantised_weights or wanted.has_channels_first:
+        raise BadInputError(f"{wanted}: not a matmul or a conv2d in nhwc of one type of floats")
+    if wanted.dtype == "f64" and not jax.config.jax_enable_x64:
+        raise BadInputError(f"{wanted}: jax_enable_x64 is off; set it by jax.config.update")
+    return _load(wanted, Source(**{"threads": len(os.sched_getaffinity(0)), **options}))
+
+
+@cache
+def _load(problem: Problem, source: Source) -> Call:
+    if jax.default_backend() != "cpu":
+        return Call(problem, reason=f"the default backend is {jax.default_backend()}")
+    try:
+        with source.open(_handler) as kernels, jax.ensure_compile_time_eval():
+            kernels.look_up([[problem.canonical]])
+            kernel = kernels.load(problem.canonical)
+            framework = f"jax={jax.__version__}"
+            found = stored_verdict(kernel, framework, _measure) if kernel else None
+    except Exception as error:  # a store, a service or a compiler may fail in any way
+        warn_once(f"{problem}: no kernel is used: {' '.join(str(error).split())}")
+        return Call(problem, reason=str(error))
+    if found is None:
+        return Call(problem, reason="no kernel is stored")
+    if found.wins:
+        return Call(problem, kernel)
+    return Call(problem, reason="JAX is faster" if found.is_right else "its result differs")
+
+
+def _measure(kernel: Kernel) -> Verdict:
+    problem, random = parse_problem(kernel.problem), np.random.default_rng(0)
+
+    def operand(name: str) -> Array:
+        struct = _struct(problem, name)
+        return jnp.asarray(random.standard_normal(struct.shape), struct.dtype)
+
+    call, (a, b, *more) = Call(problem, kernel), map(operand, _names(problem))
+    weights = [b, *(operand("B") for _ in range(1, cold_copies(problem)))]
+    packed = [call.prepare(one) for one in weights]
+    ours = jax.jit(lambda *given: _kernel(call, given, given))
+    runs = [partial(_wait, ours, a, one, *more) for one in packed]
+    own = jax.jit(partial(_own, problem))
+    others = [partial(_wait, own, a, one, *more) for one in weights]
+    got, expected = (np.asarray(side[0](), np.float64) for side in (runs, others))
+    error = float(np.linalg.norm(got - expected)) / max(float(np.linalg.norm(expected)), 1e-30)
+    return compare(problem, error, runs, others, _WALL)
+
+
+def _wait(function: Callable[..., Array], *operands: Array) -> Array:
+    return jax.block_until_ready(function(*operands))
+
+
+def matmul(
+    a: Array, b: Array, bias: Array | None = None, *, epilogue: str = "none", **options: Any
+) -> Array:
+    """Return `epilogue(a @ b + bias)` with `b` of two or three dims; options are those of `load`.
+
+    Weights that are not traced, such as those that a jitted function closes over, are constants.
+    """
+    rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a
+    dtype = _NAMES.get(jnp.dtype(a.dtype), str(a.dtype))
+    is_constant = b.ndim == 2 and not isinstance(b, jax.core.Tracer)
+    batch, (k, n) = 1 if b.ndim == 2 else b.shape[0], b.shape[-2:]
+    keys: dict[str, Any] = {"batch": batch, "dtype": dtype, "bias": bias is not None}
+    keys |= {"out": dtype if dtype in ("bf16", "f16") else "", "epilogue": epilogue}
+    keys |= {"weights": "constant" if is_constant else "variable"}
+    problem = Matmul(m=rows.shape[-2], n=n, k=k, **keys)
+    return load(problem, **options)(rows, b, bias).reshape(*a.shape[:-1], b.shape[-1])

@@ -1,0 +1,1 @@
+"""Kernels of a store or a service as shared libraries of this process, for other frameworks."""

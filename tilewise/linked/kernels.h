@@ -1,0 +1,100 @@
+// The kernels that are loaded into this process, by symbol, and how they are called.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace tilewise {
+
+struct Kernel {
+  std::string symbol;
+  void *run, *part, *prepare;
+  int64_t scratch_bytes, packed_bytes, parts;
+  bool accumulates;
+};
+
+struct Hash : std::hash<std::string_view> {
+  using is_transparent = void;
+};
+
+// Filled under Python's lock before a graph that calls a kernel exists. Elements never move.
+inline auto &kernels() {
+  static auto *all = new std::unordered_map<std::string, Kernel, Hash, std::equal_to<>>;
+  return *all;
+}
+
+inline const Kernel &find(std::string_view symbol) {
+  auto found = kernels().find(symbol);
+  if (found == kernels().end())
+    throw std::runtime_error("tilewise: kernel " + std::string(symbol) +
+                             " is not loaded in this process; compile the model again");
+  return found->second;
+}
+
+inline void check(int code, const Kernel &kernel) {
+  if (code)
+    throw std::runtime_error("tilewise: " + kernel.symbol + " returned code " +
+                             std::to_string(code) + " (docs/objects.md)");
+}
+
+// Memory of this thread, which grows to the largest size requested and is reused.
+inline void *scratch(int64_t bytes) {
+  struct Memory {
+    void *begin = nullptr;
+    int64_t bytes = 0;
+    ~Memory() { std::free(begin); }
+  };
+  thread_local Memory memory;
+  if (memory.bytes < bytes) {
+    std::free(memory.begin);
+    memory.bytes = (bytes + 4095) / 4096 * 4096;
+    memory.begin = std::aligned_alloc(4096, memory.bytes);
+    if (!memory.begin) memory.bytes = 0;
+    if (!memory.begin)
+      throw std::runtime_error("tilewise: cannot allocate " + std::to_string(bytes) +
+                               " bytes of scratch");
+  }
+  return memory.begin;
+}
+
+inline void prepare(const Kernel &kernel, const void *weights, void *packed) {
+  check(((int (*)(const void *, void *))kernel.prepare)(weights, packed), kernel);
+}
+
+// Call a function with `count` pointers, and `last` behind them: a part's number or nothing.
+template <typename... Last>
+int call_with(void *function, int count, void *const *p, Last... last) {
+  using P = void *;
+  switch (count) {
+    case 4: return ((int (*)(P, P, P, P, Last...))function)(p[0], p[1], p[2], p[3], last...);
+    case 5: return ((int (*)(P, P, P, P, P, Last...))function)(p[0], p[1], p[2], p[3], p[4], last...);
+    default:
+      return ((int (*)(P, P, P, P, P, P, Last...))function)(p[0], p[1], p[2], p[3], p[4], p[5], last...);
+  }
+}
+
+inline void run(const Kernel &kernel, int count, void *const *pointers) {
+  check(call_with(kernel.run, count, pointers), kernel);
+}
+
+inline void run_part(const Kernel &kernel, int count, void *const *pointers, int64_t part) {
+  check(call_with(kernel.part, count, pointers, part), kernel);
+}
+
+}  // namespace tilewise
+
+extern "C" void tilewise_register(const char *symbol, void *run, void *part, void *prepare,
+                                  int64_t scratch_bytes, int64_t packed_bytes, int64_t parts,
+                                  int accumulates) {
+  tilewise::kernels().insert_or_assign(
+      symbol, tilewise::Kernel{symbol, run, part, prepare, scratch_bytes, packed_bytes, parts,
+                               accumulates != 0});
+}
+
+extern "C" int64_t tilewise_packed_bytes(const char *symbol) {
+  return tilewise::find(symbol).packed_bytes;
+}

@@ -1,0 +1,113 @@
+"""Stored verdicts: each kernel is timed once against a framework's own op, with cold weights.
+
+Searches time kernels on operands in caches. In a model, the weights of other layers displace them,
+and some kernels lose to the framework's there. Losers are left to the framework.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tilewise.kernels.problem import Problem
+from tilewise.kernels.system.files import read_regular, write_whole
+from tilewise.linked.kernels import Kernel, warn_once
+from tilewise.linked.libraries import cache_folder
+
+TOLERANCES = {"f64": 1e-11, "f32": 1e-4, "bf16": 2e-2, "f16": 5e-3}
+"""Of the norm of the difference: far above rounding, far below a wrong kernel."""
+_COLD_BYTES, _MOST_COPIES = 48 << 20, 24
+"""Of all weights between two uses of the same; above the L2 cache of any core."""
+_ROUNDS, _ROUND_S = 11, 0.02
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a kernel compares with a framework's own op on this machine.
+
+    Attributes:
+        kernel_us, own_us: times of a call of the kernel, and of the framework's op.
+        is_right: whether both have the same result within rounding.
+    """
+
+    kernel_us: float
+    own_us: float
+    is_right: bool
+
+    @property
+    def wins(self) -> bool:
+        """Return whether the kernel is to be used."""
+        return self.is_right and self.kernel_us <= self.own_us
+
+
+def stored_verdict(kernel: Kernel, framework: str, measure: Callable[[Kernel], Verdict]) -> Verdict:
+    """Return the stored verdict of a kernel against a framework, or measure and store it."""
+    path = cache_folder() / "verdicts.json"
+    key = f"{kernel.problem} {kernel.target} {kernel.sha256} {framework}"
+    known = _stored(path).get(key)
+    if known is None:
+        known = asdict(measure(kernel))
+        text = json.dumps({**_stored(path), key: known}, indent=1)
+        write_whole(path, text.encode())
+    return Verdict(**known)
+
+
+def _stored(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(read_regular(path))
+        return {key: asdict(Verdict(**one)) for key, one in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        warn_once(f"verdicts {path}: {error}; kernels are timed again")
+        return {}
+
+
+def cold_copies(problem: Problem) -> int:
+    """Return the number of copies of the weights that displace each other from the caches."""
+    size = prod(problem.operand_shapes["B"]) * problem.element.bytes
+    return max(2, min(_MOST_COPIES, _COLD_BYTES // size))
+
+
+def compare(
+    problem: Problem, error: float, ours: Sequence[Call], theirs: Sequence[Call], threads: int
+) -> Verdict:
+    """Time calls of a kernel and of a framework's op, one for each copy of the weights.
+
+    Args:
+        problem: of both.
+        error: of the kernel's result, relative to the norm.
+        ours: calls of the kernel.
+        theirs: calls of the framework's op.
+        threads: that compute them.
+    """
+    kernel_s, own_s = in_turns(ours, theirs, threads=threads)
+    return Verdict(1e6 * kernel_s, 1e6 * own_s, error <= TOLERANCES[problem.dtype])
+
+
+def in_turns(*sides: Sequence[Call], threads: int) -> Iterator[float]:
+    """Yield seconds of a call of each side, of its fastest round: disturbances only add.
+
+    A round calls all calls of a side one after the other, so that each finds its weights out of
+    the caches. One thread is timed by its own clock.
+    """
+    clock = time.thread_time if threads == 1 else time.perf_counter
+
+    def seconds(calls: Sequence[Call], passes: int) -> float:
+        began = clock()
+        for _ in range(passes):
+            for call in calls:
+                call()
+        return (clock() - began) / passes / len(calls)
+
+    passes = [max(1, int(_ROUND_S / max(seconds(calls, 1) * len(calls), 1e-9))) for calls in sides]
+    samples: list[list[float]] = [[] for _ in sides]
+    for number in range(_ROUNDS):
+        for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
+            samples[side].append(seconds(sides[side], passes[side]))
+    yield from map(min, samples)
