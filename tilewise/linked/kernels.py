@@ -61,6 +61,7 @@ class Source:
         trials: schedules tried for a problem that is not stored; 0 for no search.
         threads: that kernels are tuned for.
         accuracy: of the problems, where they have the key.
+        tune: `now` searches before a graph runs, `background` while it runs without kernels.
     """
 
     store: str | None = None
@@ -68,6 +69,7 @@ class Source:
     trials: int = 0
     threads: int = 1
     accuracy: str = "standard"
+    tune: str = "now"
 
     @contextmanager
     def open(self, shim: Shim) -> "Iterator[Kernels]":
@@ -91,7 +93,7 @@ class Kernels:
 
     def __init__(self, source: Source, backend: "Backend | None", shim: Shim) -> None:
         self._backend, self._trials, self._shim = backend, source.trials, shim
-        self._target = _target(source.threads)
+        self._target = target_of(source.threads)
         self._found: dict[str, StoredResult] = {}
         self._files = {} if backend is not None else _files_by_problem(self._target)
 
@@ -128,7 +130,7 @@ class Kernels:
         return kernel if path and kernel and _is_loaded(path, kernel, self._shim) else None
 
 
-def _target(threads: int) -> str:
+def target_of(threads: int) -> str:
     """Return this processor as a target; a service would take `host` for its own."""
     try:
         from tilewise.kernels.target import detect

@@ -4,12 +4,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch._dynamo import list_backends, register_backend
+from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.guards import GuardBuilder
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import TracingContext
@@ -20,11 +21,14 @@ from tilewise.errors import BadInputError
 from tilewise.kernels.problem import Problem
 from tilewise.linked.kernels import Kernel, Kernels, Source, warn_once
 from tilewise.torch import ops
+from tilewise.torch.background import search_in_background
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
 
-_OPTIONS = ("store", "server", "trials", "threads", "accuracy")
+_OPTIONS = ("store", "server", "trials", "threads", "accuracy", "tune")
+_TUNE = ("now", "background")
+_NOT_STORED = "no kernel is stored"
 _current = threading.local()
 
 
@@ -39,6 +43,7 @@ class _Compilation:
     graph: Graph
     problems: list[str] | None = None
     decisions: dict[str, Op] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
 
     def run(self, graph: Any) -> int:
         """Replace ops of a frozen graph; return how many."""
@@ -81,6 +86,8 @@ class _Compilation:
                     self._judge(problem, kernels, used)
                 if problem in used:
                     break
+            if all(self.decisions[one].reason == _NOT_STORED for one in problems):
+                self.absent.extend(problems[:1])
         return used
 
     def _judge(self, problem: str, kernels: Kernels, used: dict[str, Kernel]) -> None:
@@ -94,7 +101,7 @@ class _Compilation:
             self.decisions[problem] = Op("", problem, reason=text)
             return
         if kernel is None or found is None:
-            self.decisions[problem] = Op("", problem, reason="no kernel is stored")
+            self.decisions[problem] = Op("", problem, reason=_NOT_STORED)
             return
         times = (found.kernel_us, found.own_us)
         if found.wins:
@@ -161,7 +168,8 @@ def backend(
 
     Options: `store` or `server`, a URL, by default as `TILEWISE_DB` and `TILEWISE_SERVER` say;
     `trials` of a search for a problem that is not stored (0: no search); `threads` of the kernels
-    (PyTorch's); `accuracy` of their problems. All others are Inductor's.
+    (PyTorch's); `accuracy` of their problems; `tune="background"` to search while the graph runs
+    without kernels. All others are Inductor's.
 
     Raises:
         BadInputError: an option makes no sense.
@@ -175,12 +183,39 @@ def backend(
         graph.fallback = "left to Inductor: gradients are enabled; use torch.no_grad()"
         warn_once(f"a graph is {graph.fallback}")
         return compile_fx(gm, example_inputs, config_patches=patches)  # type: ignore[no-any-return]
-    with _compiling(_Compilation(source, graph)):
-        return _frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
+    is_later = source.tune == "background" and source.trials > 0
+    compilation = _Compilation(replace(source, trials=0) if is_later else source, graph)
+    with _compiling(compilation):
+        run, again = _frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
+    # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
+    if is_later and compilation.absent and len(weights) == len(example_inputs):
+        search_in_background(source, compilation.absent, _switch(compilation, again))
+    return run
 
 
-def _frozen(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+def _switch(before: _Compilation, compile_again: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that compiles a graph again, with kernels that were stored since."""
+    is_cast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    is_inference = torch.is_inference_mode_enabled()
+
+    def switch() -> None:
+        after = _Compilation(before.source, Graph())
+        cast = torch.autocast("cpu", dtype=dtype, enabled=is_cast)
+        # The mode comes first: without inference it would enable gradients.
+        modes = torch.inference_mode(is_inference), torch.no_grad()
+        with modes[0], modes[1], cast, compile_lock, _compiling(after):
+            compile_again()
+        before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
+
+    return switch
+
+
+def _frozen(
+    gm: Any, example_inputs: Sequence[Any], **options: Any
+) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Compile a graph with weights as constants, and guard that a call has the same weights.
+
+    Return the function, and one that compiles it again.
 
     Dynamo's setting `prepare_freezing` has no such guards: a second model of one class would get
     the weights of the first, with any backend of the process.
@@ -207,8 +242,16 @@ def _frozen(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[
         frozen.graph.erase_node(node)
     frozen._param_name_to_source = (getattr(gm, "_param_name_to_source", None) or {}) | sources
     frozen.recompile()
-    compiled = compile_fx(frozen, [example_inputs[index] for index in kept], **options)
-    return lambda *inputs: compiled(*[inputs[index] for index in kept])
+    inputs = [example_inputs[index] for index in kept]
+    spare = torch.fx.GraphModule(frozen, deepcopy(frozen.graph))  # a compilation changes its own
+    for node in spare.graph.nodes:
+        node.meta.pop("example_value", None)  # of this compilation's fake tensors
+    compiled = [compile_fx(frozen, inputs, **options)]
+
+    def again() -> None:
+        compiled[0] = compile_fx(spare, inputs, **options)
+
+    return (lambda *given: compiled[0](*[given[index] for index in kept])), again
 
 
 def _placeholders(gm: Any) -> list[Any]:
@@ -233,9 +276,9 @@ def _source(given: dict[str, Any]) -> Source:
         value = getattr(source, name)
         if not isinstance(value, int) or value < least:
             raise BadInputError(f"options: {name}={value!r} is not a number from {least} on")
-    if source.accuracy not in (allowed := Problem.choices["accuracy"]):
-        values = ", ".join(allowed)
-        raise BadInputError(f"options: accuracy={source.accuracy!r} is not one of {values}")
+    for name, allowed in (("accuracy", Problem.choices["accuracy"]), ("tune", _TUNE)):
+        if (value := getattr(source, name)) not in allowed:
+            raise BadInputError(f"options: {name}={value!r} is not one of {', '.join(allowed)}")
     if source.store and source.server:
         raise BadInputError("options: give store or server, not both")
     return source
@@ -258,7 +301,7 @@ def problems(model: Any, inputs: Any, *, accuracy: str = "standard") -> list[str
     def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
         with _compiling(_Compilation(source, Graph(), found)):
             patches = {"freezing": True}
-            return _frozen(gm, example_inputs, inner_compile=keep, config_patches=patches)
+            return _frozen(gm, example_inputs, inner_compile=keep, config_patches=patches)[0]
 
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     with torch.no_grad():

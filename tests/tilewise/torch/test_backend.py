@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import json
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,14 +12,16 @@ import torch
 
 import tilewise.torch as door
 from tests.tilewise.torch.stored import Stored, check, exact, lines
-from tilewise.errors import BadInputError
+from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.linked import kernels, verdicts
 from tilewise.linked.libraries import cache_folder
+from tilewise.torch import background
 from tilewise.torch import verdicts as own
 
 nn = torch.nn
+backend_module = sys.modules["tilewise.torch.backend"]  # the package names its function so
 LINEAR = "matmul:m=6,n=32,k=20,dtype=f32,bias,weights=constant"
 WITH_RELU = "matmul:m=6,n=32,k=20,dtype=f32,bias,epilogue=relu,weights=constant"
 
@@ -204,6 +208,39 @@ def test_what_is_not_stored_is_inductors_unless_a_search_is_allowed(
     assert stored.searched == [LINEAR]
 
 
+def test_a_search_in_the_background(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started, stored.problems = [], set()
+    go, real = threading.Event(), background.search_in_background
+    monkeypatch.setattr(
+        backend_module, "search_in_background", lambda *given: started.append(real(*given))
+    )
+
+    def tune(_source: object, problem: str) -> None:
+        assert go.wait(60)
+        if "n=38" in problem:
+            raise TilewiseError("no compiler")
+        stored.tune(problem)
+
+    monkeypatch.setattr(background, "tune_apart", tune)
+    x = torch.randn(6, 20)
+    for columns, is_found in ((37, True), (38, False)):
+        go.clear()
+        model = nn.Sequential(nn.Linear(20, columns), nn.GELU())
+        options = {"trials": 2, "tune": "background"}
+        compiled = torch.compile(model, backend="tilewise", dynamic=False, options=options)
+        for _ in range(2):
+            with torch.no_grad():
+                got, expected = compiled(x), exact(model, x)
+            assert (got.double() - expected).norm() <= 1e-6 * expected.norm()
+            kernel = door.report(model)[-1].kernel
+            assert bool(kernel) == (is_found and go.is_set())
+            go.set()
+            started[-1].join(60)
+    assert len(started) == 2 and len(lines(caplog)) == 1 and "no compiler" in lines(caplog)[0]
+
+
 def test_a_slower_kernel_is_left_out_and_is_timed_once(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +394,7 @@ def test_a_report_of_what_was_never_compiled() -> None:
         {"threads": 0},
         {"store": "sqlite://", "server": "http://x"},
         {"accuracy": "best"},
+        {"tune": "never"},
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, object]) -> None:

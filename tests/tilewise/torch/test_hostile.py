@@ -142,8 +142,8 @@ def test_a_service_that_is_down(
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        for target in (kernels._target(1), "cpu:host,threads=1"):
-            monkeypatch.setattr(kernels, "_target", lambda _threads, target=target: target)
+        for target in (kernels.target_of(1), "cpu:host,threads=1"):
+            monkeypatch.setattr(kernels, "target_of", lambda _threads, target=target: target)
             torch.compiler.reset()
             assert check(model, x, server=server)[-1].kernel, "a file of the cache"
         (op,) = check(nn.Linear(20, 35), x, server=server)

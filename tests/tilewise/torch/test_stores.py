@@ -12,6 +12,8 @@ from tests.tilewise.test_kernel_asm import server
 from tests.tilewise.torch.stored import check
 from tilewise.kernels.system.children import child_environment
 from tilewise.linked import verdicts
+from tilewise.linked.kernels import Source
+from tilewise.torch.background import search_in_background
 
 __all__ = ["server"]  # a fixture
 
@@ -34,6 +36,17 @@ def test_a_store_and_a_service_give_the_same_kernel(
         assert op.kernel and op.problem == PROBLEM
         found.append([path.read_text() for path in cache.glob("kernel-*.json")])
     assert found[0] == found[1]
+
+
+@pytest.mark.full
+def test_a_search_in_the_background_stores_its_result(database: str, cache: Path) -> None:
+    source = Source(store=database, trials=1, tune="background")
+    switched: list[bool] = []
+    search_in_background(source, [PROBLEM], lambda: switched.append(True)).join(200)
+    assert switched
+    with source.open() as found:
+        found.look_up([[PROBLEM]])
+        assert found.load(PROBLEM) is not None
 
 
 PROGRAM = """

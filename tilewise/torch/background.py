@@ -1,0 +1,53 @@
+"""Searches in processes of their own, while a program runs graphs of Inductor alone."""
+
+import atexit
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from tilewise.errors import TilewiseError
+from tilewise.linked.kernels import Source, target_of, warn_once
+
+_one_at_a_time = threading.Lock()
+"""Searches that run at once would disturb each other's timings."""
+
+
+def search_in_background(
+    source: Source, problems: Sequence[str], switch: Callable[[], None]
+) -> threading.Thread:
+    """Start to search problems one after another, and then to switch to their kernels."""
+
+    def run() -> None:
+        try:
+            with _one_at_a_time:
+                for problem in dict.fromkeys(problems):
+                    tune_apart(source, problem)
+            switch()
+        except Exception as error:  # the program goes on without
+            text = " ".join(str(error).split()) or type(error).__name__
+            warn_once(f"the search in the background failed: {text}")
+
+    thread = threading.Thread(target=run, name="tilewise-search", daemon=True)
+    thread.start()
+    return thread
+
+
+def tune_apart(source: Source, problem: str) -> None:
+    """Search a problem in a child process, which ends with this one at the latest.
+
+    Raises:
+        TilewiseError: the search failed; with its last line.
+    """
+    where = {"--server": source.server, "--db": source.store}
+    named = [text for name, url in where.items() if url for text in (name, url)]
+    target = ["--target", target_of(source.threads), "--trials", str(source.trials)]
+    command = [sys.executable, "-m", "tilewise", "tune", problem, *target, *named]
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=pipe, text=True) as child:
+        atexit.register(child.kill)
+        _, errors = child.communicate()
+        atexit.unregister(child.kill)
+    if child.returncode:
+        last = (errors.strip() or f"exit code {child.returncode}").splitlines()[-1]
+        raise TilewiseError(f"{problem}: {last}")
