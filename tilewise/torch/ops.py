@@ -233,7 +233,7 @@ def _only_user(node: Node) -> Node | None:
 
 def _addition(node: Node, *, reshapes: bool) -> tuple[_Ops, Node] | None:
     """Return the ops up to the addition that alone reads a result, and the other tensor."""
-    ops = (node,)
+    ops: _Ops = (node,)
     while reshapes and (last := _only_user(ops[-1])) is not None and last.target is _RESHAPE:
         ops = (*ops, last)
     user, total = _only_user(ops[-1]), ops[-1]
