@@ -1,4 +1,7 @@
-"""A runner's child whose second finalist is delayed by a share of its time."""
+"""A runner's child whose second finalist is delayed by a share of its time.
+
+Programs start it as `python -m benchmarks.measuring.delayed`.
+"""
 
 import os
 import time
