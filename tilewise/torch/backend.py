@@ -86,8 +86,8 @@ class _Compilation:
                     self._judge(problem, kernels, used)
                 if problem in used:
                     break
-            if all(self.decisions[one].reason == _NOT_STORED for one in problems):
-                self.absent.extend(problems[:1])
+            if problems and self.decisions[problems[0]].reason == _NOT_STORED:
+                self.absent.append(problems[0])
         return used
 
     def _judge(self, problem: str, kernels: Kernels, used: dict[str, Kernel]) -> None:
