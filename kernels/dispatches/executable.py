@@ -9,6 +9,9 @@ Constant weights are packed by a dispatch on constants alone, which IREE runs wh
 module, unless the result exceeds the inputs by 1 MiB
 (`--iree-opt-const-expr-max-size-increase-threshold`). Winograd weights do. The dispatch therefore
 also reads a constant of its result's size, and overwrites it.
+
+The kernel of a range takes its sizes as push constants. IREE's own code of the ops computes sizes
+outside of the range.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,13 +26,14 @@ from tilewise.kernels.dispatches.layouts import (
     given_back,
     laid,
 )
-from tilewise.kernels.dispatches.patterns.graph import Value
+from tilewise.kernels.dispatches.patterns.graph import ANY, Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.mlir.transform.sequences import filled
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
-from tilewise.kernels.native.objects.make import KernelObject, make_object
+from tilewise.kernels.native.objects.make import KernelObject, make_object, make_range_object
 from tilewise.kernels.oracle.operands import operand_type
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.kernels.target.tile_data import (
@@ -44,10 +48,11 @@ class LibraryEntry:
     """A kernel of a library.
 
     `stands_for` is the problem of the ops, which may differ from `problem` in layout and padding.
+    With the schedules of a range, `problem` is its smallest.
     """
 
     problem: Problem
-    schedule: Schedule
+    schedule: Schedule | RangeSchedule
     stands_for: Problem | None = None
 
     @property
@@ -60,6 +65,12 @@ class LibraryEntry:
         """Return the entry of a schedule as JSON; raise ScheduleError if it is not one."""
         return cls(problem, Schedule.from_json(steps), found)
 
+    @property
+    def asked(self) -> Problem | ProblemRange:
+        """The problem of the ops, or the range of problems."""
+        whole = self.schedule
+        return whole.problems if isinstance(whole, RangeSchedule) else self.found
+
 
 @dataclass(frozen=True)
 class CompiledEntry:
@@ -68,6 +79,12 @@ class CompiledEntry:
     problem: Problem
     made: KernelObject
     found: Problem
+    sizes: ProblemRange | None = None
+
+    @property
+    def canonical(self) -> str:
+        """The string of the problem, or of the range, that the kernel replaces."""
+        return (self.sizes or self.found).canonical
 
     @property
     def name(self) -> str:
@@ -83,6 +100,9 @@ def compiled(entry: LibraryEntry, target: Target) -> CompiledEntry:
         LoweringError: the target lacks an instruction, or this machine is not x86-64.
         UnsupportedError: `problem` does not compute the ops in any layout.
     """
+    if isinstance(entry.schedule, RangeSchedule):
+        made, problems = make_range_object(entry.schedule, target), entry.schedule.problems
+        return CompiledEntry(entry.problem, made, entry.problem, problems)
     check_layouts(entry.found, entry.problem)
     made = make_object(entry.problem, entry.schedule, target)
     return CompiledEntry(entry.problem, made, entry.found)
@@ -112,6 +132,7 @@ class Dispatch:
         passes: arguments of the kernel's function `calls`.
         parts: workgroups; if several, each gets its number.
         uses_tiles: whether it needs the system's permission to use tile registers.
+        sizes: how many sizes of a range it takes.
     """
 
     name: str
@@ -121,6 +142,12 @@ class Dispatch:
     passes: tuple[str, ...]
     parts: int = 1
     uses_tiles: bool = False
+    sizes: int = 0
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What the kernel takes behind its pointers."""
+        return (*(f"%size{at}" for at in range(self.sizes)), *["%part"] * (self.parts > 1))
 
     @property
     def bindings(self) -> tuple[str, ...]:
@@ -166,11 +193,14 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
         packed = values[_PACKED]
         function.lines.append(f"{packed.name} = arith.constant dense<0> : {packed.type}")
         function.lines.append(_dispatch_line(kernel, prepares[0], f"%{_READY}", values))
-    if len(main.writes) > 1:
-        function.lines.append(_dispatch_line(kernel, main, "%made:2", values))
-        made = replace(made, name="%made#0")
+    has_panels = len(main.writes) > 1
+    call = _dispatch_line(kernel, main, "%made:2" if has_panels else "%made", values)
+    made = replace(made, name="%made#0" if has_panels else "%made")
+    if kernel.sizes is None:
+        function.lines.append(call)
     else:
-        function.lines.append(_dispatch_line(kernel, main, "%made", values))
+        function.lines += _guarded(kernel.sizes, pattern, call, made)
+        made = replace(made, name="%chosen")
     made = given_back(function, kernel.found, kernel.problem, made, kept)
     made = function.transposed(made, [back.index(at) for at in range(len(back))])
     return template("call", name=name, arguments=", ".join(arguments), type=made.type,
@@ -211,13 +241,46 @@ def _dispatch_line(
     kernel: CompiledEntry, dispatch: Dispatch, made: str, values: Mapping[str, Value]
 ) -> str:
     """Return the line that makes the results of a dispatch."""
-    names, types = (", ".join(getattr(values[name], of) for name in dispatch.reads)
-                    for of in ("name", "type"))  # fmt: skip
-    results = ", ".join(values[name].name if name in dispatch.reads else values[name].type
+    read = [values[name] for name in dispatch.reads]
+    numbers = [Value(f"%number{at}", None, "i32") for at in range(dispatch.sizes)]
+    names, types = (", ".join(getattr(value, of) for value in (*read, *numbers))
+                    for of in ("name", "sized"))  # fmt: skip
+    results = ", ".join(values[name].name if name in dispatch.reads else values[name].sized
                         for name in dispatch.writes)  # fmt: skip
     gives = f"({results})" if len(dispatch.writes) > 1 else results
     return (f"{made} = flow.dispatch @{kernel.name}_executable::@{dispatch.name}({names}) : "
             f"({types}) -> {gives}")  # fmt: skip
+
+
+def _guarded(problems: ProblemRange, pattern: Pattern, call: str, made: Value) -> list[str]:
+    """Return lines that call the kernel for sizes of a range, and compute others as IREE does."""
+    lines, fits = [*pattern.sizes, "%fits = arith.constant true"], "%fits"
+    for at, sizes in enumerate(problems.ranges):
+        lines += [
+            f"%first{at} = arith.constant {sizes[0]} : index",
+            f"%span{at} = arith.constant {sizes[-1] - sizes[0]} : index",
+            f"%step{at} = arith.constant {sizes.step} : index",
+            f"%none{at} = arith.constant 0 : index",
+            f"%above{at} = arith.subi %size{at}, %first{at} : index",
+            f"%within{at} = arith.cmpi ule, %above{at}, %span{at} : index",
+            f"%rest{at} = arith.remui %above{at}, %step{at} : index",
+            f"%whole{at} = arith.cmpi eq, %rest{at}, %none{at} : index",
+            f"%both{at} = arith.andi %within{at}, %whole{at} : i1",
+            f"%fits{at} = arith.andi {fits}, %both{at} : i1",
+            f"%number{at} = arith.index_cast %size{at} : index to i32",
+        ]
+        fits = f"%fits{at}"
+    own = pattern.text.replace(f" {ANY}", "").splitlines()
+    return [
+        *lines,
+        f"%chosen = scf.if {fits} -> {made.type} {{",
+        f"  {call}",
+        f"  scf.yield {made.name} : {made.type}",
+        "} else {",
+        *(f"  {line}" for line in own),
+        f"  scf.yield {pattern.result.name} : {made.type}",
+        "}",
+    ]
 
 
 def aliases_text(codes: Mapping[str, bytes]) -> str:
@@ -249,6 +312,7 @@ def _dispatches(kernel: CompiledEntry) -> tuple[Dispatch, ...]:
         passes=("A", weights, *more, "C", _SCRATCH if scratch else "C"),
         parts=interface.parts,
         uses_tiles="amx-tile" in kernel.made.features,
+        sizes=len(interface.sizes),
     )
     if not problem.has_constant_weights:
         return (main,)
@@ -268,7 +332,8 @@ def _layout(dispatch: Dispatch) -> str:
         for name in dispatch.bindings
     )
     listed = ", ".join(f"#hal.pipeline.binding<{kind}>" for kind in kinds)
-    return f"#hal.pipeline.layout<bindings = [{listed}]>"
+    constants = f"constants = {dispatch.sizes}, " if dispatch.sizes else ""
+    return f"#hal.pipeline.layout<{constants}bindings = [{listed}]>"
 
 
 def _export(dispatch: Dispatch, at: int) -> str:
@@ -280,7 +345,7 @@ def _export(dispatch: Dispatch, at: int) -> str:
 def _types(dispatch: Dispatch, element: Callable[[str], str]) -> str:
     """Return the types of the arguments of a kernel's function."""
     types = [f"memref<{element(name)}>" for name in dispatch.passes]
-    return ", ".join([*types, "i64"] if dispatch.parts > 1 else types)
+    return ", ".join([*types, *["i64"] * len(dispatch.numbers)])
 
 
 def _declaration(dispatch: Dispatch, element: Callable[[str], str]) -> str:
@@ -294,13 +359,17 @@ def _shim(dispatch: Dispatch, element: Callable[[str], str]) -> str:
         f"alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"
         for at, name in enumerate(dispatch.bindings)
     ]
+    for at in range(dispatch.sizes):
+        bindings += [
+            f"%given{at} = hal.interface.constant.load layout({layout}) ordinal({at}) : i32",
+            f"%size{at} = arith.extui %given{at} : i32 to i64",
+        ]
     asks = template("ask_for_tiles", number=SYS_ARCH_PRCTL, request=ARCH_REQ_XCOMP_PERM,
                     tiles=XFEATURE_XTILEDATA) if dispatch.uses_tiles else ""  # fmt: skip
-    is_parted = dispatch.parts > 1
-    given = [f"%{name}" for name in dispatch.passes] + ["%part"] * is_parted
+    given = (*(f"%{name}" for name in dispatch.passes), *dispatch.numbers)
     return template(
         "shim", name=dispatch.name, bindings="\n".join(bindings),
-        part=template("part") if is_parted else "", asks=asks, calls=dispatch.calls,
+        part=template("part") if dispatch.parts > 1 else "", asks=asks, calls=dispatch.calls,
         given=", ".join(given), types=_types(dispatch, element),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from tilewise.kernels.dispatches.executable import (
     executable_text,
     template,
 )
+from tilewise.kernels.dispatches.patterns.any_size import range_patterns
 from tilewise.kernels.dispatches.patterns.graph import Inner
 from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
 from tilewise.kernels.dispatches.patterns.spelling import limits_of
@@ -81,8 +82,9 @@ def matcher_of(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
     """Return a sequence that matches the ops of a pattern for which some checks hold."""
     operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
     return template(
-        "matcher", name=name, operands=operands, pattern=pattern.text, checks="".join(checks)
-    )
+        "matcher", name=name, operands=operands, checks="".join(checks),
+        pattern="\n".join((*pattern.sizes, pattern.text)),
+    )  # fmt: skip
 
 
 def replacer_text(code: str, name: str, suffix: str = "") -> str:
@@ -188,8 +190,9 @@ def text_of(
     cuts: Cuts = MappingProxyType({}),
 ) -> str:
     """Return the library of compiled kernels, with notes in its header and extracted patterns."""
-    calls = list({(kernel.name, kernel.found.canonical): kernel for kernel in kernels}.values())
-    calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
+    calls = list({(kernel.name, kernel.canonical): kernel for kernel in kernels}.values())
+    calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.sizes is not None, kernel.name,
+                                   kernel.canonical))  # fmt: skip
     unique = list({kernel.name: kernel for kernel in calls}.values())
     uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
     codes = {kernel.name: kernel.made.bitcode for kernel in unique}
@@ -234,7 +237,7 @@ def _head(kernels: Sequence[CompiledEntry], target: Target, notes: Sequence[str]
     ]
     for kernel in kernels:
         laid = f" as {kernel.problem.canonical}" if kernel.found != kernel.problem else ""
-        lines.append(f"{kernel.found.canonical}{laid}: {kernel.name}")
+        lines.append(f"{kernel.canonical}{laid}: {kernel.name}")
     return "".join(f"// {line}\n" for line in lines)
 
 
@@ -273,8 +276,9 @@ class _Use:
 
 
 def _uses(kernel: CompiledEntry, name: str, cuts: Cuts) -> list[_Use]:
-    own = cuts.get(kernel.found.canonical, ())
-    found = {one.text: one for one in (*patterns(kernel.found), *own)}
+    own = cuts.get(kernel.canonical, ())
+    known = patterns(kernel.found) if kernel.sizes is None else range_patterns(kernel.sizes)
+    found = {one.text: one for one in (*known, *own)}
     numbers: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
     for one in found.values():
         numbers.setdefault(one.signature, str(len(numbers) or ""))

@@ -5,19 +5,21 @@ one child process. An op whose operands are permuted is compiled as its module h
 transpositions that the kernel needs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from tilewise.kernels.dispatches.compilation import compiled_with
 from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import text_of
+from tilewise.kernels.dispatches.patterns.any_size import module_of_any_size, of_size
 from tilewise.kernels.dispatches.patterns.pattern import Pattern, module_of_contraction
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.compiler import compile_module
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.quoting import one_line
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import resolve
@@ -95,9 +97,25 @@ def _gain(reply: BesideReply, error: float, tolerance: float) -> Gain:
 CHILD = "tilewise.search.libraries.as_found_child"
 
 
+SAMPLES = 5  # sizes of a range at which a kernel is timed
+
+
+@dataclass(frozen=True)
+class Case:
+    """Operands that the child runs a module with: of a problem, in the shapes of a pattern."""
+
+    problem: str
+    pattern: Pattern
+    steps: list[Any]
+    is_timed: bool = True
+
+
 @dataclass(frozen=True)
 class FormTimes:
-    """The child's result; `times` has seconds by form, the kernel's under an empty name."""
+    """The child's result of a case; `times` has seconds by form, the kernel's under an empty name.
+
+    They are empty where nothing is timed.
+    """
 
     error: float
     tolerance: float
@@ -107,13 +125,17 @@ class FormTimes:
 def measured_as_found(entry: LibraryEntry, pattern: Pattern, target: str, budget_s: float) -> Gain:
     """Compile, compare and time a kernel for a pattern of its problem.
 
+    The kernel of a range is timed at five sizes, and compared at one outside as well.
+
     Raises KernelsError if the schedule cannot be compiled.
     """
     kernel, found = compiled(entry, resolve(target)), entry.found
     own = replace(pattern, added=None)  # operands are the caller's here, and may be written over
-    module = module_of_contraction(own, has_constant_weights=found.has_constant_weights)
+    cases = _cases(entry, own)
+    make = module_of_contraction if kernel.sizes is None else module_of_any_size
+    module = make(own, has_constant_weights=found.has_constant_weights)
     try:
-        library = text_of([kernel], resolve(target), (), {found.canonical: (own,)})
+        library = text_of([kernel], resolve(target), (), {kernel.canonical: (own,)})
         ours = compiled_with(module, library)
         codes = {"": ours.code}
         for name, flags in VARIANTS.items():
@@ -122,22 +144,51 @@ def measured_as_found(entry: LibraryEntry, pattern: Pattern, target: str, budget
         return Gain(matched=False, failure=one_line(str(error)))
     if not ours.kernels:
         return Gain(matched=False, failure="IREE's compiler does not find it")
-    limits = RunnerLimits.beside_libraries(found)
+    limits = RunnerLimits.beside_libraries(parse_problem(cases[-1].problem))
     request = {
-        "problem": found.canonical, "pattern": asdict(own), "steps": entry.schedule.to_json(),
-        "codes": {name: code.hex() for name, code in codes.items()},
-        "threads": resolve(target).threads, "budget_s": budget_s, "seconds": limits.setup_s,
+        "cases": [asdict(case) for case in cases],
+        "codes": {name: code.hex() for name, code in codes.items()}, "budget_s": budget_s,
+        "threads": resolve(target).threads, "seconds": limits.setup_s * len(cases),
         "memory_bytes": limits.memory_bytes,
     }  # fmt: skip
     ended = run_limited(request, CHILD)
     if ended.reply is None:
         return Gain(matched=False, failure=one_line(ended.message), is_final=False)
-    return _gain_as_found(from_json(FormTimes, ended.reply))
+    found_times = [from_json(FormTimes, one) for one in ended.reply["cases"]]
+    return _gain_as_found(found_times, [case.problem for case in cases])
 
 
-def _gain_as_found(timed: FormTimes) -> Gain:
-    times = {name: 1e6 * median(one) for name, one in timed.times.items()}
+def _cases(entry: LibraryEntry, pattern: Pattern) -> list[Case]:
+    """Return what to run: of a range a size outside, and sizes from its first to its last."""
+    whole = entry.schedule
+    if not isinstance(whole, RangeSchedule):
+        return [Case(entry.found.canonical, pattern, whole.to_json())]
+    sizes = whole.problems.sizes
+    at = sorted({round(i * (len(sizes) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})
+    outside = tuple(values[0] - 1 or values[-1] + 1 for values in whole.problems.ranges)
+    json = whole.problems.smallest.to_json()
+    other = parse_problem({**json, **dict(zip(whole.problems.dims, outside, strict=True))})
+    return [
+        Case(other.canonical, of_size(pattern, outside), [], is_timed=False),
+        *(
+            Case(str(whole.problems.at(size)), of_size(pattern, size), whole.at(size).to_json())
+            for size in (sizes[i] for i in at)
+        ),
+    ]
+
+
+def _gain_as_found(cases: Sequence[FormTimes], names: Sequence[str]) -> Gain:
+    """Return the gain with the largest error of all cases, and geometric means of their times."""
+    worst, name = max(zip(cases, names, strict=True), key=lambda one: _excess(one[0]))
+    timed = [case.times for case in cases if case.times]
+    times = {form: 1e6 * geometric_mean([median(one[form]) for one in timed]) for form in timed[0]}
     wrong = ""
-    if not timed.error <= timed.tolerance:
-        wrong = f"its result is off by {timed.error:.2g}, and {timed.tolerance:.2g} is allowed"
-    return Gain(True, timed.error, timed.tolerance, times.pop(""), None, times, wrong)
+    if not worst.error <= worst.tolerance:
+        at = f" for {name}" if len(cases) > 1 else ""
+        wrong = f"its result{at} is off by {worst.error:.2g}, and {worst.tolerance:.2g} is allowed"
+    return Gain(True, worst.error, worst.tolerance, times.pop(""), None, times, wrong)
+
+
+def _excess(case: FormTimes) -> tuple[bool, float]:
+    """Rank errors, relative to what is allowed; NaN is the largest."""
+    return not case.error <= case.tolerance, case.error / (case.tolerance or 1)

@@ -7,10 +7,12 @@ from typing import Any
 
 from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import Cuts, text_of
+from tilewise.kernels.dispatches.patterns.any_size import range_patterns
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.kernels.quoting import duration
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries.gain import BUDGET_S, Gain, measured, measured_as_found
 from tilewise.search.peers import missing_packages
@@ -19,11 +21,11 @@ from tilewise.search.peers.iree import NAME
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A problem and the gain of its kernel inside IREE."""
+    """A problem, or a range of problems, and the gain of its kernel inside IREE."""
 
-    problem: Problem
+    problem: Problem | ProblemRange
     gain: Gain
-    found: Problem
+    found: Problem | ProblemRange
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `tilewise script --flavor iree --json` prints."""
@@ -82,6 +84,9 @@ def judged(
 
     Raises RunnerError if no child could be started, KernelsError if compiling fails.
     """
+    if isinstance(entry.schedule, RangeSchedule):
+        own, *_ = range_patterns(entry.schedule.problems)
+        return Judged(measured_as_found(entry, own, target, budget_s))
     plain = tuple(one for one in patterns if not any(one.turns))
     gain = None
     if plain or not patterns:
@@ -138,9 +143,10 @@ def proven_library(
         raise CompilerAbsentError(f"{lacking} not installed; install tilewise[kernels]")
     rows, own, reasons = list[KernelRow](), dict[str, Sequence[Pattern]](), dict[str, str]()
     for one in entries:
-        name = one.found.canonical
+        name = one.asked.canonical
         worth = judged(one, cuts.get(name, ()), target)
-        rows.append(KernelRow(one.problem, worth.gain, one.found))
+        problem = one.problem if one.asked == one.found else one.asked
+        rows.append(KernelRow(problem, worth.gain, one.asked))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:
@@ -149,7 +155,7 @@ def proven_library(
     if not served:
         raise NotServedError(rows)
     kernels = [compiled(entry, resolve(target)) for entry in served]
-    names = {kernel.found.canonical: kernel.name for kernel in kernels}
+    names = {kernel.canonical: kernel.name for kernel in kernels}
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
     notes += [f"Left out, in the form of a model: {name}: {why}"
               for name, why in reasons.items() if name in names]  # fmt: skip

@@ -16,13 +16,14 @@ from tilewise.kernels.errors import (
     ModuleError,
     ProofError,
 )
-from tilewise.kernels.problem import Accuracy, Problem, parse_problem
+from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import RunnerError
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.dispatches.extraction.extract import Cut
+    from tilewise.kernels.range_schedule import RangeSchedule
     from tilewise.search.libraries.library import KernelRow, ProvenLibrary
     from tilewise.search.networks.plan import Plan
 
@@ -157,7 +158,10 @@ Json = dict[str, Any]
 
 
 def make_library(
-    backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[UserModel] = ()
+    backend: Backend,
+    problems: Sequence[Problem | ProblemRange],
+    target: str,
+    models: Sequence[UserModel] = (),
 ) -> "ProvenLibrary":
     """Prove each problem's kernel inside IREE; return the library of those that are faster.
 
@@ -201,13 +205,17 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[ModelReplac
 
 
 def _wanted(
-    backend: Backend, problems: Sequence[Problem], target: str
+    backend: Backend, problems: Sequence[Problem | ProblemRange], target: str
 ) -> tuple[str, list["LibraryEntry"]]:
     """Return the canonical target and the stored schedule of each problem."""
     found, missing = [], []
     for problem in problems:
         try:
-            found.append((problem, backend.show(problem.canonical, target, match="range")))
+            if isinstance(problem, ProblemRange):
+                stored = backend.show_range(problem.canonical, target)
+            else:
+                stored = backend.show(problem.canonical, target, match="range")
+            found.append((problem, stored))
         except MissingError:
             missing.append(problem)
     if missing:
@@ -219,8 +227,21 @@ def _wanted(
         )
     from tilewise.kernels.dispatches.executable import LibraryEntry
 
-    wanted = [LibraryEntry.of(problem, stored["best"]["steps"]) for problem, stored in found]
+    wanted = [
+        LibraryEntry(problem.smallest, _variants(problem, stored))
+        if isinstance(problem, ProblemRange)
+        else LibraryEntry.of(problem, stored["best"]["steps"])
+        for problem, stored in found
+    ]
     return found[0][1]["target"], wanted
+
+
+def _variants(problems: ProblemRange, stored: Json) -> "RangeSchedule":
+    """Return the schedules of a stored range."""
+    from tilewise.kernels.range_schedule import RangeSchedule
+
+    steps = [variant["steps"] for variant in stored["variants"]]
+    return RangeSchedule.from_json(problems, {"variants": steps, "spans": stored["spans"]})
 
 
 def _say(row: "KernelRow") -> None:

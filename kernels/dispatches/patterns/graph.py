@@ -9,7 +9,10 @@ ANY = '{"match.operation_name_only"}'
 
 @dataclass(frozen=True)
 class Value:
-    """A result of an op, or an operand of the whole graph; a scalar has no `shape`."""
+    """A result of an op, or an operand of the whole graph; a scalar has no `shape`.
+
+    Size i of a range of problems is the extent -1 - i.
+    """
 
     name: str
     shape: tuple[int, ...] | None
@@ -19,6 +22,12 @@ class Value:
     def type(self) -> str:
         """Its type in MLIR."""
         return self.element if self.shape is None else tensor_type(self.shape, self.element)
+
+    @property
+    def sized(self) -> str:
+        """Its type with the sizes of a range, as dispatches have it: `tensor<?x8xf32>{%size0}`."""
+        sizes = ", ".join(f"%size{-1 - size}" for size in self.shape or () if size < 0)
+        return f"{self.type}{{{sizes}}}" if sizes else self.type
 
 
 @dataclass(frozen=True)
@@ -140,8 +149,8 @@ class DispatchGraph:
 
 
 def tensor_type(shape: tuple[int, ...], element: str) -> str:
-    """Return MLIR's type of a tensor."""
-    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+    """Return MLIR's type of a tensor; an extent below 0 is dynamic."""
+    return f"tensor<{''.join('?x' if size < 0 else f'{size}x' for size in shape)}{element}>"
 
 
 def dims(rank: int) -> list[str]:

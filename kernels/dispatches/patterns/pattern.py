@@ -41,6 +41,7 @@ class Pattern:
         turns: axes of each operand and of the result in the problem's order; empty for no change.
         bias: the number that every element of the bias is; empty if the bias is an operand.
         inner: ops of bodies whose constants have to be moved into the body first.
+        sizes: lines that define the sizes of a range: `%size0`, ...
     """
 
     operands: tuple[Value, ...]
@@ -56,6 +57,7 @@ class Pattern:
     turns: tuple[tuple[int, ...], ...] = ()
     bias: str = ""
     inner: tuple[Inner, ...] = ()
+    sizes: tuple[str, ...] = ()
 
     @property
     def signature(self) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
@@ -10,8 +10,8 @@ from tilewise.cli.command import backend_of
 from tilewise.cli.files import read_module_bytes, read_text, require_file, require_folder
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError
-from tilewise.fetch.problems import read_problems
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.fetch.problems import Read, read_list
+from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.kernels.target import resolve
 from tilewise.model.libraries import (
     ENDINGS,
@@ -47,7 +47,7 @@ def make_iree(options: argparse.Namespace) -> str:
             raise BadInputError("--plan: give the one model that was planned, as MODEL.mlir")
         return _of_plan(options, path)
     given = [one for one in options.problems if not one.endswith(ENDINGS)]
-    problems = wished(given)
+    problems = wished(given, parse_any)
     models = [
         read_model(path, read_module_bytes(path), options.accuracy or "standard")
         for path in options.problems
@@ -114,19 +114,21 @@ def is_made_here(options: argparse.Namespace) -> bool:
     if options.flavor != "iree" or not named_server(options.server):
         return bool(options.flavor == "iree")
     first, *others = options.problems
-    return bool(options.plan) or bool(others) or first.endswith((*ENDINGS, *LISTS))
+    is_file = first.endswith((*ENDINGS, *LISTS))
+    is_range = not is_file and isinstance(parse_any(first), ProblemRange)
+    return bool(options.plan) or bool(others) or is_file or is_range
 
 
-def wished(given: Sequence[str]) -> list[Problem]:
-    """Return the problems of strings, suites (`.json`) and lists (`.txt`), each once.
+def wished(given: Sequence[str], parse: Callable[[str], Read]) -> list[Read]:
+    """Return what `parse` makes of strings, suites (`.json`) and lists (`.txt`), each once.
 
     Raises BadInputError for an unusable file, ProblemError for a malformed string.
     """
-    found: list[Problem] = []
+    found = list[Read]()
     for one in given:
         if one.endswith(LISTS):
             require_file(one)
-            found += read_problems(one, read_text(one))
+            found += read_list(one, read_text(one), parse)
         else:
-            found.append(parse_problem(one))
+            found.append(parse(one))
     return list({problem.key: problem for problem in found}.values())

@@ -10,7 +10,7 @@ from tilewise.cli.command import backend_of
 from tilewise.cli.commands.scripts.iree_library import wished
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.errors import CompilerAbsentError
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.quoting import quoted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def make_spec(options: argparse.Namespace) -> dict[str, Any]:
 
     if options.with_payload:
         raise BadInputError("--with-payload is not for --flavor iree-spec; IREE reads the spec")
-    problems = wished(options.problems)
+    problems = wished(options.problems, parse_problem)
     for problem in problems:
         form_of(problem)
     with backend_of(options) as backend:
