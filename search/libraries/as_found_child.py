@@ -44,7 +44,7 @@ def _answer(case: Case, request: dict[str, Any]) -> Any:
         for name, code in request["codes"].items()
     }
     stage("compare")
-    schedule = Schedule.from_json(case.steps)
+    schedule = Schedule.from_json(list(case.steps))
     exact = reference(problem, operands)
     expected = expected_by(problem, operands, exact, schedule.algorithm)
     poison(out)

@@ -106,7 +106,7 @@ class Case:
 
     problem: str
     pattern: Pattern
-    steps: list[Any]
+    steps: tuple[Any, ...]
     is_timed: bool = True
 
 
@@ -162,16 +162,20 @@ def _cases(entry: LibraryEntry, pattern: Pattern) -> list[Case]:
     """Return what to run: of a range a size outside, and sizes from its first to its last."""
     whole = entry.schedule
     if not isinstance(whole, RangeSchedule):
-        return [Case(entry.found.canonical, pattern, whole.to_json())]
+        return [Case(entry.found.canonical, pattern, tuple(whole.to_json()))]
     sizes = whole.problems.sizes
     at = sorted({round(i * (len(sizes) - 1) / (SAMPLES - 1)) for i in range(SAMPLES)})
     outside = tuple(values[0] - 1 or values[-1] + 1 for values in whole.problems.ranges)
     json = whole.problems.smallest.to_json()
     other = parse_problem({**json, **dict(zip(whole.problems.dims, outside, strict=True))})
     return [
-        Case(other.canonical, of_size(pattern, outside), [], is_timed=False),
+        Case(other.canonical, of_size(pattern, outside), (), is_timed=False),
         *(
-            Case(str(whole.problems.at(size)), of_size(pattern, size), whole.at(size).to_json())
+            Case(
+                str(whole.problems.at(size)),
+                of_size(pattern, size),
+                tuple(whole.at(size).to_json()),
+            )
             for size in (sizes[i] for i in at)
         ),
     ]

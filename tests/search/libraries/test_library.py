@@ -8,7 +8,9 @@ import pytest
 from tests.search.peers.test_peers import require
 from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.errors import ProofError
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem, parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain, measured
@@ -50,6 +52,21 @@ def test_a_kernel_is_measured_inside_iree() -> None:
     assert gain.alone_us is not None
     assert set(gain.alone_us) <= {"default", "data tiling"}
     assert gain.ratio == pytest.approx(min(gain.alone_us.values()) / (gain.library_us or 0))
+
+
+@pytest.mark.full
+def test_a_range_is_compared_and_timed_at_several_sizes() -> None:
+    require("iree+tilewise")
+    problems = parse_range("matmul:m=8..64:8,n=65,k=29,dtype=f32,weights=constant")
+    schedule = wanted("matmul:m=64,n=65,k=29,dtype=f32,weights=constant").schedule
+    assert isinstance(schedule, Schedule)
+    whole = RangeSchedule(problems, (schedule,), (0,) * len(problems.sizes))
+    entry = LibraryEntry(problems.smallest, whole)
+    gain = library.judged(entry, (), resolve("host").canonical, 0.02).gain
+    assert gain.matched and not gain.failure
+    assert gain.max_error is not None and gain.tolerance is not None
+    assert gain.max_error <= gain.tolerance
+    assert set(gain.alone_us or {}) == {"default", "data tiling"} and gain.library_us
 
 
 def test_what_iree_does_not_find_is_not_served() -> None:
