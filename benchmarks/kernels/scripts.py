@@ -21,8 +21,8 @@ from iree.compiler import ir
 
 from benchmarks.kernels.children import Row, measured_apart
 from benchmarks.places import SUITES
-from tilewise.backends.base import Backend, TrialSeen
-from tilewise.backends.choose import local_backend
+from tilewise.backends.base import TrialSeen
+from tilewise.backends.choose import Backend, local_backend
 from tilewise.bench import read_suite
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError

@@ -19,7 +19,7 @@ from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_file
 from tilewise.kernels.target import resolve
 from tilewise.model.libraries import chosen
-from tilewise.model.measuring import ChildLimits, measure
+from tilewise.model.measuring import measure
 from tilewise.search.networks.plan import Plan
 
 COMPILE_S = 900.0
@@ -52,7 +52,7 @@ def main() -> None:
                 f"{len(calls_in(after))} of {len(cuts)} ops call a kernel, "
                 f"{transpositions} transpositions, {pads} pads"
             )
-        found = measure(codes, None, target.threads, ChildLimits(rounds=options.rounds))
+        found = measure(codes, None, target.threads, rounds=options.rounds)
     alone = found.forms["IREE"].time_ms
     print(f"{options.model.name}, {target.canonical}")
     for way, form in found.forms.items():

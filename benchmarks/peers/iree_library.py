@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
-from tilewise.backends.base import Backend
-from tilewise.backends.choose import open_backend
+from tilewise.backends.choose import Backend, open_backend
 from tilewise.bench import read_suite
 from tilewise.errors import MissingError
 from tilewise.kernels.problem import Conv2d, Matmul, Problem

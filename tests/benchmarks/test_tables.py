@@ -152,3 +152,20 @@ def test_make_results_lists_what_there_is() -> None:
     listed = done.stdout.splitlines()
     assert len(listed) == sum(table.in_readme for table in TABLES)
     assert {row.suite for row in tables.ROWS} == {text.split()[0] for text in listed}
+
+
+IMPORTS = """
+import importlib, pkgutil, sys
+import benchmarks
+
+for module in pkgutil.walk_packages(benchmarks.__path__, "benchmarks."):
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:  # what only some benchmarks need
+        assert not error.name.startswith(("tilewise", "benchmarks", "examples")), error
+"""
+
+
+@pytest.mark.full
+def test_every_benchmark_can_be_imported() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", IMPORTS], cwd=ROOT.parent, check=True)

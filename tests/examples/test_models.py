@@ -8,7 +8,7 @@ from examples.models.spellings import SPELLINGS, spelled
 from tests.kernels.mlir.in_process import without_children
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.mlir.iree.compiler import compile_module
-from tilewise.model.measuring import ChildLimits, measure
+from tilewise.model.measuring import measure
 
 CONTRACTIONS = {
     "resnet50": 10,
@@ -57,7 +57,7 @@ def test_spellings_give_the_same(name: str, spellings: tuple[str, ...], tmp_path
     for spelling in spellings:
         codes[spelling] = tmp_path / spelling
         codes[spelling].write_bytes(compile_module(spelled(MODELS[name](True), spelling)))
-    forms = measure(codes, None, 1, ChildLimits(rounds=2, memory_bytes=4 << 30)).forms
+    forms = measure(codes, None, 1, rounds=2).forms
     assert all(form.deviation < 1e-5 for form in forms.values())
 
 

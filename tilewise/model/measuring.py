@@ -44,7 +44,8 @@ class ModelTimes:
     forms: dict[str, FormRuns]
 
 
-LIMITS = {"rounds": 25, "budget_s": 30.0, "seconds": 600.0, "memory_bytes": 32 << 30}
+ROUNDS = 25
+LIMITS = {"budget_s": 30.0, "seconds": 600.0, "memory_bytes": 32 << 30}
 """Of the child process, and of what it measures."""
 
 
@@ -55,6 +56,7 @@ def measure(
     *,
     declarations: Mapping[str, str] | None = None,
     reference: Path | None = None,
+    rounds: int = ROUNDS,
 ) -> ModelTimes:
     """Run and time each compiled form.
 
@@ -66,6 +68,7 @@ def measure(
         "entry": entry,
         "threads": threads,
         "declarations": dict(declarations or {}),
+        "rounds": rounds,
         **LIMITS,
     }
     return from_json(ModelTimes, reply_of(request, "the compiled model does not run"))

@@ -14,6 +14,7 @@ from tilewise.kernels.system.children import child_environment
 from tilewise.linked import verdicts
 from tilewise.linked.kernels import Source
 from tilewise.torch.background import search_in_background
+from tilewise.torch.operators import load_operators
 
 __all__ = ["server"]  # a fixture
 
@@ -44,7 +45,7 @@ def test_a_search_in_the_background_stores_its_result(database: str, cache: Path
     switched: list[bool] = []
     search_in_background(source, [PROBLEM], lambda: switched.append(True)).join(200)
     assert switched
-    with source.open() as found:
+    with source.open(load_operators) as found:
         found.look_up([[PROBLEM]])
         assert found.load(PROBLEM) is not None
 
