@@ -66,7 +66,7 @@ class LibraryEntry:
         return cls(problem, Schedule.from_json(steps), found)
 
     @property
-    def asked(self) -> Problem | ProblemRange:
+    def replaces(self) -> Problem | ProblemRange:
         """The problem of the ops, or the range of problems."""
         whole = self.schedule
         return whole.problems if isinstance(whole, RangeSchedule) else self.found

@@ -143,10 +143,10 @@ def proven_library(
         raise CompilerAbsentError(f"{lacking} not installed; install tilewise[kernels]")
     rows, own, reasons = list[KernelRow](), dict[str, Sequence[Pattern]](), dict[str, str]()
     for one in entries:
-        name = one.asked.canonical
+        name = one.replaces.canonical
         worth = judged(one, cuts.get(name, ()), target)
-        problem = one.problem if one.asked == one.found else one.asked
-        rows.append(KernelRow(problem, worth.gain, one.asked))
+        problem = one.problem if one.replaces == one.found else one.replaces
+        rows.append(KernelRow(problem, worth.gain, one.replaces))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:

@@ -51,9 +51,9 @@ class Selection:
         """Whether results of problems are selected, which neither suites nor models are."""
         return bool(self.problems or self.kinds or self.dtypes or self.best)
 
-    def told(self) -> dict[str, list[str]]:
-        """What was asked for, by option."""
-        asked = {
+    def to_plain(self) -> dict[str, list[str]]:
+        """Return the values of each option that selects."""
+        options = {
             "problem": self.problems,
             "kind": self.kinds,
             "dtype": self.dtypes,
@@ -62,7 +62,7 @@ class Selection:
             "best": ("yes",) if self.best else (),
             "origin": (self.origin,) if self.origin else (),
         }
-        return {name: list(values) for name, values in asked.items() if values}
+        return {name: list(values) for name, values in options.items() if values}
 
     def jobs(self) -> list[ColumnElement[bool]]:
         """Conditions on jobs that are joined with their problems."""
@@ -184,7 +184,7 @@ class _Export:
             written_by=written_by,
             db_schema=schema.HEAD,
             created_at=now(),
-            selection=self.selection.told(),
+            selection=self.selection.to_plain(),
             left_out=dict(self.left_out),
             members={name: self.writer.members[name] for name in MEMBERS},
         )
@@ -208,9 +208,9 @@ class _Export:
         """Raise NotFoundError where a selection selects no row of the members."""
         is_empty = not any(self.writer.members[name].rows + self.left_out[name] for name in members)
         if is_empty and not self.selection.is_whole:
-            told = self.selection.told().items()
-            asked = " ".join(f"--{name} {' '.join(values)}" for name, values in told)
-            raise NotFoundError(f"nothing is stored that {asked} selects; no archive was written")
+            given = self.selection.to_plain().items()
+            options = " ".join(f"--{name} {' '.join(values)}" for name, values in given)
+            raise NotFoundError(f"nothing is stored that {options} selects; no archive was written")
 
     def _searches(self) -> Rows:
         of_problem = select(models.Job.id).join(models.Job.problem)

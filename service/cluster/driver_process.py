@@ -46,9 +46,11 @@ class DriverProcess:
             *("db", "scheduler", "service_url", "unserved_seconds", "log_level", "log_format"),
             *("recheck_hours", "recheck_seconds"),
         )
-        told = {f"TILEWISE_{name.upper()}": str(getattr(self._settings, name)) for name in names}
+        environment = {
+            f"TILEWISE_{name.upper()}": str(getattr(self._settings, name)) for name in names
+        }
         while not self._stopping.is_set():
-            child = start("tilewise.service.cluster", *self._arguments, environment=told)
+            child = start("tilewise.service.cluster", *self._arguments, environment=environment)
             while child.poll() is None and not self._stopping.wait(POLL_S):
                 pass
             if child.returncode is None:

@@ -71,18 +71,18 @@ class FleetQuery(BaseModel):
         return "/?" + urlencode({"order": self.order, **self.filters, **changes})
 
 
-def shown(session: Session, asked: FleetQuery, present: str) -> Json:
+def shown(session: Session, selection: FleetQuery, present: str) -> Json:
     """Return what the overview shows of stored schedules; `present` is the toolchain.
 
     SQL finds the schedules and what needs attention. Their share of the roofline needs the flops
     and bytes of the problem, which are computed here.
     """
-    found = session.execute(_selected(session, asked, present)).all()
+    found = session.execute(_selected(session, selection, present)).all()
     shares = {row.id: _share(row) for row in found}
-    if asked.order in ("share", "attention"):
-        by_weight = asked.order == "attention"
+    if selection.order in ("share", "attention"):
+        by_weight = selection.order == "attention"
         found = sorted(found, key=lambda row: (-row.weight * by_weight, shares[row.id]))
-    start = (asked.page - 1) * PAGE
+    start = (selection.page - 1) * PAGE
     rows = models.Schedule
     return {
         "rows": _page(session, found[start : start + PAGE], shares),
@@ -97,7 +97,7 @@ def shown(session: Session, asked: FleetQuery, present: str) -> Json:
     }
 
 
-def _selected(session: Session, asked: FleetQuery, present: str) -> Select[Any]:
+def _selected(session: Session, selection: FleetQuery, present: str) -> Select[Any]:
     """Select of each problem, target and cache mode the schedule that answers, with its states."""
     sql = spelling.of(session.get_bind().dialect.name)
     row, problem, machine = models.Schedule, models.Problem, models.Machine
@@ -137,7 +137,7 @@ def _selected(session: Session, asked: FleetQuery, present: str) -> Select[Any]:
         .join(problem, problem.id == row.problem_id)
         .join(models.Toolchain, models.Toolchain.id == row.toolchain_id)
         .join(machine, machine.id == row.machine_id)
-        .where(*(number.between(0, LARGEST) for number in numbers), *_filters(asked))
+        .where(*(number.between(0, LARGEST) for number in numbers), *_filters(selection))
         .subquery()
     )  # fmt: skip
     columns = each.c
@@ -151,9 +151,9 @@ def _selected(session: Session, asked: FleetQuery, present: str) -> Select[Any]:
         states["regressed"].label("regressed"),
         sum(weights[1:], weights[0]).label("weight"),
     ).where(columns.place == 1)
-    if asked.state:
+    if selection.state:
         query = query.where(
-            states[asked.state] if asked.state != "attention" else or_(*states.values())
+            states[selection.state] if selection.state != "attention" else or_(*states.values())
         )
     orders: dict[Order, tuple[ColumnElement[Any], ...]] = {
         "ratio": (columns.ratio.asc().nulls_last(),),
@@ -161,21 +161,21 @@ def _selected(session: Session, asked: FleetQuery, present: str) -> Select[Any]:
         "problem": (columns.canonical, columns.target),
     }
     return query.order_by(
-        *orders.get(asked.order, ()), columns.created_at.desc(), columns.id.desc()
+        *orders.get(selection.order, ()), columns.created_at.desc(), columns.id.desc()
     )
 
 
-def _filters(asked: FleetQuery) -> list[ColumnElement[bool]]:
+def _filters(selection: FleetQuery) -> list[ColumnElement[bool]]:
     """Return the conditions on a problem and its target."""
     canonical, target = models.Problem.canonical, models.Schedule.target
     named = canonical + " " + target
-    found = [named.icontains(word, autoescape=True) for word in asked.contains.split()]
-    if asked.target:
-        found.append(target == asked.target)
-    if asked.op:
-        found.append(canonical.startswith(f"{asked.op}:"))
-    if asked.dtype:
-        found.append((canonical + ",").contains(f",dtype={asked.dtype},", autoescape=True))
+    found = [named.icontains(word, autoescape=True) for word in selection.contains.split()]
+    if selection.target:
+        found.append(target == selection.target)
+    if selection.op:
+        found.append(canonical.startswith(f"{selection.op}:"))
+    if selection.dtype:
+        found.append((canonical + ",").contains(f",dtype={selection.dtype},", autoescape=True))
     return found
 
 
@@ -291,5 +291,5 @@ def roof(
 
 @lru_cache(maxsize=20_000)
 def _work(problem: str) -> tuple[int, int]:
-    asked = parse_problem(problem)
-    return asked.flops, asked.bytes
+    parsed = parse_problem(problem)
+    return parsed.flops, parsed.bytes

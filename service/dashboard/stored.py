@@ -165,7 +165,7 @@ def trials_of(session: Session, job_id: int) -> list[Json]:
     return _readable_rows(session, query)
 
 
-class TrialsAsked(BaseModel):
+class TrialsQuery(BaseModel):
     """Which trials of a job a table shows, as its URL has it; `order` names the first sort key."""
 
     order: TrialOrder = "number"
@@ -173,13 +173,13 @@ class TrialsAsked(BaseModel):
     page: int = Field(1, ge=1, le=MOST_PAGES)
 
 
-def trials_shown(session: Session, job_id: int, asked: TrialsAsked) -> list[Json]:
+def trials_shown(session: Session, job_id: int, selection: TrialsQuery) -> list[Json]:
     """One page of a job's trials."""
     query = select(*_TRIAL).where(models.Trial.job_id == job_id)
-    if asked.state:
-        query = query.where(models.Trial.state == asked.state)
-    query = query.order_by(*_TRIAL_ORDERS[asked.order], models.Trial.number)
-    return _readable_rows(session, query.limit(TRIALS).offset((asked.page - 1) * TRIALS))
+    if selection.state:
+        query = query.where(models.Trial.state == selection.state)
+    query = query.order_by(*_TRIAL_ORDERS[selection.order], models.Trial.number)
+    return _readable_rows(session, query.limit(TRIALS).offset((selection.page - 1) * TRIALS))
 
 
 def origins_of(session: Session, job_id: int) -> dict[str, int]:

@@ -132,11 +132,11 @@ def one_report(
         shown = rows[(part - 1) * PROBLEMS : part * PROBLEMS]
         keys = stored_keys(session, [one for one, _ in shown])
         past = [_summed(one) for one in history(session, row)]
-        told = _summed(row)
+        summary = _summed(row)
     return page(
         request,
         "suite.html",
-        told=told,
+        summary=summary,
         report=report,
         old=None if old is None else old[0],
         rows=shown,

@@ -22,7 +22,7 @@ from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import fleet, live, ranges, rendering, stored
 from tilewise.service.dashboard.fleet import FleetQuery
 from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
-from tilewise.service.dashboard.stored import TrialsAsked
+from tilewise.service.dashboard.stored import TrialsQuery
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import JobKind
@@ -58,17 +58,17 @@ PAST = stored.PAGE  # past results of a problem that are shown
 def overview(
     request: Request,
     services: ServicesDep,
-    asked: Annotated[FleetQuery, Query()],
+    selection: Annotated[FleetQuery, Query()],
 ) -> Response:
     """What runs, the machines, and every problem with how far it is from its limits."""
     with services.reading() as session:
         found = stored.live(session)
         jobs = [live.job_row(job) for job in found["jobs"]]
-        shown = fleet.shown(session, asked, services.toolchain)
+        shown = fleet.shown(session, selection, services.toolchain)
     origin = str(request.base_url).rstrip("/")
     return page(
-        request, "overview.html", **shown, asked=asked, jobs=jobs, machines=found["machines"],
-        examples=EXAMPLES, origin=origin,
+        request, "overview.html", **shown, selection=selection, jobs=jobs,
+        machines=found["machines"], examples=EXAMPLES, origin=origin,
     )  # fmt: skip
 
 
@@ -163,18 +163,18 @@ def job(
     job_id: JobId,
     request: Request,
     services: ServicesDep,
-    asked: Annotated[TrialsAsked, Query()],
+    selection: Annotated[TrialsQuery, Query()],
 ) -> Response:
     """A search: how it goes, which parameters matter, and its trials."""
     with services.reading() as session:
         row = queue.get(session, job_id)
         found = job_json(session, row)
-        trials = stored.trials_shown(session, job_id, asked)
+        trials = stored.trials_shown(session, job_id, selection)
         origins = stored.origins_of(session, job_id)
         last = events.last_number(session, job_id)
         budget = {"seconds": row.seconds, "sampler": row.sampler, "seed": row.seed}
     counts = {name: found["trials"][name] for name in ("timed", "pruned", "failed")}
-    total = counts[asked.state] if asked.state else sum(counts.values())
+    total = counts[selection.state] if selection.state else sum(counts.values())
     return page(
         request,
         "job.html",
@@ -184,7 +184,7 @@ def job(
         trials=trials,
         last=last,
         total=total,
-        asked=asked,
+        selection=selection,
         pages=max(1, -(-total // stored.TRIALS)),
     )
 

@@ -164,7 +164,7 @@ def test_a_selection_has_the_searches_of_its_problems(filled, tmp_path, selectio
     assert found["schedules.jsonl"] == expected - {"matmul:m=9,n=9,k=9,dtype=f32"}
     has_suites = not selection.names_problems
     assert (manifest.members["suites.jsonl"].rows > 0) is has_suites
-    assert manifest.selection == selection.told() != {}
+    assert manifest.selection == selection.to_plain() != {}
 
 
 @pytest.mark.parametrize("others", [{}, {"problems": (RANGE, PROBLEM)}])

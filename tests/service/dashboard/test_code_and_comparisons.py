@@ -87,7 +87,7 @@ def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes() -> None:
     ):
         text = template.render(
             machines=[{**one, "jobs": jobs, "plans": plans}], jobs=[], rows=[], total=0, targets=[],
-            choices={}, asked=FleetQuery(), pages=1, path="/", assets="", may_submit=False,
+            choices={}, selection=FleetQuery(), pages=1, path="/", assets="", may_submit=False,
             is_signed_in=False, examples=EXAMPLES, origin="",
         )  # fmt: skip
         assert said in text

@@ -264,8 +264,8 @@ class _Writer(NodeWriter):
 
     def _refuse_size(self, what: str) -> NoReturn:
         sizes = self._input.spatial
-        told = "unknown" if sizes is None else "x".join(str(one or "?") for one in sizes)
-        self._refuse(f"{what} needs the size of {self._node.input[0]}, and that is {told}; "
+        known = "unknown" if sizes is None else "x".join(str(one or "?") for one in sizes)
+        self._refuse(f"{what} needs the size of {self._node.input[0]}, and that is {known}; "
                      "give the model static shapes")  # fmt: skip
 
     def _set_pads(self, pairs: list[tuple[int, int]]) -> None:
