@@ -16,6 +16,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.linked import verdicts
 from tilewise.search.model.initial_candidates import plain_point
+from tilewise.search.records import TuneRequest
 from tilewise.search.space.space import Space
 
 
@@ -27,6 +28,8 @@ class Stored:
         self.leaves_out = "nothing"
         self.searched: list[str] = []
         self.made: list[str] = []
+        self.cold: set[str] = set()
+        self.modes: list[str] = []
         self.computes: Callable[[str], str] = lambda problem: problem
 
     def __enter__(self) -> "Stored":
@@ -35,25 +38,31 @@ class Stored:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def look_up(self, problems: Sequence[str], target: str, *_: object) -> list[Any]:
-        best = SimpleNamespace(hash="0", target=target)
-        result = SimpleNamespace(target=target, best=best)
-        has = [
-            (self.problems is None or one in self.problems) and self.leaves_out not in one
+    def look_up(
+        self, problems: Sequence[str], target: str, *_: object, cache: str | None
+    ) -> list[Any]:
+        return [
+            SimpleNamespace(problem=one, result=self._result(one, target, cache))
             for one in problems
         ]
-        return [
-            SimpleNamespace(problem=one, result=result if is_there else None)
-            for one, is_there in zip(problems, has, strict=True)
-        ]
 
-    def tune(self, problem: str, *_: object) -> None:
+    def _result(self, problem: str, target: str, cache: str | None) -> Any:
+        mode = "cold" if problem in self.cold else "hot"
+        is_known = self.problems is None or problem in self.problems
+        if not is_known or self.leaves_out in problem or cache not in (None, mode):
+            return None
+        best = SimpleNamespace(hash=mode, target=target)
+        return SimpleNamespace(target=target, best=best, cache=mode)
+
+    def tune(self, problem: str, _target: str, request: TuneRequest, *_: object) -> None:
+        assert request.cache == "cold", "weights are evicted in a model"
         self.searched.append(problem)
         assert self.problems is not None
         self.problems.add(problem)
 
-    def object_files(self, problem: str, target: str) -> Any:
+    def object_files(self, problem: str, target: str, cache: str) -> Any:
         self.made.append(problem)
+        self.modes.append(cache)
         return _object(self.computes(problem), target, problem)
 
 

@@ -224,9 +224,11 @@ class LocalBackend:
         with _proof_errors():
             return python_module(found)
 
-    def object_files(self, problem: str, target: str) -> "ObjectFiles":
+    def object_files(
+        self, problem: str, target: str, cache: CacheMode | None = None
+    ) -> "ObjectFiles":
         """Compile and prove the object now; that of a range serves all its sizes."""
-        found = self._for_code(problem, target)
+        found = self._for_code(problem, target, cache)
         from tilewise.kernels.native.objects.document import proven_document
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
@@ -234,11 +236,11 @@ class LocalBackend:
         with _proof_errors():
             return read(ObjectFiles, proven_document(found))
 
-    def _for_code(self, problem: str, target: str) -> Json:
+    def _for_code(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Return the stored result of a range, or of a problem or a range that contains it."""
         if isinstance(parse_any(problem), ProblemRange):
-            return self.show_range(problem, target)
-        return self.show(problem, target, match="range")
+            return self.show_range(problem, target, cache)
+        return self.show(problem, target, cache, match="range")
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Return every stored trial of the problem or raise MissingError."""
@@ -269,6 +271,7 @@ class LocalBackend:
         files: Sequence[str],
         known: Known,
         match: Match = "exact",
+        cache: CacheMode | None = None,
     ) -> "list[Found]":
         """Look all problems up in the database; without one, nothing is stored."""
         from tilewise.backends.local_files import look_up, nothing
@@ -277,7 +280,7 @@ class LocalBackend:
             if schema.is_absent(database_of(self._url)):
                 return nothing(problems, files)
         with self._stored() as sessions:
-            asked = Asked(self._machine.canonical_target(target), identity(), match=match)
+            asked = Asked(self._machine.canonical_target(target), identity(), cache, match)
             return look_up(sessions, asked, problems, files, known)
 
     def text(self, found: "Found", kind: str) -> "Text":

@@ -117,11 +117,13 @@ class RemoteBackend:
         _require_sense(problem, target, parse_any)
         return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
 
-    def object_files(self, problem: str, target: str) -> ObjectFiles:
+    def object_files(
+        self, problem: str, target: str, cache: CacheMode | None = None
+    ) -> ObjectFiles:
         """Fetch the object that the service proved."""
         _require_sense(problem, target, parse_any)
         on_wait = _say_waiting("makes and proves the object")
-        return self._client.object_files(problem, target, on_wait)
+        return self._client.object_files(problem, target, on_wait, cache=cache)
 
     def trials(self, problem: str, target: str) -> list[Json]:
         _require_sense(problem, target)
@@ -143,8 +145,9 @@ class RemoteBackend:
         files: Sequence[str],
         known: Known,
         match: Match = "exact",
+        cache: CacheMode | None = None,
     ) -> list[Found]:
-        return self._client.look_up(problems, target, match=match, files=files, known=known)
+        return self._client.look_up(problems, target, cache, match, files, known)
 
     def text(self, found: Found, kind: str) -> Text:
         file = found.files.get(kind)

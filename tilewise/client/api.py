@@ -275,9 +275,13 @@ class Api:
         target: str = "host",
         on_wait: OnWait | None = None,
         match: KeyMatch = "exact",
+        cache: str | None = None,
     ) -> ObjectFiles:
-        """Return the kernel of a problem's stored best as machine code; waits as `kernel`."""
-        params = _given(target=target, format="json", match=_unusual(match))
+        """Return the kernel of a problem's stored best as machine code; waits as `kernel`.
+
+        `cache` None prefers hot.
+        """
+        params = _given(target=target, format="json", match=_unusual(match), cache=cache)
         response = await self._file(problem, "kernel", params, on_wait)
         return read(ObjectFiles, json_of(response, self._service.url))
 

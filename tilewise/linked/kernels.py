@@ -22,6 +22,7 @@ from tilewise.linked.libraries import cache_folder, link
 if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
     from tilewise.schema.results import ObjectFiles, StoredResult
+    from tilewise.search.records import CacheMode
 
 Shim = Callable[[], ctypes.CDLL]
 """Loads a library that includes `kernels.h`, and calls the kernels that it knows."""
@@ -107,14 +108,17 @@ class Kernels:
 
         absent = [one[0] for one in choices if one and one[0] not in self._found]
         for problem in dict.fromkeys(absent):
-            request = TuneRequest(self._trials)
+            request = TuneRequest(self._trials, cache="cold")
             backend.tune(problem, self._target, request, lambda _trial: None)
         self._fetch(absent)
 
     def _fetch(self, problems: Sequence[str]) -> None:
-        if problems and self._backend is not None:
-            found = self._backend.look_up(list(dict.fromkeys(problems)), self._target, (), {})
-            self._found |= {one.problem: one.result for one in found if one.result is not None}
+        # In a model, other layers evict the weights: kernels for cold caches come first.
+        for mode in ("cold", None):
+            absent = [one for one in dict.fromkeys(problems) if one not in self._found]
+            if absent and self._backend is not None:
+                found = self._backend.look_up(absent, self._target, (), {}, cache=mode)
+                self._found |= {one.problem: one.result for one in found if one.result}
 
     def load(self, problem: str) -> Kernel | None:
         """Return the kernel of a problem, loaded; None if none is stored or it cannot run here."""
@@ -125,8 +129,9 @@ class Kernels:
         else:
             named = f"{problem} {found.target} {found.best.hash}"
             path = cache_folder() / f"kernel-{hashlib.sha256(named.encode()).hexdigest()[:32]}.so"
-            made = self._backend.object_files
-            kernel = _cached(path) or _write(path, made(problem, self._target))
+            made, is_cold = self._backend.object_files, found.cache == "cold"
+            mode: CacheMode = "cold" if is_cold else "hot"
+            kernel = _cached(path) or _write(path, made(problem, self._target, mode))
         return kernel if path and kernel and _is_loaded(path, kernel, self._shim) else None
 
 

@@ -41,8 +41,9 @@ def tune_apart(source: Source, problem: str) -> None:
     """
     where = {"--server": source.server, "--db": source.store}
     named = [text for name, url in where.items() if url for text in (name, url)]
-    target = ["--target", target_of(source.threads), "--trials", str(source.trials)]
-    command = [sys.executable, "-m", "tilewise", "tune", problem, *target, *named]
+    options = ["--target", target_of(source.threads), "--trials", str(source.trials)]
+    options += ["--cache", "cold", *named]
+    command = [sys.executable, "-m", "tilewise", "tune", problem, *options]
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(command, stdin=null, stdout=null, stderr=pipe, text=True) as child:
         atexit.register(child.kill)

@@ -145,12 +145,14 @@ async def get_kernel(
     services: ServicesDep,
     target: TargetText = "host",
     match: KeyMatch = "exact",
+    cache: CacheMode | None = None,
     form: Annotated[Form, Query(alias="format")] = "module",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The best schedule's kernel as a Python module that runs on its own, or as machine code.
 
-    With the key of a tuned range it serves all sizes of the range.
+    With the key of a tuned range it serves all sizes of the range. Of the kernels for hot and for
+    cold caches `cache` chooses; by default the one for hot caches is given.
 
     `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
     header of both, and `json` all of them in one. An object is given once it was linked, run
@@ -159,7 +161,7 @@ async def get_kernel(
     A kernel is made when first asked for, in a second or two. Where that takes longer than a
     request waits, the answer is 202 and the kernel is there soon.
     """
-    asked = _asked(services, target, match)
+    asked = _asked(services, target, match, cache)
     finding = partial(_find_result, services, key, asked, with_ranges=True)
     result = await services.executors.reads.run(finding)
     source = kernel_source(result, asked.target)
@@ -247,7 +249,8 @@ def _find_result(
     with services.reading() as session:
         row = nearest.find(session, [key], asked).get(key)
         if row is None and with_ranges:
-            of_range = ranges.find_range(session, key, asked.target, asked.toolchain)
+            work = key, asked.target, asked.toolchain, asked.cache
+            of_range = ranges.find_range(session, *work)
             if of_range is not None:
                 return range_json(of_range, services.toolchain)
         row = row or _stored(session, services, key, asked)

@@ -57,6 +57,9 @@ def test_the_mode_over_http(client, submit, run):
     query = {"problem": PROBLEM}
     assert client.get("/v1/schedules", params=query).json()["cache"] == "cold"
     assert client.get("/v1/schedules", params=query | {"cache": "hot"}).status_code == 404
+    kernel = f"/v1/schedules/{job['key']}/kernel"
+    for mode, status in (("cold", 200), ("hot", 404), ("lukewarm", 422)):
+        assert client.get(kernel, params={"cache": mode}).status_code == status
     trials = client.get(f"/v1/jobs/{job['id']}/trials").json()["trials"]
     assert {trial["cache"] for trial in trials} == {"cold"}
     refused = client.post("/v1/jobs", json=body | {"cache": "lukewarm"})

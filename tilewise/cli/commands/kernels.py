@@ -37,7 +37,7 @@ from tilewise.fetch.problems import read_problems
 from tilewise.kernels.problem import Problem, parse_any, stem
 from tilewise.library import MANIFEST, Library
 from tilewise.requirements import BASE
-from tilewise.search.records import TuneRequest
+from tilewise.search.records import CACHE_MODES, TuneRequest
 
 if TYPE_CHECKING:  # the client loads httpx
     from tilewise.schema.results import ObjectFiles
@@ -124,16 +124,17 @@ def library(options: argparse.Namespace) -> None:
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
             folder.require()
-            missing = _missing(backend, problems, options.target)
-            tune_missing(backend, missing, options.target, TuneRequest(options.trials))
-        if missing := _missing(backend, problems, options.target):
+            missing = _missing(backend, problems, options)
+            request = TuneRequest(options.trials, cache=options.cache or "hot")
+            tune_missing(backend, missing, options.target, request)
+        if missing := _missing(backend, problems, options):
             for one in missing:
                 sys.stderr.write(f"tilewise: {one}: no schedule is stored\n")
             raise MissingError(
                 f"{len(missing)} of {len(problems)} problems are not stored; "
                 "--tune-missing searches for them"
             )
-        files = Library(_objects(backend, problems, options.target)).files()
+        files = Library(_objects(backend, problems, options)).files()
     with folder.taken():
         for name, content in files.items():
             folder.write(name, content)
@@ -142,19 +143,24 @@ def library(options: argparse.Namespace) -> None:
     sys.stdout.write(told)
 
 
-def _missing(backend: Backend, problems: Sequence[Problem], target: str) -> list[Problem]:
+def _missing(
+    backend: Backend, problems: Sequence[Problem], options: argparse.Namespace
+) -> list[Problem]:
     """Return the problems without a stored schedule."""
-    found = backend.look_up([problem.canonical for problem in problems], target, (), {})
+    texts = [problem.canonical for problem in problems]
+    found = backend.look_up(texts, options.target, (), {}, cache=options.cache)
     return [one for one, answer in zip(problems, found, strict=True) if answer.result is None]
 
 
-def _objects(backend: Backend, problems: Sequence[Problem], target: str) -> "list[ObjectFiles]":
+def _objects(
+    backend: Backend, problems: Sequence[Problem], options: argparse.Namespace
+) -> "list[ObjectFiles]":
     """Return the proven object of each problem."""
     made = []
     for number, problem in enumerate(problems, 1):
         if sys.stderr.isatty():
             sys.stderr.write(f"tilewise: {number}/{len(problems)} proves {problem}\n")
-        made.append(backend.object_files(problem.canonical, target))
+        made.append(backend.object_files(problem.canonical, options.target, options.cache))
     return made
 
 
@@ -167,6 +173,7 @@ def _summary(manifest: dict[str, object], folder: Folder) -> str:
     return "".join(rows) + f"{counted}, {size} bytes of objects, in {folder.path}\n"
 
 
+CACHE = "kernels tuned with these caches; default: hot if both are stored"
 FORMAT = "output; object and bitcode come with a C header; default: module"
 
 COMMANDS = (
@@ -198,6 +205,7 @@ COMMANDS = (
             PROBLEMS,
             arg("-o --output", "folder to write", metavar="DIR", required=True),
             TARGET,
+            arg("--cache", CACHE, choices=CACHE_MODES),
             flag("--tune-missing", "tune missing problems"),
             trials_option("schedules tried in those searches"),
             DB,
