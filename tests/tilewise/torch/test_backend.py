@@ -17,6 +17,7 @@ from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import parse_problem
 from tilewise.linked import kernels, verdicts
 from tilewise.linked.libraries import cache_folder
+from tilewise.search.records import TuneRequest
 from tilewise.torch import background
 from tilewise.torch import verdicts as own
 
@@ -221,7 +222,7 @@ def test_a_search_in_the_background(
         assert go.wait(60)
         if "n=38" in problem:
             raise TilewiseError("no compiler")
-        stored.tune(problem)
+        stored.tune(problem, "host", TuneRequest(2, cache="cold"))
 
     monkeypatch.setattr(background, "tune_apart", tune)
     x = torch.randn(6, 20)

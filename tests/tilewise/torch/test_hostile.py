@@ -117,8 +117,8 @@ def test_an_object_that_is_none(
 ) -> None:
     made = stored.object_files
 
-    def broken(problem: str, target: str) -> object:
-        files = vars(made(problem, target)) | {"object_bytes": b"\x7fELF, and nothing else"}
+    def broken(*given: str) -> object:
+        files = vars(made(*given)) | {"object_bytes": b"\x7fELF, and nothing else"}
         return type("Files", (), files)
 
     monkeypatch.setattr(stored, "object_files", broken)
