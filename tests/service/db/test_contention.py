@@ -13,7 +13,7 @@ from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import BusyError, UndoneError
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import claims, model_jobs, queue
+from tilewise.service.jobs import claims, queue
 
 
 @pytest.fixture
@@ -40,35 +40,15 @@ def undone_once(sessions, first, second, begins):
     return work, tries
 
 
-def skewed_once(sessions, first, second, begins):
-    """The same without a lock: what one reads the other writes, so that no order explains both."""
-    tries = []
-
-    def work():
-        tries.append(1)
-        with writing(sessions) as session:
-            session.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
-            read = session.get_one(models.Toolchain, first).identity
-            if len(tries) == 1:
-                begins.wait()
-            session.execute(
-                text("UPDATE toolchains SET identity = :new || id WHERE id = :id"),
-                {"id": second, "new": read},
-            )
-
-    return work, tries
-
-
-@pytest.mark.parametrize("make", [undone_once, skewed_once])
-def test_requests_that_undo_each_other_are_repeated(sessions, make):
+def test_requests_that_undo_each_other_are_repeated(sessions):
     with writing(sessions) as session:
         rows = [models.Toolchain(identity=name) for name in "ab"]
         session.add_all(rows)
         session.flush()
         first, second = (row.id for row in rows)
     begins, lane = threading.Barrier(2), Lane("writes", 2)
-    one, tries = make(sessions, first, second, begins)
-    other, tries_of_other = make(sessions, second, first, begins)
+    one, tries = undone_once(sessions, first, second, begins)
+    other, tries_of_other = undone_once(sessions, second, first, begins)
 
     async def both():
         await asyncio.gather(lane.run(one), lane.run(other))
@@ -104,16 +84,6 @@ def test_who_claims_takes_what_nobody_looks_at_and_waits_for_nobody(url, session
         assert claims.claim(second, me(), machine.targets, TOOLCHAIN) is None
 
 
-def test_a_job_that_somebody_looks_at_is_left_for_the_next_time(url, sessions, machine, submit):
-    job_id = submit()
-    with writing(sessions) as looking:
-        queue.get(looking, job_id, lock=True)
-        with writing(sessions) as claiming:
-            assert claims.claim(claiming, me(), machine.targets, TOOLCHAIN) is None
-    with writing(sessions) as claiming:
-        assert claims.claim(claiming, me(), machine.targets, TOOLCHAIN).job_id == job_id
-
-
 def test_a_statement_that_takes_too_long_is_broken_off(url):
     engine = make_engine(url, statement_s=0.2)
     with pytest.raises(BusyError, match="statement timeout"), reading(make_sessions(engine)) as s:
@@ -139,14 +109,6 @@ def test_options_of_the_url_win(url):
         assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "1234ms"
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "30s"
     engine.dispose()
-
-
-def test_two_requests_of_one_key_are_one_plan(client, sessions, monkeypatch):
-    """Both have found nothing by the key when they begin to ask."""
-    meet_at(monkeypatch, model_jobs, "ask_to_plan")
-    assert_one_plan(client, sessions, {"Idempotency-Key": "one"})
-    with reading(sessions) as session:
-        assert session.query(models.IdempotencyKey).count() == 1
 
 
 def test_two_equal_requests_without_a_key_are_one_plan(client, sessions, monkeypatch):

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import create_engine, event
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from tests.service.conftest import TOOLCHAIN, settings_for
 from tilewise.service.app import create_app
@@ -140,23 +139,6 @@ def test_a_writer_waits_for_another_process(url, sessions):
         assert session.query(models.Toolchain).one().identity == "0"
 
 
-def test_threads_take_turns_to_write_and_do_not_ask_sqlite(sessions):
-    """SQLite lets who waits for its lock sleep, also once the lock is free."""
-    begun = []
-    event.listen(
-        sessions.kw["bind"],
-        "before_cursor_execute",
-        lambda _connection, _cursor, statement, *_: begun.append(statement),
-    )
-    waiting = threading.Thread(target=write, args=(sessions,))
-    with writing(sessions):
-        waiting.start()
-        waiting.join(0.1)
-        assert waiting.is_alive() and begun.count("BEGIN IMMEDIATE") == 1
-    waiting.join()
-    assert begun.count("BEGIN IMMEDIATE") == 2
-
-
 def write(sessions):
     with writing(sessions) as session:
         session.add(models.Toolchain(identity="waited"))
@@ -197,16 +179,6 @@ def test_a_first_connection_waits_for_a_lock_instead_of_failing(tmp_path):
     engine.dispose()
 
 
-def test_the_wait_for_a_lock_ends(tmp_path):
-    file = tmp_path / "locked.db"
-    holder = sqlite3.connect(file, isolation_level=None)
-    holder.execute("CREATE TABLE a (b)")
-    holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(OperationalError, match="locked"):
-        make_engine(f"sqlite:///{file}", patience_s=0.1).connect()
-    holder.execute("COMMIT")
-
-
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
@@ -230,17 +202,3 @@ def test_what_a_server_says_is_busy_an_outage_or_for_good(state, kind):
     refused.sqlstate = state
     error = translate(DBAPIError("SELECT 1", {}, refused), "postgresql://host/name")
     assert type(error) is kind
-
-
-def test_a_server_is_not_waited_for_without_end(monkeypatch):
-    made = {}
-
-    def create(_url, **given):
-        made.update(given)
-        return create_engine("sqlite://")
-
-    monkeypatch.setattr("tilewise.service.db.session.create_engine", create)
-    make_engine("postgresql+psycopg://host/name", patience_s=5.0)
-    given = made["connect_args"]
-    assert (given["connect_timeout"], given["options"]) == (5, "-c lock_timeout=5000")
-    assert given["tcp_user_timeout"] > 1000 and given["keepalives_idle"] > 1

@@ -9,7 +9,6 @@ from tilewise.service.db import schema
 from tilewise.service.db.session import make_engine
 from tilewise.service.default_database import default_database
 from tilewise.service.errors import DatabaseError
-from tilewise.service.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -69,21 +68,6 @@ def test_no_refusal_shows_the_password(url):
     with pytest.raises(DatabaseError) as caught:
         make_engine(url)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "ä"])
-def test_the_folder_of_user_data_is_no_part_of_a_url(tmp_path, monkeypatch, name):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / name))
-    monkeypatch.delenv("TILEWISE_DB", raising=False)
-    schema.upgrade(Settings().db)
-    assert (tmp_path / name / "tilewise" / "tilewise.db").is_file()
-
-
-def test_a_folder_of_user_data_that_is_no_text_is_refused(monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", "/tmp/\udcff")
-    with pytest.raises(DatabaseError, match="set TILEWISE_DB"):
-        default_database()
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):

@@ -3,21 +3,20 @@ from datetime import timedelta
 
 import pytest
 from alembic import command
-from sqlalchemy import text, update
+from sqlalchemy import update
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.service.db.released.dumps import migrate, tables_of
+from tests.service.db.released.dumps import migrate
 from tests.service.plan_rows import wanted
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.features import EXTENSIONS, implied
 from tilewise.migrations import targets
 from tilewise.search.records import TuneRequest
-from tilewise.service.db import make_engine, models, reading, schema, writing
+from tilewise.service.db import models, schema, writing
 from tilewise.service.jobs import claims, model_jobs, queue
 from tilewise.service.jobs.plans import digest
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.results import integrity
 from tilewise.service.runs import offers
 from tilewise.service.workers import job_run
 
@@ -71,89 +70,11 @@ def submit_on(session, problem):
     return queue.create_or_join(session, parse_problem(problem), PLAIN, request, TOOLCHAIN).job
 
 
-def targets_of(url, table):
-    with make_engine(url).connect() as connection:
-        return connection.execute(text(f"SELECT target FROM {table} ORDER BY id")).scalars().all()
-
-
 def test_the_frozen_copies_are_those_of_the_code(machine, masked):
     assert targets.EXTENSIONS == EXTENSIONS
     assert all(targets.IMPLIED[name] == implied(name) for name in targets.IMPLIED if name)
     for one in (machine, masked, replace(machine, cpu="neoverse-v1", features=("neon",))):
         assert one.target == f"cpu:{one.cpu},threads=1{targets.ending(one.cpu, one.features)}"
-
-
-@pytest.mark.full
-def test_results_get_the_features_of_the_machines_that_timed_them(old, sessions):
-    assert set(targets_of(old, "schedules")) == {PLAIN}
-    before = tables_of(old)
-    schema.upgrade(old)
-    expected = list(TARGETS.values())
-    assert targets_of(old, "schedules") == expected
-    after = tables_of(old)
-    models_of_0021 = {"jobs": len(before["plans"]) + len(before["networks"])}
-    assert {name: len(rows) for name, rows in after.items()} == {
-        name: len(rows) + models_of_0021.get(name, 0) for name, rows in before.items()
-    } | {"tuned_ranges": 0}
-    by_problem = {row["id"]: row["canonical"] for row in after["problems"]}
-    for table in ("jobs", "past_schedules"):
-        for row in after[table]:
-            if row["problem_id"] is None:  # a model: of the work of its searches, which differ
-                assert row["target"] == f"{PLAIN},features=unknown"
-                continue
-            canonical = by_problem[row["problem_id"]]
-            assert row["target"] == TARGETS.get(canonical, PLAIN), canonical
-    with reading(sessions) as session:
-        for row in session.query(models.Schedule):
-            assert integrity.is_whole(row) and not integrity.tampered_proofs(session, row)
-        assert all(map(integrity.is_whole, session.query(models.PastSchedule)))
-        (plan,) = session.query(models.Plan)
-        assert plan.digest == digest(plan, plan.plan, plan.script)
-        assert plan.plan["target"] == plan.job.target
-
-
-@pytest.mark.full
-def test_going_down_gives_the_old_targets_back_and_up_again_the_new(old):
-    schema.upgrade(old)
-    new = tables_of(old)
-    migrate(old, command.downgrade, "0018")
-    for table in ("schedules", "past_schedules", "jobs", "plans", "networks"):
-        assert set(targets_of(old, table)) == {PLAIN}, table
-    schema.upgrade(old)
-    assert without_numbers_of_models(tables_of(old)) == without_numbers_of_models(new)
-
-
-def without_numbers_of_models(tables):
-    jobs = [
-        {name: value for name, value in row.items() if name != "id" or row["kind"] == "tune"}
-        for row in tables["jobs"]
-    ]
-    parts = {
-        table: [row | {"job_id": None} for row in tables[table]] for table in ("plans", "networks")
-    }
-    return tables | {"jobs": jobs} | parts
-
-
-@pytest.mark.full
-def test_of_two_rows_that_features_tell_apart_going_down_keeps_both(url, sessions, submit, run,
-                                                                    machine, masked):  # fmt: skip
-    run(submit(), machine=machine)
-    with writing(sessions) as session:
-        session.add(twin := models.Schedule(**{
-            column.key: getattr(session.query(models.Schedule).one(), column.key)
-            for column in models.Schedule.__table__.columns if column.key != "id"
-        }))  # fmt: skip
-        twin.target = masked.target
-        session.flush()
-        session.refresh(twin)
-        twin.digest = integrity.result_digest(integrity.ResultKey.of(twin), twin)
-    for _ in range(2):
-        migrate(url, command.downgrade, "0018")
-        assert targets_of(url, "schedules") == [PLAIN, masked.target]
-        schema.upgrade(url)
-        assert targets_of(url, "schedules") == [PLAIN, masked.target]
-    with reading(sessions) as session:
-        assert all(map(integrity.is_whole, session.query(models.Schedule)))
 
 
 def test_neither_of_two_machines_is_served_the_others_result_as_exact(

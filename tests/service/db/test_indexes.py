@@ -8,14 +8,14 @@ import re
 
 import pytest
 
-from benchmarks.serving.populated import TARGET, TOOLCHAINS, Sizes, populate, problem
+from benchmarks.serving.populated import TARGET, TOOLCHAINS, problem
 from tests.service import statements
 from tilewise.search.records import TuneRequest
 from tilewise.service.api import documents, files
 from tilewise.service.api.events.news import read_news
-from tilewise.service.db import make_engine, schema, tokens
+from tilewise.service.db import make_engine, tokens
 from tilewise.service.db.base import Base
-from tilewise.service.db.session import make_sessions, write_connection
+from tilewise.service.db.session import make_sessions
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import SqlTrialStore
@@ -98,19 +98,6 @@ ASKED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def large(new_postgresql) -> str:
-    url = new_postgresql()
-    schema.upgrade(url)
-    engine = make_engine(url)
-    with write_connection(engine) as connection:
-        populate(connection, Sizes(problems=1500, trials=9000))
-    with write_connection(engine) as connection:
-        connection.exec_driver_sql("ANALYZE")
-    engine.dispose()
-    return url
-
-
 def asked_of(url, ask):
     """The statements of a question; what it writes is undone."""
     sessions = make_sessions(make_engine(url))
@@ -134,32 +121,6 @@ def test_sqlite_reads_no_table_from_end_to_end(populated, name):
     for found in steps:
         scanned = re.match(r"SCAN (\w+?)(_\d+)?( |$)", found)
         assert not (scanned and scanned[1] in TABLES - SMALL), "\n".join(steps)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ASKED)
-def test_nor_does_postgresql(large, name):
-    engine, plans = make_engine(large), []
-    asked = asked_of(large, ASKED[name][0])
-    with engine.connect() as connection:
-        for statement, values in asked:
-            explained = connection.exec_driver_sql(f"EXPLAIN {statement}", values)
-            plans += explained.scalars().all()
-    engine.dispose()
-    assert any("Index" in line for line in plans) or name == "a token"
-    read = [re.search(r"Seq Scan on (\w+)", line) for line in plans]
-    assert not {one[1] for one in read if one} & (TABLES - SMALL), "\n".join(plans)
-
-
-def test_a_search_counts_the_trials_of_others_in_an_index(populated):
-    """It walks through the newest jobs, for as many as it wants, but never through their trials."""
-    url = populated["sqlite"]
-    sessions = make_sessions(make_engine(url))
-    with statements.noted() as asked:
-        SqlTrialStore(sessions, JOB).earlier("matmul")
-    steps = [step for one in asked for step in statements.plan(url, *one)]
-    assert "SEARCH trials USING COVERING INDEX ix_trials_ended (job_id=?)" in steps
-    assert not [step for step in steps if step.startswith("SCAN trials")]
 
 
 def test_jobs_are_listed_without_being_sorted(populated):

@@ -9,17 +9,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, String, inspect, select
 
 from tests.service import fakes
-from tests.service.conftest import TOOLCHAIN
 from tests.service.db.released import dumps
 from tests.service.db.test_database import file_of
-from tests.service.plan_rows import wanted
 from tilewise.migrations.views import v0018
 from tilewise.migrations.views.replacing import replaced
 from tilewise.service.db import make_engine, models, reading, schema, writing
 from tilewise.service.db.base import Base
 from tilewise.service.db.session import write_connection
-from tilewise.service.jobs import model_jobs
-from tilewise.service.jobs.queue import Submitter
 from tilewise.service.runs import offers
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -113,39 +109,6 @@ def test_every_step_goes_down_and_up_again_with_data(populated):
     assert rows_of(populated) == {}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("edit", "table"),
-    [
-        ("UPDATE scripts SET text = 'x'", "proofs"),
-        ("UPDATE scripts SET text = x'ff'", "proofs"),
-        ("UPDATE scripts SET steps = '['", "proofs"),
-        ("UPDATE scripts SET steps = '[]'", "proofs"),
-        ("UPDATE proofs SET executed = 0", "proofs"),
-        ("UPDATE proofs SET max_error = 9e999", "proofs"),
-        ("UPDATE proofs SET max_error = 'x'", "proofs"),
-        ("UPDATE proofs SET max_error = NULL", "proofs"),
-        ("UPDATE schedules SET steps = '[]'", "schedules"),
-        ("UPDATE problems SET canonical = canonical || ',bias'", "both"),
-    ],
-)
-def test_an_upgrade_vouches_for_no_row_that_disagrees_with_itself(
-    tmp_path, populated, client_factory, edit, table
-):
-    old = copy_as_of(populated, tmp_path / "old.db", "0005")
-    with sqlite3.connect(tmp_path / "old.db") as connection:
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(f"{edit} WHERE id = 1")
-    schema.upgrade(old)
-    with sqlite3.connect(tmp_path / "old.db") as connection:
-        for name in ("schedules", "proofs"):
-            since = PROOFS.get(name, name)
-            found = connection.execute(f"SELECT digest IS NULL FROM {since} ORDER BY id").fetchall()
-            first, *others = (is_null for (is_null,) in found)
-            assert bool(first) == (table in (name, "both"))
-            assert others and not any(others)
-
-
 def migrate(url, step, revision):
     engine = make_engine(url, foreign_keys=False)
     with write_connection(engine) as connection:
@@ -198,37 +161,6 @@ def without_cold(rows):
     }
 
 
-def copy_as_of(url, file, revision):
-    """A database as the code of `revision` made it, with what its tables can hold of another."""
-    old = f"sqlite:///{file}"
-    migrate(old, command.upgrade, revision)
-    with sqlite3.connect(file) as connection:
-        for since, rows in rows_of(url).items():
-            table = next((old for old, new in PROOFS.items() if new == since), since)
-            known = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-            if not known:
-                continue
-            marks = ", ".join("?" for _ in known)
-            connection.executemany(
-                f"INSERT INTO {table} ({', '.join(known)}) VALUES ({marks})",
-                [[row[name] for name in known] for row in rows],
-            )
-    connection.close()
-    return old
-
-
-@pytest.mark.full
-def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url, submit, tuned):
-    cancelled = submit(OTHER)
-    with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.downgrade(schema.alembic_config(connection), "0004")
-        connection.exec_driver_sql(f"UPDATE jobs SET state = 'cancelled' WHERE id = {cancelled}")
-    schema.upgrade(url)
-    with make_engine(url).begin() as connection:
-        found = dict(connection.exec_driver_sql("SELECT id, complete FROM jobs").all())
-    assert found == {tuned: 1, cancelled: 0}
-
-
 def test_a_batch_that_rebuilds_a_table_under_the_views_leaves_them_as_they_were(url, tuned):
     def shown(connection):
         names = inspect(connection).get_view_names()
@@ -243,38 +175,6 @@ def test_a_batch_that_rebuilds_a_table_under_the_views_leaves_them_as_they_were(
         ):
             trials.alter_column("hash", type_=String(20))
         assert shown(connection) == before and len(before) == 8
-
-
-@pytest.mark.full
-def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, populated, machine):
-    old = copy_as_of(populated, tmp_path / "old.db", "0008")
-    with sqlite3.connect(tmp_path / "old.db") as connection:
-        connection.execute(
-            "INSERT INTO machines (host, cpu, cores, memory_bytes, caches, seen_at) "
-            "SELECT 'another', cpu, cores, memory_bytes, caches, seen_at FROM machines"
-        )
-        (count,) = connection.execute("SELECT count(*) FROM jobs WHERE started_at IS NOT NULL")
-    schema.upgrade(old)
-    found = rows_of(old)["jobs"]
-    assert {row["host"] for row in found if row["state"] == "done"} == {machine.host}
-    assert {row["host"] for row in found if row["state"] == "queued"} == {None}
-    assert count[0] == 2
-
-
-@pytest.mark.full
-def test_a_database_of_0010_gets_views_with_the_seconds_of_their_moments(url, tuned):
-    with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.downgrade(schema.alembic_config(connection), "0010")
-        connection.exec_driver_sql("UPDATE trials SET created_at = '2026-01-31 12:59:59.999653'")
-        connection.exec_driver_sql("DROP VIEW trial_history")
-        connection.exec_driver_sql(
-            "CREATE VIEW trial_history AS"
-            " SELECT CAST(strftime('%s', created_at) AS INTEGER) AS hour_unix FROM trials"
-        )
-    schema.upgrade(url)
-    with make_engine(url).begin() as connection:
-        found = connection.exec_driver_sql("SELECT hour_unix, created_unix FROM trial_history")
-        assert set(found.all()) == {(1769860800, 1769864399.999653)}
 
 
 @pytest.mark.full
@@ -326,33 +226,6 @@ def fill_plans(url):
     engine.dispose()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("running", [None, 5])
-def test_of_equal_plans_an_upgrade_keeps_the_first_or_the_one_that_runs(url, plan, look, running):
-    """A server made two where two asked at one moment, before 0016."""
-    first, done = plan(), plan(name="done.mlir")
-    with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.downgrade(schema.alembic_config(connection), "0015")
-        names = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(plans)")]
-        same = ", ".join(name for name in names if name != "id")
-        connection.exec_driver_sql(f"UPDATE plans SET state = 'done' WHERE id = {done}")
-        for _twice in range(2):
-            connection.exec_driver_sql(f"INSERT INTO plans ({same}) SELECT {same} FROM plans")
-        if running:
-            connection.exec_driver_sql(
-                f"UPDATE plans SET state = 'running', owner = 'me', heartbeat_at = created_at"
-                f" WHERE id = {running}"
-            )
-    schema.upgrade(url)
-    kept = running or first
-    assert look(kept).state == ("running" if running else "queued") and look(kept).source
-    assert [look(number).state for number in (2, 4, 6, 8)] == ["done"] * 4
-    for number in {1, 3, 5, 7} - {kept}:
-        row = look(number)
-        assert row.state == "failed" and "same moment" in row.error and row.finished_at
-        assert row.source is None
-
-
 def test_older_code_keeps_the_offers_of_leaders_and_loses_those_of_helpers(url, sessions, submit):
     number_of_job = submit(OTHER)
     with writing(sessions) as session:
@@ -363,37 +236,6 @@ def test_older_code_keeps_the_offers_of_leaders_and_loses_those_of_helpers(url, 
         command.downgrade(schema.alembic_config(connection), "0013")
         found = connection.exec_driver_sql("SELECT worker FROM offers").scalars().all()
     assert found == ["tcp://w:0"]
-
-
-def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, look):
-    number = plan()
-    with writing(sessions) as session:
-        model_jobs.cancel_plan(session, number)
-    with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.downgrade(schema.alembic_config(connection), "0015")
-    schema.upgrade(url)
-    assert (look(number).state, look(number).error) == ("failed", "it was cancelled")
-
-
-def test_older_code_is_not_left_a_plan_that_must_be_strict(url, sessions, machine, plan, look):
-    first = plan()
-    with writing(sessions) as session:
-        strict = model_jobs.ask_to_plan(
-            session, wanted(machine.target, "strict"), TOOLCHAIN, Submitter()
-        ).id
-    with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.downgrade(schema.alembic_config(connection), "0016")
-    schema.upgrade(url)
-    assert [look(number).state for number in (first, strict)] == ["queued", "failed"]
-    assert look(strict).error == "it asked for accuracy=strict"
-    assert look(strict).source is None
-
-
-def test_upgrading_twice_keeps_the_data(url, sessions, tuned):
-    schema.upgrade(url)
-    with reading(sessions) as session:
-        assert session.query(models.Trial).count() == 4
-        assert session.query(models.Script).count() == 1
 
 
 def test_an_upgrade_that_fails_leaves_the_database_as_it_was(tmp_path, monkeypatch):

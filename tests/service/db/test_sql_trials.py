@@ -48,15 +48,6 @@ def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, submit):
     assert [trial.number for trial in store.trials()] == [0, 2, 3, 7]
 
 
-def test_jobs_do_not_see_each_others_trials(sessions, submit):
-    first, second = (
-        SqlTrialStore(sessions, submit(p))
-        for p in ("matmul:m=1,n=1,k=1,dtype=f32", "matmul:m=2,n=1,k=1,dtype=f32")
-    )
-    first.add(fakes.trial(0))
-    assert second.trials() == []
-
-
 def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, submit):
     first, second, own = (
         SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")) for m in (1, 2, 3)
@@ -124,14 +115,6 @@ def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit
     )
     assert hot.earlier("matmul") == []
     assert [known.problem.canonical for known in cold.earlier("matmul")] == [text]
-
-
-def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
-    monkeypatch.setattr("tilewise.service.jobs.trial_store.MOST_JOBS", 2)
-    for m in (1, 2, 3):
-        SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")).add(fakes.trial(0))
-    known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).earlier("matmul")
-    assert [k.problem.m for k in known] == [3, 2]
 
 
 def test_only_failures_on_the_same_target_are_known(sessions, submit):

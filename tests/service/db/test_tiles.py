@@ -2,11 +2,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from alembic import command
 from sqlalchemy import select, text
 
 from tests.service import fakes
-from tests.service.db.released.dumps import migrate
 from tilewise.search.space.points import TilePoint
 from tilewise.service.api.documents import trial_json
 from tilewise.service.db import make_engine, models, reading
@@ -58,31 +56,10 @@ def test_a_tile_is_stored_as_its_fields_and_comes_back(url, store):
     assert [trial.params for trial in store.trials()] == list(POINTS)
 
 
-def test_going_down_writes_the_texts_and_going_up_the_fields(url, store):
-    new = written(url)
-    migrate(url, command.downgrade, "0019")
-    old = written(url)
-    assert [params.get("tile") for params in old] == TEXTS
-    assert [params | {"tile": None} for params in old] == [p | {"tile": None} for p in new]
-    migrate(url, command.upgrade, "0020")
-    assert written(url) == new
-
-
 def test_texts_are_read_as_tiles(url, store):
     """A row that an older version has written since, or that an archive of one brought."""
     change(url, 0, '{"tile": "1x4w8i8", "outer": "cols"}')
     assert store.trials()[0].params == POINTS[2]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("params", ["[1, 2]", '{"tile": {"rows": 6}}', '{"tile": ["6x4"]}', "null"])
-def test_what_is_no_tile_stays_as_it_is(url, store, params):
-    before = written(url)
-    change(url, 1, params)
-    migrate(url, command.downgrade, "0019")
-    migrate(url, command.upgrade, "0020")
-    before[1] = json.loads(params)
-    assert written(url) == before
 
 
 def test_a_damaged_tile_is_left_out_and_the_others_are_there(url, store):

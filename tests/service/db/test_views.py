@@ -177,12 +177,6 @@ def test_every_view_and_no_other_is_described(engines):
             assert set(connection.exec_driver_sql(query).scalars()) == wanted
 
 
-def test_columns_are_described_once():
-    for view in VIEWS:
-        names = [column.name for column in view.columns]
-        assert len(set(names)) == len(names) and all(c.meaning for c in view.columns)
-
-
 def test_what_a_migration_has_copied_from_the_code_is_still_so():
     """A change needs a migration that makes the views again."""
     assert registry.LOST_AFTER.total_seconds() == v0009.LIVE_S
