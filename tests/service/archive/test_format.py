@@ -6,13 +6,11 @@ from sqlalchemy import select
 
 from tests.service.archive.forging import edited
 from tests.service.archive.stores import exported, fill_whole, rows_of
-from tilewise.kernels.target.features import differences, implied
 from tilewise.search.space.points import TilePoint
 from tilewise.service.archive.container import FORMAT, MANIFEST, Manifest, opened
 from tilewise.service.archive.lines import MEMBERS, ProofLine, ScriptLine
-from tilewise.service.archive.restore import SINCE, restore
+from tilewise.service.archive.restore import restore
 from tilewise.service.db import models, reading
-from tilewise.service.results import integrity
 
 FOLDER = Path(__file__).parent / "golden"
 PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()
@@ -69,48 +67,6 @@ def test_tiles_of_before_4_are_read_from_their_texts(new_store, tmp_path):
     with reading(into) as session:
         found = session.scalars(select(models.Trial.params).order_by(models.Trial.id)).all()
     assert found[:2] == [{"tile": TilePoint(1, 4, "sweep", depth=8, streams=8)}, {"tile": texts[1]}]
-
-
-HIDDEN = ["avx512bf16", "avx512fp16"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("number", [number for number in FORMATS if number < SINCE])
-@pytest.mark.parametrize("features", ["some", "none", "another processor"])
-def test_targets_of_before_3_get_the_features_of_their_machines(
-    new_store, tmp_path, number, features
-):
-    """Which are those of the archive; jobs that wait may be for any machine of the name."""
-    into, file = new_store(), tmp_path / "old.zip"
-    shutil.copy(FOLDER / f"{number}.zip", file)
-    cpus = []
-
-    def edit(machines):
-        (machine,) = machines
-        cpus.append(machine["cpu"])
-        if features == "another processor":
-            machine["cpu"] = "znver1"
-        missing = set(HIDDEN) & set(implied(machine["cpu"]))
-        machine["features"] = sorted(implied(cpus[0]) - missing) if features == "some" else None
-
-    edited(file, "machines.jsonl", edit)
-    restore(into, file)
-    plain = f"cpu:{cpus[0]},threads=1"
-    hidden = differences(cpus[0], implied(cpus[0]) - set(HIDDEN))
-    ending = f",features={':'.join(hidden) if features == 'some' else 'unknown'}"
-    with reading(into) as session:
-        for model in (models.Schedule, models.PastSchedule, models.SuiteReport):
-            assert {row.target for row in session.query(model)} <= {plain + ending}
-        assert {row.job.target for row in session.query(models.Network)} <= {plain + ending}
-        for row in session.query(models.Schedule):
-            assert integrity.is_whole(row) and not integrity.tampered_proofs(session, row)
-        for job in session.query(models.Job).filter_by(kind="tune"):
-            waited = "the archive was written while it was" in (job.error or "")
-            nowhere = plain + ending if waited and features == "some" else plain
-            nowhere += "" if waited else ",features=unknown"
-            assert job.target == (plain + ending if job.host and not waited else nowhere)
-    again = restore(into, file)
-    assert not again.added, "the same archive twice is as good as once"
 
 
 def test_the_page_has_the_format():

@@ -1,6 +1,5 @@
 import shutil
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import make_url, select
@@ -11,7 +10,6 @@ from tests.service.archive.stores import (
     COLD,
     Search,
     add_range,
-    ask,
     best_of,
     cut_off,
     exported,
@@ -44,12 +42,6 @@ def test_the_same_archive_twice_is_as_good_as_once(filled, new_store, tmp_path, 
     merged = restore(into, tmp_path / "a.zip")
     assert not merged.added and merged.known["trials"] == 9 and not merged.replaced
     assert rows_of(into) == before
-
-
-def test_a_store_takes_its_own_archive_as_known(filled, tmp_path):
-    before = rows_of(filled)
-    assert not moved(filled, filled, tmp_path / "a.zip").added
-    assert rows_of(filled) == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,19 +187,6 @@ def test_what_is_not_what_was_stored_gives_way(new_store, tmp_path, edit):
         assert integrity.is_whole(row) and scripts.proven_script(session, row) is not None
 
 
-def test_of_a_machine_the_later_facts_stay(new_store, tmp_path):
-    one, other = new_store(), new_store()
-    searched(one, SLOW), searched(other, FAST)
-    with writing(one) as session:
-        row = session.scalars(select(models.Machine)).one()
-        row.cores, row.seen_at = 3, row.seen_at - timedelta(days=1)
-    exported(one, tmp_path / "one.zip"), exported(other, tmp_path / "other.zip")
-    restore(one, tmp_path / "other.zip"), restore(other, tmp_path / "one.zip")
-    for store in (one, other):
-        (machine,) = rows_of(store)["machines"]
-        assert machine["cores"] != 3
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("edit", ["", "UPDATE tuned_ranges SET loss_mean = 9"])
 def test_of_two_ranges_the_newer_stays_unless_it_was_changed(new_store, tmp_path, kind, edit):
@@ -229,15 +208,6 @@ def test_of_two_ranges_the_newer_stays_unless_it_was_changed(new_store, tmp_path
     before = rows_of(one)
     restore(one, tmp_path / "newer.zip")
     assert rows_of(one) == before
-
-
-def test_what_is_asked_for_after_an_import_goes_on_from_its_trials(new_store, tmp_path):
-    one, other = new_store(), new_store()
-    searched(one, SLOW)
-    moved(one, other, tmp_path / "a.zip")
-    job = ask(other, FAST)
-    mine = [row for row in rows_of(other)["trials"] if row["job_id"] == job]
-    assert [row["number"] for row in mine] == [0, 1]
 
 
 def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path):

@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 
@@ -9,7 +8,6 @@ from tests.service.archive.forging import edited
 from tests.service.archive.stores import Search, cut_off, exported, rows_of, trials_of
 from tilewise.service.archive import restore as module
 from tilewise.service.archive.restore import restore
-from tilewise.service.db import make_engine, schema
 from tilewise.service.errors import ArchiveError, OutageError
 
 KINDS = some(("sqlite", "postgresql"), of=2)
@@ -70,40 +68,6 @@ def test_an_import_that_ends_early_is_completed_by_the_next(
     assert trials_of(into) == trials_of(filled)
     whole = exported(at_once, tmp_path / "b.zip").members
     assert exported(into, tmp_path / "c.zip").members == whole
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_imports_that_meet_in_the_middle_double_nothing(filled, new_store, tmp_path, kind):
-    into = new_store(kind)
-    exported(filled, tmp_path / "a.zip")
-    with ThreadPoolExecutor(2) as threads:
-        done = [threads.submit(restore, into, tmp_path / "a.zip") for _ in range(2)]
-        added = [one.result().added for one in done]
-    for table in ("trials", "jobs", "schedules", "proofs"):
-        rows = [row for row in rows_of(filled)[row_of(table)] if row.get("kind", "tune") == "tune"]
-        assert added[0][table] + added[1][table] == len(rows)
-    assert trials_of(into) == trials_of(filled)
-
-
-def row_of(table):
-    return {"proofs": "script_proofs"}.get(table, table)
-
-
-@pytest.mark.parametrize("how", [{}, {"dry_run": True}])
-def test_nobody_waits_for_an_import_between_its_pieces(filled, new_store, tmp_path, between, how):
-    into, written = new_store(), []
-    exported(filled, tmp_path / "a.zip")
-    impatient = make_engine(str(into.kw["bind"].url), patience_s=0.0)
-
-    def write(number):
-        schema.check_writable(impatient)
-        written.append(number)
-
-    between(write)
-    restore(into, tmp_path / "a.zip", **how)
-    assert len(written) > 15
-    assert not list(tmp_path.glob(".dry-run-*")), "the copy is gone"
-    impatient.dispose()
 
 
 def test_a_dry_run_says_where_its_copy_cannot_be(filled, new_store, tmp_path, monkeypatch):
