@@ -9,11 +9,11 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.records import Measurement, TuneRequest, Winner
+from tilewise.search.records import Measurement, Winner
 from tilewise.service.api.documents import result_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
-from tilewise.service.jobs import queue, retention
+from tilewise.service.jobs import retention
 from tilewise.service.results import history
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.workers.retiming import Retiming
@@ -96,20 +96,6 @@ def test_a_rerun_that_was_not_kept_says_so(client, tuned, again, run, shown):
     assert client.get(f"/v1/jobs/{tuned}").json()["kept"] is True
 
 
-def test_a_rerun_has_the_peers_of_the_result_that_it_may_replace(submit, run, again, shown):
-    run(submit(peers=True), tuner=finding(NOISY))
-    assert run(again(trials=4).json()["id"]).state == "done"
-    assert "openblas" in shown()["peers"]
-
-
-def test_the_same_key_with_again_is_another_request(client, tuned):
-    ask = {"headers": {"Idempotency-Key": "k"}}
-    body = {"problem": PROBLEM, "trials": 4, "again": True}
-    first = client.post("/v1/jobs", json=body, **ask)
-    assert client.post("/v1/jobs", json=body, **ask).json()["id"] == first.json()["id"]
-    assert client.post("/v1/jobs", json={**body, "again": False}, **ask).status_code == 422
-
-
 def test_idle_workers_measure_noisy_results_again_and_rest_in_between(
     sessions, machine, noisy, run
 ):
@@ -189,16 +175,6 @@ def test_a_known_limit_of_scripts_is_a_reason_and_no_failure(sessions, submit, r
         assert limit.failure == "unsupported"
 
 
-def test_a_prover_that_fails_is_a_failure(sessions, submit, run):
-    def prove(*_given, **_options):
-        raise RuntimeError("it died")
-
-    run(submit(), prover=prove)
-    with reading(sessions) as session:
-        classes = session.execute(text("SELECT class FROM failures")).scalars().all()
-        assert set(classes) == {"prover"}
-
-
 def test_noisy_and_good_are_the_same_in_sql_and_in_python(sessions, tuned):
     """The view has a copy of the rule, which a migration has to follow."""
     with writing(sessions) as session:
@@ -212,16 +188,6 @@ def test_noisy_and_good_are_the_same_in_sql_and_in_python(sessions, tuned):
             session.flush()
             query = text("SELECT quality FROM best_schedules")
             assert session.scalar(query) == history.quality(row), (low, high, samples)
-
-
-def test_requests_of_stored_budgets_beyond_all_bounds(sessions, machine, tuned):
-    """An archive may say anything."""
-    with writing(sessions) as session:
-        session.execute(update(models.Schedule).values(budget=2**31 - 1))
-        session.execute(update(models.Schedule).values(digest=_digest(session)))
-        problem, target = parse_problem(PROBLEM), machine.target
-        made = queue.create_or_join(session, problem, target, TuneRequest(), TOOLCHAIN, again=True)
-        assert made.job is not None
 
 
 def _digest(session):

@@ -44,12 +44,6 @@ def test_a_waiting_job_takes_the_longer_time(sessions, submit, first, second, se
     assert job(sessions, waiting).seconds == seconds
 
 
-def test_a_waiting_job_times_the_peers_that_any_request_asks_for(sessions, submit):
-    waiting = submit()
-    assert submit(peers=True) == submit() == waiting
-    assert job(sessions, waiting).peers
-
-
 def test_a_job_goes_on_from_as_many_trials_as_it_may_have(sessions, submit):
     ended(sessions, submit(trials=6), [fakes.trial(n) for n in range(5)])
     assert numbers(sessions, submit(trials=3)) == [0, 1, 2]

@@ -27,10 +27,6 @@ def small_space(problem, target, request, store, **hooks):
     )
 
 
-def without_peers(*given, **options):
-    return replace(fakes.tune(*given, **options), peers={})
-
-
 def result(sessions, machine):
     with reading(sessions) as session:
         row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
@@ -49,16 +45,6 @@ def test_peers_stay_with_the_rounds_that_timed_them(sessions, machine, submit, r
     run(submit(trials=8, peers=True), tuner=slower)
     kept = result(sessions, machine)
     assert (kept["best"]["gflops"], kept["trials"]["asked"]) == (13.0, 4)
-
-
-def test_peers_that_nobody_has_are_not_asked_for_again(client, submit, run):
-    run(submit(peers=True), tuner=without_peers)
-    assert is_answered(client, trials=4, peers=True)
-
-
-def test_a_smaller_search_for_peers_takes_no_budget_away(client, submit, run, tuned):
-    run(submit(trials=2, peers=True))
-    assert is_answered(client, trials=4)
 
 
 def test_a_space_that_is_spent_answers_every_budget_that_was_asked_for(client, submit, run):

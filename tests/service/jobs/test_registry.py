@@ -6,17 +6,14 @@ import pytest
 
 from tests.service.conftest import TOOLCHAIN
 from tests.service.processes import wait_until
-from tilewise.kernels.system.children import child_environment
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
-from tilewise.service.errors import WorkerError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.registry import MachineSpeed, WorkerEntry
-from tilewise.service.workers import presence as measuring
 from tilewise.service.workers import presence as module
 from tilewise.service.workers.pool import Pool, PoolWork
-from tilewise.service.workers.presence import PeakMeasurement, Presence
+from tilewise.service.workers.presence import Presence
 
 BLOCKED_S = 0.3  # in which the second of two has got as far as it can
 
@@ -151,33 +148,3 @@ def test_what_was_measured_of_late_is_not_measured_again(present, sessions, mach
     again = Presence(sessions, entry_of(machine), measures_peaks=True)
     again.tick(is_idle=True)
     assert len(Measuring.made) == 1
-
-
-def test_what_an_older_version_has_measured_is_measured_again(present, sessions, machine):
-    with writing(sessions) as session:
-        registry.note_measured(session, machine, MachineSpeed({"f32": 1.0}, 2.0))
-        session.query(models.Machine).one().bandwidth_gbs = None
-    present.tick(is_idle=True)
-    assert len(Measuring.made) == 1
-
-
-def test_a_measurement_that_fails_is_not_tried_for_ever(present):
-    present.tick(is_idle=True)
-    Measuring.made[0].answer = WorkerError("no")
-    with pytest.raises(WorkerError):
-        present.tick(is_idle=True)
-    present.tick(is_idle=True)
-    assert len(Measuring.made) == 1
-    present.leave()
-
-
-@pytest.mark.full
-def test_this_machine_is_measured(monkeypatch):
-    monkeypatch.setattr(measuring, "child_environment", child_environment)  # by a large buffer
-    measurement = PeakMeasurement()
-    wait_until(lambda: measurement._child.poll() is not None)
-    found = measurement.result()
-    assert {"f32", "f64", "i8"} <= set(found.peaks)
-    assert all(speed > 1 for speed in found.peaks.values())
-    assert found.peaks["f32"] > found.peaks["f64"]
-    assert found.bandwidth_gbs > 0.5

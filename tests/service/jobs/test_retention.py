@@ -96,30 +96,11 @@ def test_the_evidence_of_a_search_that_was_cut_short_stays(sessions, trials):
     assert evidence and all(after[key] == before[key] for key in evidence)
 
 
-def test_twice_is_as_good_as_once(sessions, trials):
-    retention.prune(sessions, timedelta(days=90), 9)
-    once = rows(sessions)
-    again = retention.prune(sessions, timedelta(days=90), 9)
-    assert (again.trials, again.samples) == (0, 0) and rows(sessions) == once
-
-
 def test_a_dry_run_changes_nothing_and_says_what_would(sessions, trials):
     before = rows(sessions)
     would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)
     assert rows(sessions) == before
     assert would == retention.prune(sessions, timedelta(days=90), 9)
-
-
-def test_young_trials_and_short_ones_stay(sessions, trials):
-    before = rows(sessions)
-    assert retention.prune(sessions, timedelta(days=101), 9).trials == 0
-    assert retention.prune(sessions, timedelta(days=1), 60).trials == 0
-    assert rows(sessions) == before
-
-
-def test_many_rows_are_seen_to_in_parts(sessions, trials, monkeypatch):
-    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 1)
-    assert retention.prune(sessions, timedelta(days=90), 9).trials == 4
 
 
 def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
