@@ -187,7 +187,6 @@ def packed(*samples):
 
 
 ONE = "matmul:m=8,n=8,k=8,dtype=f32"
-HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).parents[3] / "docs" / "sql-views.md"
-KINDS = ("text", "integer", "number", "boolean", "moment")
 """A `moment` has a time zone on PostgreSQL; on SQLite it is text in UTC."""
 
 

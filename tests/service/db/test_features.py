@@ -7,16 +7,12 @@ from sqlalchemy import update
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.db.released.dumps import migrate
-from tests.service.plan_rows import wanted
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.features import EXTENSIONS, implied
 from tilewise.migrations import targets
-from tilewise.search.records import TuneRequest
 from tilewise.service.db import models, schema, writing
-from tilewise.service.jobs import claims, model_jobs, queue
-from tilewise.service.jobs.plans import digest
-from tilewise.service.jobs.queue import Submitter
+from tilewise.service.jobs import claims
 from tilewise.service.runs import offers
 from tilewise.service.workers import job_run
 
@@ -54,20 +50,8 @@ def old(url, sessions, machine, masked, submit, run):
     with writing(sessions) as session:
         session.execute(update(models.Machine).where(models.Machine.host == "old")
                         .values(features=None))  # fmt: skip
-        waits = submit_on(session, "matmul:m=7,n=7,k=7,dtype=f32")
-        job = queue.new_job(TuneRequest(), PLAIN, 1, Submitter(), kind="model")
-        session.add(models.Network(job=job, sha256="0" * 64, problems=[], skipped=[]))
-        plan = model_jobs.ask_to_plan(session, wanted(PLAIN), TOOLCHAIN, Submitter())
-        plan.job.state, plan.plan = "done", {"target": PLAIN}
-        plan.digest = digest(plan, plan.plan, None)
-        del waits
     migrate(url, command.downgrade, "0018")
     return url
-
-
-def submit_on(session, problem):
-    request = TuneRequest(trials=4)
-    return queue.create_or_join(session, parse_problem(problem), PLAIN, request, TOOLCHAIN).job
 
 
 def test_the_frozen_copies_are_those_of_the_code(machine, masked):
