@@ -3,8 +3,6 @@ import re
 
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import given
-from hypothesis import strategies as st
 from sqlalchemy import select
 
 from tests.service.conftest import PROBLEM
@@ -13,7 +11,7 @@ from tilewise.kernels.schedule import Register
 from tilewise.kernels.steps import StepJson
 from tilewise.service.archive.fields import digest_of
 from tilewise.service.dashboard.fleet import FleetQuery
-from tilewise.service.dashboard.rendering import differences, environment
+from tilewise.service.dashboard.rendering import environment
 from tilewise.service.dashboard.routes.pages import EXAMPLES
 from tilewise.service.db import Sessions, models, writing
 from tilewise.service.results.integrity import result_digest
@@ -46,17 +44,6 @@ def test_flavor_air_can_be_read_and_is_the_one_that_is_served(
     assert link and client.get(html.unescape(link[1])).text == served.text
 
 
-LINES = st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=8)
-
-
-@given(LINES, LINES)
-def test_lines_side_by_side_are_those_of_both_texts(left: list[str], right: list[str]) -> None:
-    rows = differences(left, right)
-    assert [old for kind, old, _ in rows if kind != "added"] == left
-    assert [new for kind, _, new in rows if kind != "removed"] == right
-    assert all((kind == "same") >= (old == new) for kind, old, new in rows if old and new)
-
-
 def test_two_results_have_scripts_and_inner_loops_side_by_side(
     client: TestClient, schedule_id: int
 ) -> None:
@@ -67,13 +54,6 @@ def test_two_results_have_scripts_and_inner_loops_side_by_side(
     loops = client.get(f"{path}&code=assembly")
     assert loops.status_code == 200 and loops.text.count("<code>bound: ") == 2
     assert 'code=assembly#code" aria-current="page"' in loops.text
-
-
-def test_two_results_of_one_schedule_have_lines_of_their_own(
-    client: TestClient, schedule_id: int
-) -> None:
-    plot = client.get(f"/plots/compare/{schedule_id}/{schedule_id}").json()
-    assert len({row["name"] for row in plot["data"]["values"]}) == 2
 
 
 def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes() -> None:

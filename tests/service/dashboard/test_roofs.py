@@ -27,7 +27,3 @@ def test_the_memory_is_a_roof_where_operands_come_from_it(
 ) -> None:
     found = roof(problem, target, cache, PEAK, (LAST_CACHE, bandwidth))
     assert found == pytest.approx(expected, rel=0.01)
-
-
-def test_a_machine_whose_caches_nobody_knows_has_its_peak() -> None:
-    assert roof(LARGE, ONE, "hot", PEAK, (None, BANDWIDTH)) == PEAK
