@@ -1,16 +1,12 @@
-from dataclasses import replace
-
 import pytest
 from sqlalchemy import select
 
 from tests.service import fakes
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
-from tests.service.conftest import TOOLCHAIN
 from tilewise.service.cluster.driver import MOST_MISSED
-from tilewise.service.cluster.facts import Facts, facts_in
 from tilewise.service.db import models, reading, writing
 from tilewise.service.errors import LeaseLostError
-from tilewise.service.jobs import lease, queue, registry
+from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
 
@@ -115,35 +111,6 @@ def test_a_cancelled_job_keeps_no_worker(driver, cluster, submit, begin, job, se
     assert job(job_id).state == "cancelled" and not rows(sessions)
 
 
-def test_a_job_that_cannot_be_submitted_waits_again(driver, cluster, submit, sessions, caplog):
-    submit()
-    cluster.join(FIRST)
-    submitted, cluster.submit = cluster.submit, lambda *_: 1 / 0
-    made = driver()
-    made.tick()
-    assert not rows(sessions) and "jobs that wait" in caplog.text
-    cluster.submit = submitted
-    made.tick()
-    assert len(cluster.tasks) == 1
-
-
-def test_a_worker_that_comes_ends_the_wait(driver, cluster, submit, job, sessions):
-    job_id, made = submit(), driver()
-    made.tick()
-    assert job(job_id).unserved_since is not None
-    cluster.join(FIRST)
-    made.tick()
-    assert job(job_id).unserved_since is None
-
-
-def test_a_claim_ends_the_wait_too(driver, submit, job, sessions):
-    job_id = submit()
-    driver().tick()
-    with writing(sessions) as session:
-        lease.claim_one(session, job_id, "host:1:1")
-    assert job(job_id).unserved_since is None
-
-
 def test_workers_are_shown_with_what_they_reach_until_they_leave(driver, cluster, client):
     made = driver()
     cluster.join(FIRST)
@@ -155,29 +122,3 @@ def test_workers_are_shown_with_what_they_reach_until_they_leave(driver, cluster
     del cluster.present[SECOND]
     made.tick()
     assert FOREIGN not in client.get("/v1/targets").json()["targets"]
-
-
-def test_a_worker_is_shown_again_before_it_counts_as_lost(driver, cluster, sessions):
-    made = driver()
-    cluster.join(FIRST)
-    made.tick()
-
-    def seen():
-        with reading(sessions) as session:
-            return session.scalars(select(models.Worker.seen_at)).one()
-
-    before = seen()
-    made.tick()
-    assert seen() == before
-    made._shows.at_s = 0.0
-    made.tick()
-    assert seen() > before and registry.SEEN_EVERY < registry.LOST_AFTER
-
-
-def test_facts_come_back_as_they_were_and_strangers_have_none(machine):
-    told = Facts("host:1:2", machine, machine.targets, TOOLCHAIN)
-    assert Facts.read(told.text()) == told
-    assert told.resources == {"timing": 1.0, **dict.fromkeys(machine.targets, 1.0)}
-    said = {"a": {"tilewise": told.text()}, "b": {}, "c": {"tilewise": "[]"}, "d": {"tilewise": 1}}
-    assert facts_in(said) == {"a": told}
-    assert replace(told, owner="x") != told

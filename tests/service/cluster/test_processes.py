@@ -9,7 +9,7 @@ from tests.service.api.plans.modules import MODULE
 from tests.service.cluster import certificates, chaos
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm, arguments
-from tests.service.cluster.tuners import HANGING, REAL, SPREAD, STEADY
+from tests.service.cluster.tuners import HANGING, SPREAD, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
@@ -124,15 +124,6 @@ def test_nobody_joins_without_a_certificate(farm, monkeypatch):
     for address in (farm.scheduler, farm.scheduler.replace("tls:", "tcp:")):
         with pytest.raises(UnreachableError, match=re.escape(address)):
             Cluster(address, farm.service).workers()
-
-
-@pytest.mark.parametrize("seed", [STEADY, pytest.param(REAL, marks=pytest.mark.full)])
-def test_a_search_runs_on_a_worker(farm, seed):
-    job = farm.ask("matmul:m=32,n=32,k=32,dtype=f32", seed=seed, trials=2)
-    wait_until(lambda: is_done(farm, job), 120)
-    found = farm.job(job)
-    assert found["best"]["gflops"] > 0 and sum(
-        found["trials"][state] for state in ("timed", "pruned", "failed")) == 2  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.service.cluster import driver_process
 from tilewise.service.cluster.driver_process import DriverProcess
-from tilewise.service.server import _url_of
 from tilewise.service.settings import Settings
 
 SCHEDULER = "tcp://127.0.0.1:1"
@@ -50,17 +49,3 @@ def test_a_driver_that_dies_is_started_again_and_ends_with_the_service(started):
     assert driver.is_alive
     driver.stop()
     assert started[1].returncode is not None and not driver.is_alive and len(started) == 2
-
-
-class Listening:
-    def __init__(self, host):
-        self.host = host
-
-    def getsockname(self):
-        return self.host, 8000
-
-
-def test_workers_are_told_an_address_that_others_reach():
-    assert _url_of(Listening("10.0.0.1")) == "http://10.0.0.1:8000"
-    assert _url_of(Listening("::1")) == "http://[::1]:8000"
-    assert "0.0.0.0" not in _url_of(Listening("0.0.0.0"))

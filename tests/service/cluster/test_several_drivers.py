@@ -4,10 +4,8 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problems
-from tests.service.conftest import TOOLCHAIN
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
-from tilewise.service.db.tokens import digest
 from tilewise.service.errors import OutageError
 from tilewise.service.jobs import queue
 from tilewise.service.runs import offers
@@ -78,18 +76,6 @@ def test_an_outage_takes_no_job_from_the_driver_that_it_silenced(
     other._spares_until_s = 0.0
     other.tick()
     assert [row.driver for row in rows(sessions)] == ["other:1:1"], "it stayed silent"
-
-
-def test_a_driver_that_wakes_forgets_what_was_taken_over(driver, cluster, submit, sessions):
-    submit()
-    cluster.join(FIRST)
-    frozen = driver("frozen:1:1")
-    frozen.tick()
-    with writing(sessions) as session:
-        offers.settle(session, digest(cluster.tasks[0].offer.token), None)
-        offers.make(session, SECOND, cluster.machine.targets, TOOLCHAIN, "other:1:1")
-    frozen.tick()
-    assert cluster.tasks[0].is_cancelled and not frozen._given
 
 
 def test_a_dead_driver_of_this_host_is_taken_over_at_once(

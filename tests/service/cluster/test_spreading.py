@@ -46,11 +46,6 @@ def test_as_many_workers_help_as_the_job_may_spread_over(helped, cluster):
     assert {task.offer.job_id for task in cluster.tasks} == {job_id}
 
 
-def test_a_job_that_is_not_spread_has_no_help(helped, cluster):
-    helped(spread=1)
-    assert len(cluster.tasks) == 1
-
-
 @pytest.mark.parametrize("phase", ["proof", "finals"])
 def test_nobody_helps_once_the_search_is_over(helped, cluster, phase):
     helped(phase=phase)
@@ -98,32 +93,6 @@ def test_a_helper_that_dies_costs_the_job_nothing_and_is_replaced(
     made.tick()
     assert (job(job_id).state, job(job_id).crashes, job(job_id).epoch) == ("running", 0, held.epoch)
     assert helpers(cluster) == [SECOND, THIRD]
-
-
-def test_a_helper_that_has_ended_is_not_given_the_same_job_at_once(helped, cluster):
-    made, *_ = helped(spread=2, others=(SECOND,))
-    cluster.tasks[-1].end = "ended"
-    made.tick()
-    assert helpers(cluster) == [SECOND]
-    made._rests.clear()
-    made.tick()
-    assert helpers(cluster) == [SECOND, SECOND]
-
-
-def test_a_leader_that_dies_has_its_job_led_by_another_before_it_is_helped(
-    helped, cluster, job, begin
-):
-    made, job_id, held = helped(spread=3, others=(SECOND,))
-    cluster.tasks[0].end = "killed"
-    cluster.join(THIRD)
-    cluster.join(FOURTH)
-    made.tick()
-    leaders = [task for task in cluster.tasks if task.offer.role == "leader"]
-    assert len(leaders) == 2 and job(job_id).crashes == 1
-    assert helpers(cluster) == [SECOND], "the new run has not begun to search"
-    begin(leaders[-1])
-    made.tick()
-    assert len(helpers(cluster)) == 2 and job(job_id).epoch == held.epoch + 1
 
 
 def test_two_drivers_give_a_job_no_more_help_than_it_wants(helped, cluster, driver):

@@ -1,7 +1,6 @@
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from tilewise.service.cluster import task
@@ -61,24 +60,6 @@ def test_the_death_of_a_child_is_told_with_its_reason(child):
     assert watched(aborts, Calls(True)) == [("/crashed", "signal SIGABRT")]
     fails = child("raise SystemExit(3)")
     assert watched(fails, Calls(True)) == [("/crashed", "exit status 3; its log says more")]
-
-
-def test_a_death_that_cannot_be_told_is_no_fault_of_the_worker(child):
-    assert watched(child("import os; os.abort()"), Calls(True, is_away=True)) == []
-
-
-def test_a_run_that_is_not_to_go_on_is_left_to_be_killed(child):
-    running = child(SLEEP)
-    assert watched(running, Calls(True, True, False)) == []
-    assert psutil.Process(running.pid).is_running(), "`run_offer` kills it"
-
-
-def test_a_service_that_is_frozen_is_outlasted_for_a_while(child, monkeypatch):
-    monkeypatch.setattr(task, "PATIENCE_S", 0.2)
-    calls = Calls(None, None, True, None)
-    running = child(SLEEP)
-    assert watched(running, calls) == []
-    assert calls.words == [None]
 
 
 def test_a_worker_that_leaves_its_cluster_ends_its_run(child):
