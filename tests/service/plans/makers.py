@@ -1,7 +1,6 @@
 """Makers of plans without compilers, for this process and for children."""
 
 import os
-import time
 from pathlib import Path
 
 from tilewise.service.errors import PlanError
@@ -35,17 +34,3 @@ def die(order, module, tell):
 
 def refuse(order, module, tell):
     raise PlanError("no layer has a stored schedule")
-
-
-def hang(order, module, tell):
-    tell(CHOOSING, None)
-    time.sleep(600)
-
-
-def hang_once(order, module, tell):
-    """The first making chooses and hangs; those after it find what was chosen."""
-    if order.plan is None:
-        tell(PROVING, PLAN)
-        time.sleep(600)
-    assert order.plan == PLAN
-    return make(order, module, tell)

@@ -10,9 +10,7 @@ from tilewise.service.api.events.news import EncodedEvent, NewsReader
 from tilewise.service.api.executors import Lane
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
-from tilewise.service.errors import DamagedError
-from tilewise.service.jobs import model_jobs, parts
-from tilewise.service.jobs.parts import parts_of
+from tilewise.service.jobs import model_jobs
 
 OTHERS = [f"matmul:m={m},n=48,k=32,dtype=f32" for m in (65, 66, 67)]
 YEAR = timedelta(days=365)
@@ -80,24 +78,3 @@ def test_numbers_outlive_a_cancellation_and_go_with_their_plan(wide, end, told, 
         session.delete(session.get_one(models.Plan, wide))
     with reading(sessions) as session:
         assert session.query(models.PlanEnding).count() == 0
-
-
-def test_of_two_processes_one_numbers(wide, end, told, sessions, monkeypatch):
-    end(3)
-    with writing(sessions) as session:
-        parts.number_ended(session, session.get_one(models.Plan, wide))
-    end(4)
-    with monkeypatch.context() as patch:  # a process that has not seen the other's number
-        patch.setattr(parts, "_places", lambda *_: {})
-        with writing(sessions) as session:
-            parts.number_ended(session, session.get_one(models.Plan, wide))
-    assert told(wide) == [(0, OTHERS[0]), (1, OTHERS[1])]
-
-
-def test_numbers_that_name_nothing_are_damage(wide, sessions):
-    with writing(sessions) as session:
-        session.add(models.PlanEnding(plan_id=wide, number=0, part=4))
-    with reading(sessions) as session:
-        found = parts_of(session, model_jobs.get_plan(session, wide))
-        with pytest.raises(DamagedError, match="plan 1"):
-            parts.numbered(session, wide, found)
