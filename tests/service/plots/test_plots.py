@@ -4,7 +4,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import vl_convert
 
 from benchmarks.peers.plot import shares_of_peak
 from tilewise.kernels.errors import KernelsError
@@ -84,40 +83,6 @@ def test_files_of_each_kind_are_what_their_names_say() -> None:
     assert drawing.draw_svg(nest.draw(PROBLEM, STEPS), "png").startswith(b"\x89PNG")
 
 
-def drawn(spec: drawing.Spec, kind: str) -> list[dict[str, Any]]:
-    """Items of the marks of a kind, as the renderer has placed them."""
-    graph = vl_convert.vegalite_to_scenegraph(drawing.sized(spec), vl_version=drawing.VEGA_LITE)
-    found: list[dict[str, Any]] = []
-
-    def walk(node: Any) -> None:
-        if isinstance(node, dict):
-            if node.get("marktype") == kind:
-                found.extend(node.get("items", []))
-            for value in node.values():
-                walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                walk(value)
-
-    walk(graph)
-    return found
-
-
-def test_every_trial_is_a_point_and_failures_lie_at_the_lower_edge() -> None:
-    points = [one for one in drawn(SPECS["convergence"], "symbol") if "state" in str(one)]
-    assert len(points) == len(TRIALS)
-    lowest = max(points, key=lambda one: one.get("y", 0.0))
-    assert "failed" in str(lowest)
-
-
-def test_a_history_has_intervals_new_toolchains_and_a_line_through_what_was_kept() -> None:
-    rules = [one.get("description", "") for one in drawn(SPECS["history"], "rule")]
-    assert sum("low: " in rule for rule in rules) == 5 and len(drawn(SPECS["history"], "line")) == 4
-    assert [rule for rule in rules if "low" not in rule and rule] == [
-        "when: Jan 03, 00:00; toolchain: new"
-    ]
-
-
 def test_a_thinned_search_keeps_every_improvement_and_its_order() -> None:
     many = [trial_row(trial(n, 10.0 + (n * 7919 % 1000) / 10)) for n in range(10_000)]
     kept = thinned(many, most=500)
@@ -140,31 +105,6 @@ def test_a_parameter_that_decides_is_the_most_important() -> None:
     assert parameters.importances(trials[:7]) == {}
 
 
-def test_parallel_axes_are_in_the_order_given_and_values_in_theirs() -> None:
-    sizes = ["4x2", "12x1", "6x4"]
-    trials = [trial(n, 1.0 + n, params={"tile": sizes[n % 3], "b": n % 2 == 0}) for n in range(9)]
-    spec = parameters.parallel(trials, ["tile.vectors", "tile.rows"])
-    ticks = spec["layer"][1]["data"]["values"]
-    assert [(tick["axis"], tick["value"]) for tick in ticks] == [
-        *(("tile.vectors", value) for value in "124"),
-        *(("tile.rows", value) for value in ("4", "6", "12")),
-        ("b", "no"), ("b", "yes"),
-    ]  # fmt: skip
-    assert [tick["at"] for tick in ticks] == [0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0, 1.0]
-
-
-def test_the_slope_meets_the_peak_where_bandwidth_and_peak_do() -> None:
-    spec = roofline.of_problem(PROBLEM, RESULT, ROWS, LIMITS)
-    roofs = spec["layer"][0]["data"]["values"]
-    corner = {(row["roof"], row["intensity"]): row["gflops"] for row in roofs}
-    assert corner["memory", 10.0] == corner["peak of f32", 10.0] == 100.0
-    points = spec["layer"][2]["data"]["values"]
-    flops, moved = 2 * 100 * 70 * 33, 4 * (100 * 33 + 33 * 70 + 100 * 70)
-    assert {row["intensity"] for row in points} == {flops / moved}
-    speeds_of = {row["who"]: row["gflops"] for row in points if row["who"] != "trials"}
-    assert speeds_of == {"ours": 60.0, "openblas": 50.0, "script": 55.0}
-
-
 def test_a_nest_is_drawn_with_its_loops_packs_and_bytes() -> None:
     svg = nest.draw(PROBLEM, STEPS, {"l1": 1024, "l2": 16 * 1024})
     texts = [one.text or "" for one in ElementTree.fromstring(svg).iter()
@@ -179,24 +119,6 @@ def test_a_nest_is_drawn_with_its_loops_packs_and_bytes() -> None:
     assert "85 calls" in said
 
 
-def test_a_nest_shows_what_is_jammed_and_who_walks() -> None:
-    problem = "conv2d:n=1,h=14,w=14,ci=32,co=32,kh=3,kw=3,pad=1,groups=32,dtype=f32"
-    steps = [{"step": "register", "rows": 7, "cols": 16, "outer": "rows"},
-             {"step": "jam", "dim": "oh", "factor": 2}]  # fmt: skip
-    svg = nest.draw(problem, steps, {})
-    assert "micro-kernel: 2 x 7 x 16 of C in registers" in svg
-    assert "28 tiles" in svg and " calls" not in svg  # 7 pairs of lines, 2 of pixels, 2 vectors
-
-
-def test_parameters_with_one_value_are_not_drawn() -> None:
-    trials = [
-        trial(n, 1.0 + n % 3, params={"tile": f"{n % 3 + 1}x1", "same": 1}) for n in range(12)
-    ]
-    ticks = parameters.parallel(trials)["layer"][1]["data"]["values"]
-    assert {tick["axis"] for tick in ticks} == {"tile.rows"}
-    assert set(parameters.importances(trials)) == {"tile.rows"}
-
-
 def test_what_cannot_be_a_nest_is_refused() -> None:
     with pytest.raises(KernelsError):
         nest.draw(PROBLEM, [{"step": "tile", "dim": "q", "size": 3}, *STEPS[2:]])
@@ -206,11 +128,3 @@ def test_names_in_a_drawing_are_text() -> None:
     spec = convergence.convergence('<script>alert("x")</script>', ROWS)
     svg = drawing.draw(spec, "svg").decode()
     assert "<script" not in svg and "&lt;script&gt;" in svg
-
-
-def test_the_peak_is_a_line_with_a_name_in_the_legend():
-    spec = convergence.convergence(PROBLEM, ROWS, 123.0)
-    assert "peak of 123.0 GFLOP/s" in spec["description"]
-    svg = drawing.draw(spec, "svg").decode()
-    assert "best so far" in svg and ">peak<" in svg
-    assert "peak of" not in convergence.convergence(PROBLEM, ROWS)["description"]

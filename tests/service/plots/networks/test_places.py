@@ -3,7 +3,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from tilewise.service.plots.networks.placement import APART, placed, ranked
+from tilewise.service.plots.networks.placement import APART, placed
 
 BOX = (100.0, 40.0)
 
@@ -51,32 +51,6 @@ def test_no_edge_runs_through_a_box(seed: int) -> None:
             for box, (left, y) in enumerate(found.corners):
                 if box not in (source, target) and y < bottom and top < y + BOX[1]:
                     assert not left < x < left + BOX[0]
-
-
-def test_a_network_of_blocks_has_a_straight_spine() -> None:
-    edges = [(0, 1)]
-    for block in range(12):
-        first = 1 + 4 * block
-        edges += [(first, first + 1), (first + 1, first + 2), (first + 2, first + 3),
-                  (first + 3, first + 4), (first, first + 4)]  # fmt: skip
-    found = placed([BOX] * 50, edges)
-    lefts = [x for x, _ in found.corners]
-    assert max(lefts) - min(lefts) < 1.0
-    assert found.width < 2 * BOX[0] + APART
-
-
-def test_two_branches_do_not_cross() -> None:
-    # Two chains whose boxes are numbered in turn, the later ones in the other order.
-    edges = [(0, 1), (0, 2), (1, 4), (2, 3), (4, 5), (3, 6), (5, 8), (6, 7)]
-    order = ranked(9, edges).ranks
-    places = {box: place for rank in order for place, box in enumerate(rank)}
-    assert {tuple(places[box] for box in branch) for branch in ((1, 4, 5, 8), (2, 3, 6, 7))} == {
-        (0, 0, 0, 0), (1, 1, 1, 1)}  # fmt: skip
-
-
-def test_what_is_read_late_stands_near_its_reader() -> None:
-    # An argument that only the last of a chain reads.
-    assert ranked(6, [(0, 1), (1, 2), (2, 3), (3, 4), (5, 4)]).ranks[3] in ((3, 5), (5, 3))
 
 
 def test_a_circle_is_refused() -> None:
