@@ -2,12 +2,10 @@ import pytest
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tilewise.cli import render
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.api.documents import trial_json
 from tilewise.service.db import models, reading
 from tilewise.service.jobs import queue
-from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
 
 
@@ -64,23 +62,3 @@ def test_the_mode_over_http(client, submit, run):
     assert {trial["cache"] for trial in trials} == {"cold"}
     refused = client.post("/v1/jobs", json=body | {"cache": "lukewarm"})
     assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "cache"
-
-
-def test_the_table_for_people_says_how_it_was_measured(client, tuned):
-    found = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
-    assert "hot caches, 21 samples over 6 placements" in render.result_text(found)
-    found["best"]["measured"]["cold"] = "64 MiB written before each sample"
-    assert "cold caches (64 MiB written before each sample)" in render.result_text(found)
-    found["best"]["measured"] = None
-    assert "caches" not in render.result_text(found)
-
-
-def test_what_failed_in_any_job_of_this_toolchain_is_known(sessions, submit, run):
-    first = submit(trials=2)
-    run(first, tuner=fakes.fruitless_tune)
-    failed = {fakes.failed_trial(0).schedule.hash}
-    assert SqlTrialStore(sessions, submit(cache="cold")).known_failures() == failed
-    other = submit(toolchain="another")
-    assert SqlTrialStore(sessions, other).known_failures() == set()
-    elsewhere = submit("matmul:m=8,n=8,k=8,dtype=f32")
-    assert SqlTrialStore(sessions, elsewhere).known_failures() == set()

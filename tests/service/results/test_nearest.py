@@ -6,7 +6,7 @@ from sqlalchemy import update
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import parse_target
-from tilewise.kernels.target.features import can_run, likeness
+from tilewise.kernels.target.features import can_run
 from tilewise.service.db import models, writing
 from tilewise.service.results import integrity, nearest
 from tilewise.service.results.stored import ResultKey
@@ -33,12 +33,6 @@ BF16 = (*VNNI, "avx512bf16", "avx512vbmi")
 )
 def test_which_processors_run_the_kernels_of_others(kernels_of, on, runs):
     assert can_run(kernels_of, on) == runs
-
-
-def test_likeness_is_of_all_features():
-    assert likeness(AVX2, AVX2) == 1.0
-    assert likeness(BF16, VNNI) > likeness(BF16, AVX512) > likeness(BF16, AVX2) > 0
-    assert likeness((), ()) == 1.0
 
 
 @pytest.fixture
@@ -117,16 +111,6 @@ def test_one_of_another_processor_is_given_to_who_asks_for_it_alone(client, move
     assert kernel.headers["Tilewise-Match"] == "processor"
 
 
-def test_another_toolchain_of_a_near_processor_differs_in_both(client_factory, moved, machine):
-    given = moved()
-    found = get(client_factory(toolchain="a newer one"), match="nearest").json()
-    assert found["match"]["kind"] == "processor" and found["stale"]
-    assert found["match"]["differs"] == {
-        "target": {"asked": machine.target, "given": given},
-        "toolchain": {"asked": "a newer one", "given": TOOLCHAIN},
-    }
-
-
 @pytest.mark.parametrize("target", ["cpu:haswell,threads=1", "cpu:z80,threads=1", "cpu:?"])
 def test_what_cannot_run_here_never_stands_in(client, moved, target):
     moved(target=target)
@@ -138,16 +122,6 @@ def test_another_number_of_threads_never_stands_in(client, moved, machine):
     two = parse_target(machine.target)
     two = replace(two, threads=2).canonical
     assert get(client, match="nearest", target=two).status_code == 404
-
-
-def test_the_features_of_the_target_decide_and_not_those_of_a_machine(client, moved, machine):
-    """The machine's row says all features, since it was seen without a mask later."""
-    masked = [name for name in machine.features if name != "f16c"]
-    given = moved(machine.cpu, masked)
-    assert given.endswith("-f16c") and get(client).status_code == 404
-    found = get(client, match="nearest").json()
-    assert found["match"]["reason"] == "features differ: -f16c"
-    assert get(client, target=given).json()["match"]["kind"] == "exact"
 
 
 def test_the_most_alike_processor_comes_first(sessions, moved, machine):

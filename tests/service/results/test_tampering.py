@@ -1,5 +1,4 @@
 import hashlib
-import math
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from tilewise.search.records import TuneRequest
 from tilewise.service.db import models, reading, writing
 from tilewise.service.errors import TamperedError
 from tilewise.service.jobs import queue
-from tilewise.service.results import integrity, schedules, scripts, stored
+from tilewise.service.results import integrity, scripts, stored
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 KEY = parse_problem(PROBLEM).key
@@ -192,17 +191,6 @@ def test_an_edited_row_is_refused_until_a_search_replaces_it(
     assert_is_served(client, before)
 
 
-def test_one_bad_row_costs_no_other_answer(client, url, stored_rows):
-    asked = {"problems": [OTHER, PROBLEM, "matmul:m=9,n=9,k=9,dtype=f32"]}
-    edit(url, OF_THE_SCHEDULE["found by a job without a number"])
-    other, bad, none = client.post(LOOKUP, json=asked).json()["schedules"]
-    assert other["schedule"]["problem"] == OTHER and other["error"] is None
-    assert (bad["problem"], bad["schedule"]) == (PROBLEM, None)
-    assert "row 1 of schedules" in bad["error"]["detail"]
-    assert (none["schedule"], none["error"]) == (None, None)
-    assert client.get(f"/v1/schedules?problem={OTHER}").status_code == 200
-
-
 def test_a_replaced_row_is_what_was_found_however_fast_it_had_said_it_was(
     client, url, run, stored_rows
 ):
@@ -216,17 +204,6 @@ def test_a_replaced_row_is_what_was_found_however_fast_it_had_said_it_was(
     assert with_budget.status_code == 202, "the forged budget answers nothing"
 
 
-def test_a_job_shows_its_fastest_trial_where_its_result_was_edited(
-    client, url, stored_rows, caplog
-):
-    edit(url, OF_THE_SCHEDULE["faster"])
-    for job in (client.get("/v1/jobs/1").json(), client.get("/v1/jobs").json()["jobs"][1]):
-        assert (job["state"], job["best"]["gflops"], job["best"]["peak_fraction"]) == (
-            "done", 13.0, None
-        )  # fmt: skip
-    assert not [record for record in caplog.records if record.name == integrity.__name__]
-
-
 def test_a_job_for_an_edited_problem_fails_and_says_why(client, url, sessions, submit, run):
     job_id = submit()
     edit(url, OF_THE_PROBLEM["another canonical string"])
@@ -234,44 +211,6 @@ def test_a_job_for_an_edited_problem_fails_and_says_why(client, url, sessions, s
     assert "does not have the problem's key" in client.get(f"/v1/jobs/{job_id}").json()["error"]
     with reading(sessions) as session:
         assert session.query(models.Trial).count() == 0
-
-
-def test_an_edited_script_of_another_flavor_is_replaced_too(
-    client, url, sessions, machine, run, stored_rows, caplog
-):
-    with writing(sessions) as session:
-        row = schedules.find_fresh(session, KEY, machine.target, TOOLCHAIN)
-        proof = fakes.FakeProof(script="// air\n")
-        scripts.add_script(session, row, "air", ("0" * 16, [{"l1": 7}]), proof)
-    assert client.get(AIR).text == "// air\n"
-    edit(url, "UPDATE scripts SET text = '// forged' WHERE flavor = 'air'")
-    assert_refused(client.get(AIR), caplog)
-    assert client.get(SCRIPT).status_code == 200
-    tune_again(client, run)
-    with reading(sessions) as session:
-        row = schedules.find_fresh(session, KEY, machine.target, TOOLCHAIN)
-        flavors = [proof.script.flavor for proof in stored.all_proofs(session, row.id)]
-    assert flavors == ["cpu"], "the next request for an air script makes one"
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"max_error": math.nan, "ok": False, "failure": "wrong"},
-        {"max_error": math.inf, "ok": False, "failure": "wrong"},
-        {"max_error": -0.0, "tolerance": 0},
-        {"max_error": 0, "gflops": 40, "time_us": 1 / 3},
-        {"max_error": 5e-324, "interval": (0.1 + 0.2, 1e308)},
-        {"message": '\u2028 \U0001f600 \\ "', "ok": False, "failure": "crash"},
-    ],
-)
-def test_every_value_of_a_proof_comes_back_as_it_was(client, submit, run, values):
-    def prove(problem, schedule, *, seed, seconds, threads):
-        return fakes.replace(fakes.prove(problem, schedule, seed=seed), **values)
-
-    assert run(submit(), prover=prove).state == "done"
-    assert client.get(RESULT).status_code == 200
-    assert client.get(SCRIPT).status_code == (200 if values.get("ok", True) else 404)
 
 
 def test_every_value_of_a_schedule_comes_back_as_it_was(client, submit, run):
@@ -311,27 +250,6 @@ def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, st
         assert made.schedule is None and made.job.state == "queued"
     with reading(sessions) as session, pytest.raises(TamperedError, match="row 1 of proofs"):
         scripts.find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
-
-
-def test_a_schedule_that_has_lost_its_proofs_is_tuned_again(client, stored_rows, url, run):
-    edit(url, "DELETE FROM script_proofs WHERE schedule_id = 1")
-    assert client.get(SCRIPT).status_code == 404
-    answer = client.post("/v1/jobs", json=ASKED)
-    assert answer.status_code == 202
-    run(answer.json()["id"])
-    assert client.get(SCRIPT).status_code == 200
-    assert client.post("/v1/jobs", json=ASKED).status_code == 200
-
-
-def test_a_failure_that_was_none_is_refused(client, stored_rows, url, caplog):
-    assert client.get(AIR).status_code == 200
-    edit(
-        url,
-        "UPDATE script_proofs SET ok = 0 "
-        "WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
-    )
-    caplog.clear()
-    assert_refused(client.get(AIR), caplog)
 
 
 def test_a_proof_beyond_its_tolerance_is_none_whoever_has_sealed_it(sessions, tuned):
