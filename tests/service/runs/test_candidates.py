@@ -3,7 +3,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from tests.search.engine.fakes import FakeRunner
 from tests.service import fakes
@@ -18,7 +18,7 @@ from tilewise.search.progress import SearchPhase
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import LeaseLostError
-from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import helper_offers, offers
 from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
@@ -136,15 +136,6 @@ def test_each_candidate_goes_to_one_helper(spread):
     assert len(places) == 2
 
 
-def test_the_leader_takes_back_what_nobody_has_begun(spread):
-    helper = spread.join()
-    spread.exchange(0, [candidate(number) for number in range(3)])
-    helper.help(None, 1)
-    assert set(spread.exchange(0, [], [0, 2]).out) == {0, 1}
-    assert set(spread.exchange(0, [], [0, 2]).out) == {0, 1}
-    assert numbers(helper.help(None, 3)) == [0, 1]
-
-
 def test_a_candidate_of_a_helper_that_is_gone_comes_back_and_its_answer_is_too_late(spread):
     helper = spread.join()
     spread.exchange(0, [candidate(0)])
@@ -172,68 +163,12 @@ def test_a_candidate_that_is_late_comes_back_and_counts_once(spread):
     assert not spread.exchange(0).helped and not spread.stored()
 
 
-def test_a_helper_stops_with_the_search(spread):
-    helper = spread.join()
-    asks = spread.calls(helper.offer)
-    assert helper.help(None, 1) == [] and asks.goes_on()
-    spread.leader.note(SearchPhase("finals", 0, 2))
-    assert helper.help(None, 1) is None and not asks.goes_on()
-    with pytest.raises(LeaseLostError, match="needs no help"):
-        HttpLeader(asks, owner("tcp://10.0.0.2:1"), TOOLCHAIN, spread.job_id)
-
-
-def test_a_helper_that_is_recalled_gives_its_answer_and_leaves(spread):
-    helper = spread.join()
-    asks = spread.calls(helper.offer)
-    spread.exchange(0, [candidate(0)])
-    (asked,) = helper.help(None, 1)
-    with writing(spread.sessions) as session:
-        assert helper_offers.recall(session, [helper.offer.worker], 1)
-        assert not helper_offers.recall(session, [helper.offer.worker], 1)
-    assert not asks.goes_on() and helper.help(tried(asked), 1) is None
-    found = spread.exchange(0)
-    assert numbers(found.helped) == [0] and found.helpers == 0
-
-
-def test_a_new_run_has_nothing_of_the_helpers_of_the_one_before(spread):
-    helper = spread.join()
-    spread.exchange(0, [candidate(0)])
-    (asked,) = helper.help(None, 1)
-    with writing(spread.sessions) as session:
-        offers.settle(session, offers.digest(spread.offer.token), "the worker was lost")
-    spread.leader = spread.lead("tcp://10.0.0.9:1")
-    assert helper.help(tried(asked), 1) is None
-    found = spread.exchange(0)
-    assert (found.helped, set(found.out), found.helpers) == ([], set(), 0)
-    assert not spread.stored()
-
-
-def test_a_cancelled_job_stops_its_leader_and_its_helpers(spread):
-    helper = spread.join()
-    with writing(spread.sessions) as session:
-        queue.cancel(session, spread.job_id)
-    assert helper.help(None, 1) is None
-    spread.exchange(0)
-    assert spread.leader.trials.is_stopped
-
-
 def test_an_answer_for_another_schedule_is_refused(spread):
     helper = spread.join()
     spread.exchange(0, [candidate(0)])
     (asked,) = helper.help(None, 1)
     with pytest.raises(LeaseLostError, match="candidate 0 of job"):
         helper.help(replace(tried(asked), schedule=fakes.schedule(7)), 1)
-
-
-def test_the_leader_of_an_old_run_puts_nothing_out(spread):
-    old = spread.leader
-    with writing(spread.sessions) as session:
-        offers.settle(session, offers.digest(spread.offer.token), None)
-    spread.lead("tcp://10.0.0.9:1")
-    with pytest.raises(LeaseLostError):
-        old.helpers.exchange(0, [candidate(0)], [], LATE_S)
-    with reading(spread.sessions) as session:
-        assert not list(session.scalars(select(models.Candidate)))
 
 
 def test_a_helpers_token_allows_nothing_of_the_leaders(spread):
@@ -258,29 +193,6 @@ def test_a_helpers_token_allows_nothing_of_the_leaders(spread):
     ):
         answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=leaders)
         assert answer.status_code == 401, (path, answer.text)
-
-
-def test_a_helper_that_crashes_costs_the_job_nothing(spread):
-    helper = spread.join()
-    headers = {"Authorization": f"Bearer {helper.offer.token}"}
-    url = f"/v1/runs/{spread.job_id}/crashed"
-    assert spread.client.post(url, json={"why": "SIGSEGV"}, headers=headers).status_code == 200
-    with reading(spread.sessions) as session:
-        job = queue.get(session, spread.job_id)
-        assert (job.state, job.crashes) == ("running", 0) and lease.holds(
-            session, lease.Lease(job.id, job.owner, job.epoch)
-        )
-
-
-def test_other_compilers_join_nothing_and_a_token_joins_one_process(spread):
-    offer = spread.offered("tcp://10.0.0.2:1")
-    calls = spread.calls(offer)
-    with pytest.raises(LeaseLostError, match="and this worker has another"):
-        HttpLeader(calls, "a:1:1", "another", spread.job_id)
-    assert HttpLeader(calls, "a:1:1", TOOLCHAIN, spread.job_id).epoch == 1
-    assert HttpLeader(calls, "a:1:1", TOOLCHAIN, spread.job_id).epoch == 1
-    with pytest.raises(LeaseLostError, match="or not that of this process"):
-        HttpLeader(calls, "b:2:2", TOOLCHAIN, spread.job_id)
 
 
 @pytest.mark.full

@@ -13,7 +13,6 @@ from tilewise.kernels.schedule import Register, Schedule, Unroll
 from tilewise.kernels.target import TargetName
 from tilewise.search.helpers import RemoteTrial
 from tilewise.service.db import models, reading, writing
-from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.jobs.trial_store import SqlTrialStore
@@ -25,10 +24,6 @@ from tilewise.service.runs.wire.assignments import BestWire, EndWire, MachineWir
 from tilewise.service.runs.wire.trials import TrialWire
 
 OWNER = "worker-host:7:7"
-LEVELS = [
-    {"step": "level", "at": "distribution", "dim": "m", "size": 16},
-    {"step": "pipeline", "passes": "DoubleTilingExpert", "remainders": "masked"},
-]
 ILLEGAL = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}] * 2
 BUDGET = 5
 
@@ -110,17 +105,12 @@ SPEED = {"gflops": 1e12, "interval": [1e12, 1e12], "time_us": 1.96608e-10}
     ("changes", "field"),
     [
         ({"number": 70}, "trial.number"),
-        ({"number": BUDGET}, "trial.number"),
         ({"steps": ILLEGAL}, "trial.steps"),
-        ({"steps": LEVELS}, "trial.steps"),
         ({"steps": [{"step": "pipeline", "passes": "CPUDefault", "remainders": "masked"}]}, ""),
         ({"measurement": SPEED}, "trial.measurement.gflops"),
-        ({"measurement": SPEED | {"gflops": 20.0}}, "trial.measurement.time_us"),
-        ({"samples": [1e-12, 1e-12, 1e-12]}, "trial.samples"),
         ({"samples": [-1.0]}, "trial.samples"),
         ({"compile_s": -1.0}, "trial.compile_s"),
         ({"state": "failed", "failure": "wrong"}, "trial.measurement"),
-        ({"params": {"rows": 10**400}}, ""),
         ({"origin": "\x1b]0;title\x07"}, "trial.origin"),
     ],
 )
@@ -139,36 +129,6 @@ def test_a_budget_is_spent_once(worker):
     assert worker.post("trials", worker.trial(0)).status_code == 200, "sent again"
 
 
-def test_numbers_that_were_left_out_are_no_trials_beyond_the_budget(worker, sessions):
-    numbers = [BUDGET - 1 + count for count in range(BUDGET)]
-    assert all(worker.post("trials", worker.trial(one)).status_code == 200 for one in numbers)
-    assert fields(worker.post("trials", worker.trial(0))) == {"trial.number"}
-    assert worker.post("trials", worker.trial(numbers[1])).status_code == 200, "sent again"
-    assert len(SqlTrialStore(sessions, worker.job_id).trials()) == BUDGET
-
-
-def test_a_message_is_stored_without_nul(worker, sessions):
-    said = worker.trial(state="failed", failure="wrong", measurement=None, message="a\0b")
-    assert worker.post("trials", said).status_code == 200
-    assert SqlTrialStore(sessions, worker.job_id).trials()[0].message == "ab"
-
-
-def test_a_damaged_trial_does_not_count(worker, sessions):
-    for number in range(BUDGET):
-        worker.post("trials", worker.trial(number))
-    with writing(sessions) as session:
-        session.query(models.Trial).filter_by(number=2).update({"time_us": -1.0})
-    assert worker.post("trials", worker.trial(BUDGET)).status_code == 200
-    assert fields(worker.post("trials", worker.trial(BUDGET + 1))) == {"trial.number"}
-
-
-def test_a_failed_trial_may_have_steps_that_cannot_be_applied(worker):
-    said = worker.trial(
-        steps=ILLEGAL, state="failed", failure="constraint", measurement=None, samples=[]
-    )
-    assert worker.post("trials", said).status_code == 200
-
-
 OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
 
 
@@ -181,27 +141,19 @@ OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
         ("best.measurement", SPEED, "best.measurement.gflops"),
         ("best.measurement.time_us", 1.0, "best.measurement.time_us"),
         ("best.measurement.interval", [-5.0, 11.0], "best.measurement.interval"),
-        ("best.measurement.interval", [1e-9, 2e-9], "best.measurement.interval"),
-        ("best.measurement.interval", [20.0, 21.0], "best.measurement.interval"),
-        ("attempts.0.proof.interval", [1e-9, 2e-9], "attempts.0.proof.interval"),
         ("best.peak_gflops", 1e12, "best.peak_gflops"),
-        ("best.peak_gflops", 0.0, "best.peak_gflops"),
         ("best.runners_up", [[OTHER, SPEED]], "best.runners_up.0.steps"),
         ("best.accuracy", {"zeros": -1.0}, "best.accuracy.zeros"),
         ("best.cold", "cold\nquality  good", "best.cold"),
         ("peers", {"openblas": SPEED}, "peers"),
         ("elapsed_s", -1.0, "elapsed_s"),
         ("machine.host", "another-host", "machine.host"),
-        ("machine.cpu", "znver9", "machine.cpu"),
         ("machine.features", ["avx2", "fma"], "machine.features"),
         ("attempts.0.steps", ILLEGAL, "attempts.0.steps"),
         ("attempts.0.steps", OTHER, "attempts.0.proof.script"),
         ("attempts.0.proof.script", "anything\n", "attempts.0.proof.script"),
-        ("attempts.0.proof.script", "", "attempts.0.proof.script"),
         ("attempts.0.proof.script", None, "attempts.0.proof.script"),
         ("attempts.0.proof.max_error", 9.0, "attempts.0.proof.ok"),
-        ("attempts.0.proof.max_error", -1.0, "attempts.0.proof.max_error"),
-        ("attempts.0.proof.executed", False, "attempts.0.proof.ok"),
         ("attempts.0.proof.gflops", 1e12, "attempts.0.proof.gflops"),
         ("attempts.0.proof.failure", "bad luck", "attempts.0.proof.failure"),
         ("attempts.0.proof.mlir", "gcc\n", "attempts.0.proof.mlir"),
@@ -243,11 +195,6 @@ def test_the_stored_script_is_made_here_and_names_who_has_proven_it(worker, sess
     query = {"problem": PROBLEM, "target": worker.offer.target}
     found = client.get("/v1/schedules", params=query).json()
     assert found["proof"]["by"] == "worker-host"
-
-
-def test_a_result_that_is_proven_here_names_nobody(tuned, client, machine):
-    query = {"problem": PROBLEM, "target": machine.target}
-    assert client.get("/v1/schedules", params=query).json()["proof"]["by"] is None
 
 
 def test_a_registered_machine_keeps_its_facts_and_lends_its_name_to_nobody(
@@ -304,33 +251,3 @@ def test_what_processors_reach_is_possible(cpu, dtype, threads, reached):
     problem = parse_problem(f"matmul:m=64,n=48,k=32,dtype={dtype}")
     work = JobWork(problem, TargetName(cpu, threads), 1, False, TOOLCHAIN)
     assert reached < work.most_gflops(fakes.schedule()) < 8 * reached
-
-
-def test_a_processor_with_amx_has_two_wide_units_whatever_its_name_says():
-    """A virtual machine called a server with AMX `rocketlake`, which has one."""
-    problem = parse_problem("matmul:m=64,n=48,k=32,dtype=f32")
-    target = TargetName("rocketlake", differences=("+amx-bf16", "+amx-int8", "+amx-tile"))
-    assert JobWork(problem, target, 1, False, TOOLCHAIN).most_peak_gflops > 240.0
-
-
-def test_schedules_that_save_multiplications_may_be_faster():
-    problem = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
-    work = JobWork(problem, TargetName("znver5"), 1, False, TOOLCHAIN)
-    steps = [
-        {"step": "strassen", "levels": 1}, {"step": "pack", "operand": "B"},
-        {"step": "pack", "operand": "A"},
-        {"step": "register", "rows": 4, "cols": 32, "outer": "cols"},
-    ]  # fmt: skip
-    strassen = Schedule.from_json(steps)
-    assert work.steps_fault(strassen) is None
-    assert work.most_gflops(strassen) == pytest.approx(8 / 7 * work.most_gflops(fakes.schedule()))
-
-
-def test_machine_info_of_a_worker_is_bounded(worker):
-    worker.post("trials", worker.trial())
-    assert isinstance(worker.machine, MachineInfo)
-    for path, value in (
-        ("machine.features", ["x" * 1000]), ("machine.features", ["x"] * 2000),
-        ("machine.caches", {"l" * 100: 1}), ("best.scratch_bytes", {"x" * 100: 1}),
-    ):  # fmt: skip
-        assert fields(worker.post("done", changed(worker.end(), path, value)))

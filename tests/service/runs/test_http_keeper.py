@@ -1,20 +1,18 @@
-import math
 from dataclasses import replace
 
 import httpx
 import pytest
 
-from tests.service import fakes, statements
+from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs import simulated
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import rescaled
 from tilewise.service.db import reading, writing
-from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
+from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import queue
-from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
 from tilewise.service.runs import offers
@@ -99,39 +97,6 @@ def test_what_was_found_is_stored_whole(submit, run, offer, begin, sessions, mac
     assert job(second).phase == "finals" and job(second).complete
 
 
-def test_a_trial_comes_back_as_it_was(submit, offer, begin):
-    submit()
-    keeper = begin(offer())
-    trials = [fakes.trial(0), fakes.failed_trial(1), replace(fakes.trial(2), state="pruned")]
-    for trial in trials:
-        keeper.trials.add(trial)
-    assert keeper.trials.trials() == trials
-    assert keeper.trials.trials()[1].max_error == math.inf
-    assert keeper.trials.known_failures() == {trials[1].schedule.hash}
-
-
-def test_many_trials_come_in_pages(submit, offer, begin, sessions, monkeypatch):
-    job_id = submit(trials=10)
-    for number in range(10):
-        SqlTrialStore(sessions, job_id).add(fakes.trial(number))
-    monkeypatch.setattr("tilewise.service.api.routes.runs.TRIALS_A_PAGE", 4)
-    begun = begin(offer())
-    with statements.noted() as asked:
-        assert [trial.number for trial in begun.trials.trials()] == list(range(10))
-    pages = [one for one, _ in asked if "trials.number >=" in one]
-    assert len(pages) == 3 and all("LIMIT" in one for one in pages), "no page reads the others"
-
-
-def test_other_jobs_are_told_of_as_the_database_does(submit, run, offer, begin, sessions):
-    run(submit(PROBLEM + ",bias"), tuner=simulated.tune)
-    job_id = submit()
-    there, here = begin(offer()).trials, SqlTrialStore(sessions, job_id)
-    searches = there.earlier("matmul")
-    assert searches == here.earlier("matmul") and len(searches) == 1
-    assert there.solved(searches) == here.solved(searches) and there.solved(searches)[0].points
-    assert there.earlier_paces() == here.earlier_paces()
-
-
 def test_what_is_said_twice_counts_once(submit, offer, begin, sessions, machine, job):
     job_id = submit()
     given = offer()
@@ -170,13 +135,6 @@ def test_only_one_process_begins_with_a_token(submit, offer, begin):
         begin(given, owner="elsewhere:8:8")
 
 
-def test_other_compilers_begin_nothing(submit, offer, begin, job):
-    job_id = submit()
-    with pytest.raises(LeaseLostError, match="and this worker has another"):
-        begin(offer(), toolchain="another")
-    assert job(job_id).state == "queued"
-
-
 def test_a_new_offer_shuts_the_old_run_out(submit, offer, begin, sessions, job):
     job_id = submit()
     old = offer()
@@ -205,16 +163,6 @@ def test_a_cancelled_run_is_told_to_stop(submit, offer, begin, calls, sessions):
     with keeper.beating() as should_stop:
         keeper.trials.add(fakes.trial(0))  # which was under way
         assert should_stop()
-
-
-def test_asking_keeps_the_lease(submit, offer, begin, calls, sessions, job):
-    job_id = submit()
-    given = offer()
-    begin(given)
-    with writing(sessions) as session:
-        late = queue.get(session, job_id).heartbeat_at = job(job_id).heartbeat_at - LEASE / 2
-    assert calls(given).goes_on()
-    assert job(job_id).heartbeat_at > late + LEASE / 3
 
 
 @pytest.mark.parametrize(
@@ -310,23 +258,3 @@ def test_a_run_outlasts_lost_answers(submit, offer, calls, client, sessions, mac
     assert run_job(keeper, tuner=fakes.tune, prover=fakes.prove, machine=machine).state == "done"
     assert [t.number for t in SqlTrialStore(sessions, job_id).trials()] == list(range(5))
     assert flaky.calls > 20
-
-
-def test_a_service_that_is_away_is_named(submit, offer, calls):
-    submit()
-
-    def refuse(_request):
-        raise httpx.ConnectError("refused")
-
-    asks = calls(offer(), transport=httpx.MockTransport(refuse), patience_s=0.1)
-    assert asks.goes_on() is None
-    with pytest.raises(UnreachableError, match="http://testserver has not answered job"):
-        HttpKeeper(asks, OWNER, TOOLCHAIN, 1)
-
-
-def test_a_refusal_that_time_does_not_mend_is_told_at_once(submit, offer, calls):
-    submit()
-    given = offer()
-    answer = httpx.MockTransport(lambda _request: httpx.Response(422, json={"detail": "no"}))
-    with pytest.raises(ServiceError, match="refuses job 1: no"):
-        HttpKeeper(calls(given, transport=answer, patience_s=60.0), OWNER, TOOLCHAIN, 1)

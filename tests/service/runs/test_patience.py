@@ -1,5 +1,4 @@
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -7,14 +6,10 @@ from tests.service import fakes
 from tilewise.service.db import models, reading, writing
 from tilewise.service.errors import (
     BusyError,
-    ConflictError,
     DatabaseError,
     LeaseLostError,
     OutageError,
 )
-from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import lease
-from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import keeper
 from tilewise.service.runs.keeper import PatientTrials, patiently
@@ -81,14 +76,6 @@ def test_a_trial_whose_answer_was_lost_is_kept_once(sessions, submit):
     assert losing.adds == 2 and losing.trials() == [fakes.trial(0)]
 
 
-def test_a_number_that_another_trial_has_is_refused_all_the_same(sessions, submit):
-    losing = Losing(sessions, submit())
-    losing.kept = replace(fakes.trial(0), samples=(1.0, 2.0))
-    with pytest.raises(ConflictError, match="another trial 0"):
-        PatientTrials(losing, 1).add(fakes.trial(0))
-    assert losing.trials() == [losing.kept]
-
-
 @pytest.fixture
 def answers_are_lost(monkeypatch):
     """The first transactions of a run that are committed say that the database is away."""
@@ -117,45 +104,3 @@ def test_an_end_whose_answer_was_lost_is_one_end(sessions, submit, run, answers_
         assert session.get_one(models.Job, job_id).state == "done"
         assert session.query(models.Schedule).count() == 1
         assert session.query(models.Proof).count() >= 1
-
-
-def test_so_is_a_failure(submit, run, answers_are_lost):
-    answers_are_lost(1)
-    ended = run(submit(), tuner=fakes.fruitless_tune)
-    assert ended.state == "failed" and "candidates ran" in ended.message
-
-
-def test_who_was_cancelled_meanwhile_is_not_done(sessions, submit, run, monkeypatch):
-    """The end was not committed; before the next try somebody calls the job off."""
-    job_id, tries = submit(), []
-
-    @contextmanager
-    def away_once(given):
-        with writing(given) as session:
-            if not tries:
-                tries.append(1)
-                lease.call_off(session, session.get_one(models.Job, job_id))
-                session.commit()
-                raise AWAY
-            yield session
-
-    monkeypatch.setattr(keeper, "writing", away_once)
-    assert run(job_id).state == "interrupted"
-
-
-def test_nobody_is_told_to_stop_because_nobody_can_tell(sessions, submit, monkeypatch):
-    job_id = submit()
-    with writing(sessions) as session:
-        held = lease.claim_one(session, job_id, me())
-
-    def gone(*_):
-        raise AWAY
-
-    heartbeat = Heartbeat(sessions, held)
-    assert heartbeat.should_stop() is False
-    monkeypatch.setattr(lease, "holds", gone)
-    assert heartbeat.should_stop() is False
-    monkeypatch.undo()
-    with writing(sessions) as session:
-        lease.release(session, held)
-    assert heartbeat.should_stop() is True

@@ -2,17 +2,13 @@
 
 import copy
 import json
-from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import GRAPH
 from tests.service.plans import makers
 from tests.service.plans.makers import PROOF, SCRIPT
-from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import detect
 from tilewise.search.networks.plan import (
@@ -25,9 +21,8 @@ from tilewise.search.networks.plan import (
 )
 from tilewise.search.networks.variants import plain
 from tilewise.service.db import models, writing
-from tilewise.service.db.base import now
 from tilewise.service.errors import LeaseLostError, ServiceError
-from tilewise.service.jobs import claims, model_jobs, plans
+from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
 from tilewise.service.runs import offers
 from tilewise.service.runs.http import HttpKeeper, HttpPlanKeeper, RunCalls
@@ -118,22 +113,15 @@ TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0
     "made",
     [
         forged("plan", "target", value="cpu:vax,threads=1"),
-        forged("plan", "model", value="other.mlir"),
         forged("plan", "extra", value=1),
-        forged("plan", "nodes", value=[]),
         forged("plan", "tensors", value=[]),
         forged("plan", "nodes", 0, "op", value="linalg.conv"),
         forged("plan", "nodes", 0, "problem", value="matmul:m=8,n=8,k=8,dtype=f32"),
-        forged("plan", "nodes", 0, "problem", value="anything"),
-        forged("plan", "nodes", 0, "schedule", value=TIMED),
         forged("plan", "nodes", 0, "schedule", value=TIMED | {"steps": STEPS * 2}),
-        forged("plan", "totals", "chosen_us", value=-1.0),
         forged("plan", "totals", "chosen_us", value=float("nan")),
         forged("packed", "proof", value=None),
         forged("packed", "proof", "max_error", value=9.0),
-        forged("packed", "proof", "mlir", value="a\nb"),
         forged("packed", "script", value=5),
-        forged("plan", "totals", "chosen_us", value=10**400),
     ],
 )
 def test_a_plan_of_another_order_is_refused(keeper, ready, look, made):
@@ -144,20 +132,6 @@ def test_a_plan_of_another_order_is_refused(keeper, ready, look, made):
             keeper.note(PROVING, made["plan"])
     row = look(ready)
     assert (row.state, row.plan, row.script) == ("running", None, None)
-
-
-def test_a_plan_may_have_any_legal_schedule(keeper, ready, look):
-    schedule = Schedule.from_json(STEPS)
-    made = forged("plan", "nodes", 0, "schedule", value=TIMED | {"hash": schedule.hash})
-    assert keeper.done(from_json(Made, made))
-    assert look(ready).state == "done"
-
-
-def test_another_plan_than_was_chosen_is_refused(keeper, ready):
-    keeper.note(PROVING, PLAN)
-    other = forged("plan", "totals", "chosen_us", value=1.5)
-    with pytest.raises(ServiceError, match="another one than was chosen"):
-        keeper.done(from_json(Made, other))
 
 
 def test_what_cannot_be_planned_fails(keeper, ready, look):
@@ -185,43 +159,6 @@ def test_a_plan_that_is_interrupted_or_cancelled_is_let_go(keeper, calls, ready,
     assert look(ready).state == "cancelled"
 
 
-def test_a_plan_that_cannot_be_read_fails(calls, ready, look, monkeypatch):
-    def refuse(*_):
-        raise ScheduleError("step 1 cannot be read")
-
-    given = calls()
-    monkeypatch.setattr(plans, "read_order", refuse)
-    with pytest.raises(LeaseLostError, match="step 1 cannot be read"):
-        HttpPlanKeeper(given, OWNER, TOOLCHAIN)
-    assert (look(ready).state, look(ready).error) == ("failed", "step 1 cannot be read")
-
-
 def test_a_search_is_not_begun_as_a_plan_nor_a_plan_as_a_search(calls, ready, submit):
     with pytest.raises(LeaseLostError, match="job"):
         HttpKeeper(calls(), OWNER, TOOLCHAIN, ready)
-
-
-def test_a_plan_that_nobody_can_make_fails_in_the_end(plan, submit, run, sessions, machine, look):
-    hour, number = timedelta(hours=1), plan()
-
-    def note(*served):
-        with writing(sessions) as session:
-            return claims.note_unserved(session, served, hour)
-
-    assert note() == 0 and look(number).unserved_since is None, "its job waits"
-    run(submit())
-    with writing(sessions) as session:  # as where the service was stopped for long
-        session.execute(text("UPDATE jobs SET created_at = '2020-01-01 00:00:00'"))
-        session.execute(text("UPDATE jobs SET finished_at = '2020-01-01 00:00:00'"))
-    assert note() == 0 and look(number).unserved_since is not None
-    assert note((machine.target, TOOLCHAIN)) == 0 and look(number).unserved_since is None
-    assert note() == 0
-    with writing(sessions) as session:
-        session.get_one(models.Plan, number).job.unserved_since = now() - 2 * hour
-    assert note() == 1
-    row = look(number)
-    assert (row.state, row.error) == (
-        "failed",
-        f"no live worker has served {machine.target} with {TOOLCHAIN} for 3600 s; start one, or "
-        "ask for a target of GET /v1/targets",
-    )
