@@ -1,26 +1,45 @@
 """The errors of `service`: one root, and a class per thing a caller can act on."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
+from typing import ClassVar
 
 
 class ServiceError(Exception):
-    """Root of every error that `service` raises on purpose."""
+    """Root of every error that `service` raises on purpose.
+
+    `status` is that of an answer over HTTP, None for what no request meets; `kind` is the type of
+    its problem document, by default one of the status.
+    """
+
+    status: ClassVar[HTTPStatus | None] = None
+    retry_after_s: ClassVar[int | None] = None
+    kind: ClassVar[str | None] = None
 
 
 class NotFoundError(ServiceError):
     """What was asked for does not exist; the message says what and how to make it."""
 
+    status = HTTPStatus.NOT_FOUND
+
 
 class ConflictError(ServiceError):
     """The request makes no sense in the state that the thing is in."""
+
+    status = HTTPStatus.CONFLICT
 
 
 class ForbiddenError(ServiceError):
     """Who asks may not do this; the message says who may."""
 
+    status = HTTPStatus.FORBIDDEN
+
 
 class TooManyJobsError(ServiceError):
     """Who asks has as many jobs in flight as they may; ask again when one has ended."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
+    retry_after_s = 30
 
 
 class KeyReusedError(ServiceError):
@@ -30,12 +49,16 @@ class KeyReusedError(ServiceError):
 class DatabaseError(ServiceError):
     """The database cannot be used; the message names it and the command or setting that helps."""
 
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
 
 class BusyError(DatabaseError):
     """Nothing is wrong but the moment: the database is locked, or all that serves is in use.
 
     Asking again after a while is safe and as a rule enough.
     """
+
+    retry_after_s = 2
 
 
 class UndoneError(BusyError):
@@ -51,6 +74,8 @@ class OutageError(DatabaseError):
     Asking again later is safe, and right: nothing is wrong with what was asked.
     """
 
+    retry_after_s = 10  # our clients follow a job through ten of these in a row
+
 
 PASSING = (BusyError, OutageError)
 """What passes, by itself or once the database is mended."""
@@ -59,6 +84,8 @@ PASSING = (BusyError, OutageError)
 class UnfinishedError(ServiceError):
     """What was asked for is being made, and takes longer than a request waits; ask again."""
 
+    retry_after_s = 2
+
 
 class TamperedError(ServiceError):
     """A stored row is not what was stored, so it is not served.
@@ -66,9 +93,14 @@ class TamperedError(ServiceError):
     The message names the row, what disagrees, and how to have a right one again.
     """
 
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = "urn:tilewise:tampered-row"
+
 
 class UnknownTokenError(ServiceError):
     """The token that was shown is worth nothing, or not for this."""
+
+    status = HTTPStatus.UNAUTHORIZED
 
 
 class UnreachableError(ServiceError):
@@ -85,6 +117,8 @@ class RefusedError(ServiceError):
 
 class LeaseLostError(ServiceError):
     """Another process has taken the job; whoever meets this stops and writes nothing."""
+
+    status = HTTPStatus.CONFLICT
 
 
 class ClaimError(ServiceError):
@@ -105,6 +139,9 @@ class WorkerError(ServiceError):
 
 class DamagedError(ServiceError):
     """A stored row cannot be read; the message names the row, the column and the value."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = "urn:tilewise:damaged-row"
 
 
 class MachineError(ServiceError):

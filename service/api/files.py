@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
 from tilewise.service.api.documents import Json, results_json
-from tilewise.service.api.problem_details import TAMPERED
 from tilewise.service.api.range_documents import size_json
 from tilewise.service.api.requests import FileKind
 from tilewise.service.db import models
@@ -147,7 +146,7 @@ def _answer(
 ) -> Json:
     """A result, or why it is refused; one bad row does not cost the other answers."""
     if isinstance(found, TamperedError):
-        error = {"type": TAMPERED, "detail": str(found)}
+        error = {"type": found.kind, "detail": str(found)}
         return {"schedule": None, "error": error, "files": dict.fromkeys(files.kinds)}
     made = files.of(row, found)
     if made and all(_has(known, kind, one) for kind, one in made.items()):

@@ -26,21 +26,10 @@ from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import BudgetError
 from tilewise.service.api.schemas import FieldError, ProblemDetails, UnfinishedView
 from tilewise.service.errors import (
-    BusyError,
-    ConflictError,
-    DamagedError,
-    DatabaseError,
-    ForbiddenError,
     KeyReusedError,
-    LeaseLostError,
-    NotFoundError,
-    OutageError,
     RefusedError,
-    TamperedError,
-    TooManyJobsError,
-    UndoneError,
+    ServiceError,
     UnfinishedError,
-    UnknownTokenError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -48,33 +37,6 @@ HTML = "text/html"
 OF_PROGRAMS = ("/v1/", "/openapi.json", "/metrics", "/healthz", "/readyz")
 """Where nothing is a page."""
 
-RETRY_AFTER_S = 2
-OUTAGE_RETRY_AFTER_S = 10  # our clients follow a job through ten of these in a row
-_STATUS: dict[type[Exception], HTTPStatus] = {
-    NotFoundError: HTTPStatus.NOT_FOUND,
-    ConflictError: HTTPStatus.CONFLICT,
-    LeaseLostError: HTTPStatus.CONFLICT,
-    UnknownTokenError: HTTPStatus.UNAUTHORIZED,
-    DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
-    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
-    UndoneError: HTTPStatus.SERVICE_UNAVAILABLE,
-    OutageError: HTTPStatus.SERVICE_UNAVAILABLE,
-    TooManyJobsError: HTTPStatus.TOO_MANY_REQUESTS,
-    ForbiddenError: HTTPStatus.FORBIDDEN,
-    DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
-    TamperedError: HTTPStatus.INTERNAL_SERVER_ERROR,
-}
-_RETRY_AFTER_S: dict[type[Exception], int] = {
-    BusyError: RETRY_AFTER_S,
-    UndoneError: RETRY_AFTER_S,
-    OutageError: OUTAGE_RETRY_AFTER_S,
-    TooManyJobsError: 30,
-}
-TAMPERED = "urn:tilewise:tampered-row"
-_TYPE: dict[type[Exception], str] = {
-    DamagedError: "urn:tilewise:damaged-row",
-    TamperedError: TAMPERED,
-}
 MOST_FAULTS = 20  # of one message of a worker
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _FIELD: dict[type[Exception], str] = {
@@ -106,8 +68,7 @@ AsPage = Callable[[Request, ProblemResponse], Response]
 
 def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of `app` with a problem document, or with a page to who asks for one."""
-    for known in _STATUS:
-        app.add_exception_handler(known, _service_error)
+    app.add_exception_handler(ServiceError, _service_error)
     for bad in (ProblemError, UnsupportedError, ModuleError, PlaceError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(RefusedError, _refused)
@@ -119,9 +80,8 @@ def install(app: FastAPI, as_page: AsPage) -> None:
 
 def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
     """What a refusal is answered with, for those who are not told by a problem document."""
-    for known, status in _STATUS.items():
-        if isinstance(error, known):
-            return status, str(error)
+    if isinstance(error, ServiceError) and error.status is not None:
+        return error.status, str(error)
     if isinstance(error, RequestValidationError):
         return HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(
             _describe(_field_error(found)) for found in error.errors()
@@ -131,7 +91,7 @@ def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
 
 def headers_of(error: Exception) -> dict[str, str]:
     """What an answer to an error says beside its text: when to ask again."""
-    wait_s = _RETRY_AFTER_S.get(type(error))
+    wait_s = error.retry_after_s if isinstance(error, ServiceError) else None
     return {} if wait_s is None else {"Retry-After": str(wait_s)}
 
 
@@ -193,13 +153,15 @@ def problem_response(
     return ProblemResponse(details, headers)
 
 
-def answer_to(path: str, error: Exception) -> ProblemResponse:
-    """One of our errors that has a status of its own, such as any that the database raises."""
-    kind, status = _TYPE.get(type(error)), _STATUS[type(error)]
-    return problem_response(path, status, str(error), kind=kind, headers=headers_of(error))
+def answer_to(path: str, error: ServiceError) -> ProblemResponse:
+    """Return the answer to an error of ours; raise it if it has no status of its own."""
+    if error.status is None:
+        raise error
+    return problem_response(path, error.status, str(error), None, headers_of(error), error.kind)
 
 
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)
     return answer_to(request.url.path, error)
 
 
@@ -207,7 +169,7 @@ async def _unfinished(request: Request, error: Exception) -> JSONResponse:
     """What is being made stands at the same place when it is done."""
     url = request.url
     place = f"{url.path}?{url.query}" if url.query else url.path
-    headers = {"Location": place, "Retry-After": str(RETRY_AFTER_S)}
+    headers = {"Location": place, **headers_of(error)}
     view = UnfinishedView(detail=str(error), location=place)
     return JSONResponse(view.model_dump(), HTTPStatus.ACCEPTED, headers=headers)
 
