@@ -1,8 +1,10 @@
 """The sockets that a service listens on, had before any of its parts is started."""
 
 import errno
+import os
 import resource
 import socket
+from typing import Any
 
 from tilewise.kernels.quoting import quoted
 from tilewise.service.errors import AddressError, HostError
@@ -29,7 +31,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
     for family, _, _, _, (name, _, *scope) in dict.fromkeys(found):
         wanted = opened[0].getsockname()[1] if opened else port
         try:
-            opened.append(_listening(family, (name, wanted, *scope)))
+            place: Any = name, wanted, *scope
+            opened.append(socket.create_server(place, family=family, backlog=BACKLOG))
         except OSError as error:
             if error.errno in _ABSENT:  # as `::1` of a name, where there is no IPv6
                 continue
@@ -62,24 +65,10 @@ def most_streams() -> int:
     return max(1, min(MOST_STREAMS, (soft - OTHER_FILES) // KINDS_OF_STREAMS))
 
 
-def _listening(family: socket.AddressFamily, address: tuple[str | int, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        # Another may bind the same port as long as nobody listens.
-        made.listen(BACKLOG)
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
 def _reason(error: OSError) -> str:
     reasons = {
         errno.EADDRINUSE: "is taken; give another, or 0 for one that is free",
         errno.EACCES: "is for privileged users alone; give one from 1024 on",
     }
-    return reasons.get(error.errno or 0, f"cannot be had: {error.strerror or error}")
+    number = error.errno or 0
+    return reasons.get(number, f"cannot be had: {os.strerror(number)}")
