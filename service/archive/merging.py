@@ -34,7 +34,7 @@ from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, integrity, suites
 from tilewise.service.results.integrity import Result
 from tilewise.service.results.scripts import drop_proofs
-from tilewise.service.results.stored import ResultKey, in_parts
+from tilewise.service.results.stored import ResultKey, among
 
 ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_best", "ended_at"}
 """What of a result's line is no column of its row."""
@@ -261,11 +261,11 @@ class _Stored:
 def _stored(session: Session, jobs: set[int]) -> dict[int, _Stored]:
     found: dict[int, _Stored] = {job: _Stored() for job in jobs}
     trial = models.Trial
-    for some in in_parts(jobs):
-        query = select(trial.job_id, trial.number, trial.created_at, trial.hash)
-        for job, number, moment, name in session.execute(query.where(trial.job_id.in_(some))):
-            found[job].trials.add((moment, name))
-            found[job].numbers.add(number)
+    query = select(trial.job_id, trial.number, trial.created_at, trial.hash)
+    of_these = among(session, trial.__table__.c.job_id, jobs)
+    for job, number, moment, name in session.execute(query.where(of_these)):
+        found[job].trials.add((moment, name))
+        found[job].numbers.add(number)
     return found
 
 

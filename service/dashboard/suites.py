@@ -17,6 +17,7 @@ from tilewise.service.dashboard.rendering import PageRoute, StoredRoute, page
 from tilewise.service.dashboard.routes.pages import PageNumber
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
+from tilewise.service.db.rows import newest
 from tilewise.service.errors import DamagedError
 from tilewise.service.plots import roofline, speeds
 from tilewise.service.plots.drawing import Row, Spec
@@ -43,8 +44,15 @@ def latest(session: Session) -> list[tuple[models.SuiteReport, int]]:
 
 def history(session: Session, row: models.SuiteReport) -> list[models.SuiteReport]:
     """The reports of the same suite on the same target, newest first."""
-    found = suites.newest(session, suite=row.suite, target=row.target, limit=HISTORY)
-    return [one for one in found if is_sound(one)]
+    return [one for one in _like(session, row, None, HISTORY) if is_sound(one)]
+
+
+def _like(
+    session: Session, row: models.SuiteReport, before: int | None, limit: int
+) -> list[models.SuiteReport]:
+    model = models.SuiteReport
+    same = model.suite == row.suite, model.target == row.target
+    return newest(session, model, before, limit, *same)
 
 
 def stored_keys(session: Session, problems: Sequence[Json]) -> dict[str, str]:
@@ -60,7 +68,7 @@ def before(session: Session, row: models.SuiteReport) -> tuple[int, Json] | None
 
     None for the first one, and if the previous one is damaged.
     """
-    found = suites.newest(session, suite=row.suite, target=row.target, before=row.id, limit=1)
+    found = _like(session, row, row.id, 1)
     if not found or not is_sound(found[0]):
         return None
     try:

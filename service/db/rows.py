@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -71,3 +71,19 @@ def _ensure(session: Session, model: type[Row], key: dict[str, Any], **values: A
         return found
     made = model(**key, **values)
     return made if inserted(session, made) else session.scalars(query).one()
+
+
+def given(*columns: tuple[Any, object]) -> list[ColumnElement[bool]]:
+    """Return conditions that columns have some values, of those that are not None."""
+    return [column == value for column, value in columns if value is not None]
+
+
+def newest(
+    session: Session, model: type[Row], before: int | None, limit: int, *wanted: ColumnElement[bool]
+) -> list[Row]:
+    """Return rows with numbers below `before`, the newest first."""
+    number = model.__table__.c.id
+    if before is not None:
+        wanted = (*wanted, number < before)
+    query = select(model).where(*wanted).order_by(number.desc()).limit(limit)
+    return list(session.scalars(query))

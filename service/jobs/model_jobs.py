@@ -30,7 +30,7 @@ from tilewise.service.db.models import (
     PlanSource,
     Toolchain,
 )
-from tilewise.service.db.rows import inserted, required, toolchain_row
+from tilewise.service.db.rows import inserted, newest, required, toolchain_row
 from tilewise.service.errors import UndoneError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import fault_of_plan
@@ -209,12 +209,8 @@ def newest_plans(
     session: Session, *, state: JobState | None = None, before: int | None = None, limit: int = 100
 ) -> list[Plan]:
     """Return plans, newest first, with numbers below `before`."""
-    query = select(Plan).order_by(Plan.id.desc()).limit(limit)
-    if state is not None:
-        query = query.join(Plan.job).where(Job.state == state)
-    if before is not None:
-        query = query.where(Plan.id < before)
-    return list(session.scalars(query))
+    in_state = [] if state is None else [Plan.job.has(state=state)]
+    return newest(session, Plan, before, limit, *in_state)
 
 
 def planning(session: Session) -> dict[int, str]:

@@ -15,7 +15,7 @@ from tilewise.search.records import MOST_TRIALS, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import ENDED, JobKind
-from tilewise.service.db.rows import inserted, problem_row, required, toolchain_row
+from tilewise.service.db.rows import given, inserted, newest, problem_row, required, toolchain_row
 from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from tilewise.service.jobs import lease
 from tilewise.service.results import history, integrity, ranges
@@ -276,17 +276,13 @@ def list_jobs(
 
     Of kind `tune` are those of ranges and rechecks, too.
     """
-    query = select(models.Job).order_by(models.Job.id.desc()).limit(limit)
+    wanted = []
     if kind is not None:
-        query = query.where(models.Job.kind.in_(SEARCHES if kind == "tune" else (kind,)))
+        wanted.append(models.Job.kind.in_(SEARCHES if kind == "tune" else (kind,)))
     if kind != "tune":
         has_plan = exists().where(models.Plan.job_id == models.Job.id)
-        query = query.where(or_(models.Job.kind != "model", has_plan))
-    if state is not None:
-        query = query.where(models.Job.state == state)
-    if before is not None:
-        query = query.where(models.Job.id < before)
-    return list(session.scalars(query))
+        wanted.append(or_(models.Job.kind != "model", has_plan))
+    return newest(session, models.Job, before, limit, *wanted, *given((models.Job.state, state)))
 
 
 def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.Job:
@@ -349,9 +345,8 @@ def trials_page(
     limit: int | None = None,
 ) -> list[models.Trial]:
     """Return at most `limit` trials by number, after the trial `after`."""
-    query = select(models.Trial).where(models.Trial.job_id == job_id)
-    if state is not None:
-        query = query.where(models.Trial.state == state)
+    wanted = given((models.Trial.job_id, job_id), (models.Trial.state, state))
+    query = select(models.Trial).where(*wanted)
     if after is not None:
         query = query.where(models.Trial.number > after)
     return list(session.scalars(query.order_by(models.Trial.number).limit(limit)))

@@ -19,7 +19,7 @@ from tilewise.schema.base import Match, MatchKind
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
 from tilewise.service.results import schedules
-from tilewise.service.results.stored import in_parts
+from tilewise.service.results.stored import among
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,11 @@ def find(session: Session, keys: Iterable[str], asked: Asked) -> dict[str, model
 def compatible_targets(session: Session, keys: Iterable[str], target: str) -> list[str]:
     """Return the targets of stored schedules that `target` can run, most alike first."""
     own = parse_target(target)
-    stored: set[str] = set()
-    for some in in_parts(set(keys)):
-        query = select(models.Schedule.target).join(models.Schedule.problem).distinct()
-        stored |= set(session.scalars(query.where(models.Problem.key.in_(some))))
+    of_these = among(session, models.Problem.__table__.c.key, set(keys))
+    query = select(models.Schedule.target).join(models.Schedule.problem).where(of_these).distinct()
     others = [
         other
-        for text in stored - {target}
+        for text in set(session.scalars(query)) - {target}
         if (other := _parsed(text)) is not None and _serves(other, own)
     ]
     others.sort(key=lambda other: (*_distance(other, own), other.canonical))

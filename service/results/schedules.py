@@ -9,7 +9,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
-from tilewise.service.results.stored import among, best_first, in_parts
+from tilewise.service.results.stored import among, best_first
 
 # Made once: to put one together takes longer than SQLite takes to answer it.
 _SCHEDULES = (
@@ -73,17 +73,15 @@ def find_schedules(
     toolchain: str | None = None,
     cache: CacheMode | None = None,
 ) -> dict[str, models.Schedule]:
-    """For each key of a problem that has one, what `find_schedule` finds, in few queries."""
+    """For each key of a problem that has one, what `find_schedule` finds, in one query."""
+    query = _SCHEDULES.where(
+        among(session, models.Problem.__table__.c.key, set(keys)), models.Schedule.target == target
+    ).order_by(*best_first(toolchain or identity()))
+    if cache is not None:
+        query = query.where(models.Schedule.cache == cache)
     found: dict[str, models.Schedule] = {}
-    for asked in in_parts(set(keys)):
-        query = _SCHEDULES.where(
-            among(session, models.Problem.__table__.c.key, asked),
-            models.Schedule.target == target,
-        ).order_by(*best_first(toolchain or identity()))
-        if cache is not None:
-            query = query.where(models.Schedule.cache == cache)
-        for row in session.scalars(query):
-            found.setdefault(row.problem.key, row)
+    for row in session.scalars(query):
+        found.setdefault(row.problem.key, row)
     return found
 
 

@@ -1,6 +1,6 @@
 """Stored proofs with their scripts, fetched in one query however many there are."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,6 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, contains_eager
 
 from tilewise.service.db import models
-
-VALUES_AT_ONCE = 500  # of the variables that one statement of SQLite may have
 
 _PROBLEMS, _TOOLCHAINS = models.Problem.__table__, models.Toolchain.__table__
 _SCHEDULES, _SCRIPTS, _PROOFS = (
@@ -85,13 +83,6 @@ def why_not_own(session: Session, schedule_id: int, name: str) -> str | None:
     return None
 
 
-def in_parts(values: Collection[Any]) -> Iterator[list[Any]]:
-    """The values, as many at a time as one statement may have."""
-    listed = list(values)
-    for start in range(0, len(listed), VALUES_AT_ONCE):
-        yield listed[start : start + VALUES_AT_ONCE]
-
-
 def among(
     session: Session, column: ColumnElement[Any], values: Collection[Any]
 ) -> ColumnElement[bool]:
@@ -137,14 +128,12 @@ def fastest_proof(session: Session, schedule_id: int, flavor: str) -> models.Pro
 def fastest_proofs(
     session: Session, schedule_ids: Collection[int], flavor: str
 ) -> dict[int, models.Proof]:
-    """What `fastest_proof` finds of each schedule that has one, in few queries."""
+    """What `fastest_proof` finds of each schedule that has one, in one query."""
+    of_these = among(session, _PROOF.schedule_id, schedule_ids)
+    query = _WITH_SCRIPT.where(of_these, _PROOF.ok, _SCRIPT.flavor == flavor)
     found: dict[int, models.Proof] = {}
-    for ids in in_parts(schedule_ids):
-        query = _WITH_SCRIPT.where(
-            among(session, _PROOF.schedule_id, ids), _PROOF.ok, _SCRIPT.flavor == flavor
-        )
-        for proof in session.scalars(query.order_by(*FASTEST)):
-            found.setdefault(proof.schedule_id, proof)
+    for proof in session.scalars(query.order_by(*FASTEST)):
+        found.setdefault(proof.schedule_id, proof)
     return found
 
 
@@ -156,7 +145,6 @@ def latest_failure(session: Session, schedule_id: int, flavor: str) -> models.Pr
 
 def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, models.Proof]:
     """For each schedule that has one: the proof of its search's script, else its latest failure."""
-    found: dict[int, models.Proof] = {}
     served_first = func.row_number().over(
         partition_by=_PROOF.schedule_id,
         order_by=(
@@ -165,24 +153,16 @@ def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, m
             case((_PROOF.ok, _PROOF.id), else_=-_PROOF.id),
         ),
     )
-    for ids in in_parts(schedule_ids):
-        ranked = (
-            select(_PROOF.id, served_first.label("place"))
-            .select_from(_PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id))
-            .where(among(session, _PROOF.schedule_id, ids), _is_searched())
-            .subquery()
-        )
-        query = _WITH_SCRIPT.join(ranked, ranked.c.id == _PROOF.id).where(ranked.c.place == 1)
-        found |= {proof.schedule_id: proof for proof in session.scalars(query)}
-    return found
-
-
-def _is_searched() -> ColumnElement[bool]:
-    """Select proofs of the scripts that searches prove, and those where no script was made.
-
-    A schedule has those of one such flavor alone, by its target.
-    """
-    return or_(_SCRIPT.flavor.in_(_SEARCHED), _PROOF.script_id.is_(None))
+    # A schedule has scripts of one of the searched flavors alone, by its target.
+    is_searched = or_(_SCRIPT.flavor.in_(_SEARCHED), _PROOF.script_id.is_(None))
+    ranked = (
+        select(_PROOF.id, served_first.label("place"))
+        .select_from(_PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id))
+        .where(among(session, _PROOF.schedule_id, schedule_ids), is_searched)
+        .subquery()
+    )
+    query = _WITH_SCRIPT.join(ranked, ranked.c.id == _PROOF.id).where(ranked.c.place == 1)
+    return {proof.schedule_id: proof for proof in session.scalars(query)}
 
 
 def _of(schedule_id: int) -> Select[models.Proof]:

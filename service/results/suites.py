@@ -62,22 +62,3 @@ def latest(session: Session, limit: int) -> list[tuple[models.SuiteReport, int]]
         .limit(limit)
     )
     return [(row, many) for row, many in session.execute(query)]
-
-
-def newest(
-    session: Session,
-    *,
-    suite: str | None = None,
-    target: str | None = None,
-    before: int | None = None,
-    limit: int,
-) -> list[models.SuiteReport]:
-    """Return reports, newest first, with numbers below `before`."""
-    query = select(models.SuiteReport).order_by(models.SuiteReport.id.desc()).limit(limit)
-    if suite is not None:
-        query = query.where(models.SuiteReport.suite == suite)
-    if target is not None:
-        query = query.where(models.SuiteReport.target == target)
-    if before is not None:
-        query = query.where(models.SuiteReport.id < before)
-    return list(session.scalars(query))

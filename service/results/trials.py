@@ -12,9 +12,10 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
+from tilewise.service.db.rows import given
 from tilewise.service.faults import tell_once
 from tilewise.service.results.schedules import key_of
-from tilewise.service.results.stored import among, in_parts
+from tilewise.service.results.stored import among
 
 TrialOfJob = tuple[models.Trial, models.Job]
 
@@ -62,21 +63,21 @@ def trials_beside(
 
 def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:
     """For each of some jobs, how many trials were asked for, and how those that ended did."""
-    found: dict[int, dict[str, int]] = {}
-    for ids in in_parts(job_ids):
-        asked = select(models.Job.id, models.Job.trials).where(
-            among(session, models.Job.__table__.c.id, ids)
-        )
-        ended = (
-            select(models.Trial.job_id, models.Trial.state, func.count())
-            .join(models.Job, models.Job.id == models.Trial.job_id)
-            .where(among(session, models.Trial.__table__.c.job_id, ids))
-            .group_by(models.Trial.job_id, models.Trial.state)
-        )
-        for job_id, number in session.execute(asked):
-            found[job_id] = {"asked": number, "timed": 0, "pruned": 0, "failed": 0}
-        for job_id, state, number in session.execute(ended):
-            found[job_id][state] = number
+    asked = select(models.Job.id, models.Job.trials).where(
+        among(session, models.Job.__table__.c.id, job_ids)
+    )
+    ended = (
+        select(models.Trial.job_id, models.Trial.state, func.count())
+        .join(models.Job, models.Job.id == models.Trial.job_id)
+        .where(among(session, models.Trial.__table__.c.job_id, job_ids))
+        .group_by(models.Trial.job_id, models.Trial.state)
+    )
+    found = {
+        job_id: {"asked": number, "timed": 0, "pruned": 0, "failed": 0}
+        for job_id, number in session.execute(asked)
+    }
+    for job_id, state, number in session.execute(ended):
+        found[job_id][state] = number
     return found
 
 
@@ -99,18 +100,18 @@ def find_trials(
         select(models.Trial, models.Job)
         .join(models.Job, models.Job.id == models.Trial.job_id)
         .join(models.Job.problem)
-        .where(~_is_copy())
+        .where(
+            ~_is_copy(),
+            *given(
+                (models.Problem.key, problem and key_of(problem)),
+                (models.Job.target, target),
+                (models.Trial.state, state),
+                (models.Job.cache, cache),
+            ),
+        )
         .order_by(models.Trial.id)
         .limit(limit)
     )
-    if problem is not None:
-        query = query.where(models.Problem.key == key_of(problem))
-    if target is not None:
-        query = query.where(models.Job.target == target)
-    if state is not None:
-        query = query.where(models.Trial.state == state)
-    if cache is not None:
-        query = query.where(models.Job.cache == cache)
     if after is not None:
         query = query.where(models.Trial.id > after)
     return [(trial, job) for trial, job in session.execute(query)]

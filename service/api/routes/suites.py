@@ -17,6 +17,8 @@ from tilewise.service.api.schemas import (
 )
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.api.suite_reports import SuiteReport
+from tilewise.service.db.models import SuiteReport as SuiteRow
+from tilewise.service.db.rows import given, newest
 from tilewise.service.results import suites
 from tilewise.service.results.readable import RowPage
 
@@ -59,7 +61,8 @@ def list_reports(
 ) -> dict[str, Any]:
     """Reports without their problems, newest first; of one suite, if asked."""
     with services.reading() as session:
-        found = suites.newest(session, suite=suite, before=cursor, limit=limit + 1)
+        of_suite = given((SuiteRow.suite, suite))
+        found = newest(session, SuiteRow, cursor, limit + 1, *of_suite)
         page = RowPage("reports", PATH, limit, {"suite": suite})
         return page.of(found, suite_report_json, SuiteReportView)
 
