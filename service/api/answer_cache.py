@@ -74,12 +74,11 @@ class AnswerCache:
 
     Cached are answers to GET below `PATHS` with a strong entity tag, because they depend on path,
     query and database alone. Access control must run before this. The least recently used answers
-    go first once they hold `most_bytes`.
+    go first once they hold `MOST_BYTES`.
     """
 
-    def __init__(self, app: ASGIApp, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._most_bytes = most_bytes
         self._bytes = 0
         self._kept: OrderedDict[Key, Answer] = OrderedDict()
 
@@ -109,7 +108,7 @@ class AnswerCache:
             self._bytes -= old.size
         self._kept[key] = answer
         self._bytes += answer.size
-        while self._bytes > self._most_bytes:
+        while self._bytes > MOST_BYTES:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.size
 

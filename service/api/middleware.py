@@ -25,7 +25,7 @@ class BodyLimit:
     """Refuse bodies of more than `most_bytes` with 413, before they are in memory.
 
     A declared length is refused unread; a chunked body is counted as it arrives. The rest of a
-    refused body is discarded for up to `linger_s`, because closing the connection would reset it
+    refused body is discarded for up to `LINGER_S`, because closing the connection would reset it
     before the client reads the answer (RFC 9112, section 9.6).
 
     A body that takes more than `most_seconds` gets 408. All bodies together hold at most
@@ -37,7 +37,6 @@ class BodyLimit:
         self,
         app: ASGIApp,
         most_bytes: int,
-        linger_s: float = LINGER_S,
         most_seconds: float = BODY_S,
         most_bytes_at: Mapping[str, int] | None = None,
         most_bytes_in_flight: int = IN_FLIGHT_BYTES,
@@ -46,7 +45,6 @@ class BodyLimit:
         self._most_bytes = most_bytes
         self._most_bytes_at = dict(most_bytes_at or {})
         self._most_seconds = most_seconds
-        self._linger_s = linger_s
         self._budgets = {
             most: _Budget(max(most, most_bytes_in_flight))
             for most in (most_bytes, *self._most_bytes_at.values())
@@ -60,7 +58,7 @@ class BodyLimit:
         declared = dict(scope["headers"]).get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else 0
         most_bytes = self._most_bytes_at.get(scope["path"], self._most_bytes)
-        limits = _Limits(most_bytes, self._most_seconds, self._linger_s)
+        limits = _Limits(most_bytes, self._most_seconds)
         body = _Body(receive, send, size, limits, self._budgets[most_bytes])
         try:
             with suppress(ClientDisconnect):  # nobody is left to answer
@@ -75,7 +73,6 @@ class _Limits:
 
     most_bytes: int
     most_seconds: float
-    linger_s: float
 
 
 class _Budget:
@@ -139,7 +136,7 @@ class _Body:
             return
         await self._send({**message, "more_body": True})
         with suppress(TimeoutError):
-            async with timeout(self._limits.linger_s):
+            async with timeout(LINGER_S):
                 while not self._ended:
                     await self._next()
         await self._send({"type": "http.response.body", "body": b""})

@@ -26,7 +26,7 @@ class SingleFlight:
 
     The threads are daemons, so that a process can end at any time. `keeps_results` is for keys that
     determine the result. A request waits `patience_s`; results and `FINAL` errors are kept for
-    `kept_s`. At most `most` flights and `most_bytes` of input wait or run.
+    `KEPT_S`. At most `most` flights and `most_bytes` of input wait or run.
     """
 
     def __init__(
@@ -36,7 +36,6 @@ class SingleFlight:
         *,
         keeps_results: bool,
         patience_s: float = PATIENCE_S,
-        kept_s: float = KEPT_S,
         most: int = MOST_FLIGHTS,
         most_bytes: int = 0,
     ) -> None:
@@ -44,7 +43,6 @@ class SingleFlight:
         self._free = asyncio.Semaphore(threads)
         self._keeps_results = keeps_results
         self._patience_s = patience_s
-        self._kept_s = kept_s
         self._most, self._most_bytes = most, most_bytes
         self._flights: dict[Hashable, asyncio.Task[Any]] = {}
         self._bytes: dict[asyncio.Task[Any], int] = {}
@@ -103,7 +101,7 @@ class SingleFlight:
         is_kept = isinstance(error, FINAL) or (error is None and self._keeps_results)
         loop = asyncio.get_running_loop()
         if is_kept and not flight.cancelled():
-            loop.call_later(self._kept_s, self._flights.pop, key, None)
+            loop.call_later(KEPT_S, self._flights.pop, key, None)
         else:
             self._flights.pop(key, None)
 

@@ -104,11 +104,10 @@ class Driver:
         sessions: Sessions,
         cluster: Cluster,
         unserved: timedelta,
-        poll_s: float = POLL_S,
         off_peak: OffPeak | None = None,
     ) -> None:
         self._sessions, self._cluster = sessions, cluster
-        self._unserved, self._poll_s = unserved, poll_s
+        self._unserved = unserved
         self._me = me()
         self._given: dict[str, _Given] = {}
         self._shown: dict[str, str] = {}
@@ -121,7 +120,7 @@ class Driver:
 
     def run(self, stopping: threading.Event) -> None:
         """Drive until `stopping` is set; the jobs that were given go back to the queue then."""
-        while not stopping.wait(self._poll_s):
+        while not stopping.wait(POLL_S):
             self.tick()
         self.stop()
 

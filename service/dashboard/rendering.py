@@ -221,24 +221,13 @@ def environment() -> Environment:
     return made
 
 
-def speed(value: float | None) -> str:
-    """GFLOP/s, with as many digits as mean something."""
-    return "" if value is None else f"{value:.1f}"
+def _formatted(form: str) -> Callable[[float | None], str]:
+    """A filter for numbers; None is nothing."""
+    return lambda value: "" if value is None else form.format(value)
 
 
-def share(value: float | None) -> str:
-    """A share as a percentage."""
-    return "" if value is None else f"{100 * value:.1f}%"
-
-
-def times(value: float | None) -> str:
-    """A ratio."""
-    return "" if value is None else f"{value:.2f}x"
-
-
-def closely(value: float | None) -> str:
-    """A ratio of which a percent counts."""
-    return "" if value is None else f"{value:.3f}x"
+speed, share = _formatted("{:.1f}"), _formatted("{:.1%}")
+times, closely = _formatted("{:.2f}x"), _formatted("{:.3f}x")
 
 
 def seconds(value: float | None) -> str:

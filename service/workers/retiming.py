@@ -15,15 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class Retiming:
-    """Queue jobs for noisy results, every `period_s`, and for stale ones off peak.
+    """Queue jobs for noisy results, every `PERIOD_S`, and for stale ones off peak.
 
     Used on one thread.
     """
 
-    def __init__(
-        self, sessions: Sessions, period_s: float = PERIOD_S, off_peak: OffPeak | None = None
-    ) -> None:
-        self._sessions, self._period_s, self._off_peak = sessions, period_s, off_peak
+    def __init__(self, sessions: Sessions, off_peak: OffPeak | None = None) -> None:
+        self._sessions, self._off_peak = sessions, off_peak
         self._next_s = 0.0
 
     def tick(self, idle: Iterable[tuple[Sequence[str], str]]) -> None:
@@ -34,7 +32,7 @@ class Retiming:
         kinds = list(idle)
         if not kinds or time.monotonic() < self._next_s:
             return
-        self._next_s = time.monotonic() + self._period_s
+        self._next_s = time.monotonic() + PERIOD_S
         for kind in kinds:
             with reading(self._sessions) as session:
                 is_due = history.to_retime(session, *kind) is not None
