@@ -1,7 +1,7 @@
 """The application: its parts put together, started and stopped."""
 
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from tilewise.kernels.system.toolchain import identity
 from tilewise.service.api import problem_details
 from tilewise.service.api.access.gate import Gate, GateRules
-from tilewise.service.api.access.tokens import run_token_book, token_book
+from tilewise.service.api.access.tokens import RUNS_KNOWN_S, TokenBook, of_client, of_run
 from tilewise.service.api.answer_cache import AnswerCache
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.events.news import NewsReader
@@ -43,11 +43,10 @@ from tilewise.service.dashboard.rendering import as_page
 from tilewise.service.dashboard.routes import code, compare, forms, pages, plots
 from tilewise.service.db import schema
 from tilewise.service.db.changes import Changes
-from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
+from tilewise.service.db.session import STATEMENT_S, make_engine, make_sessions, reading
 from tilewise.service.errors import DatabaseError
 from tilewise.service.host.machine import MachineInfo, examine
 from tilewise.service.jobs.rechecks import OffPeak
-from tilewise.service.jobs.waiting import Completions, ended_jobs
 from tilewise.service.listening import most_streams
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.metrics import Metrics, StoredMetrics, add_to
@@ -202,14 +201,11 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
             most=MOST_MODULES,
             most_bytes=max(settings.bodies_bytes, settings.module_bytes),
         ),
-        completions=Completions(
-            lambda job_ids: executors.reads.run(partial(_ended_jobs, sessions, job_ids)),
-        ),
         feeds=streams(NewsReader(executors.reads, sessions)),
         overviews=streams(OverviewReader(executors.reads, sessions), poll_s=POLL_S),
         changes=changes,
-        tokens=token_book(executors.reads, executors.writes, sessions),
-        run_tokens=run_token_book(executors.reads, sessions),
+        tokens=TokenBook(sessions, of_client, executors.reads, executors.writes),
+        run_tokens=TokenBook(sessions, of_run, executors.reads, known_s=RUNS_KNOWN_S),
         metrics=metrics,
         stored_metrics=stored_metrics,
         jobs_in_flight=settings.jobs_in_flight,
@@ -218,7 +214,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
 
 def _let_go(services: Services) -> None:
     """Let every request go; may be called from a signal handler."""
-    for part in (services.completions, services.feeds, services.overviews):
+    for part in (services.feeds, services.overviews):
         part.close()
     for flights in (services.kernels, services.proofs, services.modules):
         flights.let_go()
@@ -233,11 +229,6 @@ async def _close(services: Services) -> None:
     services.changes.close()
     for engine in (services.engine, services.prober):
         engine.dispose()
-
-
-def _ended_jobs(sessions: Sessions, job_ids: Collection[int]) -> set[int]:
-    with reading(sessions) as session:
-        return ended_jobs(session, job_ids)
 
 
 def _is_writable(engine: Engine) -> bool:

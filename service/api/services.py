@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -21,7 +22,7 @@ from tilewise.service.db import checked
 from tilewise.service.db.changes import Changes
 from tilewise.service.db.session import Sessions
 from tilewise.service.host.machine import MachineInfo
-from tilewise.service.jobs.waiting import Completions
+from tilewise.service.results import kernels
 from tilewise.service.telemetry.metrics import Metrics, StoredMetrics
 from tilewise.service.workers.pool import Pool
 
@@ -59,7 +60,6 @@ class Services:
     kernels: SingleFlight
     proofs: SingleFlight
     modules: SingleFlight
-    completions: Completions
     feeds: Feeds
     overviews: Feeds
     changes: Changes
@@ -99,6 +99,18 @@ class Services:
         """
         if not self.has_cluster:
             check_memory(problem, self.machine.memory_bytes)
+
+    async def code(self, source: str, form: str) -> str:
+        """Return a form of the code of a source, as it was kept or is made now.
+
+        Raises what `kernels.kernel_module` does, and UnfinishedError if that takes too long.
+        """
+        tag = kernels.kernel_tag(source, self.toolchain, form)
+        text = await self.executors.reads.run(partial(kernels.kept_module, tag))
+        if text is None:
+            flights = self.kernels if form in (kernels.MODULE, kernels.DOCUMENT) else self.proofs
+            text = await flights.make(tag, partial(kernels.kernel_module, tag, source, form))
+        return text
 
     def wake(self) -> None:
         """Tell the workers that there is something to do."""

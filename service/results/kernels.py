@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -36,29 +37,24 @@ def kernel_source(result: dict[str, Any], target: str) -> str:
     return json.dumps({part: result[part] for part in parts} | {"target": target}, sort_keys=True)
 
 
-def kernel_tag(source: str, toolchain: str, form: str = "") -> str:
+def kernel_tag(source: str, toolchain: str, form: str = "module") -> str:
     """Return the strong entity tag of a form of what a toolchain makes of `source`.
 
-    The form is empty for a module, `FLAVOR` for a library, `OF_OP` for the script of an op, and one
-    of `Form` for an object.
+    The form is `FLAVOR` for a library, `OF_OP` for the script of an op, else one of `Form`.
     """
-    head = f"{form}\n" if form else ""
-    return _digest(f"{head}{toolchain}\n{source}")
+    head = "" if form == MODULE else f"{form}\n"
+    return hashlib.sha256(f"{head}{toolchain}\n{source}".encode()).hexdigest()
 
 
-def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = None) -> str:
-    """Print the module that `tag` names, which takes a second, and keep it.
+def kernel_module(tag: str, source: str, form: str) -> str:
+    """Make the form that `tag` names, which takes a second, and keep it.
 
-    `source` is from `kernel_source`; `printed` makes another text of it. Call it in a flight of
-    `Services.kernels`. Raises ConflictError if it cannot be printed here.
+    `source` is from `kernel_source` or `op_source`. Call it in a flight. Raises ConflictError if
+    it cannot be made here, NotFoundError if no script of an op was proven.
     """
-    text = (printed or _print)(source)
+    text = MAKERS[form](source)
     keep(cache_dir() / MODULES / tag, text.encode(), MOST_BYTES)
     return text
-
-
-def _print(source: str) -> str:
-    return answer_of("tilewise.kernels.native.objects.document:python_module", "the kernel", source)
 
 
 def kept_module(tag: str) -> str | None:
@@ -67,16 +63,7 @@ def kept_module(tag: str) -> str | None:
     return None if found is None else found.decode()
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 FLAVOR = "iree"
-
-
-def library_document(source: str) -> str:
-    """Measure a result inside IREE and return JSON; raise ConflictError if that fails here."""
-    return answer_of("tilewise.search.libraries.library:library_of", "the library", source)
 
 
 def library_of(document: str) -> str:
@@ -90,7 +77,7 @@ def library_of(document: str) -> str:
 Form = Literal["module", "object", "bitcode", "c-header", "json"]
 MODULE: Form = "module"
 DOCUMENT: Form = "json"
-MEDIA_TYPES: dict[Form, str] = {
+MEDIA_TYPES: dict[str, str] = {
     "module": "text/x-python",
     "object": "application/octet-stream",
     "bitcode": "application/octet-stream",
@@ -99,25 +86,22 @@ MEDIA_TYPES: dict[Form, str] = {
 }
 TEXT_TYPES = tuple(dict.fromkeys(kind for form, kind in MEDIA_TYPES.items() if form != DOCUMENT))
 """The media types of the forms that are files."""
-_ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
+_ENDINGS = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 
-def object_document(source: str) -> str:
-    """Make and prove the object of a result and return JSON; raise ConflictError on failure."""
-    return answer_of("tilewise.kernels.native.objects.document:lasting", "the object", source)
-
-
-def content_of(document: str, form: Form) -> bytes:
-    """One form of an object."""
-    if form == DOCUMENT:
+def content_of(document: str, form: str) -> bytes:
+    """One form of what was made, such as the header of an object."""
+    if form in (MODULE, DOCUMENT):
         return document.encode()
+    if form == FLAVOR:
+        return library_of(document).encode()
     found = json.loads(document)
     if form == "c-header":
         return str(found["header"]).encode()
     return base64.b64decode(found[form])
 
 
-def file_name(problem: str, form: Form) -> str | None:
+def file_name(problem: str, form: str) -> str | None:
     """Such as `matmul_m64_n48_k32_f32.o`; None for a form that is no file for a compiler."""
     ending = _ENDINGS.get(form)
     return None if ending is None else stem(parse_any(problem)) + ending
@@ -189,6 +173,16 @@ def op_document(source: str) -> str:
     if "reason" in found:
         raise NotFoundError(found["reason"])
     return document
+
+
+_OBJECTS = "tilewise.kernels.native.objects.document"
+MAKERS: dict[str, Callable[[str], str]] = {
+    MODULE: partial(answer_of, f"{_OBJECTS}:python_module", "the kernel"),
+    DOCUMENT: partial(answer_of, f"{_OBJECTS}:lasting", "the object"),
+    FLAVOR: partial(answer_of, "tilewise.search.libraries.library:library_of", "the library"),
+    OF_OP: op_document,
+}
+"""What makes each form that is kept: in a child, of its source."""
 
 
 def document_for_caller(document: str, *, with_payload: bool) -> dict[str, Any]:

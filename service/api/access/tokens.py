@@ -3,10 +3,11 @@
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+
+from sqlalchemy.orm import Session
 
 from tilewise.service.api.access.caller import ANYONE, Caller
 from tilewise.service.api.executors import Lane, SharedReads
@@ -15,12 +16,13 @@ from tilewise.service.db.session import Sessions
 from tilewise.service.errors import DatabaseError
 from tilewise.service.runs import offers
 
-KNOWN_S = 1.0
+KNOWN_S, RUNS_KNOWN_S = 1.0, 60.0
 MOST_KNOWN = 4096
 TOUCHED_S = 60.0
 
-Find = Callable[[str], Coroutine[Any, Any, Caller | None]]
-Touch = Callable[[int], Awaitable[None]]
+Find = Callable[[Session, str], Caller | None]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -30,13 +32,21 @@ class _Known:
 
 
 class TokenBook:
-    """Look up tokens; a revoked one is noticed within `known_s` seconds.
+    """Look up tokens of the database; a revoked one is noticed within `known_s` seconds.
 
-    `find` reads a token from the database, `touch` notes that it was used.
+    `find` reads a token, in lane `reads`. With a lane `writes` it is noted that a token was used.
     """
 
-    def __init__(self, find: Find, touch: Touch, known_s: float = KNOWN_S) -> None:
-        self._find, self._touch, self._known_s = find, touch, known_s
+    def __init__(
+        self,
+        sessions: Sessions,
+        find: Find,
+        reads: Lane,
+        writes: Lane | None = None,
+        known_s: float = KNOWN_S,
+    ) -> None:
+        self._sessions, self._find, self._known_s = sessions, find, known_s
+        self._reads, self._writes = reads, writes
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._touched: dict[int, float] = {}
         self._shared = SharedReads()
@@ -46,14 +56,15 @@ class TokenBook:
         now_s = time.monotonic()
         known = self._known.get(token)
         if known is None or known.until_s < now_s:
-            caller = await self._shared.get(token, partial(self._find, token))
+            reading = partial(self._reads.run, partial(self._read, token))
+            caller = await self._shared.get(token, reading)
             known = _Known(caller, now_s + (KNOWN_S if caller is None else self._known_s))
             self._known[token] = known
             self._known.move_to_end(token)
             while len(self._known) > MOST_KNOWN:
                 self._known.popitem(last=False)
-        if known.caller is not None and known.caller.token_id is not None:
-            await self._note(known.caller.token_id, now_s)
+        if self._writes and known.caller is not None and known.caller.token_id is not None:
+            await self._note(self._writes, known.caller.token_id, now_s)
         return known.caller
 
     def is_known(self, token: str) -> bool:
@@ -65,55 +76,30 @@ class TokenBook:
         """Ask the database anew for every token."""
         self._known.clear()
 
-    async def _note(self, token_id: int, now_s: float) -> None:
-        if now_s - self._touched.get(token_id, -TOUCHED_S) >= TOUCHED_S:
-            self._touched[token_id] = now_s
-            await self._touch(token_id)
+    def _read(self, token: str) -> Caller | None:
+        with checked.reading(self._sessions) as session:
+            return self._find(session, token)
 
-
-RUNS_KNOWN_S = 60.0
-
-log = logging.getLogger(__name__)
-
-
-def token_book(reads: Lane, writes: Lane, sessions: Sessions) -> TokenBook:
-    """Return the tokens of the database, read in lane `reads` and noted in lane `writes`."""
-
-    async def find(token: str) -> Caller | None:
-        return await reads.run(partial(_find, sessions, token))
-
-    async def touch(token_id: int) -> None:
+    async def _note(self, writes: Lane, token_id: int, now_s: float) -> None:
+        if now_s - self._touched.get(token_id, -TOUCHED_S) < TOUCHED_S:
+            return
+        self._touched[token_id] = now_s
         try:
-            await writes.run(partial(_touch, sessions, token_id))
+            await writes.run(partial(self._touch, token_id))
         except DatabaseError as error:  # a request needs no note of itself
             log.debug("token %d: its use is not noted: %s", token_id, error)
 
-    return TokenBook(find, touch)
+    def _touch(self, token_id: int) -> None:
+        with checked.writing(self._sessions) as session:
+            tokens.touch(session, token_id)
 
 
-def run_token_book(reads: Lane, sessions: Sessions) -> TokenBook:
-    """Return the tokens of offers; their routes check what each one allows."""
-
-    async def find(token: str) -> Caller | None:
-        return await reads.run(partial(_find_run, sessions, token))
-
-    async def touch(_token_id: int) -> None:
-        """Nobody wants to know."""
-
-    return TokenBook(find, touch, RUNS_KNOWN_S)
+def of_client(session: Session, token: str) -> Caller | None:
+    """Who shows a token that somebody has made."""
+    row = tokens.find(session, token)
+    return None if row is None else Caller(row.id, row.scope)
 
 
-def _find_run(sessions: Sessions, token: str) -> Caller | None:
-    with checked.reading(sessions) as session:
-        return ANYONE if offers.is_known(session, token) else None
-
-
-def _find(sessions: Sessions, token: str) -> Caller | None:
-    with checked.reading(sessions) as session:
-        row = tokens.find(session, token)
-        return None if row is None else Caller(row.id, row.scope)
-
-
-def _touch(sessions: Sessions, token_id: int) -> None:
-    with checked.writing(sessions) as session:
-        tokens.touch(session, token_id)
+def of_run(session: Session, token: str) -> Caller | None:
+    """Who shows the token of an offer; the routes check what each one allows."""
+    return ANYONE if offers.is_known(session, token) else None

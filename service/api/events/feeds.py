@@ -7,7 +7,8 @@ late, or again after a loss, reads what it lacks in pages and goes on with the o
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,11 +134,24 @@ class Feeds:
     async def follow(self, source: Source, after: int) -> AsyncIterator[bytes]:
         """Yield the events after number `after` to the end, as bytes."""
         yield RETRY
+        with self._watching(source) as feed:
+            async for event in self._follow(source, feed, after):
+                yield event
+
+    async def wait_for_end(self, source: Source, has_gone: Callable[[], Awaitable[bool]]) -> None:
+        """Return once a source has ended or cannot be read, its client has gone, or on `close`."""
+        with self._watching(source) as feed:
+            while not (feed.end or feed.error or self._is_closing or await has_gone()):
+                changed = feed.changed
+                self._wake_poller()
+                await _is_set(changed, LOOK_S)
+
+    @contextmanager
+    def _watching(self, source: Source) -> Iterator[_Feed]:
         feed = self._feeds.setdefault(source, _Feed())
         feed.watchers += 1
         try:
-            async for event in self._follow(source, feed, after):
-                yield event
+            yield feed
         finally:
             feed.watchers -= 1
             if not feed.watchers:

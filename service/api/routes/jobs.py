@@ -15,7 +15,7 @@ from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState, TuneRequest
-from tilewise.service.api.access import Caller, caller_of, request_id_of
+from tilewise.service.api.access import caller_of, request_id_of
 from tilewise.service.api.documents import job_json, result_json, trial_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
@@ -36,14 +36,13 @@ from tilewise.service.jobs.queue import Submission, Submitter, check_range_cover
 from tilewise.service.results.readable import RowPage
 
 LARGEST_ID = 2**31 - 1
-KEY = r"^[\x21-\x7e]+$"
-LONGEST_KEY = 255
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Cursor = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
+IdempotencyKey = Annotated[str | None, Header(pattern=r"^[\x21-\x7e]+$", max_length=255)]
 
 
 @router.post(
@@ -60,7 +59,7 @@ async def post_job(
     body: JobRequest,
     request: Request,
     services: ServicesDep,
-    idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Tune a problem or a range: 200 with what is stored and answers, else 202 with the job.
 
@@ -76,10 +75,10 @@ async def post_job(
     with the job that failed or was cancelled. A service that is being stopped does not
     wait: 202 with the job as it is.
     """
-    sender = Sender(caller_of(request), idempotency_key, request_id_of(request))
+    sender = Sender.of(request, services, idempotency_key)
     job_id, answer = await services.executors.writes.run(partial(submit, services, body, sender))
     if body.wait and job_id is not None:
-        await services.completions.wait(job_id, request.is_disconnected)
+        await services.feeds.wait_for_end(("job", job_id), request.is_disconnected)
         answer = await services.executors.reads.run(partial(_ending, services, job_id))
     return answer
 
@@ -144,11 +143,22 @@ def list_trials(
 
 @dataclass(frozen=True)
 class Sender:
-    """Who sends a request, and by what names."""
+    """Who sends a request, and by what key."""
 
-    caller: Caller
+    by: Submitter
+    subject: str
     key: str | None
-    request_id: str | None
+
+    @classmethod
+    def of(cls, request: Request, services: Services, key: str | None = None) -> "Sender":
+        """Who sends this request."""
+        caller = caller_of(request)
+        by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
+        return cls(by, caller.subject, key)
+
+    def named(self, digest: str) -> RequestKey | None:
+        """Return the key of a request of this digest, if it has one."""
+        return None if self.key is None else RequestKey(self.subject, self.key, digest)
 
 
 def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | None, JSONResponse]:
@@ -184,19 +194,16 @@ Wanted = tuple[Problem | ProblemRange, str, TuneRequest, bool, str]
 
 def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) -> Submission:
     """What answers a request: what has answered it before, a stored schedule, or a job."""
-    by = Submitter(sender.caller.token_id, sender.request_id, services.jobs_in_flight)
+    by = sender.by
     problem, target, request, again, kind = wanted
-    ask = partial(
-        queue.create_or_join,
-        *(session, problem, target, request, services.toolchain, by),
-        again=again,
-    )
+    work = session, problem, target, request, services.toolchain, by
+    ask = partial(queue.create_or_join, *work, again=again)
     if kind == "recheck" and isinstance(problem, Problem):
-        work = session, problem, target, request.cache, services.toolchain, by
-        ask = partial(rechecks.ask_to_recheck, *work)
-    if sender.key is None:
+        recheck = session, problem, target, request.cache, services.toolchain, by
+        ask = partial(rechecks.ask_to_recheck, *recheck)
+    given = sender.named(idempotency.digest_of(*wanted))
+    if given is None:
         return ask()
-    given = RequestKey(sender.caller.subject, sender.key, idempotency.digest_of(*wanted))
     before = idempotency.answered(session, given)
     if before is not None:
         return Submission(job=before)

@@ -34,7 +34,6 @@ from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedV
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.errors import ConflictError
 from tilewise.service.results import kernels
-from tilewise.service.results.kernels import kept_module, kernel_module
 from tilewise.service.results.nearest import Asked
 
 Found = TypeVar("Found")
@@ -133,11 +132,7 @@ async def script_of_op(
     asked = Asked(canonical, services.toolchain, match=match)
     lone = lone.with_accuracy(accuracy)
     source, origins = await services.executors.reads.run(partial(_op_source, services, lone, asked))
-    tag = kernels.kernel_tag(source, services.toolchain, kernels.OF_OP)
-    found = await services.executors.reads.run(partial(kept_module, tag))
-    if found is None:
-        making = partial(kernel_module, tag, source, kernels.op_document)
-        found = await services.proofs.make(("op", tag), making)
+    found = await services.code(source, kernels.OF_OP)
     told = kernels.document_for_caller(found, with_payload=with_payload)
     return told | origins[told["schedule"]["hash"]]
 

@@ -12,12 +12,11 @@ from tilewise.kernels.mlir.frontend.graph import Imported, why_none
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.search.records import TuneRequest
-from tilewise.service.api.access import caller_of, request_id_of
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import MODELS, model_json
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.requests import Tuning
-from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.routes.jobs import LARGEST_ID, Sender
 from tilewise.service.api.routes.modules import BODY, given, imported_of
 from tilewise.service.api.schemas import NetworkView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
@@ -56,7 +55,7 @@ async def post_model(
     key, module = await given(request, services)
     found = await imported_of(services, key, module)
     imported = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
-    by = Submitter(caller_of(request).token_id, request_id_of(request), services.jobs_in_flight)
+    by = Sender.of(request, services).by
     answer = await services.executors.writes.run(
         partial(_ask, services, (key, imported), tuning.target, tuning.request, by)
     )

@@ -1,7 +1,7 @@
 """`/v1/plans`: algorithms and layouts of a whole model, chosen by a worker of the target."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -15,22 +15,20 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import target_kind
 from tilewise.schema.base import JobState, PlanLayouts
 from tilewise.search.networks.plan import runner_text
-from tilewise.service.api.access import caller_of, request_id_of
+from tilewise.service.api.access import caller_of
 from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
-from tilewise.service.api.problem_details import responses
+from tilewise.service.api.problem_details import responses, text_responses
 from tilewise.service.api.requests import Tuning, printable
-from tilewise.service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
+from tilewise.service.api.routes.jobs import LARGEST_ID, Cursor, IdempotencyKey, Limit, Sender
 from tilewise.service.api.routes.modules import BODY, given, graph_of
 from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db.models import Plan
 from tilewise.service.errors import ConflictError, NotFoundError, UndoneError
 from tilewise.service.jobs import idempotency, model_jobs, plans
-from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.model_jobs import Wanted
-from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results.readable import RowPage
 
 LONGEST_NAME = 200
@@ -65,7 +63,7 @@ async def post_plan(
     tuning: Annotated[Tuning, Depends()],
     layouts: PlanLayouts = "all",
     name: Name | None = None,
-    idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Plan a model: 202 with the plan, whose jobs the store did not answer.
 
@@ -83,13 +81,11 @@ async def post_plan(
     found = await graph_of(services, sha256, module)
     graph = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
     kept = await services.executors.reads.run(partial(model_jobs.compressed, module))
-    caller = caller_of(request)
     shown = name or f"model-{sha256[:8]}.mlir"
     wanted = Wanted(
         sha256, shown, kept, graph, layouts, tuning.target, tuning.request, tuning.accuracy
     )
-    by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
-    sender = _Sender(by, caller.subject, idempotency_key)
+    sender = Sender.of(request, services, idempotency_key)
     answer = await services.executors.writes.run(partial(_ask, services, wanted, sender))
     services.wake()
     return answer
@@ -143,14 +139,10 @@ def cancel_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> dic
 
 
 def _texts(media_type: str) -> dict[int | str, dict[str, Any]]:
-    return {
-        HTTPStatus.OK.value: {
-            "content": {media_type: {"schema": {"type": "string"}}},
-            "description": "The text",
-        },
-        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
-        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-    }
+    """The OpenAPI entry of a route that gives a text which is stored."""
+    found = text_responses(media_type)
+    del found[HTTPStatus.ACCEPTED.value]
+    return found
 
 
 @router.get("/{plan_id}/script", response_class=Response, responses=_texts(MLIR))
@@ -182,18 +174,9 @@ async def get_runner(
     return _answer(text, PYTHON, if_none_match)
 
 
-@dataclass(frozen=True)
-class _Sender:
-    """Who sends a request, and by what key."""
-
-    by: Submitter
-    subject: str
-    key: str | None
-
-
-def _ask(services: Services, wanted: Wanted, sender: _Sender) -> JSONResponse:
+def _ask(services: Services, wanted: Wanted, sender: Sender) -> JSONResponse:
     wanted = _checked(services, wanted)
-    key = None if sender.key is None else RequestKey(sender.subject, sender.key, wanted.digest)
+    key = sender.named(wanted.digest)
     with services.writing() as session:
         before = None if key is None else idempotency.answered(session, key)
         if before is not None and before.plan is not None:

@@ -39,16 +39,14 @@ from tilewise.service.results.kernels import (
     Form,
     content_of,
     file_name,
-    kept_module,
-    kernel_module,
     kernel_source,
     kernel_tag,
-    object_document,
 )
 from tilewise.service.results.nearest import Asked
 from tilewise.service.results.stored import ResultKey
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
+SCRIPT_TYPE = "text/x-mlir"
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -105,7 +103,7 @@ def _nothing(wanted: Problem | ProblemRange, asked: Asked) -> NotFoundError:
     return NotFoundError(text)
 
 
-@router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
+@router.get("/{key}/script", response_class=Response, responses=text_responses(SCRIPT_TYPE))
 async def get_script(
     key: ProblemKey,
     services: ServicesDep,
@@ -122,7 +120,8 @@ async def get_script(
     """
     asked = _asked(services, target, match)
     if flavor == kernels.FLAVOR:
-        return await _library(services, key, asked, if_none_match)
+        result = await services.executors.reads.run(partial(_find_result, services, key, asked))
+        return await _code(services, result, flavor, asked, if_none_match)
     script, work = await services.executors.reads.run(
         partial(_find_script, services, key, asked, flavor)
     )
@@ -131,7 +130,7 @@ async def get_script(
         script = await services.proofs.make((key, work.target), making)
     headers = _headers(script.sha256, work.target, work.toolchain, asked)
     return not_modified(headers, if_none_match) or Response(
-        script.text, media_type="text/x-mlir", headers=headers
+        script.text, media_type=SCRIPT_TYPE, headers=headers
     )
 
 
@@ -164,59 +163,25 @@ async def get_kernel(
     asked = _asked(services, target, match, cache)
     finding = partial(_find_result, services, key, asked, with_ranges=True)
     result = await services.executors.reads.run(finding)
-    source = kernel_source(result, asked.target)
-    if form != MODULE:
-        return await _object(services, result, source, form, asked, if_none_match)
-    tag = kernel_tag(source, services.toolchain)
-    headers = _headers(tag, result["target"], result["toolchain"], asked)
-    if (known := not_modified(headers, if_none_match)) is not None:
-        return known
-    text = await services.executors.reads.run(partial(kept_module, tag))
-    if text is None:
-        text = await services.kernels.make(tag, partial(kernel_module, tag, source))
-    return Response(text, media_type="text/x-python", headers=headers)
+    return await _code(services, result, form, asked, if_none_match)
 
 
-async def _library(
-    services: Services, key: str, asked: Asked, if_none_match: str | None
+async def _code(
+    services: Services, result: dict[str, Any], form: str, asked: Asked, if_none_match: str | None
 ) -> Response:
-    """The library for IREE of a result."""
-    result = await services.executors.reads.run(partial(_find_result, services, key, asked))
+    """A form of the code of a result; made unless the client or this service has it."""
     source = kernel_source(result, asked.target)
-    tag = kernel_tag(source, services.toolchain, kernels.FLAVOR)
-    headers = _headers(tag, result["target"], result["toolchain"], asked)
-    text = await services.executors.reads.run(partial(kept_module, tag))
-    if text is None:
-        making = partial(kernel_module, tag, source, kernels.library_document)
-        text = await services.proofs.make((key, tag), making)
-    library = kernels.library_of(text)
-    return not_modified(headers, if_none_match) or Response(
-        library, media_type="text/x-mlir", headers=headers
-    )
-
-
-async def _object(
-    services: Services,
-    result: dict[str, Any],
-    source: str,
-    form: Form,
-    asked: Asked,
-    if_none_match: str | None,
-) -> Response:
-    """A form of the object of a result."""
     tag = kernel_tag(source, services.toolchain, form)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
     if (known := not_modified(headers, if_none_match)) is not None:
         return known
-    kept = kernel_tag(source, services.toolchain, DOCUMENT)
-    text = await services.executors.reads.run(partial(kept_module, kept))
-    if text is None:
-        making = partial(kernel_module, kept, source, object_document)
-        text = await services.kernels.make(kept, making)
+    is_whole = form in (MODULE, kernels.FLAVOR)  # all forms of an object are made at once
+    text = await services.code(source, form if is_whole else DOCUMENT)
     name = file_name(result["problem"], form)
     if name is not None:
         headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return Response(content_of(text, form), media_type=MEDIA_TYPES[form], headers=headers)
+    kind = MEDIA_TYPES.get(form, SCRIPT_TYPE)
+    return Response(content_of(text, form), media_type=kind, headers=headers)
 
 
 def _asked(services: Services, target: str, match: Match, cache: CacheMode | None = None) -> Asked:

@@ -1,6 +1,6 @@
 """A schedule's code that takes a second: kernel, script of flavor air, inner loop."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, TypeVar
@@ -12,15 +12,13 @@ from markupsafe import Markup
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.dashboard import rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.errors import UnfinishedError
 from tilewise.service.results import scripts
 from tilewise.service.results.kernels import (
+    MODULE,
     inner_loop_text,
-    kept_module,
-    kernel_module,
     kernel_source,
     kernel_tag,
 )
@@ -39,10 +37,7 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
     """The kernel as a Python module."""
     result = await services.executors.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
-    tag = kernel_tag(source, services.toolchain)
-    text = await services.executors.reads.run(partial(kept_module, tag))
-    if text is None:
-        text = await _made(services.kernels, tag, partial(kernel_module, tag, source))
+    text = await _soon(services.code(source, MODULE))
     file = _served(result, "kernel", "py")
     return await _shown(services, request, {**file, "result": result, "title": "Kernel"},
                         text, rendering.python)  # fmt: skip
@@ -54,7 +49,7 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
     result = await services.executors.reads.run(partial(_result, services, number))
     key, target = result["key"], result["target"]
     making = partial(scripts.make, services.sessions, services.toolchain, key, target)
-    made = await _made(services.proofs, (key, target), making)
+    made = await _soon(services.proofs.make((key, target), making))
     file = _served(result, "script", "mlir", flavor=scripts.FLAVOR)
     return await _shown(
         services, request, {**file, "result": result, "title": "Script of flavor air"},
@@ -75,7 +70,7 @@ async def inner_loop(services: Services, result: stored.Json) -> str | None:
     """Return the inner loop of a result; None if it takes longer than a page waits."""
     source = kernel_source(result, result["target"])
     key = ("assembly", kernel_tag(source, services.toolchain))
-    text = await _made(services.kernels, key, partial(inner_loop_text, source))
+    text = await _soon(services.kernels.make(key, partial(inner_loop_text, source)))
     return None if text is None else counts_first(text)
 
 
@@ -97,10 +92,10 @@ def _served(result: stored.Json, what: str, suffix: str, **asked: str) -> dict[s
     return {"href": f"/v1/schedules/{result['key']}/{what}?{query}", "file": f"{name}.{suffix}"}
 
 
-async def _made(flights: SingleFlight, key: Hashable, work: Callable[[], Made]) -> Made | None:
+async def _soon(making: Awaitable[Made]) -> Made | None:
     """What is made, or None where it takes longer than a page waits."""
     try:
-        return await flights.make(key, work)
+        return await making
     except UnfinishedError:
         return None
 

@@ -13,7 +13,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.errors import SearchError
-from tilewise.service.api.access import caller_of, request_id_of
+from tilewise.service.api.access import caller_of
 from tilewise.service.api.access.caller import TOKEN_COOKIE
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import field_of
@@ -66,7 +66,7 @@ async def send_form(
     body, wrong = _read(given, again=bool(form.again))
     if body is None:
         return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
-    sender = Sender(caller_of(request), None, request_id_of(request))
+    sender = Sender.of(request, services)
     try:
         job_id, _ = await services.executors.writes.run(partial(submit, services, body, sender))
     except (KernelsError, SearchError) as error:

@@ -4,7 +4,6 @@ import pytest
 
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
-from tilewise.search.peers import missing_packages
 from tilewise.service.results import kernels
 
 KEY = parse_problem(PROBLEM).key
@@ -23,7 +22,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **document: str | None) -> list[str
         asked.append(source)
         return json.dumps(document)
 
-    monkeypatch.setattr(kernels, "library_document", made)
+    monkeypatch.setitem(kernels.MAKERS, "iree", made)
     return asked
 
 
@@ -47,16 +46,3 @@ def test_where_iree_is_as_fast_without_there_is_none_and_the_times_are_told(
         assert answer.status_code == 404
         assert "IREE alone is faster: 3.0 us" in answer.json()["detail"]
     assert len(asked) == 1
-
-
-@pytest.mark.full
-def test_a_child_finds_out_what_the_kernel_is_worth(client, tuned):
-    if missing := missing_packages("iree+tilewise"):
-        pytest.skip(f"the proof needs {', '.join(missing)}, which the extra `peers` installs")
-    answer = client.get(PATH)
-    while answer.status_code == 202:
-        answer = client.get(PATH)
-    if answer.status_code == 200:
-        assert f"// {PROBLEM}: " in answer.text
-    else:
-        assert "IREE alone is faster" in answer.json()["detail"]

@@ -1,13 +1,21 @@
 import ast
+import base64
 
 import pytest
 
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.results import kernels as kernel_modules
 
 KEY = parse_problem(PROBLEM).key
 PATH = f"/v1/schedules/{KEY}/kernel"
+TYPES = {
+    "object": "application/octet-stream",
+    "bitcode": "application/octet-stream",
+    "c-header": "text/x-c",
+    "json": "application/json",
+}
 
 
 def test_the_module_has_a_strong_etag(client, client_factory, tuned, monkeypatch):
@@ -19,22 +27,13 @@ def test_the_module_has_a_strong_etag(client, client_factory, tuned, monkeypatch
     etag = answer.headers["ETag"]
     assert etag.startswith('"') and client.get(PATH).headers["ETag"] == etag
 
-    def printed_again(_tag, _source):
+    def printed_again(_source):
         pytest.fail("a client that has the text needs no other")
 
-    monkeypatch.setattr("tilewise.service.api.routes.schedules.kernel_module", printed_again)
+    monkeypatch.setitem(kernel_modules.MAKERS, "module", printed_again)
     for sent in (etag, f'"other", {etag}', "*"):
         again = client_factory().get(PATH, headers={"If-None-Match": sent})
         assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", etag)
-
-
-def test_the_tag_follows_result_and_toolchain(client, client_factory, submit, run, tuned):
-    first = client.get(PATH).headers["ETag"]
-    newer = client_factory(toolchain="a newer one").get(PATH)
-    assert newer.headers["Tilewise-Stale"] == "true"
-    assert newer.headers["ETag"] != first
-    run(submit(trials=6))
-    assert client.get(PATH).headers["ETag"] != first
 
 
 def test_what_is_not_stored_is_not_found(client, tuned):
@@ -52,3 +51,43 @@ def test_a_kernel_that_cannot_be_printed_says_why(client, tuned, monkeypatch):
     answer = client.get(PATH)
     assert answer.status_code == 409
     assert "this machine is cpu:" in answer.json()["detail"]
+
+
+def test_each_form_has_its_type_and_a_tag_of_its_own(client, tuned):
+    answers = {form: client.get(PATH, params={"format": form}) for form in TYPES}
+    for form, answer in answers.items():
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Content-Type"].startswith(TYPES[form])
+        assert answer.headers["Tilewise-Stale"] == "false"
+    tags = {answer.headers["ETag"] for answer in answers.values()}
+    assert len(tags | {client.get(PATH).headers["ETag"]}) == len(TYPES) + 1
+    whole = answers["json"].json()
+    assert whole["problem"] == PROBLEM
+    assert base64.b64decode(whole["object"]) == answers["object"].content
+    assert base64.b64decode(whole["bitcode"]) == answers["bitcode"].content
+    assert whole["header"] == answers["c-header"].text
+    assert set(whole["proof"]) == {"max_error", "tolerance"}
+    assert whole["symbol"] in Elf.read(answers["object"].content).defined
+    named = answers["object"].headers["Content-Disposition"]
+    assert named.startswith('attachment; filename="matmul_') and named.endswith('.o"')
+
+
+def test_one_child_makes_all_forms_and_nobody_makes_them_twice(
+    client, client_factory, tuned, monkeypatch
+):
+    first = client.get(PATH, params={"format": "object"})
+
+    def made_again(*_given):
+        pytest.fail("what is kept is not made again")
+
+    monkeypatch.setitem(kernel_modules.MAKERS, "json", made_again)
+    assert client.get(PATH, params={"format": "c-header"}).status_code == 200
+    sent = {"If-None-Match": first.headers["ETag"]}
+    again = client_factory().get(PATH, params={"format": "object"}, headers=sent)
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_form_that_there_is_not_is_named(client, tuned):
+    answer = client.get(PATH, params={"format": "wasm"})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["format"]

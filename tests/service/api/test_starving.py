@@ -1,8 +1,7 @@
-import sqlite3
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -12,12 +11,10 @@ from tests.service.api.test_http_errors import assert_problem
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.system import files
 from tilewise.service import app
 from tilewise.service.api.services import READERS, Executors
 from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.app import create_app
-from tilewise.service.errors import BusyError
 from tilewise.service.results import kernels as kernel_modules
 from tilewise.service.results import scripts
 
@@ -62,7 +59,7 @@ def own_cache(monkeypatch, tmp_path):
 @pytest.fixture
 def printer(monkeypatch):
     made = Printer()
-    monkeypatch.setattr(kernel_modules, "_print", made)
+    monkeypatch.setitem(kernel_modules.MAKERS, "module", made)
     return made
 
 
@@ -90,34 +87,6 @@ def test_a_printed_kernel_outlives_the_process(client_factory, tuned, printer, t
     file.write_bytes(file.read_bytes() + b"damaged")
     assert client_factory().get(path).text == text
     assert sum(printer.printed.values()) == 2
-
-
-def test_a_kept_kernel_waits_for_none_that_is_printed(
-    client, client_factory, tuned, printer, changed
-):
-    printer.release.set()
-    path = f"/v1/schedules/{KEY}/kernel"
-    text = client_factory().get(path).text
-    changed(kernels=SingleFlight("kernels", 1, keeps_results=True, most=0))
-    assert client.get(path).text == text
-
-
-def test_only_so_many_kernels_are_kept(monkeypatch, printer, tmp_path):
-    monkeypatch.setattr(kernel_modules, "MOST_BYTES", 3 * (32 + len("# source 0")))
-    monkeypatch.setattr(files, "_COUNT_EVERY", 1)
-    printer.release.set()
-    for number in range(5):
-        assert (
-            kernel_modules.kernel_module(f"tag{number}", f"source {number}") == f"# source {number}"
-        )
-    assert len(list((tmp_path / "cache" / "modules").iterdir())) == 3
-
-
-def test_a_cache_folder_that_cannot_be_used_costs_time_alone(monkeypatch, printer, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file" / "below"))
-    printer.release.set()
-    assert kernel_modules.kernel_module("tag", "source") == "# source"
 
 
 def test_what_takes_long_is_answered_202_and_found_later(client, tuned, printer, changed):
@@ -155,20 +124,6 @@ def test_air_scripts_are_proven_once_while_others_are_served(client, tuned, monk
     assert len(proven) == 1
 
 
-def test_a_proof_outlives_a_lock(client, tuned, monkeypatch):
-    real, locks = scripts._keep, []
-
-    def keep(*given):
-        if len(locks) < 2:
-            locks.append(given)
-            raise BusyError("locked")
-        real(*given)
-
-    monkeypatch.setattr(scripts, "_keep", keep)
-    assert client.get(f"/v1/schedules/{KEY}/script?flavor=air").status_code == 200
-    assert len(locks) == 2
-
-
 def test_a_service_that_ends_lets_go_who_waits_for_a_text(client, tuned, printer, many):
     (asked,) = many([lambda: client.get(f"/v1/schedules/{KEY}/kernel")])
     wait_until(lambda: bool(printer.printed))
@@ -191,23 +146,6 @@ def impatient(url, machine, monkeypatch):
     with TestClient(made, raise_server_exceptions=False) as client:
         made.state.services = replace(made.state.services, executors=Executors(patience_s=0.5))
         yield client
-
-
-def test_a_lock_of_somebody_else_keeps_readers_from_nothing(impatient, url, tuned, many):
-    lock = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
-    with closing(lock):
-        lock.execute("BEGIN IMMEDIATE")
-        posts = [{"problem": SQUARE.format(k)} for k in range(1, 61)]
-        asked = many([lambda body=body: impatient.post("/v1/jobs", json=body) for body in posts])
-        for path in LIGHT:
-            if path != "/readyz":
-                assert impatient.get(path).status_code == 200
-        for answer in asked:
-            assert_busy(answer.result(), "")
-        assert_busy(impatient.get("/readyz"), "is locked by another process")
-        lock.execute("ROLLBACK")
-    assert impatient.post("/v1/jobs", json=posts[0]).status_code == 202
-    assert impatient.get("/readyz").status_code == 200
 
 
 def test_a_full_pool_of_connections_is_503_and_health_has_its_own(impatient, tuned):

@@ -90,12 +90,12 @@ def test_who_waits_gets_the_result_of_the_caches_that_were_asked_for(
     client, sessions, submit, run, tuned, monkeypatch
 ):
     """The job ends while the request waits; hot and cold results are stored."""
-    ending = client.app.state.services.completions
+    feeds = client.app.state.services.feeds
 
-    async def wait(job_id, _is_gone):
-        run(job_id)
+    async def wait(source, _is_gone):
+        run(source[1])
 
-    monkeypatch.setattr(ending, "wait", wait)
+    monkeypatch.setattr(feeds, "wait_for_end", wait)
     body = {"problem": PROBLEM, "trials": 4, "cache": "cold", "wait": True}
     answer = client.post("/v1/jobs", json=body)
     assert (answer.status_code, answer.json()["cache"]) == (200, "cold")
