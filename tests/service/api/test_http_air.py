@@ -6,7 +6,6 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.mlir.air import script_for
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.db import models, reading
 from tilewise.service.results import scripts
 
 KEY = parse_problem(PROBLEM).key
@@ -44,14 +43,6 @@ def test_it_is_proven_once_and_is_what_the_command_prints(client, submit, run, t
     assert len(calls) == 1
 
 
-def test_the_proof_that_is_shown_stays_that_of_the_cpu_script(client, submit, run):
-    run(submit(), prover=fakes.prove_wrong)
-    assert client.get(PATH).status_code == 200
-    proof = client.get("/v1/schedules", params={"problem": PROBLEM}).json()["proof"]
-    assert proof["failure"] == "wrong"
-    assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
-
-
 def test_one_that_did_not_prove_is_kept_as_a_failure_and_never_served(client, tuned, attempts):
     calls, spoil = attempts
     spoil |= {"failure": "wrong", "message": "the result is off by 1"}
@@ -72,23 +63,3 @@ def test_a_problem_without_an_air_script_says_which_key_stands_in_the_way(client
 
 def test_what_was_never_tuned_is_not_found(client):
     assert client.get(PATH).status_code == 404
-
-
-@pytest.mark.full
-def test_of_two_processes_that_prove_it_the_faster_ones_is_kept(
-    client, tuned, sessions, machine, monkeypatch
-):
-    real = scripts.attempt
-
-    def attempt(problem, **options):
-        monkeypatch.setattr(scripts, "attempt", real)
-        services = client.app.state.services
-        scripts.make(
-            services.sessions, services.toolchain, KEY, machine.target
-        )  # as another process would
-        return real(problem, **options)
-
-    monkeypatch.setattr(scripts, "attempt", attempt)
-    assert client.get(PATH).status_code == 200
-    with reading(sessions) as session:
-        assert session.query(models.Script).filter_by(flavor="air").count() == 1

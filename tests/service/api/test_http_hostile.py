@@ -8,11 +8,9 @@ from tests.service.api.test_http_errors import (
     SQUARE,
     assert_nothing_stored,
     assert_problem,
-    assert_refused,
 )
 
 LONGEST_MESSAGE = 400
-PADDED = "conv2d:n=1,h=1,w=1,ci=1,co=1,kh=1,kw=1,stride={0},pad={0},dtype=f32"
 OBJECT = {"op": "matmul", "m": 8, "n": 8, "k": 8, "dtype": "f32"}
 TEXTS = ["\0", "\ud800", "\udfff a", "\x01\x1b[2J", "\u202e", "\u2028", "a\nb", "\U0001f600",
          "9" * 5000, "x" * 5000, "-1", "1e400", "[" * 3000, "{", "%00", "' OR 1=1 --"]  # fmt: skip
@@ -33,26 +31,18 @@ def lookup(body):
         ("/v1/jobs", lambda text: {"problem": text}, {"problem", "op"}),
         ("/v1/jobs", lambda text: {"problem": f"{text}:m=8"}, {"problem", "op"}),
         ("/v1/jobs", lambda text: {"problem": f"{SQUARE},{text}=1"}, None),
-        ("/v1/jobs", lambda text: {"problem": f"{SQUARE},{text}=1,{text}=2"}, None),
         ("/v1/jobs", lambda text: {"problem": f"{SQUARE},epilogue={text}"}, None),
         ("/v1/jobs", lambda text: {"problem": {"op": text}}, {"op"}),
         ("/v1/jobs", lambda text: {"problem": OBJECT | {text: 1}}, None),
-        ("/v1/jobs", lambda text: {"problem": OBJECT | {"dtype": text}}, {"dtype"}),
         ("/v1/jobs", lambda text: {"problem": OBJECT | {"m": text}}, {"m"}),
-        ("/v1/jobs", lambda text: {"problem": json.dumps(OBJECT | {text: 1})}, None),
         ("/v1/jobs", lambda text: {"problem": SQUARE, "target": text}, {"target"}),
-        ("/v1/jobs", lambda text: {"problem": SQUARE, "target": f"cpu:{text}"}, {"target"}),
         ("/v1/jobs", lambda text: {"problem": SQUARE, "target": f"cpu:a,threads={text}"},
          {"target"}),
         ("/v1/jobs", lambda text: {"problem": SQUARE, "sampler": text}, {"sampler"}),
-        ("/v1/jobs", lambda text: {"problem": SQUARE, "cache": text}, {"cache"}),
         ("/v1/jobs", lambda text: {"problem": SQUARE, "trials": text}, {"trials"}),
         ("/v1/jobs", lambda text: {"problem": SQUARE, "wait": text}, {"wait"}),
         ("/v1/jobs", lambda text: {"problem": SQUARE, text: 1}, None),
         ("/v1/schedules/lookup", lambda text: {"problems": [SQUARE, text]}, {"problems.1"}),
-        ("/v1/schedules/lookup", lambda text: {"problems": [OBJECT | {text: 1}]}, {"problems.0"}),
-        ("/v1/schedules/lookup", lambda text: lookup({"target": text}), {"target"}),
-        ("/v1/schedules/lookup", lambda text: lookup({"cache": text}), {"cache"}),
         ("/v1/schedules/lookup", lambda text: lookup({text: 1}), None),
     ],
 )  # fmt: skip
@@ -82,36 +72,18 @@ def test_a_value_in_a_problem(client, name):
             assert_is_refused(post(client, f'{{"problem": {problem}}}'), value)
 
 
-@pytest.mark.parametrize("pad", [25_000, 2**31 - 1])
-def test_padding_that_does_not_fit_in_memory_is_refused(client, sessions, pad):
-    answer = client.post("/v1/jobs", json={"problem": PADDED.format(pad)})
-    assert_refused(answer, "problem", "to be run and checked; this machine has")
-    assert_nothing_stored(sessions)
-
-
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
         ("/v1/schedules?problem={}", {"problem", "op"}),
-        ("/v1/schedules?problem=matmul:{}=1", None),
-        (f"/v1/schedules?problem={SQUARE}&target={{}}", {"target"}),
-        (f"/v1/schedules?problem={SQUARE}&cache={{}}", {"cache"}),
-        ("/v1/trials?problem={}", {"problem", "op"}),
-        ("/v1/trials?target={}", {"target"}),
         ("/v1/trials?target=cpu:a,threads={}", {"target"}),
-        ("/v1/trials?state={}", {"state"}),
-        ("/v1/trials?cache={}", {"cache"}),
         ("/v1/trials?cursor={}", {"cursor"}),
-        ("/v1/trials?limit={}", {"limit"}),
         ("/v1/jobs?state={}", {"state"}),
         ("/v1/jobs?cursor={}", {"cursor"}),
         ("/v1/jobs?limit={}", {"limit"}),
-        ("/v1/jobs/1/trials?cursor={}", {"cursor"}),
         ("/v1/jobs/{}", {"job_id"}),
-        ("/v1/jobs/{}/trials", {"job_id"}),
         ("/v1/schedules/a/script?flavor={}", {"flavor"}),
         ("/v1/schedules/a/script?target={}", {"target"}),
-        ("/v1/schedules/a/kernel?target={}", {"target"}),
         ("/v1/schedules/{}/script", {"key"}),
         ("/v1/schedules/{}/kernel", {"key"}),
     ],
@@ -122,15 +94,6 @@ def test_a_text_in_an_address(client, path, fields):
                 quote('{"op": "matmul", "\\ud800": 1}').encode(), b"x'--"):  # fmt: skip
         answer = client.get(path.format(raw.decode()))
         assert_is_refused(answer, raw, fields)
-
-
-@pytest.mark.parametrize("what", ["script", "kernel"])
-def test_a_header_is_compared_and_no_more(client, tuned, what):
-    key = client.get("/v1/jobs").json()["jobs"][0]["key"]
-    path = f"/v1/schedules/{key}/{what}"
-    for value in (b"\x01", b"\xff\xfe", b'"\xed\xa0\x80"', b"W/" * 20_000, b"," * 20_000, b'"'):
-        answer = client.get(path, headers={b"If-None-Match": value})
-        assert answer.status_code in (200, 202), "a header that is no tag is nobody's tag"
 
 
 def post(client, body):

@@ -1,5 +1,8 @@
 import threading
+from dataclasses import dataclass, replace
 from datetime import timedelta
+
+import pytest
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
@@ -101,14 +104,6 @@ def test_a_job_that_is_cancelled_while_it_runs_shows_what_it_has_spent(client, s
     assert client.get(f"/v1/jobs/{job_id}").json() == job
 
 
-def test_cancelling_frees_the_work_for_another_job(client):
-    job_id = post(client).json()["id"]
-    answer = client.delete(f"/v1/jobs/{job_id}")
-    assert answer.status_code == 200 and answer.json()["state"] == "cancelled"
-    assert client.delete(f"/v1/jobs/{job_id}").status_code == 200
-    assert post(client).json()["id"] != job_id
-
-
 def test_a_job_that_has_ended_cannot_be_cancelled(client, tuned):
     answer = client.delete(f"/v1/jobs/{tuned}")
     assert answer.status_code == 409
@@ -154,3 +149,36 @@ def test_status_and_documentation(client, machine):
     assert client.get("/v1/targets").json() == {"targets": [], "workers": []}  # no workers
     assert client.get("/docs").status_code == 200
     assert "/v1/jobs/{job_id}" in client.get("/openapi.json").json()["paths"]
+
+
+def test_the_pages_of_jobs_keep_their_filter(client, submit):
+    """Each second job is called off, so that a page of all jobs would show others."""
+    made = [submit(f"{PROBLEM},batch={n}") for n in range(2, 8)]
+    for job_id in made[::2]:
+        client.delete(f"/v1/jobs/{job_id}")
+    listed, path = [], "/v1/jobs?limit=1&state=cancelled"
+    while path:
+        page = client.get(path).json()
+        listed += [job["id"] for job in page["jobs"]]
+        path = page["next"]
+    assert listed == made[::2][::-1]
+
+
+def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(client_factory, machine):
+    small = replace(machine, memory_bytes=4096)
+    refused = client_factory(on=small).post("/v1/jobs", json={"problem": PROBLEM})
+    assert refused.status_code == 422 and "this machine has" in refused.json()["detail"]
+
+
+@dataclass(frozen=True)
+class Workers:
+    is_alive: bool
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_service_without_its_workers_is_not_ready(client, machine, is_alive):
+    state = client.app.state
+    state.services = replace(state.services, pool=Workers(is_alive))
+    ready = client.get("/readyz")
+    assert ready.status_code == (200 if is_alive else 503)
+    assert is_alive or "nothing takes jobs any more" in ready.json()["detail"]

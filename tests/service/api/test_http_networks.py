@@ -102,15 +102,3 @@ def test_what_cannot_be_tuned_is_refused(client: TestClient) -> None:
     answer = posted(client, DYNAMIC)
     assert "linalg.matmul at @main 4:8 has dynamic shapes" in answer.json()["detail"]
     assert client.get("/v1/jobs").json()["jobs"] == []
-
-
-def test_what_no_spec_tunes_is_refused_for_a_target_of_irees_code(client: TestClient) -> None:
-    pytest.importorskip("iree.runtime", reason="without IREE's runtime the target is refused")
-    accumulates = MODULE.replace("outs(%h :", "outs(%d :").replace(
-        "%c: tensor<48x40xf32>)", "%c: tensor<48x40xf32>, %d: tensor<64x40xf32>)"
-    )
-    answer = posted(client, accumulates, target="iree:host")
-    assert answer.status_code == 422, answer.text
-    (error,) = answer.json()["errors"]
-    assert error["field"] == "module" and "init=accumulate is not measured" in error["message"]
-    assert client.get("/v1/jobs").json()["jobs"] == []

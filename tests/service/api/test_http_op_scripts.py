@@ -13,8 +13,6 @@ from tests.service.api.test_http_errors import assert_problem, assert_refused
 from tests.service.api.test_http_networks import MODULE, OTHER
 from tests.service.conftest import PROBLEM
 from tests.service.results.test_tampering import edit
-from tests.tilewise.test_script_of_op import GROUPED
-from tilewise.kernels.schedule import Schedule, Tile
 from tilewise.service.api.routes import modules
 from tilewise.service.results import kernels
 
@@ -111,36 +109,3 @@ def test_of_a_row_that_was_edited_no_script_is_made(
     answer = asked(client, place="1")
     assert answer.status_code == 500
     assert answer.json()["type"] == "urn:tilewise:tampered-row"
-
-
-def test_trials_that_cannot_be_read_are_left_out(
-    client: TestClient, tuned: int, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[list[object]] = []
-
-    def refused(_module: str, _what: str, source: str) -> str:
-        given.append(json.loads(source)["schedules"])
-        return json.dumps({"reason": "no script proved"})
-
-    monkeypatch.setattr(kernels, "answer_of", refused)
-    edit(url, ("UPDATE trials SET steps = '[' WHERE number = 1",
-               """UPDATE trials SET steps = '[{"step": "later"}]' WHERE number = 2"""))  # fmt: skip
-    assert_problem(asked(client, place="1"), 404)
-    assert given == [[fakes.schedule(n).to_json() for n in (3, 0)]]
-
-
-@pytest.mark.full
-def test_a_schedule_of_other_loops_gives_the_op_its_register_tile(
-    client: TestClient, submit: Callable[..., int], run: Callable[..., object]
-) -> None:
-    """The loops of a script are those of pixels first, whatever the order that is stored."""
-    parsed = client.post("/v1/problems/parse", content=GROUPED, headers=TEXT).json()
-    problem = parsed["problems"][0]["problem"]
-    assert "layout=nchw_fchw" in problem
-    run(submit(problem, trials=1))
-    answer = asked(client, GROUPED)
-    assert answer.status_code == 200, answer.text
-    told = answer.json()
-    expected = Schedule((Tile("g", 1), fakes.schedule(0).steps[0]))
-    assert told["schedule"]["steps"] == expected.to_json()
-    assert (told["match"], told["stale"]) == ("exact", False)

@@ -1,14 +1,12 @@
 import pytest
 
-from tests.service import fakes, statements
+from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import instruction_of, loop_nest
 from tilewise.kernels.target import described, resolve
 from tilewise.search.space.census import count_schedules
 from tilewise.search.space.space import Space
-from tilewise.service.db import reading
-from tilewise.service.results.scripts import served_script
 
 KEY = parse_problem(PROBLEM).key
 
@@ -127,39 +125,3 @@ def test_the_fastest_proven_script_is_served(client, submit, run):
     assert second.hash in client.get(f"/v1/schedules/{KEY}/script").text
     result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     assert result["best"]["hash"] == best.hash and result["proof"]["gflops"] == 30.0
-
-
-def test_a_proven_script_outlives_a_later_failure(client, submit, run, tuned):
-    before = client.get(f"/v1/schedules/{KEY}/script").text
-    run(submit(trials=6), prover=fakes.prove_wrong)
-    assert client.get(f"/v1/schedules/{KEY}/script").text == before
-
-
-def test_a_fault_of_the_prover_does_not_lose_the_search(client, submit, run):
-    def prove(problem, schedule, *, seed, seconds, threads):
-        raise RuntimeError("no such dialect")
-
-    assert run(submit(), prover=prove).state == "done"
-    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
-    assert result["proof"]["message"].endswith(": RuntimeError: no such dialect")
-    assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
-
-
-def test_a_script_is_found_with_its_schedule_in_one_query(sessions, machine, submit, run, tuned):
-    def find(toolchain, flavor="cpu"):
-        with reading(sessions) as session, statements.noted() as asked:
-            found = served_script(session, KEY, machine.target, flavor, toolchain)
-        assert len(asked) == 1
-        return found
-
-    served = find(TOOLCHAIN)
-    assert (served.work.canonical, served.work.toolchain) == (PROBLEM, TOOLCHAIN)
-    assert fakes.schedule(3).hash in served.script.text
-    again = find("a newer one")
-    assert (again.work, again.script.id) == (served.work, served.script.id)
-    assert find(TOOLCHAIN, "iree") == fakes.replace(served, script=None)
-    run(submit(toolchain="a newer one"), prover=fakes.prove_wrong)
-    fresh = find("a newer one")
-    assert (fresh.work.toolchain, fresh.script) == ("a newer one", None), "no stale one stands in"
-    with reading(sessions) as session:
-        assert served_script(session, "0" * 64, machine.target, "cpu", TOOLCHAIN) is None

@@ -2,14 +2,9 @@ import json
 
 import pytest
 
-from tests.service import fakes, statements
+from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tilewise.kernels.problem import parse_problem
 from tilewise.service.api.requests import MOST_PROBLEMS
-from tilewise.service.db import models, writing
-from tilewise.service.db.rows import problem_row
-from tilewise.service.results.integrity import result_digest
-from tilewise.service.results.stored import ResultKey
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 PATH = "/v1/schedules/lookup"
@@ -121,26 +116,6 @@ def test_a_lookup_prefers_what_is_fresh(client_factory, submit, run, tuned):
         answer = client_factory(toolchain=toolchain).post(PATH, json={"problems": [PROBLEM]})
         found = answer.json()["schedules"][0]["schedule"]
         assert (found["best"]["gflops"], found["stale"]) == (gflops, stale)
-
-
-@pytest.mark.full
-def test_a_lookup_of_very_many_takes_few_queries(client, sessions, machine, tuned):
-    """More than SQLite takes variables in one statement, which it must not come to."""
-    with writing(sessions) as session:
-        row = session.query(models.Schedule).one()
-        kept = [c.key for c in models.Schedule.__table__.columns if not c.key.endswith("_id")]
-        copied = {name: getattr(row, name) for name in kept if name != "id"}
-        same = {"toolchain": row.toolchain, "machine_id": row.machine_id, "job_id": row.job_id}
-        problems = [f"matmul:m={m},n=4,k=4,dtype=f32" for m in range(1, MOST_PROBLEMS + 1)]
-        for text in problems[:600]:
-            problem = problem_row(session, parse_problem(text))
-            made = models.Schedule(**copied | same, problem=problem)
-            made.digest = result_digest(ResultKey.of(made), made)
-            session.add(made)
-    with statements.noted() as asked:
-        answer = client.post(PATH, json={"problems": problems}).json()["schedules"]
-    assert [one["schedule"] is not None for one in answer] == [m < 600 for m in range(1000)]
-    assert len(asked) < 20
 
 
 @pytest.mark.parametrize(

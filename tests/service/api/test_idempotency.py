@@ -1,6 +1,5 @@
 import hashlib
 import json
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -72,12 +71,6 @@ def test_what_is_no_key(client, key):
     assert "idempotency-key" in answer.json()["errors"][0]["field"].lower()
 
 
-def test_a_stored_schedule_answers_again(client, tuned, sessions):
-    for _ in range(2):
-        assert post(client, "k").status_code == 200
-    assert keys(sessions) == 1
-
-
 def test_a_key_is_forgotten_after_a_day(client, sessions):
     first = post(client, "k").json()["id"]
     with writing(sessions) as session:
@@ -88,15 +81,6 @@ def test_a_key_is_forgotten_after_a_day(client, sessions):
     assert keys(sessions) == 1, "the old row is gone"
 
 
-@pytest.mark.full
-def test_two_hundred_at_once_are_one_job(client, sessions):
-    with ThreadPoolExecutor(200) as threads:
-        answers = list(threads.map(lambda n: post(client, f"k{n % 7}"), range(200)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert {answer.json()["id"] for answer in answers} == {1}
-    assert keys(sessions) == 7
-
-
 def test_each_token_has_keys_of_its_own(submit, sessions):
     number = submit()
     with writing(sessions) as session:
@@ -105,12 +89,3 @@ def test_each_token_has_keys_of_its_own(submit, sessions):
         other = idempotency.RequestKey("token:2", "k", "1" * 64)
         assert idempotency.answered(session, other) is None
         assert idempotency.remember(session, other, None)
-
-
-def test_of_two_who_remember_a_key_one_is_told_that_it_was_late(submit, sessions):
-    given, number = idempotency.RequestKey("token:1", "k", "0" * 64), submit()
-    for is_first in (True, False):
-        with writing(sessions) as session:
-            job = session.get_one(models.Job, number)
-            assert idempotency.remember(session, given, job) is is_first
-    assert keys(sessions) == 1

@@ -56,25 +56,12 @@ def test_who_lacks_one_is_told_of_all(client, tuned, change):
     }  # fmt: skip
 
 
-def test_a_faster_result_changes_the_tags(client, tuned, submit, run):
-    known = {KEY: tags(client, ["kernel"])}
-    run(submit(trials=6))
-    (found,) = look_up(client, files=["kernel"], known=known)
-    assert found["unchanged"] is False
-    assert found["files"]["kernel"]["etag"] != known[KEY]["kernel"]
-
-
 def test_what_is_not_stored_or_not_proven_has_no_files(client, submit, run):
     run(submit(), prover=fakes.prove_wrong)
     unproven, absent = look_up(client, (PROBLEM, OTHER), files=["cpu"], known={KEY: {"cpu": "0"}})
     assert unproven["schedule"] and unproven["files"] == {"cpu": None}
     assert absent["schedule"] is None and absent["unchanged"] is False
     assert absent["files"] == {"cpu": None}
-
-
-def test_without_files_nothing_is_unchanged(client, tuned):
-    (found,) = look_up(client, known={KEY: tags(client, ["cpu"])})
-    assert found["schedule"] and found["unchanged"] is False and found["files"] == {}
 
 
 @pytest.mark.parametrize(

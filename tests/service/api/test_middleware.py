@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 
@@ -15,7 +15,7 @@ from tests.service.api.test_answer_cache import headers_of
 from tests.service.api.test_http_errors import assert_nothing_stored, assert_problem
 from tests.service.api.test_http_schedules import KEY
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
-from tilewise.service.api.middleware import LINGER_S, BodyLimit
+from tilewise.service.api.middleware import LINGER_S
 from tilewise.service.app import create_app
 from tilewise.service.server import Server
 
@@ -41,13 +41,6 @@ def body(size: int) -> bytes:
     return text + b" " * (size - len(text))
 
 
-def test_a_body_that_is_refused_closes_its_connection(small):
-    """The rest of it may still be on its way, and is no request."""
-    refused = small.post("/v1/jobs", content=body(MOST + 1), headers=JSON)
-    assert (refused.status_code, refused.headers["Connection"]) == (413, "close")
-    assert "Connection" not in small.post("/v1/jobs", content=body(MOST), headers=JSON).headers
-
-
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules/lookup"])
 @pytest.mark.parametrize("pieces", [1, 4], ids=["declared", "in chunks"])
 def test_a_body_that_is_too_large_is_refused(small, sessions, path, pieces):
@@ -59,12 +52,6 @@ def test_a_body_that_is_too_large_is_refused(small, sessions, path, pieces):
     details = assert_problem(answer, 413)
     assert details["instance"] == path and "larger than 2 KiB" in details["detail"]
     assert_nothing_stored(sessions)
-
-
-def test_a_body_of_the_largest_size_is_taken(small):
-    assert small.post("/v1/jobs", content=body(MOST), headers=JSON).status_code == 202
-    chunks = (body(MOST)[at : at + 512] for at in range(0, MOST, 512))
-    assert small.post("/v1/jobs", content=chunks, headers=JSON).status_code == 202
 
 
 def test_head_answers_as_get_without_the_body(small, tuned):
@@ -151,39 +138,6 @@ def test_a_client_that_is_slow_to_send_still_gets_its_answer(port, encoding):
         if encoding == "in chunks":
             connection.send(b"0\r\n\r\n")
         require_refusal(connection)
-
-
-def test_the_answer_comes_before_the_rest_of_the_body(port):
-    with closing(start_post(port, {"Content-Length": str(1 << 20)})) as connection:
-        require_refusal(connection)
-
-
-def test_a_client_that_does_not_go_on_is_not_waited_for():
-    app = FastAPI()
-    app.add_middleware(BodyLimit, most_bytes=MOST, linger_s=0.05)
-
-    @app.post("/v1/jobs")
-    async def read(request: Request) -> int:
-        return len(await request.body())
-
-    head = {"Content-Length": str(1 << 20)}
-    with serving(app) as port, closing(start_post(port, head)) as connection:
-        received = b"".join(iter(lambda: connection.sock.recv(1 << 16), b""))
-    assert received.startswith(b"HTTP/1.1 413")
-
-
-def test_on_a_real_connection(port, tuned):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("POST", "/v1/jobs", b"x" * (1 << 20), JSON)
-    require_refusal(connection)
-    connection.request("HEAD", SCRIPT)
-    answer = connection.getresponse()
-    assert (answer.status, answer.read()) == (200, b"")
-    assert int(answer.headers["Content-Length"]) > 0
-    connection.request("GET", SCRIPT)
-    answer = connection.getresponse()
-    assert len(answer.read()) == int(answer.headers["Content-Length"])
-    connection.close()
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 100])

@@ -1,15 +1,8 @@
-import shutil
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
-from sqlalchemy import make_url
 
 from tests.service.api.test_http_errors import assert_problem
-from tests.service.conftest import PROBLEM
 
 JSON, PROBLEM_JSON = "application/json", "application/problem+json"
-MIB = 1024**2
 
 
 @pytest.fixture
@@ -56,22 +49,3 @@ def test_allow_names_every_method_of_the_path(client, method, path, allowed):
     answer = client.request(method, path)
     assert_problem(answer, 405)
     assert answer.headers["Allow"] == allowed
-
-
-@pytest.mark.parametrize(("free_mib", "status"), [(15, 503), (16, 200)])
-def test_a_full_disk_is_not_ready(client, url, monkeypatch, free_mib, status):
-    asked = []
-
-    def disk_usage(folder):
-        asked.append(folder)
-        return SimpleNamespace(free=free_mib * MIB)
-
-    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
-    answer = client.get("/readyz")
-    assert answer.status_code == status
-    assert asked == [Path(make_url(url).database or "").parent]
-    if status == 503:
-        detail = assert_problem(answer, 503)["detail"]
-        assert "is on a full disk: 15.0 MiB are free and 16 are needed; free some space" in detail
-    assert client.get("/healthz").status_code == 200
-    assert client.get("/v1/schedules", params={"problem": PROBLEM}).status_code == 404

@@ -6,20 +6,8 @@ import threading
 import pytest
 
 from tilewise.kernels.system.children import child_environment
-from tilewise.service.api.executors import Lane, SharedReads
 from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.errors import BusyError, ConflictError
-
-
-def test_a_thread_comes_back_after_an_error():
-    async def scenario():
-        lane = Lane("writes", 1)
-        for _ in range(3):
-            with pytest.raises(ZeroDivisionError):
-                await lane.run(lambda: 1 / 0)
-        assert await lane.run(lambda: 7) == 7
-
-    asyncio.run(scenario())
 
 
 class Slow:
@@ -58,19 +46,6 @@ def test_an_error_is_everybodys_and_is_kept_for_who_comes_again():
     assert work.calls == 1
 
 
-def test_an_outcome_is_not_kept_for_ever():
-    work = Slow()
-    work.release.set()
-
-    async def scenario():
-        flights = SingleFlight("kernels", threads=1, keeps_results=True, kept_s=0.0)
-        while work.calls < 2:
-            assert await flights.make("key", work) == "made"
-            await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
 def test_flights_hold_no_more_memory_than_is_set_aside():
     work = Slow()
 
@@ -86,43 +61,6 @@ def test_flights_hold_no_more_memory_than_is_set_aside():
         work.release.set()
         assert await asyncio.gather(first, joined, second) == ["made"] * 3
         assert await flights.make(2, work, 100) == "made", "what landed gives back its bytes"
-
-    asyncio.run(scenario())
-
-
-def test_whoever_comes_while_a_read_runs_shares_its_result():
-    reads = []
-
-    async def scenario():
-        shared = SharedReads()
-
-        async def read():
-            reads.append(1)
-            await asyncio.sleep(0.02)
-            return len(reads)
-
-        leaving = asyncio.create_task(shared.get("job", read))
-        rest = [asyncio.create_task(shared.get("job", read)) for _ in range(1000)]
-        await asyncio.sleep(0)
-        leaving.cancel()
-        assert await asyncio.gather(*rest) == [1] * 1000
-        assert await shared.get("job", read) == 2, "an ended read is not reused"
-
-    asyncio.run(scenario())
-
-
-def test_an_error_of_a_shared_read_reaches_all_who_wait():
-    async def scenario():
-        shared = SharedReads()
-
-        async def fail():
-            await asyncio.sleep(0)
-            raise ConflictError("damaged")
-
-        found = await asyncio.gather(
-            *(shared.get(1, fail) for _ in range(3)), return_exceptions=True
-        )
-        assert [str(error) for error in found] == ["damaged"] * 3
 
     asyncio.run(scenario())
 
@@ -168,21 +106,6 @@ def test_what_may_be_outdated_is_made_again():
         flights = SingleFlight("proofs", threads=1, keeps_results=False)
         for _ in range(2):
             assert await flights.make("key", work) == "made"
-
-    asyncio.run(scenario())
-    assert work.calls == 2
-
-
-@pytest.mark.parametrize("error", [BusyError("locked"), OSError("no processes left")])
-def test_an_error_that_passes_is_not_kept(error):
-    work = Slow(error)
-    work.release.set()
-
-    async def scenario():
-        flights = SingleFlight("kernels", threads=1, keeps_results=True)
-        for _ in range(2):
-            with pytest.raises(type(error)):
-                await flights.make("key", work)
 
     asyncio.run(scenario())
     assert work.calls == 2

@@ -76,26 +76,6 @@ def test_the_best_schedules(service, ask):
             assert row["proof_gflops"] == result["proof"]["gflops"]
 
 
-def test_a_current_schedule_is_what_a_service_of_any_other_toolchain_gives(url, ask):
-    rows = ask("SELECT key, problem, toolchain, is_current FROM best_schedules")
-    current = {row["problem"]: row["toolchain"] for row in rows if row["is_current"]}
-    assert len(current) < len(rows)
-    with client(url, "none of these") as service:
-        for problem, toolchain in current.items():
-            asked = {"problem": problem, "target": TARGET}
-            assert service.get("/v1/schedules", params=asked).json()["toolchain"] == toolchain
-
-
-def test_trials(service, ask):
-    told = pages(service, "/v1/trials?limit=1000", "trials")
-    names = ("number", "state", "origin", "failure", "message", "hash", "gflops", "time_us", "pace")
-    rows = ask("SELECT * FROM trial_history WHERE NOT is_copy")
-    shown = {(row["job"], *(row[name] for name in names)) for row in rows}
-    assert shown == {(trial["job"], *(trial[name] for name in names)) for trial in told}
-    copies = ask("SELECT job, count(*) AS number FROM trial_history WHERE is_copy GROUP BY job")
-    assert copies and all(row["number"] == 5 for row in copies)
-
-
 def test_the_best_so_far_is_what_the_search_would_tell(service, ask):
     jobs = [row["job"] for row in ask("SELECT DISTINCT job FROM trial_history")]
     for job in jobs[::7]:
@@ -171,16 +151,3 @@ def test_machines(service, url, ask):
         assert sum(row[f"jobs_{state}"] for row in rows.values()) == number
     lately = ask("SELECT count(*) AS n FROM trial_history WHERE NOT is_copy AND age_s < 86400")
     assert sum(row["trials_day"] for row in rows.values()) == lately[0]["n"] > 0
-
-
-def test_proofs(service, ask):
-    rows = ask("SELECT * FROM proofs WHERE is_served AND toolchain = :it", it=TOOLCHAINS[1])
-    assert len(rows) > 20
-    for row in rows:
-        script = service.get(f"/v1/schedules/{row['key']}/script", params={"target": TARGET})
-        assert script.headers["ETag"] == f'"{row["sha256"]}"'
-        proof = service.get(
-            "/v1/schedules", params={"problem": row["problem"], "target": TARGET}
-        ).json()["proof"]
-        for name in ("applied", "executed", "max_error", "tolerance", "gflops", "mlir", "hash"):
-            assert row[name] == proof[name], name

@@ -1,18 +1,14 @@
-from dataclasses import replace
-
 import pytest
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.service.processes import wait_until
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Register, Schedule
-from tilewise.search.records import TuneRequest, TuneResult
+from tilewise.search.records import TuneRequest
 from tilewise.service.api.documents import trial_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import heartbeat, lease, queue
+from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.schedules import find_schedule
@@ -123,19 +119,6 @@ def test_a_job_of_which_no_candidate_ran_fails_and_says_why(sessions, submit, ru
     assert schedules(sessions) == 0
 
 
-def finals_fail(_problem, _target, _request, store, **_hooks):
-    store.add(fakes.trial(0))
-    return TuneResult(None, store.trials(), 0.1, True, finals_failure="timeout: 10.0 s")
-
-
-def test_a_job_of_which_no_finalist_ran_says_so(sessions, submit, run):
-    job_id = submit()
-    outcome = run(job_id, tuner=finals_fail)
-    assert outcome.state == "failed" and outcome.message == (
-        "none of 1 candidates that were timed ran again in the finals; the last: timeout: 10.0 s"
-    )
-
-
 def test_an_interrupt_gives_the_job_back(sessions, submit, run):
     job_id = submit()
 
@@ -177,36 +160,6 @@ def test_earlier_runs_count_against_the_seconds(sessions, submit, run):
     assert len(given) == 1 and 50 < given[0] <= 60
 
 
-def test_a_search_without_trials_keeps_its_lease(sessions, submit, run, monkeypatch):
-    monkeypatch.setattr(heartbeat.Heartbeat.__init__, "__defaults__", (0.02,))
-    job_id, beats = submit(), set()
-
-    def compile_long(problem, target, request, store, **hooks):
-        def has_beaten():
-            with reading(sessions) as session:
-                beats.add(queue.get(session, job_id).heartbeat_at)
-            return len(beats) >= 3
-
-        wait_until(has_beaten)
-        return fakes.tune(problem, target, request, store, **hooks)
-
-    assert run(job_id, tuner=compile_long).state == "done"
-    assert min(beats) < max(beats)
-
-
-def test_a_search_cut_short_does_not_answer_its_whole_budget(sessions, submit, run):
-    def cut_short(*given, **options):
-        found = fakes.tune(*given, **options)
-        return replace(found, complete=False, trials=found.trials[:2])
-
-    run(submit(), tuner=cut_short)
-    with reading(sessions) as session:
-        row = session.query(models.Schedule).one()
-        assert (row.complete, row.budget) == (False, 2)
-        assert not queue.answers(row, TuneRequest(trials=4))
-        assert queue.answers(row, TuneRequest(trials=2))
-
-
 def numbers_timed(run, job_id) -> list[int]:
     seen = []
     run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
@@ -230,10 +183,6 @@ def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tu
         assert [t.number for t, _ in listed] == list(range(7)), "copies are not shown again"
 
 
-def test_peers_that_are_wanted_later_cost_no_trial(submit, run, tuned):
-    assert numbers_timed(run, submit(peers=True)) == []
-
-
 def test_what_was_cut_short_or_failed_goes_on_too(sessions, submit, run):
     first = submit(trials=6)
     run(first, tuner=fakes.fruitless_tune)
@@ -243,72 +192,6 @@ def test_what_was_cut_short_or_failed_goes_on_too(sessions, submit, run):
     again = submit(trials=6)
     with reading(sessions) as session:
         assert failed and queue.counts(session, again)["failed"] == failed
-
-
-def test_another_toolchain_starts_anew(sessions, submit, tuned):
-    other = submit(trials=9, toolchain="another")
-    with reading(sessions) as session:
-        assert queue.trials_page(session, other) == []
-
-
-def test_joining_a_running_job_leaves_its_budget_alone(sessions, machine, submit, run):
-    """What it claims to have spent in the end is what it has spent."""
-    first, joined = submit(trials=4), []
-
-    def join(event):
-        if isinstance(event, TrialReached) and not joined:
-            joined.append(submit(trials=9, peers=True, seconds=50))
-
-    assert run(first, on_event=join).state == "done"
-    assert joined == [first]
-    with reading(sessions) as session:
-        job = queue.get(session, first)
-        assert (job.trials, job.peers, job.seconds) == (4, False, None)
-        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
-        assert (row.budget, row.peers) == (4, None)
-    assert submit(trials=9) != first, "what is stored does not answer the larger request"
-
-
-def test_a_job_goes_on_from_trials_of_its_own_target_alone(sessions, machine, tuned):
-    elsewhere = f"{machine.target.split(',')[0]},threads=64"
-    assert elsewhere != machine.target
-    with writing(sessions) as session:
-        problem, wanted = parse_problem(PROBLEM), TuneRequest(trials=9)
-        targets = (elsewhere, machine.target)
-        made = [
-            queue.create_or_join(session, problem, target, wanted, TOOLCHAIN).job.id
-            for target in targets
-        ]
-        assert [len(queue.trials_page(session, job_id)) for job_id in made] == [0, 4]
-
-
-def test_a_waiting_job_takes_the_larger_budget(sessions, submit):
-    first = submit(trials=4)
-    assert submit(trials=9) == submit(trials=3) == first
-    with reading(sessions) as session:
-        assert queue.get(session, first).trials == 9
-
-
-def test_a_script_is_sought_beyond_finalists_that_have_none(submit, run):
-    """One column leaves nothing to vectorise; the fastest trial of more is proven instead."""
-    single = Schedule((Register(8, 1),))
-
-    def tune(*arguments, before_finals, **named):
-        result = fakes.tune(*arguments, **named)
-        fastest = sorted(result.trials, key=lambda t: t.measurement.time_us)
-        before_finals([*(replace(t, schedule=single) for t in fastest[:3]), *fastest], None)
-        best = replace(result.best, schedule=single)
-        runners_up = tuple((single, measured) for _, measured in best.runners_up)
-        return replace(result, best=replace(best, runners_up=runners_up))
-
-    proven = []
-
-    def prove(problem, schedule, *, seed, seconds, threads):
-        proven.append(schedule)
-        return fakes.prove(problem, schedule, seed=seed)
-
-    assert run(submit(), tuner=tune, prover=prove).state == "done"
-    assert proven == [single, single, fakes.schedule(3)]
 
 
 def test_the_phases_after_the_search_are_told_in_their_order(submit, run):
@@ -321,3 +204,20 @@ def test_the_phases_after_the_search_are_told_in_their_order(submit, run):
     assert [(phase.done, phase.total) for phase in proofs] == [(0, 3), (1, 3), (2, 3)]
     first = next(i for i, event in enumerate(events) if isinstance(event, RunPhase))
     assert all(isinstance(event, TrialReached) for event in events[:first])
+
+
+def test_a_search_gets_what_was_asked_for(submit, run):
+    request = TuneRequest(3, None, 7, "random", True, "cold")
+    given, seeds = [], set()
+
+    def tune(problem, target, request, store, **hooks):
+        given.append(request)
+        return fakes.tune(problem, target, request, store, **hooks)
+
+    def prove(problem, schedule, *, seed, seconds, threads):
+        seeds.add(seed)
+        return fakes.prove(problem, schedule, seed=seed)
+
+    run(submit(trials=3, seed=7, sampler="random", peers=True, cache="cold"), tuner=tune,
+        prover=prove)  # fmt: skip
+    assert (given, seeds) == ([request], {7})

@@ -25,24 +25,6 @@ def test_tokens_stand_in_no_log(guarded, make_token, caplog, capfd):
     assert token[3:] not in "".join(line for line in said.splitlines() if "GET http" not in line)
 
 
-PATHS = [
-    "/../etc/passwd", "/v1/schedules/../../etc/passwd/script", "/v1/schedules/%2e%2e%2f/script",
-    "/v1//jobs", "/v1/jobs/%00", "/v1/jobs/1%2fevents", "//evil.example/v1/jobs", "/v1/jobs/1/",
-    "/v1/tokens/../jobs", "/V1/JOBS", "/v1/schedules/;rm%20-rf/kernel", "/docs/../v1/tokens",
-    "/healthz/../v1/jobs", "/readyz%2f..%2fv1%2fjobs", "/healthz/",
-]  # fmt: skip
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("path", PATHS)
-def test_no_trick_of_a_path_passes_the_gate(guarded, client, path):
-    with guarded() as closed:
-        assert closed.request("GET", path).status_code in (401, 404), path
-    answer = client.request("GET", path, follow_redirects=False)
-    assert answer.status_code in (200, 307, 401, 404, 405, 422), path
-    assert "root:" not in answer.text
-
-
 def test_a_problem_of_a_megabyte_is_refused(client):
     for body in ({"problem": "matmul:" + "m=1," * 262_144}, {"problem": {"op": "x" * 2**20}},
                  {"problem": {f"k{n}": 1 for n in range(50_000)}}):  # fmt: skip

@@ -7,10 +7,8 @@ from tests.service import fakes
 from tests.service.api.access.asking import JOB, SCRIPT, bearer, refused
 from tests.service.conftest import PROBLEM
 from tilewise.service.api.access import gate
-from tilewise.service.api.access.gate import RequestLimit
 from tilewise.service.db import models, tokens, writing
 from tilewise.service.db.base import now
-from tilewise.service.errors import BusyError, OutageError
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
 READS = ["/v1/jobs", f"/v1/schedules?problem={PROBLEM}", SCRIPT, "/v1/trials", "/v1/targets",
@@ -38,13 +36,10 @@ def test_health_is_open(guarded, path):
     [
         ("Bearer tw_wrong", "unknown, expired or revoked"),
         ("Bearer ", "unknown"),
-        ("Bearer", "unknown"),
         ("Basic dXNlcjpwYXNz", "unknown"),
         ("Bearer tw_wrong, Bearer tw_other", "unknown"),
         ("Bearer \u00ff\u00fe", "unknown"),
         ("Bearer " + "x" * 10_000, "unknown"),
-        ("Bearer ' OR 1=1 --", "unknown"),
-        ("Bearer $(reboot)", "unknown"),
     ],
     ids=ascii,
 )
@@ -61,18 +56,6 @@ def test_a_wrong_token_is_refused_also_where_none_is_needed(client, make_token):
     assert refused(client.get("/v1/jobs", headers=bearer("tw_x")), 401)
 
 
-@pytest.mark.parametrize("error", [OutageError("is away"), BusyError("is locked")])
-def test_nobody_is_refused_for_good_while_tokens_cannot_be_read(guarded, monkeypatch, error):
-    client = guarded()
-
-    def gone(*_):
-        raise error
-
-    monkeypatch.setattr(tokens, "find", gone)
-    answer = client.get("/v1/jobs", headers=bearer("tw_some"))
-    assert refused(answer, 503, str(error)) and int(answer.headers["Retry-After"]) > 0
-
-
 def test_an_expired_or_revoked_token_is_worth_nothing(guarded, make_token):
     client = guarded()
     expired = make_token("old", expires=now() - timedelta(seconds=1))
@@ -80,17 +63,6 @@ def test_an_expired_or_revoked_token_is_worth_nothing(guarded, make_token):
     assert refused(client.get("/v1/jobs", headers=bearer(make_token("x", revoked=True))), 401)
     later = make_token("new", expires=now() + timedelta(days=1))
     assert client.get("/v1/jobs", headers=bearer(later)).status_code == 200
-
-
-def test_a_token_that_is_revoked_elsewhere_is_found_out(guarded, make_token, sessions, monkeypatch):
-    client, token = guarded(), make_token()
-    assert client.get(SCRIPT, headers=bearer(token)).status_code == 200
-    with writing(sessions) as session:
-        tokens.revoke(session, "ci")
-    book = client.app.state.services.tokens
-    for known in book._known.values():
-        known.until_s -= 1.0  # a second later
-    assert refused(client.get(SCRIPT, headers=bearer(token)), 401), "not from what is kept either"
 
 
 @pytest.mark.parametrize("place", ["/v1/jobs/{}/events", "/live"])
@@ -157,16 +129,6 @@ def test_each_scope_may_do_what_it_says(guarded, make_token, scope, method, path
         assert refused(answer, 403, f"scope {needs}, not {scope}")
 
 
-@pytest.mark.full
-def test_every_route_needs_some_scope(client):
-    for path, operations in client.get("/openapi.json").json()["paths"].items():
-        for method in operations:
-            if path not in gate.OPEN:
-                assert gate.needed(method.upper(), path) in gate.SCOPES
-    assert gate.needed("POST", "/v1/anything/new") == "submit"
-    assert gate.needed("GET", "/v1/tokens/x") == "admin"
-
-
 def test_managing_tokens_takes_one_on_loopback_too(client, make_token):
     assert refused(client.get("/v1/tokens"), 401, "scope admin")
     assert client.get("/v1/tokens", headers=bearer(make_token(scope="admin"))).is_success
@@ -202,13 +164,10 @@ def test_tokens_are_made_listed_and_revoked(guarded, make_token, sessions):
     "body",
     [
         {"name": "", "scope": "read"},
-        {"name": "a b", "scope": "read"},
         {"name": "../x", "scope": "read"},
         {"name": "x" * 101, "scope": "read"},
-        {"name": "x\n", "scope": "read"},
         {"name": "x", "scope": "root"},
         {"name": "x", "scope": "read", "days": 0},
-        {"name": "x", "scope": "read", "days": 1e9},
         {"name": "x", "scope": "read", "admin": True},
         {"scope": "read"},
     ],
@@ -227,13 +186,6 @@ def test_a_job_is_cancelled_by_who_asked_for_it_or_an_admin(guarded, make_token)
     assert client.delete(f"/v1/jobs/{first}", headers=mine).status_code == 200
     second = client.post("/v1/jobs", json=JOB, headers=mine).json()["id"]
     assert client.delete(f"/v1/jobs/{second}", headers=admin).status_code == 200
-
-
-def test_keys_of_different_tokens_have_nothing_to_do_with_each_other(guarded, make_token):
-    client = guarded()
-    for name, trials in (("a", 4), ("b", 5)):
-        headers = bearer(make_token(name, "submit")) | {"Idempotency-Key": "the-same"}
-        assert client.post("/v1/jobs", json={**JOB, "trials": trials}, headers=headers).is_success
 
 
 def test_a_token_has_so_many_jobs_in_flight(guarded, make_token):
@@ -266,15 +218,3 @@ def test_who_guesses_is_slowed_down(guarded):
     client = guarded(requests_per_minute=5)
     answers = [client.get("/v1/jobs", headers=bearer(f"tw_{n}")).status_code for n in range(9)]
     assert answers == [401] * 5 + [429] * 4
-
-
-def test_a_bucket_fills_as_time_goes_by(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("tilewise.service.api.access.gate.time.monotonic", lambda: clock[0])
-    limit = RequestLimit(60)
-    assert [limit.wait_s("a") for _ in range(61)] == [0.0] * 60 + [1.0]
-    clock[0] = 0.5
-    assert limit.wait_s("a") == pytest.approx(0.5)
-    clock[0] = 1.0
-    assert limit.wait_s("a") == 0.0 and limit.wait_s("b") == 0.0
-    assert RequestLimit(0).wait_s("a") == 0.0

@@ -5,7 +5,6 @@ import threading
 import time
 
 import pytest
-from sqlalchemy import event as sql_event
 
 from tests.service import fakes
 from tilewise.service.api.events import feeds as module
@@ -120,29 +119,6 @@ def test_each_client_sees_every_trial_once_in_order(feeds_of, sessions, started,
         assert seen[-1][0] == "end" and seen[-1][1]["state"] == "done"
 
 
-def test_many_who_watch_are_one_question(feeds_of, sessions, started):
-    job_id, held = started
-    questions = []
-    engine = sessions.kw["bind"]
-    sql_event.listen(
-        engine, "before_cursor_execute", lambda *args: questions.append(args[2]), named=False
-    )
-
-    async def steps():
-        feeds = feeds_of(poll_s=0.01)
-        clients = [asyncio.create_task(watch(feeds, job_id, 0, random)) for _ in range(40)]
-        while not any(feed.base is not None for feed in feeds._feeds.values()):
-            await asyncio.sleep(0.01)
-        begun = len(questions)
-        await asyncio.sleep(0.3)
-        assert len(questions) - begun <= 8, "nothing was committed, so nothing is asked"
-        write_trials(sessions, held, pause_s=0)
-        return await asyncio.wait_for(asyncio.gather(*clients), 60)
-
-    seen = asyncio.run(steps())
-    assert {len(one) for one in seen} == {TRIALS + 1}
-
-
 def test_phases_are_told_as_they_change(feeds_of, sessions, started):
     job_id, held = started
 
@@ -181,66 +157,6 @@ def test_a_stream_shows_that_it_lives_and_ends_in_time(feeds_of, started):
     assert not any(b"event: end" in raw for raw in seen), "the client opens another"
 
 
-class Busy:
-    """A reader whose first questions of each kind meet a database that is busy."""
-
-    def __init__(self, reader, times=3):
-        self.reader, self.left = reader, {"one": times, "every": times}
-
-    async def one(self, job_id, after):
-        return await self._asked("one", job_id, after)
-
-    async def every(self, jobs):
-        return await self._asked("every", jobs)
-
-    async def _asked(self, name, *given):
-        if self.left[name]:
-            self.left[name] -= 1
-            raise BusyError("the database is locked")
-        return await getattr(self.reader, name)(*given)
-
-
-def test_a_database_that_is_busy_ends_no_stream(feeds_of, sessions, started, monkeypatch):
-    """Not one whose time is up either, before it has told what there is."""
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
-    job_id, held = started
-    write_trials(sessions, held, pause_s=0.0)
-
-    async def steps():
-        readers = []
-
-        def through(reader):
-            readers.append(Busy(reader))
-            return readers[-1]
-
-        seen = [one async for one in Stream(feeds_of(through, longest_s=1e-6), job_id)]
-        return seen, readers[0].left
-
-    seen, left = asyncio.run(asyncio.wait_for(steps(), 120))
-    assert left == {"one": 0, "every": 0}, "each was met"
-    assert [data["number"] for name, data in seen if name == "trial"] == list(range(TRIALS))
-    assert seen[-1][0] == "end"
-
-
-def test_a_cancelled_job_has_time_for_its_last_trial(feeds_of, sessions, started):
-    job_id, held = started
-    store = SqlTrialStore(sessions, job_id, held)
-
-    async def steps():
-        feeds, seen = feeds_of(), []
-        with writing(sessions) as session:
-            queue.cancel(session, job_id)
-        async for name, data in Stream(feeds, job_id):
-            seen.append((name, data.get("number")))
-        return seen
-
-    late = threading.Timer(0.5, store.add, (fakes.trial(0),))
-    late.start()
-    seen = asyncio.run(asyncio.wait_for(steps(), 60))
-    late.join()
-    assert seen == [("trial", 0), ("end", None)]
-
-
 def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, sessions, started, submit):
     other = submit("matmul:m=8,n=8,k=8,dtype=f32")
 
@@ -260,34 +176,6 @@ def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, session
         await sound
 
     asyncio.run(steps())
-
-
-def test_a_thousand_new_streams_cost_one_read_of_what_they_missed(feeds_of, tuned, monkeypatch):
-    """Each read takes a thread of the lane: a thousand of them starved all other requests."""
-    pages, read_news = [], news.read_news
-
-    def counting(session, source, after):
-        if after == -1:
-            pages.append(source)
-        return read_news(session, source, after)
-
-    monkeypatch.setattr(news, "read_news", counting)
-
-    async def steps():
-        feeds = feeds_of()
-
-        async def all_of_one():
-            await feeds.require(("job", tuned), nothing)
-            return [name async for name, _ in Stream(feeds, tuned)]
-
-        async def nothing():
-            pass
-
-        seen = await asyncio.gather(*(all_of_one() for _ in range(1000)))
-        assert all(names == seen[0] for names in seen) and seen[0][-1] == "end"
-
-    asyncio.run(asyncio.wait_for(steps(), 120))
-    assert len(pages) <= 3
 
 
 def test_there_is_a_most_of_streams(feeds_of, started):

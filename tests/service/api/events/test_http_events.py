@@ -33,24 +33,6 @@ def test_a_job_that_has_ended_is_told_whole(client, tuned):
     assert job["phase"]["name"] in ("finals", "proof")  # of a winner that was not proven before
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("query", "headers", "numbers"),
-    [
-        ("", {"Last-Event-ID": "1"}, [2, 3]),
-        ("?after=2", {}, [3]),
-        ("?after=0", {"Last-Event-ID": "3"}, []),
-        ("?after=-1", {}, [0, 1, 2, 3]),
-        ("?after=99", {}, []),
-    ],
-)
-def test_a_stream_goes_on_after_a_trial(client, tuned, query, headers, numbers):
-    answer = client.get(f"/v1/jobs/{tuned}/events{query}", headers=headers)
-    told = events_of(answer.text)
-    assert [data["number"] for name, data, _ in told if name == "trial"] == numbers
-    assert told[-1][0] == "end"
-
-
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [

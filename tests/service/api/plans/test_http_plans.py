@@ -65,12 +65,6 @@ def test_each_problem_in_each_layout_gets_a_job(client: TestClient) -> None:
     assert client.get(f"{ADDRESS}/1").json() == told
 
 
-def test_layouts_of_the_model_alone_need_fewer_jobs(client: TestClient) -> None:
-    told = ask(client, "?layouts=model").json()
-    assert [one["problem"] for one in told["problems"]] == PROBLEMS
-    assert told["variants"] == []
-
-
 def test_plans_outlive_the_service_and_are_listed(client_factory: ClientFactory) -> None:
     first = ask(client_factory()).json()
     again = client_factory()
@@ -94,13 +88,6 @@ def test_a_request_that_is_sent_again_names_the_same_plan(client: TestClient) ->
     refused = ask(client, "?trials=4", **{"Idempotency-Key": "one"})
     assert refused.status_code == 422
     assert [one["field"] for one in refused.json()["errors"]] == ["Idempotency-Key"]
-
-
-def test_a_request_for_the_same_plan_joins_it(client: TestClient) -> None:
-    first = ask(client)
-    again = ask(client, **{"Idempotency-Key": "another"})
-    assert (again.status_code, again.json()) == (202, first.json())
-    assert ask(client, "?trials=3&layouts=model").json()["id"] == 2
 
 
 def test_a_strict_plan_has_jobs_of_its_own(client: TestClient) -> None:
@@ -261,18 +248,3 @@ def test_texts_and_events_of_plans_that_have_ended(
         assert gone.status_code == 404 and gone.json()["detail"].endswith("it failed: no layer")
     shown = client.get(f"{ADDRESS}/{failing}").json()
     assert (shown["state"], shown["error"], shown["phase"]) == ("failed", "no layer", None)
-
-
-def test_events_tell_a_phase_while_jobs_run(client: TestClient, plan: Any) -> None:
-    number = plan()
-    assert events(client, number, "phase") == ["phase"]
-    told = client.get(f"{ADDRESS}/{number}").json()
-    assert (told["state"], told["phase"]) == ("queued", "tuning")
-    assert client.get(f"{ADDRESS}/9/events").status_code == 404
-
-
-def test_plans_that_were_given_no_name_are_told_apart(client: TestClient) -> None:
-    first = ask(client).json()
-    other = client.post(f"{ADDRESS}?trials=3", content=MODULE + "\n", headers=TEXT).json()
-    assert first["name"] == f"model-{first['sha256'][:8]}.mlir"
-    assert other["name"] != first["name"]
