@@ -7,8 +7,7 @@ import pytest
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
 from tilewise.service.db import models, reading
-from tilewise.service.telemetry.logs import bind, configure_logs
-from tilewise.service.telemetry.requests import log as request_log
+from tilewise.service.telemetry.logs import configure_logs
 
 HOSTILE = "a\nERROR root: forged\r\x1b[31m\u2028 b"
 
@@ -45,19 +44,6 @@ def test_nothing_that_is_sent_makes_a_line_of_its_own(logged, client, form):
         assert second["path"] == "/nothing/\nERROR forged" and second["route"] is None
 
 
-@pytest.mark.parametrize("form", ["json", "text"])
-def test_a_message_of_ours_stays_in_one_line(logged, form):
-    stream = logged(form)
-    bind(job=3)
-    logging.getLogger("service.x").warning("said: %s", HOSTILE)
-    (line,) = stream.getvalue().split("\n")[:-1]
-    if form == "json":
-        found = json.loads(line)
-        assert found["message"] == f"said: {HOSTILE}" and found["job"] == 3
-    else:
-        assert line.startswith("WARNING service.x: said: a\\nERROR") and line.endswith("job=3")
-
-
 def test_an_error_has_its_traceback(logged):
     for form in ("json", "text"):
         stream = logged(form)
@@ -78,14 +64,6 @@ def test_a_sane_name_of_a_request_is_kept_and_answered(client, sent, is_taken):
     named = answer.headers["X-Request-ID"]
     assert (named == sent) == is_taken
     assert is_taken or len(named) == 32
-
-
-def test_reads_that_succeed_are_not_news(logged, client):
-    stream = logged("json", "info")
-    client.get("/healthz")
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert not [one for one in told if one["logger"].startswith("tilewise.service")]
-    assert request_log.isEnabledFor(logging.INFO)
 
 
 @pytest.mark.full

@@ -52,12 +52,6 @@ def test_nothing_is_loaded_unless_it_is_asked_for():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("value", ["none", ""])
-def test_traces_can_be_turned_off(monkeypatch, value):
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", value)
-    assert start_tracing("service") is None
-
-
 def test_a_package_that_is_absent_is_one_line(monkeypatch, caplog):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)

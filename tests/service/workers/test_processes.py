@@ -1,12 +1,11 @@
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.db import make_engine, schema
+from tilewise.service.db import make_engine
 from tilewise.service.db.session import make_sessions
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
@@ -85,10 +84,3 @@ def test_a_service_at_rest_is_small(start):
     service.client.get("/openapi.json")
     assert service.memory < 150 * MIB
     assert service.workers() == []
-
-
-def test_two_services_can_start_on_one_new_database(start, machine, tmp_path):
-    url = f"sqlite:///{tmp_path / 'shared.db'}"
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: schema.prepare(url), range(4)))
-    schema.check(make_engine(url))

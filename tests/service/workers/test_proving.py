@@ -6,11 +6,8 @@ import pytest
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.errors import UnsupportedError
-from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
-    Fuse,
-    InstructionChoice,
     Pack,
     Register,
     Schedule,
@@ -18,15 +15,12 @@ from tilewise.kernels.schedule import (
     Winograd,
 )
 from tilewise.kernels.target import resolve
-from tilewise.kernels.target.machine import described
-from tilewise.search.model.prior import direct_schedules
 from tilewise.search.records import TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.workers import proving
 from tilewise.service.workers.proving import (
     LEAST_PROOF_S,
     MOST_PROOFS,
-    MOST_TRIED,
     PROOF_LIMIT_S,
     Proofs,
 )
@@ -102,13 +96,6 @@ def test_another_is_proven_only_where_there_is_time_for_one_as_long(make):
     assert (tried(proofs), clock.limits) == (schedules(0, 1), [55.0, 35.0])
 
 
-@pytest.mark.parametrize("left", [None, 10 * PROOF_LIMIT_S])
-def test_no_proof_may_take_longer_than_a_minute(make, left):
-    proofs, clock = make()
-    proofs.prove(ranking(0, 1, 2, 3), None if left is None else clock.now + left)
-    assert clock.limits == [PROOF_LIMIT_S] * MOST_PROOFS
-
-
 def test_what_was_stopped_early_is_no_candidate_for_a_proof(make):
     proofs, _clock = make()
     first, *others = ranking(0, 1, 2)
@@ -121,12 +108,6 @@ def test_the_fastest_with_a_script_stands_in_also_if_it_was_stopped_early(make):
     *others, fastest = ranking(0, 1, 2, 3, 9, 5, 4)
     proofs.prove([*others, replace(fastest, state="pruned")], None)
     assert tried(proofs) == schedules(0, 1, 4)
-
-
-def test_a_script_is_not_sought_without_end(make):
-    proofs, _clock = make(scriptless=range(MOST_TRIED))
-    proofs.prove(ranking(*range(MOST_TRIED + 1)), None)
-    assert tried(proofs) == schedules(0, 1, 2)
 
 
 @pytest.mark.parametrize(("has_seconds", "more"), [(False, [7]), (True, [])])
@@ -161,41 +142,6 @@ def test_beside_winograd_the_fastest_direct_schedules_are_proven(monkeypatch):
     attempts.clear()
     Proofs(problem, TARGET, attempt, lambda: False, True).prove(trials, time.monotonic() - 1.0)
     assert attempts == [direct[0].schedule]
-
-
-def test_a_search_of_winograd_alone_proves_what_the_model_likes_best():
-    problem = parse_problem("conv2d:n=1,h=30,w=30,ci=64,co=64,kh=3,kw=3,dtype=f32")
-    attempts = []
-
-    def attempt(schedule, seconds):
-        attempts.append(schedule)
-        return Attempt(schedule, None, "of the tests")
-
-    Proofs(problem, TARGET, attempt, lambda: False, False).prove([filtered(1)], None)
-    assert attempts[2:] == [filtered(1).schedule]
-    assert attempts[:2] == direct_schedules(problem, TARGET, MOST_TRIED)[:2]
-    for schedule in attempts[:2]:
-        assert "transform.named_sequence" in emit_script(problem, schedule)
-
-
-def test_where_all_trials_fuse_pixels_what_the_model_likes_best_is_proven():
-    problem = parse_problem("conv2d:n=1,h=14,w=14,ci=64,co=64,kh=1,kw=1,dtype=bf16")
-    features = ("avx512f", "avx512bw", "fma", "avx2", "amx-tile", "amx-bf16")
-    target = described("sapphirerapids", features)
-    fused = fakes.trial(0)
-    op = InstructionChoice("x86.amx.tdpbf16ps")
-    steps = (Fuse(), Pack("B"), op, Register(32, 32, "rows"))
-    fused = replace(fused, schedule=Schedule(steps))
-    attempts = []
-
-    def attempt(schedule, seconds):
-        attempts.append(schedule)
-        return Attempt(schedule, None, "of the tests")
-
-    Proofs(problem, target, attempt, lambda: False, False).prove([fused], None)
-    assert attempts[0] == fused.schedule and len(attempts) == MOST_PROOFS
-    for schedule in attempts[1:]:
-        assert "transform.named_sequence" in emit_script(problem, schedule)
 
 
 @pytest.mark.parametrize("has_seconds", [False, True])
