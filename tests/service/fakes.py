@@ -16,7 +16,6 @@ from tilewise.kernels.target import Target
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.search.store import TrialStore
-from tilewise.service.errors import OutageError
 
 # Where `slow_tune` notes each trial that it times; the children inherit it.
 LOG = "TEST_FAKES_LOG"
@@ -143,10 +142,6 @@ def spawning_tune(problem, target, request, store, *, on_trial=None, should_stop
 
 def crashing_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     os.abort()
-
-
-def homeless_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
-    raise OutageError("the database is away")
 
 
 def unsupported_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):

@@ -6,7 +6,6 @@ import pytest
 
 from tilewise import service
 from tilewise.kernels.errors import TargetError
-from tilewise.kernels.footprint import physical_memory
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.target import detect
 from tilewise.service.errors import MachineError
@@ -40,12 +39,6 @@ print([name for name in {HEAVY} if name in sys.modules])
     assert out.stdout.strip() == "[]"
 
 
-def test_the_machine_is_examined_in_a_child(machine):
-    assert examine() == machine
-    assert machine.target == detect().canonical
-    assert machine.memory_bytes == physical_memory()
-
-
 def test_an_examination_that_fails_says_why(monkeypatch):
     def command(*_):
         return child_command("tilewise.service.no_such_module")
@@ -63,22 +56,6 @@ def test_targets_are_made_canonical(machine):
     assert machine.require_served(f"cpu:host,threads={most}") == machine.targets[most - 1]
     with pytest.raises(TargetError, match=f"give threads=1 to {most}$"):
         machine.require_served(detect().with_threads(most + 1).canonical)
-
-
-def test_children_find_this_code_whatever_the_working_folder(tmp_path):
-    """A user's own folder of that name must not be taken for ours."""
-    (tmp_path / "tilewise").mkdir()
-    (tmp_path / "tilewise" / "__init__.py").write_text("raise RuntimeError('not ours')")
-    command = child_command("tilewise.service.workers", "--help")
-    done = subprocess.run(
-        command,
-        env=child_environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0 and "--job" in done.stdout
 
 
 def test_a_worker_without_its_parent_ends():

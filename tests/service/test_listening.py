@@ -7,16 +7,11 @@ import sys
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from tests.service.processes import wait_until
 from tilewise.kernels.system.children import child_environment
-from tilewise.service import listening, server
-from tilewise.service.errors import AddressError, HostError, ServiceError
+from tilewise.service.errors import AddressError
 from tilewise.service.listening import listen
-from tilewise.service.settings import Settings
-
-ELSEWHERE = ("192.0.2.1", "no-such-host.invalid", "1.2.3.400")
 
 
 def resolve_to(monkeypatch, *hosts):
@@ -51,13 +46,6 @@ def test_an_address_that_the_machine_lacks_is_left_out_of_a_name(monkeypatch):
         assert one.getsockname()[0] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("host", [*ELSEWHERE, "", "a..b", "x" * 300, "\udcff", "a\0b"])
-def test_a_host_elsewhere_is_refused(host):
-    with pytest.raises(HostError, match="is no address of this machine") as caught:
-        listen(host, 0)
-    assert str(caught.value).isprintable() and len(str(caught.value)) < 300
-
-
 @pytest.mark.parametrize(
     ("number", "message"),
     [
@@ -72,32 +60,6 @@ def test_a_port_that_the_system_refuses_says_why(monkeypatch, number, message):
     monkeypatch.setattr(socket.socket, "bind", refuse)
     with pytest.raises(AddressError, match=message):
         listen("127.0.0.1", 80)
-
-
-def test_nothing_is_started_without_the_port(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "examine", lambda: pytest.fail("the machine is examined"))
-    monkeypatch.setattr(
-        server, "create_app", lambda *_, **__: pytest.fail("an application is made")
-    )
-    file = tmp_path / "new.db"
-    with listen("127.0.0.1", 0)[0] as taken, pytest.raises(AddressError):
-        server.serve(port=taken.getsockname()[1], settings=Settings(db=f"sqlite:///{file}"))
-    assert not file.exists(), "the database is made"
-
-
-def test_an_application_that_cannot_start_is_an_error_and_frees_the_port(url, machine, monkeypatch):
-    async def fail(_app):
-        raise RuntimeError("no parts")
-        yield
-
-    monkeypatch.setattr(server, "examine", lambda: machine)
-    monkeypatch.setattr(server, "create_app", lambda *_, **__: FastAPI(lifespan=fail))
-    (probe,) = listen("127.0.0.1", 0)
-    port = probe.getsockname()[1]
-    probe.close()
-    with pytest.raises(ServiceError, match="could not be started"):
-        server.serve(port=port, settings=Settings(db=url))
-    listen("127.0.0.1", port)[0].close()
 
 
 @pytest.mark.full
@@ -125,28 +87,6 @@ def test_a_service_tells_its_port_and_ends_on_a_signal(url, number):
     finally:
         service.kill()
         service.communicate()
-
-
-def test_a_name_of_which_an_address_is_taken_is_served_on_none(monkeypatch):
-    """Nobody may be left waiting on the first of them."""
-    opened = []
-
-    def listening_once(family, _address):
-        if opened:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-        opened.append(socket.socket(family))
-        opened[0].bind(("127.0.0.1", 0))
-        return opened[0]
-
-    both = [
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, 80))
-        for name in ("127.0.0.1", "127.0.0.2")
-    ]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
-    monkeypatch.setattr(listening, "_listening", listening_once)
-    with pytest.raises(AddressError, match="is taken"):
-        listen("both", 80)
-    assert [one.fileno() for one in opened] == [-1]
 
 
 @pytest.mark.parametrize(

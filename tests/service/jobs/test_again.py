@@ -188,12 +188,3 @@ def test_noisy_and_good_are_the_same_in_sql_and_in_python(sessions, tuned):
             session.flush()
             query = text("SELECT quality FROM best_schedules")
             assert session.scalar(query) == history.quality(row), (low, high, samples)
-
-
-def _digest(session):
-    from tilewise.service.results import integrity
-    from tilewise.service.results.stored import ResultKey
-
-    session.expire_all()
-    row = session.scalars(select(models.Schedule)).one()
-    return integrity.result_digest(ResultKey.of(row), row)
