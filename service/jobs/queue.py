@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import delete, exists, func, inspect, or_, select
+from sqlalchemy import ColumnElement, delete, exists, func, inspect, or_, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError, TargetError
@@ -276,7 +276,7 @@ def list_jobs(
 
     Of kind `tune` are those of ranges and rechecks, too.
     """
-    wanted = []
+    wanted: list[ColumnElement[bool]] = []
     if kind is not None:
         wanted.append(models.Job.kind.in_(SEARCHES if kind == "tune" else (kind,)))
     if kind != "tune":
