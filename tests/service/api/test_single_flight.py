@@ -11,22 +11,16 @@ from tilewise.service.errors import BusyError, ConflictError
 
 
 class Slow:
-    """Work that waits to be released, and counts how often and how many at once it runs."""
+    """Work that waits to be released, and counts how often it runs."""
 
     def __init__(self, result="made"):
         self.release = threading.Event()
-        self.calls = self.at_once = self.most_at_once = 0
+        self.calls = 0
         self._result = result
-        self._lock = threading.Lock()
 
     def __call__(self):
-        with self._lock:
-            self.calls += 1
-            self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
+        self.calls += 1
         assert self.release.wait(60)
-        with self._lock:
-            self.at_once -= 1
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
