@@ -25,12 +25,10 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import (
     Interleave,
-    Jam,
     Pack,
     Parallel,
     Register,
     Schedule,
-    Split,
     Step,
     Stream,
     Sweep,
@@ -119,56 +117,6 @@ def applied(problem: Problem, schedule: Schedule) -> str:
         return str(apply_script(text, Diagnostics(context)))
 
 
-@st.composite
-def narrow_groups(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
-    """A convolution of few channels in a group, without padding, of whole blocks and tiles."""
-    planes, lines, rows = draw(st.booleans()), draw(small), draw(st.integers(1, 4))
-    vectors, stride = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    kh, kw = draw(small), draw(small)
-    cols, blocks = LANES * vectors, draw(small)
-    down, across, groups = lines * draw(small), rows * draw(small), cols * blocks
-    if planes:
-        down, across, groups, lines = rows * draw(small), cols * draw(small), draw(small) + 1, 1
-    problem = Conv2d(
-        n=1,
-        h=(down - 1) * stride + kh,
-        w=(across - 1) * stride + kw,
-        ci=groups,
-        co=groups,
-        groups=groups,
-        kh=kh,
-        kw=kw,
-        stride=stride,
-        layout="nchw_fchw" if planes else "nhwc_hwcf",
-        dtype=draw(st.sampled_from(["f32", "i32"])),
-    )
-    unit = rows if planes else lines
-    steps: list[Step] = [Tile("oh", unit)] if down > unit and draw(st.booleans()) else []
-    if not planes and blocks > 1 and draw(st.booleans()):
-        steps.append(Tile("co", cols))
-    register = Register(rows, cols, draw(st.sampled_from(["rows", "cols"])))
-    return problem, Schedule((*steps, register, *([Jam("oh", lines)] if lines > 1 else [])))
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-@cases(40)
-@given(narrow_groups())
-def test_narrow_groups_have_one_nest_in_both_lowerings(
-    host: Target, drawn: tuple[Conv2d, Schedule]
-) -> None:
-    """Loops are the same one by one; taps and vectors of a tile are unrolled."""
-    problem, schedule = drawn
-    nest = loop_nest(problem, schedule)
-    counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
-    assert counted["micro_kernels"] == count(nest).micro_kernels
-    text = applied(problem, schedule)
-    (kernel,) = read(text).kernels
-    assert kernel.trips == trips_of_tiles(nest)
-    assert prod(kernel.trips) == counted["micro_kernels"]
-    assert products(text) == problem.flops // 2
-
-
 @pytest.mark.timeout(900)
 @cases(24, short=8)
 @given(st.data())
@@ -191,67 +139,6 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     assert counted["micro_kernels"] == count(nest).micro_kernels
     (kernel,) = read(applied(problem, schedule)).kernels
     assert kernel.trips == [*trips_of_tiles(nest), depth]
-
-
-@st.composite
-def inner_products(draw: st.DrawFn) -> tuple[Matmul, Schedule, int]:
-    """A matmul of whole blocks of a schedule with a split reduction; the loops that its rows make.
-
-    Where a row of the tile has sums for all registers, rows are summed one after another.
-    """
-    rows, cols = draw(st.integers(1, 4)), draw(small)
-    lanes, unroll = LANES * draw(st.sampled_from([1, 2, 3, 16])), draw(st.sampled_from([1, 2]))
-    depth, chunks = lanes * unroll * draw(st.integers(2, 3)), draw(small)
-    problem = Matmul(
-        batch=draw(st.sampled_from([1, 1, 2])),
-        m=rows * draw(st.integers(2, 4)),
-        n=cols * draw(small),
-        k=depth * chunks,
-        transpose_b=draw(st.booleans()),
-        dtype=draw(st.sampled_from(["f32", "i32"])),
-    )
-    steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
-    steps += [Stream("k", depth)] if chunks > 1 and draw(st.booleans()) else []
-    # a single column that one vector copies whole is the same tensor for MLIR
-    packs = problem.n > 1 and (not problem.transpose_b or draw(st.booleans()))
-    steps += [Pack("B")] if packs else []
-    steps += [Tile("m", rows * 2)] if problem.m == rows * 4 and draw(st.booleans()) else []
-    steps += [Pack("A")] if draw(st.booleans()) else []
-    steps += [Register(rows, cols, draw(st.sampled_from(["rows", "cols"]))), Split("k", lanes)]
-    steps += [Unroll(unroll)] if unroll > 1 else []
-    at_once = lanes // LANES * rows * cols + cols + 1 <= 32
-    return problem, Schedule(tuple(steps)), 1 if at_once else rows if rows > 1 else cols
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-@cases(50)
-@given(inner_products())
-def test_a_split_reduction_has_one_nest_in_both_lowerings(
-    host: Target, drawn: tuple[Matmul, Schedule, int]
-) -> None:
-    problem, schedule, parts = drawn
-    nest = loop_nest(problem, schedule)
-    staged = {prod(shape_of(nest, here)): here for here in stages(nest)}
-    assume(len(staged) == len(stages(nest)))  # told apart by it
-    counts, counted = count(nest), lower(problem, schedule, host).counted_run(
-        make_operands(problem, 0)
-    )  # fmt: skip
-    assert counted["micro_kernels"] == counts.micro_kernels
-    assert {name: counted[name] for name in counts.packs} == counts.packs
-
-    text = applied(problem, schedule)
-    found, lanes = read(text), nest.compute.lanes
-    inside = [parts, nest.depth // (lanes * nest.compute.unroll)]
-    assert len(found.kernels) == 1
-    assert found.kernels[0].trips == [*trips_of_tiles(nest), *(t for t in inside if t > 1)]
-    assert products(text) == problem.flops // 2
-    packs = {shape: at for shape, at in found.fills.items() if shape[-1] != lanes}
-    assert len(packs) == len(staged)
-    for shape, place in packs.items():
-        outside = trips_around(nest, staged[prod(shape)])
-        assert place.trips[: len(outside)] == outside
-        assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
 
 
 @pytest.mark.timeout(900)
@@ -301,24 +188,3 @@ def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem,
         outside = trips_around(nest, stage)
         assert place.trips[: len(outside)] == outside
         assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
-
-
-anything = st.builds(
-    Matmul, m=odd, n=st.integers(16, 75), k=odd, dtype=st.sampled_from(["f32", "i32"])
-)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-@cases(50)
-@given(st.data())
-def test_with_remainders_no_product_is_lost_or_made_twice(
-    host: Target, data: st.DataObject
-) -> None:
-    problem = data.draw(anything)
-    schedule = data.draw(schedules(problem, host, splits=False))
-    try:
-        text = applied(problem, schedule)
-    except LoweringError:
-        assume(False)  # blocks that cannot be made static
-    assert products(text) == problem.flops // 2

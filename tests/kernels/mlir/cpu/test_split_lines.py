@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 from iree.compiler import ir
 
 from tests.cases import cases
-from tests.kernels.mlir.build import schedule
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
 from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.lowering.to_llvm import lower
 from tilewise.kernels.mlir.payload.function import ENTRY, argument_names, payload
-from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, empty_aligned, make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference
@@ -78,13 +76,6 @@ def test_pixels_find_their_taps_and_no_others(drawn: tuple[Conv2d, Schedule]) ->
             values[spread] = 0 if values is not expected.tolerance else 1
     error, tolerance = compare(problem, operands["C"], expected)
     assert error <= tolerance
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "f64"])
-def test_a_script_of_strided_planes_proves(dtype: str) -> None:
-    problem = parse_problem(LAYER.replace("f32", f"{dtype},bias,epilogue=relu"))
-    proof = prove(problem, schedule("register rows=2 cols=16 outer=cols"))
-    assert proof.ok, proof.message
 
 
 @pytest.mark.parametrize("keys", ["dilation=2", "w=39", "ci=6", "pad=3"])

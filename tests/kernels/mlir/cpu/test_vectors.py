@@ -3,10 +3,8 @@
 import pytest
 from iree.compiler import ir
 
-from tests.kernels.mlir.build import schedule
-from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.footprint import patch_bytes, working_bytes
-from tilewise.kernels.mlir.cpu.script import emit_script, notes
+from tilewise.kernels.mlir.cpu.script import notes
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.structure import check_structure
 from tilewise.kernels.mlir.payload.function import payload
@@ -76,13 +74,16 @@ def test_patches_that_scripts_gather_need_memory() -> None:
         assert patch_bytes(parse_problem(other)) == 0
 
 
-def test_a_single_row_of_a_transposed_factor_is_seen_as_it_lies() -> None:
-    one = payload(parse_problem("matmul:m=1,n=16,k=8,dtype=f32,transpose_a"))
-    assert "indexing_maps" not in one and "tensor<8xf32> into tensor<1x8xf32>" in one
-    assert "indexing_maps" in payload(parse_problem("matmul:m=2,n=16,k=8,dtype=f32,transpose_a"))
-
-
-def test_one_row_at_a_time_of_a_transposed_factor_is_refused() -> None:
-    problem = parse_problem("matmul:m=2,n=16,k=8,dtype=f32,transpose_a")
-    with pytest.raises(LoweringError, match="more rows"):
-        emit_script(problem, schedule("register rows=1 cols=16 outer=rows"))
+@pytest.mark.parametrize(
+    ("single", "more", "has_maps"),
+    [
+        ("m=16,n=1,k=8,dtype=f32", "m=16,n=2,k=8,dtype=f32", (True, False)),
+        ("m=1,n=16,k=8,dtype=f32,transpose_a", "m=2,n=16,k=8,dtype=f32,transpose_a", (False, True)),
+    ],
+)
+def test_a_single_row_or_column_is_seen_as_it_lies(
+    single: str, more: str, has_maps: tuple[bool, bool]
+) -> None:
+    texts = [payload(parse_problem(f"matmul:{keys}")) for keys in (single, more)]
+    assert "tensor<8xf32> into tensor<1x8xf32>" in texts[0]
+    assert tuple("indexing_maps" in text for text in texts) == has_maps

@@ -54,29 +54,28 @@ def with_start(value: str, problem: Problem = SQUARE) -> str:
     )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("script", [with_maps(SWAPPED), with_maps(TRANSPOSED), with_start("1.0")])
-def test_wrong_results_are_caught(script: str) -> None:
-    proof = prove_script(SQUARE, script)
-    assert proof.failure == "wrong", proof.message
-    assert proof.applied and proof.executed and not proof.ok
-    assert proof.max_error is not None and proof.tolerance is not None
-    assert proof.max_error > proof.tolerance
+STARTS = {
+    parse_problem("matmul:m=16,n=16,k=16,dtype=bf16,transpose_b"): "1.0",
+    parse_problem("matmul:m=16,n=16,k=16,dtype=i8,transpose_a"): "1",
+    parse_problem("conv2d:n=1,h=5,w=6,ci=4,co=32,kh=2,kw=2,dtype=f16"): "1.0",
+}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("problem", "script"),
     [
-        ("matmul:m=16,n=16,k=16,dtype=bf16,transpose_b", "1.0"),
-        ("matmul:m=16,n=16,k=16,dtype=i8,transpose_a", "1"),
-        ("conv2d:n=1,h=5,w=6,ci=4,co=32,kh=2,kw=2,dtype=f16", "1.0"),
+        *((SQUARE, with_maps(maps)) for maps in (SWAPPED, TRANSPOSED)),
+        (SQUARE, with_start("1.0")),
+        *((problem, with_start(value, problem)) for problem, value in STARTS.items()),
     ],
 )
-def test_wrong_results_of_other_kinds_are_caught(text: str, value: str) -> None:
-    problem = parse_problem(text)
-    proof = prove_script(problem, with_start(value, problem))
+def test_wrong_results_are_caught(problem: Problem, script: str) -> None:
+    proof = prove_script(problem, script)
     assert proof.failure == "wrong", proof.message
+    assert proof.applied and proof.executed and not proof.ok
+    assert proof.max_error is not None and proof.tolerance is not None
+    assert proof.max_error > proof.tolerance
 
 
 def test_one_script_serves_payloads_that_start_elsewhere() -> None:

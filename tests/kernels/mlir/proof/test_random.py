@@ -5,10 +5,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.kernels.strategies import can_split, matmuls, problems, quantised, schedules
+from tests.kernels.strategies import problems, quantised, schedules
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.proof.prove import prove, prove_script
+from tilewise.kernels.mlir.proof.prove import prove_script
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
@@ -37,16 +37,3 @@ def test_random_schedules_prove(data: st.DataObject) -> None:
 def test_random_schedules_of_quantised_problems_prove(data: st.DataObject) -> None:
     problem = data.draw(quantised)
     check(problem, data.draw(schedules(problem, detect())))
-
-
-@pytest.mark.full
-@cases(16)
-@given(st.data())
-def test_random_splits_of_reductions_prove(data: st.DataObject) -> None:
-    problem = data.draw(matmuls.filter(can_split))
-    schedule = data.draw(schedules(problem, detect(), splits=True))
-    try:
-        proof = prove(problem, schedule)
-    except LoweringError:
-        assume(False)
-    assert proof.ok, proof.message

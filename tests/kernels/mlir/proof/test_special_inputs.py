@@ -1,13 +1,14 @@
 """Modules that are right on ordinary numbers alone, and right ones that special numbers tempt."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tests.cases import some
 from tests.kernels.mlir import payloads
-from tests.kernels.mlir.payloads import layer_norm, matmul, softmax
+from tests.kernels.mlir.payloads import matmul
 from tests.kernels.mlir.proof.test_any_payload import compared
 from tests.kernels.mlir.proof.test_verify import script
 from tilewise.kernels.mlir.lowering.functions import TYPES, Shaped, is_float
@@ -105,28 +106,18 @@ INTEGERS = {
 }
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize("element", ["f32", "bf16"])
-def test_a_module_that_is_wrong_on_special_floats_is_wrong(name: str, element: str) -> None:
-    right, wrong = (pointwise(body, element) for body in FLOATS[name])
-    assert compared(right, wrong).get("failure") == "wrong"
+DEGREES = ("denormals flushed to zero", "a clamp of large numbers")
+CASES = [
+    *(pytest.param(*case, marks=pytest.mark.full) for case in product(FLOATS, ["f32", "bf16"])),
+    *product(DEGREES, ["f16", "f64"]),  # each type has denormals and large numbers of its own
+    *product(INTEGERS, ["i8", "i64"]),
+]
 
 
-@pytest.mark.parametrize("name", ["denormals flushed to zero", "a clamp of large numbers"])
-@pytest.mark.parametrize("element", ["f16", "f64"])
-def test_other_types_have_denormals_and_large_numbers_of_their_own(name: str, element: str) -> None:
-    right, wrong = (pointwise(body, element) for body in FLOATS[name])
+@pytest.mark.parametrize(("name", "element"), CASES)
+def test_a_module_that_is_wrong_on_special_numbers_is_wrong(name: str, element: str) -> None:
+    right, wrong = (pointwise(body, element) for body in (FLOATS | INTEGERS)[name])
     assert "failure" not in compared(right, right)
-    assert compared(right, wrong).get("failure") == "wrong"
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("element", ["i8", "i32", "i64"])
-def test_a_module_that_is_wrong_at_the_ends_of_the_integers_is_wrong(
-    name: str, element: str
-) -> None:
-    right, wrong = (pointwise(body, element) for body in INTEGERS[name])
     assert compared(right, wrong).get("failure") == "wrong"
 
 
@@ -174,23 +165,6 @@ def test_a_relu_that_drops_or_makes_nans_of_sums_is_wrong(body: str) -> None:
     )
     assert "failure" not in compared(right, right)
     assert compared(right, wrong).get("failure") == "wrong"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("payload", "other"),
-    [
-        (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
-        (softmax(), softmax(by="mulf")),
-        (layer_norm(), layer_norm(root="sqrt")),
-    ],
-)
-@pytest.mark.parametrize("seed", range(3))
-def test_other_sums_and_quotients_are_right_on_every_kind(
-    payload: str, other: str, seed: int
-) -> None:
-    out = compared(payload, other, seed)
-    assert "failure" not in out, out["message"]
 
 
 CHAIN = """
