@@ -1,6 +1,5 @@
 """The comparison of tuners: what it makes of traces, and of an interpreter that has no TVM."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -51,17 +50,6 @@ def test_tuners_improve_until_the_time_is_up(tuner) -> None:
     speeds = [speed for _, speed in run.points]
     assert speeds == sorted(speeds) and speeds
     assert all(0 < at <= run.elapsed_s for at, _ in run.points)
-
-
-def test_what_tvm_tells_is_taken_as_it_is(tmp_path: Path) -> None:
-    told = {"version": "TVM 9", "points": [[1.5, 2e-6], [3.0, 1e-6]], "final_s": 2e-6,
-            "trials": 7, "failed": 2, "elapsed_s": 4.0}  # fmt: skip
-    python = interpreter(tmp_path, f"print('noise'); print({json.dumps(told)!r})")
-    run = metaschedule(python, PROBLEM, detect(), 1.0, 0)
-    flops = PROBLEM.flops / 1e9
-    assert run.points == [(1.5, pytest.approx(flops / 2e-6)), (3.0, pytest.approx(flops / 1e-6))]
-    assert run.gflops == pytest.approx(flops / 2e-6)
-    assert (run.tuner, run.trials, run.failed, run.absent) == ("TVM 9", 7, 2, "")
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,6 @@ def test_every_result_belongs_to_a_table() -> None:
     assert len({table.name for table in TABLES}) == len(TABLES)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_a_tables_command_is_a_module_that_takes_its_arguments(table: Table) -> None:
-    module, *arguments = table.command
-    path = ROOT.parent / f"{module.replace('.', '/')}"
-    source = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
-    for argument in arguments:
-        assert not argument.startswith("--") or f'"{argument}"' in source
-
-
 def programs() -> list[Path]:
     """The modules of benchmarks that are run as programs."""
     return [
@@ -114,18 +105,6 @@ def test_what_is_of_the_present_version_is_not_measured_again(
     assert run(monkeypatch, elsewhere, [table], "--again") == 0 and "a table" in kept.read_text()
     monkeypatch.setattr(results, "generator_hash", lambda: "another")
     assert results.state(table, elsewhere) == "stale"
-
-
-def test_only_the_tables_of_readme_are_measured_unless_all_are_wanted(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = [
-        program(elsewhere, "shown", 0),
-        replace(program(elsewhere, "other", 0), in_readme=False),
-    ]
-    assert run(monkeypatch, elsewhere, made) == 0 and set(results.stamps(elsewhere)) == {"shown"}
-    assert run(monkeypatch, elsewhere, made, "--all") == 0
-    assert set(results.stamps(elsewhere)) == {"shown", "other"}
 
 
 def test_a_table_that_fails_keeps_its_old_result_and_the_others_go_on(

@@ -153,14 +153,6 @@ def test_prometheus_finds_the_front_its_token_and_its_rules() -> None:
         assert (ROOT / inside[f"/etc/prometheus/{file}"]).exists()
 
 
-def test_grafana_has_what_its_sources_ask_for() -> None:
-    folder = ROOT / "examples" / "grafana" / "provisioning"
-    asked = set()
-    for file in folder.rglob("*.yaml"):
-        asked |= set(re.findall(r"\$\{(\w+)\}", file.read_text()))
-    assert asked and asked <= set(SERVICES["grafana"]["environment"])
-
-
 def test_the_images_install_pinned_versions_of_what_is_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()

@@ -143,23 +143,3 @@ def _help(name: str) -> str:
         make_parser().parse_args([name, "--help"])
     assert left.value.code == 0, f"there is no command {name}"
     return printed.getvalue()
-
-
-OUTPUT = "problem   a\nschedule  b\n          tile dim=n size=64\n3 written, 0 missing\n"
-
-
-@pytest.mark.parametrize(
-    ("shown", "text", "same"),
-    [
-        (OUTPUT.replace("64", "32").replace("3 w", "7 w"), "tilewise show", True),
-        (OUTPUT.replace("schedule", "steps"), "tilewise show", False),
-        (OUTPUT.replace("written", "made"), "tilewise show", False),
-        (OUTPUT + "script    c\n", "tilewise show", False),
-        ("problem   a\n", "tilewise show", False),
-        ("problem   a\n", "head -n 1 result", True),
-        ("problem   a\n...\n", "tilewise show", True),
-        ("target    a\n...\n", "tilewise show", False),
-    ],
-)
-def test_an_output_is_compared_by_what_no_machine_changes(shown, text, same) -> None:
-    assert agrees(Command("", text, shown), OUTPUT) is same

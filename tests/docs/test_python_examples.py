@@ -33,12 +33,6 @@ def test_a_page_on_an_extension_quotes_files_that_tests_run(page: str) -> None:
         assert any(text in source for source in sources), f"{page}:\n{text}"
 
 
-def test_examples_are_found() -> None:
-    assert {"README.md", "docs/air.md", "docs/service.md", "docs/tutorial.md"} <= {
-        page for page, _ in EXAMPLES
-    }
-
-
 @pytest.mark.full
 def test_the_example_of_an_air_script_proves_it() -> None:
     (text,) = blocks("docs/air.md")

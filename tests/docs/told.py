@@ -11,7 +11,7 @@ NOT_RUN = {
     "python -m venv": "makes an environment for TVM",
     "python -m pytest": "runs other tests",
     "python -m benchmarks.": "measures, from minutes to hours",
-    "python examples/pytorch/": "needs PyTorch; tests/examples/test_pytorch.py runs it",
+    "python examples/pytorch/": "needs PyTorch; tests/examples/test_programs.py runs it",
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model mlp.mlir": "measures for minutes; tests/tilewise/model runs a small one",
     "tilewise model model.mlir  ": "the same",
@@ -28,7 +28,7 @@ NOT_RUN = {
     "curl http://127.0.0.1:8000/v1/jobs": "needs a stale result; test_rechecks.py has one",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "iree-compile ": "compiles a model of the reader's; tests of libraries compile theirs",
-    "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
+    "cmake ": "there need be no CMake; tests/examples/test_programs.py runs these where it is",
     "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
     "tests/tilewise/test_tuning_spec.py does the same",
     "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
@@ -113,7 +113,7 @@ PAGES = {
         'graph = Graph("few", Value("image", (1, 5, 7, 16))); '
         "x = graph.conv(graph.given, 16, 3); "
         "graph.linear(graph.mean_pool(graph.add(graph.conv(x, 16, 1), x)), 16); "
-        'print(spelled(graph, "linalg"))\' > model.mlir',
+        'print(spelled(graph, "linalg"))\' > model.mlir'
     ),
     "docs/plots.md": Page(
         before=f"tilewise tune {SMALL} --trials 14",
@@ -125,10 +125,7 @@ PAGES = {
     "docs/tutorial.md": Page(
         before="mkdir examples; cp -r $ROOT/examples/feed_forward examples/\n"
         "sed -i 's/= 128, 768, 3072/= 16, 64, 96/' examples/feed_forward/model.py",
-        replaced={
-            "m=128,n=3072,k=768": "m=16,n=96,k=64",
-            "m=128,n=768,k=3072": "m=16,n=64,k=96",
-        },
+        replaced={"m=128,n=3072,k=768": "m=16,n=96,k=64", "m=128,n=768,k=3072": "m=16,n=64,k=96"},
         is_empty=True,
     ),
     "docs/verify.md": Page(

@@ -5,7 +5,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
@@ -127,29 +126,6 @@ def test_the_two_spellings_of_a_query_differ_in_the_time_filter_alone(title):
     assert target["queryText"] == target["rawQueryText"] == sqlite
     asked = set(re.findall(r"(?:FROM|JOIN) (\w+)", target["rawSql"]))
     assert asked and asked <= NAMES
-
-
-def test_panels_lie_beside_each_other():
-    taken = {}
-    for panel in DASHBOARD["panels"]:
-        at = panel["gridPos"]
-        for x in range(at["x"], at["x"] + at["w"]):
-            for y in range(at["y"], at["y"] + at["h"]):
-                assert x < 24 and (x, y) not in taken, panel["title"]
-                taken[x, y] = panel["id"]
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(PANELS) >= 12
-
-
-def test_every_query_goes_to_the_provisioned_source():
-    files = [FOLDER / "provisioning" / "datasources" / "tilewise.yaml",
-             FOLDER / "sqlite" / "tilewise.yaml"]  # fmt: skip
-    for file in files:
-        (source,) = yaml.safe_load(file.read_text())["datasources"]
-        sources = [one["datasource"]["uid"] for one in (*PANELS.values(), *VARIABLES.values())]
-        assert set(sources) == {source["uid"]}
-        named = set(re.findall(r"\$\{(\w+)\}", file.read_text()))
-        head = file.read_text().partition("apiVersion")[0]
-        assert named and all(name in head for name in named)
 
 
 def test_the_role_reads_views_alone(populated, role):

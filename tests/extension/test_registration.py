@@ -4,7 +4,6 @@ import subprocess
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -179,17 +178,6 @@ def test_a_space_has_the_parameter_and_its_schedules(host: Target) -> None:
         assert Space(convolution, host).parameter(NAME) is None
         assert space_json(str(SQUARE), host.canonical) is None, "values may have no effect"
     assert Space(SQUARE, host).parameters == plain
-
-
-def test_a_value_that_gives_no_legal_schedule_has_no_effect(host: Target) -> None:
-    plain = Space(SQUARE, host)
-    point = {p.name: p.values[0] for p in plain.parameters}
-
-    def wrong(_workload: Any, schedule: Schedule, _value: Any) -> Schedule:
-        return Schedule((Tile("k", 4), *schedule.steps))
-
-    with registry.registered("wrong", lambda _: Parameter("wrong", (1, 2)), wrong):
-        assert Space(SQUARE, host).schedule(point | {"wrong": 2}) == plain.schedule(point)
 
 
 @pytest.mark.parametrize(("name", "own"), [("tile", "tile"), ("mine", "other")])

@@ -4,11 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from tilewise.kernels.arithmetic import (
-    arithmetic_of,
-    depthwise_vector,
-    must_pack,
-)
+from tilewise.kernels.arithmetic import arithmetic_of, depthwise_vector, must_pack
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.instructions import WITH_CHOICE, Form
 from tilewise.kernels.instructions import instructions as usable
@@ -242,9 +238,9 @@ def macro_kernels(draw: st.DrawFn, problem: Problem, target: Target, form: Form)
     return draw(prefetched(problem, schedule))
 
 
-def can_sweep(problem: Problem, target: Target) -> bool:
+def can_sweep(problem: Problem, target: Target, most_rows: int = MOST_SWEPT_ROWS) -> bool:
     """Whether rows of B can be read side by side."""
-    if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
+    if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > most_rows:
         return False
     if problem.zero or problem.quantised_weights:
         return False
@@ -266,7 +262,7 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     steps.append(Stream("k", depth))
     if draw(st.booleans()):
         steps.append(Prefetch("B"))
-    rows = draw(st.integers(1, problem.m))
+    rows = draw(st.integers(1, min(problem.m, MOST_SWEPT_ROWS)))
     if rows < problem.m and draw(st.booleans()):
         steps.insert(len(steps), Tile("m", rows * draw(st.integers(1, 3))))
     tile = Register(rows, cols, "cols" if rows == problem.m else "rows")
@@ -359,17 +355,19 @@ def rearranged(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     Blocks may be prefetched, and steps may stand there twice. Packs and what the registers hold
     stay, since some targets need them.
     """
-    schedule = draw(schedules(problem, target))
+    return draw(in_any_order(problem, draw(schedules(problem, target))))
+
+
+@st.composite
+def in_any_order(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule with the steps before its register tile in any order, where that is legal."""
     at = [step.place for step in schedule.steps].index(Place.REGISTER)
     named = [step for step in schedule.steps if isinstance(step, InstructionChoice)]
     before = [step for step in schedule.steps[:at] if step not in named]
     tail = (*named, *schedule.steps[at:])
+    extra = st.just(Prefetch("B")) | st.sampled_from(before or [Prefetch("B")])
     for _ in range(3):
-        more = draw(
-            st.lists(
-                st.just(Prefetch("B")) | st.sampled_from(before or [Prefetch("B")]), max_size=2
-            )
-        )
+        more = draw(st.lists(extra, max_size=2))
         candidate = Schedule((*draw(st.permutations([*before, *more])), *tail))
         if is_legal(problem, candidate):
             return candidate

@@ -1,13 +1,8 @@
 """Durations are printed in the unit of their magnitude, wherever they are printed."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from tilewise.kernels.quoting import duration
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -25,10 +20,3 @@ ROOT = Path(__file__).parents[2]
 )
 def test_the_unit_fits(time_us, said):
     assert duration(time_us) == said
-
-
-def test_nobody_prints_microseconds_by_hand():
-    """A format of its own shows `0.0 us` of a short run."""
-    for package in ("kernels", "search", "service", "tilewise"):
-        for path in (ROOT / package).rglob("*.py"):
-            assert not re.search(r":\.\d[fg]\} ?us\b", path.read_text()), path

@@ -7,13 +7,10 @@ from hypothesis import given
 
 from tests.kernels.strategies import problems
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.footprint import GIB, check_memory, physical_memory, working_bytes
-from tilewise.kernels.oracle import fast_algorithms
-from tilewise.kernels.oracle.fast_algorithms import expected_by
+from tilewise.kernels.footprint import GIB, check_memory, working_bytes
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.steps import Winograd
 
 FEW_BYTES = 100_000  # of Python's own objects
 
@@ -78,42 +75,6 @@ def test_a_problem_has_to_fit_in_memory() -> None:
     with pytest.raises(ProblemError, match=r"needs 6\.2 GiB .* has 7\.2 GiB") as caught:
         check_memory(square, needed + GIB - GIB // 10)
     assert caught.value.field == "problem"
-
-
-def test_this_machine_is_what_problems_have_to_fit_in() -> None:
-    edge = int((physical_memory() / 8) ** 0.5)
-    with pytest.raises(ProblemError, match="this machine has"):
-        check_memory(parse_problem(f"matmul:m={edge},n={edge},k={edge},dtype=f32"))
-    check_memory(parse_problem("matmul:m=8,n=8,k=8,dtype=f32"))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
-@pytest.mark.parametrize(
-    ("taps", "output"),
-    [
-        ("kh=3,kw=3", 2), ("kh=3,kw=3", 4), ("kh=5,kw=5", 3), ("kh=1,kw=7", 2), ("kh=3,kw=1", 6),
-        ("kh=5,kw=1", 4), ("kh=5,kw=3", 4),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "extents",
-    ["n=1,h=9,w=7,ci=64,co=64,pad=2", "n=2,h=90,w=80,ci=8,co=8", "n=1,h=9,w=7,ci=8,co=8,pad=70"],
-)
-def test_the_bound_of_winograd_takes_a_few_blocks_more(
-    extents: str, taps: str, output: int, layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for limit, value in (("COLUMN_BYTES", 1 << 16), ("ROW_BYTES", 1 << 16), ("LEAST_ROWS", 1)):
-        monkeypatch.setattr(fast_algorithms, limit, value)
-    problem = parse_problem(f"conv2d:{extents},{taps},layout={layout},dtype=f32")
-    tracemalloc.start()
-    try:
-        operands = make_operands(problem)
-        expected_by(problem, operands, reference(problem, operands), Winograd(output))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert working_bytes(problem) > peak - 4 * FEW_BYTES
 
 
 @given(problems)

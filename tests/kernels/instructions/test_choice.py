@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewise.kernels.instructions import WITH_CHOICE, Form, chosen, known, usable
+from tilewise.kernels.instructions import Form, chosen, usable
 from tilewise.kernels.native.measured_rates import lacks_rates, with_rates
 from tilewise.kernels.target import Target, detect
 from tilewise.kernels.target.machine import keep_rates, kept_rates
@@ -57,26 +57,10 @@ def test_measured_rates_go_before_the_table(cpu: str) -> None:
     assert chosen("i8", fast, Form.SPLIT) == VPMADDWD, "of which nothing was measured"
 
 
-def test_of_equally_fast_ones_the_one_with_most_products_is_chosen() -> None:
-    rates = {"vdpbf16ps": 163.0, "fma.f32": 163.0}
-    assert chosen("bf16", target("any", **rates)) == VDPBF16PS
-
-
 def test_only_rates_of_all_instructions_are_enough() -> None:
     assert lacks_rates("bf16", target("any", vdpbf16ps=1.0))
     assert not lacks_rates("bf16", target("any", **{"vdpbf16ps": 1.0, "fma.f32": 1.0}))
     assert not lacks_rates("f32", target("any")), "there is one way alone"
-
-
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "f16", "bf16", "i8"])
-@pytest.mark.parametrize("split", [False, True])
-def test_a_schedule_can_name_whatever_a_target_has(dtype: str, split: bool) -> None:
-    narrow = Target("any", features=frozenset({"avx2", "fma"}), vector_bytes=32)
-    arm = Target("any", features=frozenset({"neon"}), vector_registers=32)
-    for one in (detect(), target("any"), narrow, arm, Target("any")):
-        names = usable(dtype, one, split)
-        assert set(names) <= set(known(dtype, split))
-        assert len(names) == 1 or dtype in WITH_CHOICE
 
 
 def test_what_was_measured_is_kept_between_processes(cache: Path) -> None:
@@ -86,8 +70,7 @@ def test_what_was_measured_is_kept_between_processes(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"processor": "another", "rates": {"x86.avx512.fma.f32": 1.0}}'],
+    "text", ["", "[]", "{}", '{"processor": "another", "rates": {"x86.avx512.fma.f32": 1.0}}']
 )
 def test_rates_of_another_processor_and_damaged_ones_are_none(cache: Path, text: str) -> None:
     keep_rates({FMA: 163.0})

@@ -1,6 +1,7 @@
 """The loop nest of transformed IR, read from its text."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -36,19 +37,16 @@ class Transformed:
     fills: dict[tuple[int, ...], Place]
 
 
-def read(text: str) -> Transformed:
+def lines_in_loops(text: str) -> Iterator[tuple[str, Place]]:
+    """Each line of a module with its place, but those that open a loop."""
     constants: dict[str, int] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
     stack: list[tuple[int, int, int]] = []
-    kernels: dict[tuple[tuple[int, int], ...], Place] = {}
-    fills: dict[tuple[int, ...], Place] = {}
     for number, line in enumerate(text.splitlines()):
         indent = len(line) - len(line.lstrip())
         if not line.strip():
             continue
         while stack and indent <= stack[-1][0]:
             stack.pop()
-        place = Place(number, tuple((at, trips) for _, at, trips in stack))
         if found := _CONSTANT.search(line):
             constants[found[1]] = int(found[2])
         elif found := _FOR.search(line):
@@ -56,7 +54,16 @@ def read(text: str) -> Transformed:
             stack.append((indent, number, -(-(high - low) // step)))
         elif found := _FORALL.search(line):
             stack.append((indent, number, int(found[1])))
-        elif found := _ALLOC.search(line):
+        else:
+            yield line, Place(number, tuple((at, trips) for _, at, trips in stack))
+
+
+def read(text: str) -> Transformed:
+    shapes: dict[str, tuple[int, ...]] = {}
+    kernels: dict[tuple[tuple[int, int], ...], Place] = {}
+    fills: dict[tuple[int, ...], Place] = {}
+    for line, place in lines_in_loops(text):
+        if found := _ALLOC.search(line):
             shapes[found[1]] = tuple(map(int, found[2].split("x")))
         elif found := _STORE.search(line):
             fills.setdefault(shapes[found[1]], place)
@@ -67,28 +74,14 @@ def read(text: str) -> Transformed:
 
 def products(text: str) -> int:
     """How often the code multiplies and adds: lanes of each product, times the trips around it."""
-    constants: dict[str, int] = {}
-    stack: list[tuple[int, int]] = []
     total = 0
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        indent = len(line) - len(line.lstrip())
-        while stack and indent <= stack[-1][0]:
-            stack.pop()
-        if found := _CONSTANT.search(line):
-            constants[found[1]] = int(found[2])
-        elif found := _FOR.search(line):
-            low, high, step = (constants[found[i]] for i in (1, 2, 3))
-            stack.append((indent, -(-(high - low) // step)))
-        elif found := _FORALL.search(line):
-            stack.append((indent, int(found[1])))
-        elif _PRODUCT.search(line):
+    for line, place in lines_in_loops(text):
+        if _PRODUCT.search(line):
             lanes = _VECTOR.search(line)
             assert lanes, line
-            total += prod(map(int, lanes[1].split("x"))) * prod(trips for _, trips in stack)
+            total += prod(map(int, lanes[1].split("x"))) * prod(place.trips)
         elif _SCALAR_PRODUCT.search(line):
-            total += prod(trips for _, trips in stack)
+            total += prod(place.trips)
     return total
 
 

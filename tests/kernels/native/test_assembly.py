@@ -18,9 +18,8 @@ from tilewise.kernels.native.assembly import (
 )
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Unroll
+from tilewise.kernels.schedule import Pack, Register, Schedule, Unroll
 from tilewise.kernels.target import Target
-from tilewise.kernels.target.cores import DEFAULT, core_of
 
 SQUARE = parse_problem("matmul:m=64,n=64,k=64,dtype=f32")
 SPEC = OuterProductSpec(
@@ -80,19 +79,6 @@ def test_a_tile_that_does_not_fit_spills(host: Target, rows: int, vectors: int) 
     assert found.counts.vector_spills > 0
     assert "accumulators spill" in render(found)
     assert found.to_json()["spills"] is True
-
-
-@needs_x86
-@pytest.mark.parametrize(("rows", "vectors"), [(8, 1), (8, 8)])
-def test_inner_products_of_a_split_reduction(host: Target, rows: int, vectors: int) -> None:
-    needs_registers(host, 32)
-    problem = parse_problem("matmul:m=64,n=1,k=512,dtype=f32")
-    lanes = vectors * host.lanes("f32")
-    found = inner_loop(problem, Schedule((Register(rows, 1), Split("k", lanes))), host)
-    assert found.counts.multiply_adds == 8
-    assert found.counts.broadcasts == 0
-    assert (found.counts.stack_references, found.counts.stores) == (0, 0)
-    assert found.counts.chain == 1
 
 
 def listing(*body: str) -> str:
@@ -163,22 +149,6 @@ def test_the_bound_follows_the_core(cpu: str, multiply: float, loads: float) -> 
     assert found.cycles["multiply-adds"] == multiply
     assert found.cycles["loads"] == loads
     assert (found.binds, found.peak_share) == ("multiply-adds", 1.0)
-
-
-def test_few_accumulators_wait_for_their_sums() -> None:
-    lines = ["vfmadd231ps\t(%rdi){1to16}, %zmm1, %zmm2"] * 4
-    parsed = [i for i in map(parse, lines) if i is not None]
-    found = bound(count_x86(parsed, SPEC.how.instruction, uses_frame_pointer=False), SPEC, "znver5")
-    assert found.latency == 16.0
-    assert (found.binds, found.peak_share) == ("multiply-adds", 1.0)
-    text = listing(*lines)
-    assert "sums wait 16.0 cycles" in render(hottest_loop(text, SPEC, "znver5", is_x86=True))
-
-
-def test_an_unknown_processor_gets_the_default() -> None:
-    assert core_of("znver9") == (DEFAULT, False)
-    found = hottest_loop(listing("vfmadd231ps\t(%rsi), %zmm0, %zmm2"), SPEC, "znver9", is_x86=True)
-    assert "not in the table" in render(found)
 
 
 def test_other_processors_get_counts_without_a_bound() -> None:

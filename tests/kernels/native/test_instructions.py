@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from tests.cases import some
-from tests.kernels.native_case import check
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.instructions import WITH_CHOICE, Form, instructions, usable
 from tilewise.kernels.native.assembly import inner_loop
@@ -48,13 +47,6 @@ def text_of(factors: str, form: str) -> str:
 def schedule(form: str, op: str | None) -> Schedule:
     before, behind = FORMS[form]
     return Schedule((*before, *([InstructionChoice(op)] if op else []), *behind))
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", sorted(WITH_CHOICE))
-def test_every_instruction_computes_the_same(dtype: str, form: str, host: Target) -> None:
-    for one in instructions(dtype, host, KINDS[form]):
-        check(parse_problem(text_of(dtype, form)), schedule(form, one.name), host, 2)
 
 
 def test_the_code_is_that_of_the_named_instruction(host: Target) -> None:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import ir
 
-from tests.cases import cases, some
+from tests.cases import cases
 from tests.kernels.emulated_tiles import emulated_tiles
 from tests.kernels.native_case import check
 from tests.kernels.strategies import can_tile, convolutions, macro_kernels, matmuls
@@ -25,7 +24,7 @@ from tilewise.kernels.native.microkernels.widened_weights import WidenedProduct
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Conv2d, Matmul, parse_problem
-from tilewise.kernels.schedule import InstructionChoice, Pack, Register, Schedule, Tile, Unroll
+from tilewise.kernels.schedule import InstructionChoice, Pack, Register, Schedule
 from tilewise.kernels.target import Target, detect, machine
 from tilewise.kernels.target.machine import described
 
@@ -50,19 +49,6 @@ def text_of(problem: str, schedule: Schedule, name: str = "full", target: Target
     return str(module)
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 2), (1, 4), (2, 2), (4, 1), (3, 1)])
-def test_registers_are_those_of_one_tile_at_a_time(rows: int, cols: int) -> None:
-    registers = TileRegisters(rows, cols)
-    sums = {registers.c(i, j) for i in range(rows) for j in range(cols)}
-    of_a = {registers.a(i) for i in range(rows)}
-    of_b = {registers.b(j) for j in range(cols)}
-    assert len(sums) == rows * cols and not sums & of_a and not sums & of_b and not of_a & of_b
-    assert max(sums | of_a | of_b) <= 7
-    # Tiles that C cuts have registers of their own: they are configured apart.
-    assert registers.a(rows - 1) not in {registers.a(i) for i in range(rows - 1)}
-    assert registers.b(cols - 1) not in {registers.b(j) for j in range(cols - 1)}
-
-
 @pytest.mark.parametrize(("outer", "streamed"), [("rows", "b"), ("cols", "a")])
 def test_the_side_that_streams_leaves_the_first_cache_alone(outer: str, streamed: str) -> None:
     text = text_of("matmul:m=64,n=64,k=64,dtype=bf16", schedule_of("bf16", outer=outer))
@@ -73,18 +59,6 @@ def test_the_side_that_streams_leaves_the_first_cache_alone(outer: str, streamed
     assert (
         len(re.findall(r'call void @"llvm.x86.tdpbf16ps"', text)) == 8
     )  # of a step, and of the last words
-
-
-def test_a_macro_kernel_configures_and_releases_once() -> None:
-    planned = plan(
-        parse_problem("matmul:m=99,n=70,k=40,dtype=i8"),
-        Schedule((Tile("n", 32), *schedule_of("i8").steps)),
-        SERVER,
-    )
-    body = planned.source.text
-    calls = re.findall(r"call_address\((configure|release|kernel)", body)
-    assert calls == ["configure", "kernel", "release"]
-    assert body.index("call_address(configure") < body.index("for n0") < body.index("release)")
 
 
 @pytest.mark.parametrize(
@@ -154,16 +128,6 @@ def test_f32_in_parts_is_right_where_tiles_are_emulated(data: st.DataObject) -> 
     assert complaints == []
 
 
-@needs_amx
-@cases(40, short=5)
-@given(st.data())
-def test_f32_in_parts_is_right_between_guard_pages(data: st.DataObject) -> None:
-    problems = (matmuls | convolutions()).filter(lambda p: p.dtype == "f32").map(in_parts)
-    problem = data.draw(problems.filter(lambda p: can_tile(p, detect())))
-    schedule = data.draw(macro_kernels(problem, detect(), Form.TILES))
-    check(problem, schedule, detect(), data.draw(st.integers(0, 9)))
-
-
 IN_PARTS = "matmul:m=40,n=50,k=70,dtype=f32"
 PARTS = Schedule((Pack("A"), Pack("B"), InstructionChoice("x86.amx.bf16x3"), Register(32, 32)))
 
@@ -211,27 +175,6 @@ def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject)
     kind = WidenedProduct if problem.quantised_weights else MatrixTiles
     assert type(plan(problem, schedule, target).kernel) is kind
     check(problem, schedule, target, data.draw(st.integers(0, 9)))
-
-
-@needs_amx
-@pytest.mark.parametrize(
-    ("sizes", "dtype"),
-    some(product([(33, 17, 31), (1, 65, 64), (100, 300, 77), (331, 257, 643)], OPS), of=5),
-)
-def test_sizes_that_tiles_do_not_divide(dtype: str, sizes: tuple[int, int, int]) -> None:
-    m, n, k = sizes
-    extras = ("", ",bias,epilogue=relu" if dtype == "bf16" else ",bias", ",init=accumulate")
-    for extra, tile in zip(extras, ((32, 32), (16, 64), (64, 16)), strict=True):
-        problem = parse_problem(f"matmul:m={m},n={n},k={k},dtype={dtype}{extra}")
-        packed = () if k % (2 if dtype == "bf16" else 4) == 0 else (Pack("A"),)
-        schedule = schedule_of(dtype, *tile)
-        steps = (schedule.steps[0], *packed, *schedule.steps[1:], Unroll(2))
-        check(problem, Schedule(steps), detect(), 0)
-
-
-def test_modules_of_products_in_parts_are_exported() -> None:
-    text = export(parse_problem(f"{IN_PARTS},accuracy=bf16x3"), PARTS, SERVER)
-    assert "_may_use_tiles():" in text and "by three products of bf16" in text
 
 
 @needs_amx

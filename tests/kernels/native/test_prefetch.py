@@ -1,31 +1,41 @@
 """Which rows of B's next block the micro-kernels are asked to fetch, by the printed driver."""
 
 import ast
+import ctypes
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Literal
 
+import numpy as np
 import pytest
 from llvmlite import ir
 
-from tilewise.kernels.native.ir.vectors import LINE_BYTES as LINE
+from tilewise.kernels.arithmetic import size_of
+from tilewise.kernels.native.ir.builder import Builder
+from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const, internal_function
+from tilewise.kernels.native.jit.loading import Loaded
+from tilewise.kernels.native.jit.object_code import compile_module
+from tilewise.kernels.native.microkernels.abi import SkinnyGemmArguments
 from tilewise.kernels.native.microkernels.outer_product_code import (
     OuterProductSpec,
     emit_outer_product,
 )
-from tilewise.kernels.native.plan import plan
+from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec, SpreadFetch
+from tilewise.kernels.native.plan import KernelPlan, plan
+from tilewise.kernels.nest import Fetch, Fetched
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
+    Interleave,
     Pack,
     Prefetch,
     Register,
     Schedule,
     Step,
     Stream,
+    Sweep,
     Tile,
 )
-from tilewise.kernels.steps.prefetch import PANEL_DISTANCE
 from tilewise.kernels.target import Target
 
 B = 1 << 40
@@ -39,13 +49,32 @@ class OfBlocks(ast.NodeTransformer):
         return [node, *(ast.parse("begin_block()").body if begins else [])]
 
 
+def run_driver(planned: KernelPlan, base: str, begin_block: Callable[[], None],
+               call_address: Callable[..., None]) -> None:  # fmt: skip
+    """Run the driver in Python, on a micro-kernel that does nothing but note what it is given."""
+
+    def nothing(*_: object) -> None: ...
+
+    names: dict[str, Callable[..., object]] = {
+        "njit": lambda *_, **__: lambda function: function,
+        "word": lambda given, index: given[index],
+        **dict.fromkeys(("add_word", "pack_b", "pack_image"), nothing),
+        "call_address": call_address,
+        "begin_block": begin_block,
+    }
+    driver = OfBlocks().visit(ast.parse(planned.source.text))
+    driver.body = [node for node in driver.body if not isinstance(node, ast.ImportFrom)]
+    exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
+    sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {base: B}
+    names["driver"]([sizes[name] for name in planned.source.parameters])
+
+
 def asked(
     text: str, steps: tuple[Step, ...], target: Target, fetching: list[bool] | None = None
 ) -> list[list[int]]:
     """For each block of B the addresses that are fetched while it is computed on, sorted.
 
-    The driver runs in Python, on a micro-kernel that does nothing but note what it is given; in
-    `fetching`, whether a call fetches.
+    In `fetching`, whether a call fetches.
     """
     planned = plan(parse_problem(text), Schedule(steps), target)
     blocks: list[list[int]] = []
@@ -56,23 +85,11 @@ def asked(
         tap_rows, tap_cols = given[8:10]
         if step:
             iterations = tap_rows * tap_cols * (depth // planned.spec.unroll)
-            lines = range(0, LINE * planned.spec.prefetched, LINE)
+            lines = range(0, LINE_BYTES * planned.spec.prefetched, LINE_BYTES)
             blocks[-1].extend(ahead + i * step + at for i in range(iterations) for at in lines)
         calls.append(bool(step))
 
-    names: dict[str, Callable[..., object]] = {
-        "njit": lambda *_, **__: lambda function: function,
-        "word": lambda given, index: given[index],
-        "add_word": lambda *_: None,
-        "call_address": call_address,
-        "pack_b": lambda *_: None,
-        "begin_block": lambda: blocks.append([]),
-    }
-    driver = OfBlocks().visit(ast.parse(planned.source.text))
-    driver.body = [node for node in driver.body if not isinstance(node, ast.ImportFrom)]
-    exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
-    sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {"b": B}
-    names["driver"]([sizes[name] for name in planned.source.parameters])
+    run_driver(planned, "b", lambda: blocks.append([]), call_address)
     return [sorted(block) for block in blocks]
 
 
@@ -82,7 +99,7 @@ def rows(first: int, count: int, row_bytes: int, col_bytes: int, panels: int) ->
         B + first + panel * col_bytes + row * row_bytes + at
         for panel in range(panels)
         for row in range(count)
-        for at in range(0, col_bytes, LINE)
+        for at in range(0, col_bytes, LINE_BYTES)
     )
 
 
@@ -100,16 +117,6 @@ def test_of_a_streamed_reduction_the_next_chunk_is_fetched_then_the_next_columns
     assert len(found) == 4
 
 
-def test_of_a_filter_every_tap_of_a_panel_is_fetched(host: Target) -> None:
-    cols = host.lanes("f32")
-    co = 4 * cols
-    text = f"conv2d:n=1,h=6,w=10,ci=5,co={co},kh=3,kw=3,dtype=f32"
-    steps = (Tile("co", 2 * cols), Pack("B"), Prefetch("B"), Tile("n", 1), Register(4, cols))
-    found = asked(text, steps, host)
-    assert len(found) == 2
-    assert found[0] == rows(2 * cols * 4, 9 * 5, co * 4, cols * 4, 2)
-
-
 @pytest.mark.parametrize("packs", [(Pack("B"),), ()])
 @pytest.mark.parametrize("outer", ["cols", "rows"])
 def test_the_last_calls_of_a_block_fetch_the_next(
@@ -117,7 +124,7 @@ def test_the_last_calls_of_a_block_fetch_the_next(
 ) -> None:
     """Two of the twelve for each panel; those of the first block cannot know which are the last."""
     cols = 2 * host.lanes("f32")
-    lines = -(-cols * 4 // LINE)
+    lines = -(-cols * 4 // LINE_BYTES)
     steps = (Tile("n", 2 * cols), *packs, Prefetch("B"), Tile("m", 24), Register(4, cols, outer))
     fetching: list[bool] = []
     found = asked(f"matmul:m=48,n={6 * cols},k=10,dtype=f32", steps, host, fetching)
@@ -125,61 +132,6 @@ def test_the_last_calls_of_a_block_fetch_the_next(
     assert found[:2] == blocks
     late = [False] * (24 - 2 * lines) + [True] * 2 * lines
     assert fetching[:48] == [*late[::-1], *late]
-
-
-def fetched_beside(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]:
-    """For each panel that was packed ahead, in turn, the lines from its own on that are fetched."""
-    planned = plan(parse_problem(text), Schedule(steps), target)
-    panels: list[tuple[int, list[int]]] = []
-
-    def call_address(_function: int, *given: int) -> None:
-        _a, b, *_, depth, _flags, _rows, _cols, _beside, ahead, step, _zero = given
-        if not panels or panels[-1][0] != b:
-            panels.append((b, []))
-        lines = -(-planned.spec.vectors * planned.spec.lanes * 4 // LINE)
-        for i in range(given[8] * given[9] * depth):
-            panels[-1][1].extend(
-                (ahead + i * step - line * (-step // lines) - b) // LINE for line in range(lines)
-            )
-
-    names: dict[str, Callable[..., object]] = {
-        "njit": lambda *_, **__: lambda function: function,
-        "word": lambda given, index: given[index],
-        "add_word": lambda *_: None,
-        "call_address": call_address,
-        "pack_image": lambda *_: None,
-    }
-    driver = ast.parse(planned.source.text)
-    driver.body = [node for node in driver.body if not isinstance(node, ast.ImportFrom)]
-    exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
-    sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {"b_panels": B}
-    names["driver"]([sizes[name] for name in planned.source.parameters])
-    return [lines for _, lines in panels]
-
-
-@pytest.mark.parametrize("vectors", [1, 3])
-def test_the_calls_of_a_panel_share_the_lines_of_the_next(vectors: int, host: Target) -> None:
-    cols = vectors * host.lanes("f32")
-    text = f"conv2d:n=1,h=9,w=7,ci=64,co={4 * cols},kh=3,kw=1,dtype=f32,weights=constant"
-    steps = (Pack("B"), Prefetch("B"), Tile("n", 1), Register(4, cols))
-    first, *others = fetched_beside(text, steps, host)
-    size = 3 * 64 * cols * 4 // LINE
-    assert len(others) == 3
-    for lines in others:
-        assert set(range(size, 2 * size)) <= set(lines)
-        assert size - 1 <= min(lines)
-        assert max(lines) <= 2 * size + 3 * 64 // LINE + 1  # each step rounds up to a byte
-    halves = others[0][: len(others[0]) // 2]
-    assert max(halves) < 1.6 * size  # the first calls leave the other half to the last
-    assert min(first) == PANEL_DISTANCE // LINE  # nothing tells yet how many calls there are
-
-
-def test_a_panel_that_one_call_reads_is_fetched_as_it_goes_on(host: Target) -> None:
-    cols = 2 * host.lanes("f32")
-    text = f"matmul:m=4,n={3 * cols},k=40,dtype=f32,weights=constant"
-    for lines in fetched_beside(text, (Pack("B"), Prefetch("B"), Register(4, cols)), host):
-        ahead = PANEL_DISTANCE // LINE
-        assert sorted(set(lines)) == list(range(ahead, ahead + 40 * cols * 4 // LINE))
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -196,3 +148,87 @@ def test_lines_come_to_the_cache_that_the_nest_says(
     emit_outer_product(module, replace(spec, fetch=replace(spec.fetch, level=level)))
     locality = re.findall(r"@.?llvm.prefetch.*i32 0, i32 (\d), i32 1", str(module))
     assert set(locality) == {{1: "3", 2: "2"}[level]}
+
+
+VECTORS, DEPTH, CHUNKS = 4, 8, 3
+WRAP = 1 << 20
+ONE_ROW = Fetch("B", Fetched.ROWS_AHEAD, 256, level=1)
+SEVERAL = Fetch("B", Fetched.ROWS_AHEAD, 512, level=2)
+
+
+@pytest.mark.parametrize("fetch", [ONE_ROW, SEVERAL], ids=["L1", "L2"])
+@pytest.mark.parametrize(("tiles", "streams"), [(1, 1), (2, 1), (3, 1), (1, 2), (1, 8)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_tiles_together_fetch_each_line_of_the_rows_ahead(
+    dtype: str,
+    tiles: int,
+    streams: int,
+    fetch: Fetch,
+    monkeypatch: pytest.MonkeyPatch,
+    host: Target,
+) -> None:
+    """Further on in the chunk's rows, and behind their end where the next chunk's rows begin."""
+    size = size_of(dtype)
+    group = VECTORS * host.lanes(dtype)
+    cols = 3 * group
+    row = cols + LINE_BYTES // size
+    apart = () if streams == 1 else (Interleave("k", streams),)
+    steps = (Stream("k", DEPTH), Register(1, group), Sweep("n"), *apart)
+    problem = parse_problem(f"matmul:m=1,n={row},k={CHUNKS * DEPTH},dtype={dtype}")
+    spec = plan(problem, Schedule(steps), host).spec
+    assert isinstance(spec, SkinnyGemmSpec)
+    share = -(-DEPTH // tiles)
+    rows = [
+        place % streams * (CHUNKS * DEPTH // streams) + place // streams for place in range(DEPTH)
+    ]
+    for col in range(0, cols, group):
+        found = [
+            line
+            for tile in range(tiles)
+            for line in fetched(spec, fetch, (tile * share, share), (col, cols), monkeypatch)
+        ]
+        at = col * size + fetch.distance
+        at += WRAP * (at >= cols * size)
+        expected = {
+            (place * row * size + at + line, fetch.level)
+            for place in rows
+            for line in range(0, group * size, LINE_BYTES)
+        }
+        assert expected <= set(found)
+        assert len(found) == len(set(found)) == tiles * share * group * size // LINE_BYTES
+
+
+def fetched(
+    spec: SkinnyGemmSpec,
+    fetch: Fetch,
+    rows: tuple[int, int],
+    cols: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[tuple[int, int]]:
+    """Addresses and levels beside the words of a chunk that begins at 0.
+
+    Of `rows` in a group of columns; `cols` are its first one and how many a row has. The code
+    stores the addresses in place of prefetching them.
+    """
+    module = ir.Module("fetches")
+    fn = internal_function(module, "tilewise_fetches", 1)
+    b, levels = Builder(fn.append_basic_block("entry")), list[int]()
+
+    def put(_: Vectors, at: Value, level: int) -> None:
+        pointer = b.inttoptr(b.add(fn.args[0], const(8 * len(levels))), at.type.as_pointer())
+        b.store(at, pointer, align=8)
+        levels.append(level)
+
+    zero, (first, count), (col, all_cols) = const(0), rows, cols
+    arg = SkinnyGemmArguments[Value](*[zero] * len(fields(SkinnyGemmArguments)))
+    arg = replace(arg, cols=const(all_cols), wrap=const(WRAP))
+    with monkeypatch.context() as patched:
+        patched.setattr(Vectors, "prefetch", put)
+        spread = SpreadFetch(b, spec, arg, fetch, const(first), count, const(col), VECTORS)
+        for word in range(spec.words):
+            spread.before(word)
+    b.ret_void()
+    loaded = Loaded(compile_module(module, [fn]))
+    found = np.zeros(len(levels), np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(loaded.addresses[0])(found.ctypes.data)
+    return list(zip(map(int, found), levels, strict=True))

@@ -1,23 +1,110 @@
-"""Native kernels of convolutions with few channels in a group."""
+"""Convolutions of few channels in a group, and results that are written past the caches."""
 
-from itertools import product
+import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from tests.cases import some
+from tests.cases import cases
 from tests.kernels.native_case import TARGETS, check
+from tests.kernels.strategies import can_sweep, dtypes, in_any_order, inits, sweeps
 from tilewise.kernels.arithmetic import depthwise_vector
-from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.kernels.native import lower
+from tilewise.kernels.native.microkernels.abi import PAST_CACHES
+from tilewise.kernels.native.microkernels.skinny_products import MOST_SHARING_ROWS
+from tilewise.kernels.native.packing.transforms import RESULT_ARGUMENTS
 from tilewise.kernels.native.plan import plan
-from tilewise.kernels.oracle.operands import make_operands, to_bf16
+from tilewise.kernels.oracle.fast_algorithms import expected_by
+from tilewise.kernels.oracle.operands import Operands, make_operands
 from tilewise.kernels.oracle.reference import compare, reference
-from tilewise.kernels.problem import DTYPES, Conv2d, parse_problem
-from tilewise.kernels.schedule import Jam, Nontemporal, Register, Schedule, Step, Tile
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from tilewise.kernels.schedule import (
+    Interleave,
+    Jam,
+    Nontemporal,
+    Pack,
+    Register,
+    Schedule,
+    Step,
+    Strassen,
+    Stream,
+    Sweep,
+    Tile,
+    Winograd,
+    check_legal,
+)
 from tilewise.kernels.target import Target
 
-LAYOUTS = ("nhwc_hwcf", "nchw_fchw")
+TEXT = "conv2d:n=2,h=13,w=11,ci=20,co={co},kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu"
+STEPS = (Winograd(4), Pack("B"), Tile("t", 8), Pack("A"), Register(4, 32))
+PAST = Schedule((*STEPS, Nontemporal()))
+WINDOWS = "conv2d:n=1,h=13,w=48,ci={0},co={0},kh=3,kw=3,pad=1,groups={0},dtype=f32,bias"
+
+
+def windows(problem: Problem, host: Target) -> Schedule:
+    assert isinstance(problem, Conv2d)
+    return Schedule((Register(2, depthwise_vector(problem, host).columns), Nontemporal()))
+
+
+def run_at(problem: Problem, schedule: Schedule, offset: int, host: Target) -> Operands:
+    """Operands with the right result, which begins so many elements behind a cache line."""
+    operands = make_operands(problem, offset)
+    whole = np.full(operands["C"].size + 32, np.nan, operands["C"].dtype)
+    start = (-whole.ctypes.data % 64) // 4 + offset
+    operands["C"] = whole[start : start + operands["C"].size].reshape(operands["C"].shape)
+    expected = expected_by(problem, operands, reference(problem, operands), schedule.algorithm)
+    lower(problem, schedule, host).run(operands)
+    error, tolerance = compare(problem, operands["C"], expected)
+    assert error <= tolerance
+    return operands
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_an_aligned_result_takes_stores_past_the_caches(offset: int, host: Target) -> None:
+    problem = parse_problem(TEXT.format(co=48))
+    operands = run_at(problem, PAST, offset, host)
+
+    tiles: list[int] = []
+    note = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(RESULT_ARGUMENTS))(
+        lambda to, *_: tiles.append(to)
+    )
+    call = lower(problem, PAST, host).bind(operands)
+    names = plan(problem, PAST, host).source.parameters
+    call.parameters[:, names.index(PAST_CACHES)] = ctypes.cast(note, ctypes.c_void_p).value
+    call()
+    assert len(tiles) == (0 if offset else 2 * 2 * 4 * 3)  # images, panels, tiles of each
+
+
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+def test_windows_with_such_stores_are_right_at_any_place(layout: str, host: Target) -> None:
+    problem = parse_problem(f"{WINDOWS.format(48)},layout={layout}")
+    schedule = windows(problem, host)
+    assert "past_caches" in plan(problem, schedule, host).functions
+    for offset in (0, 1):
+        run_at(problem, schedule, offset, host)
+
+
+def test_rows_that_are_no_whole_vectors_are_refused(host: Target) -> None:
+    small, narrow = parse_problem(TEXT.format(co=40)), parse_problem(WINDOWS.format(37))
+    for problem, schedule in ((small, PAST), (narrow, windows(narrow, host))):
+        with pytest.raises(LoweringError, match="step nontemporal: vectors of"):
+            plan(problem, schedule, host)
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "why"),
+    [
+        (f"{TEXT.format(co=48)},layout=nchw_fchw", Winograd(4), "have no line of their own"),
+        ("matmul:m=64,n=64,k=64,dtype=f32", Strassen(1), "has no place beside strassen"),
+    ],
+)
+def test_results_that_are_always_written_to_the_caches(text: str, method: Step, why: str) -> None:
+    with pytest.raises(ScheduleError, match=f"nontemporal operand=C.*{why}"):
+        check_legal(parse_problem(text), Schedule((method, *PAST.steps[1:])))
 
 
 def depthwise(**keys: object) -> Conv2d:
@@ -34,41 +121,10 @@ def tile(problem: Conv2d, target: Target, rows: int = 3, *tail: Step) -> tuple[S
     return (Register(rows, depthwise_vector(problem, target).columns), *tail)
 
 
-@pytest.mark.parametrize(
-    ("target", "layout", "dtype"), some(product(TARGETS, LAYOUTS, sorted(DTYPES)), of=5)
-)
-def test_every_type_and_target(layout: str, dtype: str, target: Target) -> None:
-    problem = depthwise(layout=layout, dtype=dtype, bias=True, epilogue="relu", n=2)
-    check(problem, Schedule((Tile("n", 1), *tile(problem, target))), target, 1)
-
-
 @pytest.mark.parametrize(("pad", "rows", "lines"), [(0, 10, 2), (1, 7, 3), (4, 4, 3)])
 def test_a_tile_larger_than_what_is_left(pad: int, rows: int, lines: int, host: Target) -> None:
     problem = depthwise(pad=pad, kh=1 + 2 * pad, kw=1 + 2 * pad, h=7, w=10)
     check(problem, Schedule(tile(problem, host, rows, Jam("oh", lines))), host, rows)
-
-
-@pytest.mark.parametrize(
-    ("layout", "value", "dtype"),
-    some(product(LAYOUTS, [np.nan, np.inf], ["f32", "bf16", "f16"]), of=5),
-)
-def test_nothing_beside_a_window_reaches_it(
-    dtype: str, value: float, layout: str, host: Target
-) -> None:
-    """A pixel of the image holds `value`: just the outputs whose windows have it are not finite."""
-    problem = depthwise(h=8, w=20, layout=layout, dtype=dtype)
-    operands = make_operands(problem, 0)
-    bad = np.array([value], np.float32)
-    place = (0, 3, 0, 5) if layout == "nhwc_hwcf" else (0, 5, 3, 0)
-    operands["A"][place] = to_bf16(bad)[0] if dtype == "bf16" else bad[0]
-    lower(problem, Schedule(tile(problem, host)), host).run(operands)
-    reached = ~np.isfinite(operands["C"])
-    expected = np.zeros_like(reached)
-    if layout == "nhwc_hwcf":
-        expected[0, 2:5, 0:2, 5] = True
-    else:
-        expected[0, 5, 2:5, 0:2] = True
-    assert np.array_equal(reached, expected)
 
 
 def test_padding_is_skipped_even_under_a_filter_that_is_not_finite(host: Target) -> None:
@@ -82,30 +138,37 @@ def test_padding_is_skipped_even_under_a_filter_that_is_not_finite(host: Target)
     assert np.isnan(channel[1:, 1:]).all()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_stores_past_the_caches_need_an_aligned_result(layout: str, host: Target) -> None:
-    problem = depthwise(ci=48, co=48, groups=48, w=48, layout=layout, bias=True)
-    schedule = Schedule(tile(problem, host, 2, Nontemporal()))
-    assert "past_caches" in plan(problem, schedule, host).functions
-    lowered = lower(problem, schedule, host)
-    for offset in (0, 1):  # elements from a cache line on; the second takes the other kernel
-        operands = make_operands(problem, offset)
-        expected = reference(problem, operands)
-        whole = np.full(operands["C"].size + 17, np.nan, np.float32)
-        start = (-whole.ctypes.data % 64) // 4 + offset
-        operands["C"] = whole[start : start + operands["C"].size].reshape(operands["C"].shape)
-        lowered.run(operands)
-        error, tolerance = compare(problem, operands["C"], expected)
-        assert error <= tolerance
+problems = st.builds(
+    Matmul,
+    batch=st.sampled_from([1, 1, 2]),
+    m=st.sampled_from([1, 2, 7, 8, 9, 19, MOST_SHARING_ROWS + 5]),
+    n=st.sampled_from([1, 15, 64, 65, 131, 211, 410]),
+    k=st.sampled_from([23, 43, 61, 103, 133]),
+    dtype=dtypes,
+    bias=st.booleans(),
+    init=inits,
+    epilogue=st.sampled_from(["none", "relu"]),
+)
 
 
-def test_a_result_without_whole_vectors_is_no_place_for_such_stores(host: Target) -> None:
-    problem = depthwise()
-    with pytest.raises(LoweringError, match="step nontemporal: vectors of"):
-        plan(problem, Schedule(tile(problem, host, 2, Nontemporal())), host)
+@cases(150, short=50)
+@given(st.data())
+def test_any_schedule_of_few_rows_and_of_more_is_right(data: st.DataObject) -> None:
+    problem, target = data.draw(problems), data.draw(st.sampled_from(TARGETS))
+    assume(can_sweep(problem, target, problem.m))
+    schedule = data.draw(in_any_order(problem, data.draw(sweeps(problem, target))))
+    check(problem, schedule, target, data.draw(st.integers(0, 9)))
 
 
-def test_columns_are_whole_vectors(host: Target) -> None:
-    problem = depthwise()
+def test_refusals(host: Target) -> None:
+    problem = Matmul(m=1, n=64, k=64, dtype="f32")
+    odd = Schedule((Stream("k", 8), Register(1, 17), Sweep("n")))
     with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
-        plan(problem, Schedule((Register(2, 17),)), host)
+        plan(problem, odd, host)
+    pairs = replace(host, vector_bytes=64, features=host.features | {"avx512bf16"})
+    with pytest.raises(LoweringError, match="no multiple of the 2"):
+        narrow = parse_problem(str(problem).replace("f32", "bf16"))
+        plan(narrow, Schedule((Stream("k", 3), Register(1, 16), Sweep("n"))), pairs)
+    many = (Stream("k", 32), Register(4, 32, "rows"), Sweep("n"), Interleave("k", 8))
+    with pytest.raises(LoweringError, match="16 words of 4 rows of A, gathered from 8 streams"):
+        plan(replace(narrow, m=8), Schedule(many), pairs)

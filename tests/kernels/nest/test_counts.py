@@ -1,6 +1,6 @@
 import pytest
 
-from tilewise.kernels.nest import LoopKind, Nest, Stage, count, printed, shape_of
+from tilewise.kernels.nest import Nest, Stage, count, printed, shape_of
 from tilewise.kernels.problem import Conv2d, parse_problem
 from tilewise.kernels.schedule import (
     Pack,
@@ -25,7 +25,6 @@ GOTO = Schedule(
     )
 )
 ODD = parse_problem("matmul:m=1000,n=999,k=1001,dtype=f32")
-CONV = parse_problem("conv2d:n=5,h=82,w=102,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32")
 
 
 def stages(nest: Nest) -> list[tuple[str, tuple[int, ...]]]:
@@ -54,19 +53,6 @@ def test_counts_with_remainders_everywhere() -> None:
     assert counts.micro_kernels == panels * tiles * 2
     assert counts.packs == {"B": 3 * 2, "A": 3 * 2 * 11}
     assert counts.packed_bytes == {"B": 21 * 48 * 1001 * 4, "A": 3 * 1000 * 1001 * 4}
-
-
-def test_convolution_packs_the_halo() -> None:
-    schedule = Schedule(
-        (Tile("co", 64), Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(10, 32))
-    )
-    nest = loop_nest(CONV, schedule)
-    assert stages(nest) == [("B", (2, 9, 128, 32)), ("A", (6, 104, 128))]
-    counts = count(nest)
-    assert counts.packs == {"B": 2, "A": 2 * 5 * 21}
-    # 82 output rows in blocks of 4 (the last of 2) read two halo rows each.
-    assert counts.packed_bytes["A"] == 4 * 2 * 5 * (82 + 21 * 2) * 104 * 128
-    assert counts.micro_kernels == 5 * 82 * 11 * 4
 
 
 def blocks(extent: int, *sizes: int) -> list[range]:
@@ -99,48 +85,6 @@ def test_what_packs_of_an_image_write_is_what_their_outputs_read(
     counts = count(nest)
     assert counts.packed_bytes == {"A": 3 * sum(down) * sum(across) * problem.ci * 4}
     assert counts.packs == {"A": 2 * 3 * len(down) * len(across)}
-
-
-def test_nchw_packs_patches_of_one_image_at_a_time() -> None:
-    problem = parse_problem(
-        "conv2d:n=5,h=8,w=9,ci=6,co=10,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f32"
-    )
-    schedule = Schedule(
-        (Stream("k", 20), Pack("A"), Tile("n", 1), Pack("B"), Register(4, 16), Unroll(2))
-    )
-    nest = loop_nest(problem, schedule)
-    assert "\n".join(printed(nest)) == (
-        "for k step 20:  # k-block, 3 trips\n"
-        "  pack A to rows 10x20\n"
-        "  for n step 1:  # tile, 5 trips\n"
-        "    pack B to panels 5x1x20x16\n"
-        "    for p step 16:  # micro, 5 trips\n"
-        "      for co step 4:  # micro, 3 trips\n"
-        "        C += A * B  # 4x16 over 20, unrolled 2\n"
-        "        store C"
-    )
-    counts = count(nest)
-    assert counts.packs == {"A": 3, "B": 3 * 5}
-    assert counts.packed_bytes == {"A": 10 * 54 * 4, "B": 5 * 80 * 54 * 4}
-    assert counts.micro_kernels == 3 * 5 * 5 * 3
-
-
-@pytest.mark.parametrize("outer", ["rows", "cols"])
-def test_outer_says_which_micro_loop_comes_first(outer: str) -> None:
-    schedule = Schedule((Register(8, 48, outer),))
-    micro = [e.dim for e in loop_nest(ODD, schedule).loops]
-    assert micro == (["n", "m"] if outer == "cols" else ["m", "n"])
-
-
-def test_size_one_everywhere() -> None:
-    problem = parse_problem("matmul:m=1,n=1,k=1,dtype=f32")
-    nest = loop_nest(problem, Schedule((Pack("B"), Register(1, 16))))
-    assert count(nest).micro_kernels == 1
-    assert stages(nest) == [("B", (1, 1, 1, 16))]
-    assert [(loop.dim, loop.step) for loop in nest.loops_of(LoopKind.MICRO)] == [
-        ("n", 16),
-        ("m", 1),
-    ]
 
 
 def test_a_split_reduction_packs_columns_and_counts_alike() -> None:

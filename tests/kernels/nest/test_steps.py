@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.kernels.native import test_strassen, test_winograd
+from tests.kernels.fast_products import of_fewer_products
 from tests.kernels.strategies import problems, schedules
 from tests.search.targets import WIDE
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Node, count, printed
@@ -167,13 +167,7 @@ def test_any_legal_schedule_computes_the_reference(data: st.DataObject) -> None:
 @cases(30)
 @given(st.data())
 def test_any_legal_schedule_of_fewer_products_computes_the_reference(data: st.DataObject) -> None:
-    problem: Problem
-    if data.draw(st.booleans()):
-        problem, levels = data.draw(test_strassen.products())
-        schedule = data.draw(test_strassen.schedules(problem, levels, WIDE))
-    else:
-        problem = data.draw(test_winograd.convolutions())
-        schedule = data.draw(test_winograd.schedules(problem, WIDE))
+    problem, schedule = data.draw(of_fewer_products(WIDE))
     if problem.flops // 2 <= LARGEST:
         check(loop_nest(problem, schedule))
 

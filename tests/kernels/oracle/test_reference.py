@@ -81,18 +81,13 @@ def test_relu6_cuts_off_below_and_above() -> None:
     assert np.array_equal(found, np.minimum(np.maximum(exact, 0), 6))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "i32", "i8"])
-def test_both_layouts_mean_the_same_convolution(dtype: str) -> None:
-    keys = "n=2,h=6,w=5,ci=4,co=6,kh=3,kw=2,stride=2,pad=1,groups=2,bias,epilogue=relu"
-    nhwc = parse_problem(f"conv2d:{keys},dtype={dtype}")
-    nchw = parse_problem(f"conv2d:{keys},dtype={dtype},layout=nchw_fchw")
-    operands = make_operands(nhwc, 2)
-    turned = operands | {
-        "A": np.ascontiguousarray(operands["A"].transpose(0, 3, 1, 2)),
-        "B": np.ascontiguousarray(operands["B"].transpose(3, 2, 0, 1)),
-    }
-    expected, found = reference(nhwc, operands).value, reference(nchw, turned).value
-    np.testing.assert_allclose(found, expected.transpose(0, 3, 1, 2), rtol=1e-12)
+@pytest.mark.parametrize("depth", [9, 517, 4000])
+def test_most_sums_lie_between_the_limits_of_relu6(depth: int) -> None:
+    """A sum that is cut off tells nothing of its products."""
+    problem = parse_problem(f"matmul:m=9,n=53,k={depth},dtype=f32,bias,epilogue=relu6")
+    value = reference(problem, make_operands(problem, 3)).value
+    assert value.min() == 0 and value.max() <= 6
+    assert np.mean(value == 6) < 0.2 and np.mean((value > 0) & (value < 6)) > 0.3
 
 
 def test_one_lost_product_is_noticed() -> None:

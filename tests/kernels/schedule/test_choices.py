@@ -8,7 +8,7 @@ import pytest
 
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule, check_legal, chosen, with_panels_fetched
+from tilewise.kernels.schedule import Schedule, check_legal, chosen
 from tilewise.kernels.steps import Part, Step, registered
 
 PROBLEM = parse_problem("matmul:batch=2,m=60,n=100,k=64,dtype=f32")
@@ -70,12 +70,3 @@ def test_a_step_of_an_extension_is_made_of_choices_of_its_own() -> None:
     Marked.choices = ("unroll",)
     with pytest.raises(ValueError, match="'unroll' makes the step Unroll"), registered(Marked):
         pass
-
-
-def test_panels_are_fetched_once() -> None:
-    ahead = parse_problem("matmul:m=60,n=100,k=64,dtype=f32,weights=constant")
-    packed = Schedule(tuple(chosen(ahead, {"pack_b": True, **TILE}).steps))
-    fetched = with_panels_fetched(packed)
-    assert [step.name for step in fetched.steps] == ["pack", "prefetch", "register"]
-    assert with_panels_fetched(fetched) == fetched
-    assert with_panels_fetched(Schedule(packed.steps[1:])) == fetched

@@ -1,7 +1,5 @@
 """What tells results of one toolchain from those of another."""
 
-import ast
-import re
 import shutil
 import subprocess
 import sys
@@ -151,14 +149,6 @@ def test_every_module_that_generating_and_judging_loads_is_a_source() -> None:
     assert not loaded - set(modules())
 
 
-def test_every_import_of_a_source_is_a_source() -> None:
-    """Those in functions and in generated code too, and modules that strings name."""
-    names = set(modules())
-    for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text())):
-            assert not imported(node) - names, f"{path} imports it"
-
-
 def modules() -> dict[str, Path]:
     """The sources that are modules, by their names."""
     found = {}
@@ -169,28 +159,9 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(node: ast.AST) -> set[str]:
-    """The modules that a node of a syntax tree names, and that count."""
-    names: set[str] = set()
-    if isinstance(node, ast.ImportFrom) and node.module:
-        names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    elif isinstance(node, ast.Import):
-        names = {alias.name for alias in node.names}
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        names = set(re.findall(r"from (tilewise\.kernels[\w.]+) import", node.value)) | {node.value}
-    return {name for name in names if is_followed(name) and is_module(name)}
-
-
 def is_followed(name: str) -> bool:
     counts = any(f"{name}.".startswith(f"{package}.") for package in FOLLOWED)
     return counts and not any(f"{name}.".startswith(f"{package}.") for package in NEUTRAL)
-
-
-def is_module(name: str) -> bool:
-    place = ROOT.joinpath(*name.split("."))
-    return not name.endswith(".") and (
-        place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
-    )
 
 
 def test_an_entry_point_that_has_gone_is_an_error(copied: Path) -> None:

@@ -1,42 +1,9 @@
 """What depends on the processor is a field of its core: no other code knows processors by name."""
 
-import ast
-import re
-from pathlib import Path
-
 import pytest
 
-import tilewise.kernels
-import tilewise.search
 from tilewise.kernels.target.cores import DEFAULT, ceiling_gflops, core_of
 from tilewise.kernels.target.costs import CASCADE_LAKE, ZEN5
-
-ROOTS = [Path(package.__path__[0]) for package in (tilewise.kernels, tilewise.search)]
-NAME = re.compile(
-    r"znver|zen_?\d|golden_?cove|sunny_?cove|(cascade|ice|alder|sky)_?lake|has_?well|rapids|epyc|xeon",
-    re.IGNORECASE,
-)
-
-
-def code_of(path: Path) -> str:
-    """A file less comments and documentation, which may name what measured a number."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value.value = ""
-    return ast.unparse(tree)
-
-
-@pytest.mark.full
-def test_processors_have_names_in_the_tables_of_targets_alone() -> None:
-    named = {
-        path.relative_to(root).as_posix()
-        for root in ROOTS
-        for path in root.rglob("*.py")
-        if NAME.search(code_of(path))
-    }
-    tables = {f"target/{name}.py" for name in ("cores", "costs", "features")}
-    assert named == tables | {"peers/openblas.py"}  # OpenBLAS's name of its own kernels
 
 
 @pytest.mark.parametrize(

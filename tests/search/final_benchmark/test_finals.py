@@ -5,13 +5,11 @@ from math import log
 
 import pytest
 
-from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, run
+from tests.search.engine.fakes import FakeRunner, Long, run
 from tests.search.replies import in_turn
-from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.search import budget as budget_module
 from tilewise.search.budget import Budget
-from tilewise.search.engine.tune import tune
 from tilewise.search.final_benchmark.benchmark import (
     CONTENDERS,
     ENOUGH_PACES,
@@ -110,27 +108,6 @@ def over_after(budget: Budget, clock: Clock) -> float:
     return clock.now - budget.began
 
 
-def test_each_process_of_the_finals_has_half_of_what_starting_the_second_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock, given = Clock(), []
-    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
-
-    class Noted(SlowRunner):
-        def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
-            ends = began + 30.0 - Budget(TuneRequest(), 0.0, self.start_s).end_s
-            given.append((budget_s, ends - clock.now))
-            return super().finals(schedules, rounds, peers, placements, budget_s)
-
-    runner, began = Noted(clock, 0.1), clock.now
-    request = TuneRequest(trials=2000, seconds=30.0, sampler="random")
-    run(request, runner=runner)
-    *semifinals, (first, left), (second, rest) = given
-    assert len(semifinals) <= 1
-    assert first == pytest.approx((left - runner.start_s) / 2)
-    assert second == pytest.approx(rest)
-
-
 def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
@@ -208,14 +185,6 @@ def test_a_fresh_process_that_fails_leaves_what_the_first_has_said() -> None:
     assert len(result.best.runners_up) == FINALISTS - 1
 
 
-def test_a_search_of_one_candidate_has_a_result() -> None:
-    problem = parse_problem("matmul:m=1,n=1,k=1,dtype=f32")
-    result = tune(
-        problem, TARGET, TuneRequest(trials=1), MemoryStore(), make_runner=lambda *_: FakeRunner()
-    )
-    assert result.best is not None and result.complete
-
-
 class Seen(FakeRunner):
     """A runner that notes how many meet, and in how many processes."""
 
@@ -230,12 +199,6 @@ class Seen(FakeRunner):
     def finals(self, schedules, *given):
         self.met.append(len(schedules))
         return super().finals(schedules, *given)
-
-
-def test_short_contenders_all_meet_in_the_finals() -> None:
-    runner = Seen()
-    run(TuneRequest(trials=40), runner=runner)
-    assert runner.met == [CONTENDERS] * 2
 
 
 class Noisy(Seen):
@@ -380,26 +343,6 @@ def test_a_search_whose_finalists_all_fail_says_why() -> None:
     request = TuneRequest(trials=4)
     result, *_ = run(request, runner=Failing())
     assert result.best is None and result.finals_failure == "timeout: 10.0 s"
-
-
-def test_emptying_large_caches_leaves_time_for_few_in_the_semifinal() -> None:
-    met = {}
-    for l3_bytes in (32 << 20, 480 << 20):
-        runner = Seen()
-        target = replace(TARGET, l3_bytes=l3_bytes)
-        request = TuneRequest(trials=40, cache="cold")
-        tune(SQUARE, target, request, MemoryStore(), make_runner=lambda *_, r=runner: r)
-        met[l3_bytes] = runner.met[0]
-    assert met[480 << 20] < met[32 << 20] == CONTENDERS
-
-
-@pytest.mark.parametrize(("threads", "cold"), [(2, False), (1, True)])
-def test_what_a_sample_takes_beside_its_run_counts(threads: int, cold: bool) -> None:
-    runner = Seen()
-    request = TuneRequest(trials=40, cache="cold" if cold else "hot")
-    target = replace(TARGET, threads=threads)
-    tune(SQUARE, target, request, MemoryStore(), make_runner=lambda *_: runner)
-    assert runner.met[-1] == FINALISTS
 
 
 def test_the_first_trial_does_not_wait_for_other_libraries() -> None:

@@ -1,3 +1,4 @@
+from math import gcd
 from random import Random
 
 import pytest
@@ -5,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems
-from tests.search.targets import NARROW, SQUARE, WIDE
-from tilewise.kernels.nest import count
+from tests.search.targets import FAR, NARROW, SQUARE, WIDE
+from tilewise.kernels.nest import LoopKind, count
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import loop_nest
+from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
 from tilewise.search.model.analytical import AnalyticalModel, amounts
+from tilewise.search.model.initial_candidates import fetched_points, rows_in_l2
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -27,16 +29,6 @@ def test_one_schedule_has_one_modelled_time(problem, target, seed) -> None:
         for other in space.neighbours(point):
             if space.schedule(other) == schedule:
                 assert AnalyticalModel.shipped(space).log_time(other) == pytest.approx(time)
-
-
-def test_a_prefetch_of_no_other_block_costs_what_none_does() -> None:
-    space = Space(SQUARE, WIDE)
-    model = AnalyticalModel.shipped(space)
-    whole = {p.name: p.values[0] for p in space.parameters} | {"pack_b": True, "depth": 0}
-    for cols, alike in ((0, True), (64, False)):
-        with_it, without = (whole | {"cols": cols, "prefetch": choice} for choice in (True, False))
-        assert (space.schedule(with_it) == space.schedule(without)) == alike
-        assert (model.log_time(with_it) == model.log_time(without)) == alike
 
 
 def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
@@ -60,3 +52,41 @@ def test_the_model_prefers_what_uses_the_registers() -> None:
         for vectors in (1, 3)
     )
     assert many < few
+
+
+@pytest.mark.parametrize(
+    ("text", "packs"),
+    [
+        ("matmul:m=35,n=700,k=2048,dtype=f32", False),
+        ("matmul:m=150,n=800,k=2500,dtype=f64", False),
+        ("matmul:m=150,n=3072,k=900,dtype=f32", True),  # whose rows share few sets of L2
+        ("matmul:m=900,n=1024,k=1024,dtype=i32", True),
+    ],
+)
+def test_a_search_for_a_far_b_begins_with_blocks_that_are_fetched_ahead(
+    text: str, packs: bool
+) -> None:
+    space = Space(parse_problem(text), FAR)
+    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
+    schedule = space.schedule(first)
+    nest = loop_nest(space.problem, schedule)
+    assert nest.fetches and nest.loops_of(LoopKind.MICRO)[-1].dim == nest.col
+    assert (nest.stage("B") is not None) == packs
+    kinds = [type(step) for step in schedule.steps]
+    assert kinds.index(Stream) < kinds.index(Tile) < kinds.index(Prefetch)
+    assert nest.k_block is not None
+    assert packs or 2 * nest.k_block.step <= rows_in_l2(space)
+
+
+def test_rows_in_l2_are_fewer_where_they_share_sets() -> None:
+    """Of 2 MiB in 16 ways, a way has 128 KiB; a quarter of the ways is left to others."""
+    for n in (700, 768, 1024, 4096):
+        space = Space(parse_problem(f"matmul:m=64,n={n},k=4096,dtype=f32"), FAR)
+        assert rows_in_l2(space) == 12 * (2**17 // gcd(4 * n, 2**17))
+
+
+def test_the_model_knows_what_is_fetched_in_place_and_what_stays_outside() -> None:
+    space = Space(parse_problem("matmul:m=400,n=800,k=2500,dtype=f32"), FAR)
+    model, point = AnalyticalModel.shipped(space), next(fetched_points(space))
+    assert model.log_time(point) < model.log_time(point | {"prefetch": False})
+    assert model.log_time(point) < model.log_time(point | {"chunks": "inner"})

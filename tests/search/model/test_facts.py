@@ -31,19 +31,6 @@ def decided(text: str, cpu: str) -> tuple[object, ...]:
     return space.parameters, points, [model.log_time(point) for point in points], specs
 
 
-@pytest.mark.parametrize(
-    ("text", "cpu"),
-    [*zip(PROBLEMS, ("emeraldrapids", "skylake-avx512", "znver5") * 2, strict=False)],
-)
-def test_a_new_name_of_known_facts_is_decided_alike(
-    text: str, cpu: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = decided(text, cpu)
-    monkeypatch.setitem(cores._CORES, "newlake", cores.core_of(cpu)[0])
-    monkeypatch.delitem(cores._CORES, cpu)
-    assert decided(text, "newlake") == before
-
-
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_facts_decide(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     far, near = cores.core_of("emeraldrapids")[0], cores.core_of("skylake-avx512")[0]

@@ -59,27 +59,6 @@ DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
 
 
 @pytest.mark.parametrize(
-    ("text", "is_early"),
-    [
-        ("m=16,n=4096,k=4096,dtype=i8", True),
-        ("m=13,n=4096,k=4096,dtype=bf16", True),
-        ("m=4,n=4096,k=4096,dtype=i8", False),  # swept
-        ("m=16,n=4096,k=4096,dtype=i8,transpose_b", False),
-        ("m=128,n=4096,k=4096,dtype=i8", False),
-    ],
-)
-def test_words_are_joined_in_small_blocks_for_few_rows_early(text: str, is_early: bool) -> None:
-    space = Space(parse_problem(f"matmul:{text}"), DOTS)
-    joined = [
-        point
-        for point in prior_points(AnalyticalModel.shipped(space), 2)
-        if point["tile"] == TilePoint(4, 4) and point["depth"] == 64
-    ]
-    assert any(nest_at(space, point).fetches for point in joined) == is_early
-    assert (64 in space.values("depth")) == ("m=4," in text or is_early)
-
-
-@pytest.mark.parametrize(
     ("text", "tiles"),
     [
         ("m=16,n=4096,k=4096,dtype=i8", ["4x4w64", "2x8w64"]),
@@ -103,25 +82,3 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     if tiles:
         assert points[0] == shared[0]
         assert bool(nest_at(space, points[0]).fetches) == (True in space.values("prefetch"))
-
-
-@pytest.mark.parametrize("rows", [2, 4])
-def test_tiles_of_all_rows_join_whole_vectors_first(rows: int) -> None:
-    space = Space(parse_problem(f"matmul:m={rows},n=4096,k=4096,dtype=i8"), DOTS)
-    tiles = [TilePoint(rows, vectors, "sweep", depth=32) for vectors in (4, 8)]
-    assert prior_points(AnalyticalModel.shipped(space), 1)[0]["tile"] in tiles
-
-
-@pytest.mark.parametrize(
-    ("text", "depths"),
-    [
-        ("n=12288,k=4096,dtype=i8", {32, 16}),
-        ("n=6144,k=4096,dtype=bf16", {32, 16}),
-        ("n=11008,k=4096,dtype=i8", {32, 16}),
-        ("n=4096,k=4096,dtype=i8", set()),  # no longer than one
-    ],
-)
-def test_long_rows_are_fetched_ahead_at_two_depths(text: str, depths: set[int]) -> None:
-    space = Space(parse_problem(f"matmul:m=1,{text}"), DOTS)
-    nests = [nest_at(space, point) for point in prior_points(AnalyticalModel.shipped(space), 5)]
-    assert {nest.depth for nest in nests if nest.is_skinny and nest.fetches} == depths

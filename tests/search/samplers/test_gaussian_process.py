@@ -38,23 +38,14 @@ def data(count, seed=1):
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
-def test_predictions_are_those_of_the_book(count):
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_predictions_are_those_of_the_book(count, noise):
+    """Also where some values may err more than others."""
     (points, values), (others, _) = data(count), data(30, seed=2)
+    more = noise**2 * (np.arange(count) % 5 == 4)
+    values[more > 0] += noise
     process = GaussianProcess()
-    process.fit(points, values)
-    mean, deviation = process.predict(others)
-    expected = by_the_book(process, points, values, others)
-    np.testing.assert_allclose(mean, expected[0], rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(deviation, expected[1], rtol=1e-4)
-
-
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_values_that_may_err_have_noise_of_their_own(count):
-    (points, values), (others, _) = data(count), data(30, seed=2)
-    more = 0.3**2 * (np.arange(count) % 5 == 4)
-    values[more > 0] += 0.3
-    process = GaussianProcess()
-    process.fit(points, values, more)
+    process.fit(points, values, *([more] if noise else []))
     mean, deviation = process.predict(others)
     expected = by_the_book(process, points, values, others, more)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-6, atol=1e-9)

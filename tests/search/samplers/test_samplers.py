@@ -2,7 +2,6 @@
 
 import pickle
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -69,15 +68,6 @@ def test_in_a_plain_study_they_find_what_random_search_does_not(make, direction:
     assert np.median([best(make, seed) for seed in range(3)]) < by_chance
 
 
-@pytest.mark.parametrize("make", OURS)
-def test_a_study_goes_on_with_the_same_sampler(make) -> None:
-    sampler = make(SPACE, seed=3)
-    study, _ = optimized(sampler, 10)
-    study.optimize(lambda trial: seconds(SPACE, suggest_point(trial, SPACE)), n_trials=10)
-    points = [point_of(SPACE, trial.params) for trial in study.trials]
-    assert len({SPACE.legal_hash(point) for point in points}) == 20
-
-
 @pytest.mark.parametrize("make", ALL)
 def test_a_study_over_a_small_space_ends_when_it_is_used_up(make) -> None:
     space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
@@ -93,22 +83,6 @@ def test_threads_of_a_study_share_its_sampler(make) -> None:
     study.optimize(lambda trial: seconds(SPACE, suggest_point(trial, SPACE)), n_trials=24, n_jobs=3)
     hashes = {SPACE.legal_hash(point_of(SPACE, trial.params)) for trial in study.trials}
     assert len(hashes) == 24
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("make", ALL)
-def test_processes_share_a_study_in_a_database(make, tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path / 'study.db'}"
-    optuna.create_study(study_name="shared", storage=storage)
-    handles = [
-        optuna.load_study(study_name="shared", storage=storage, sampler=make(SPACE, seed=1))
-        for _ in range(2)
-    ]
-    for study in handles * 8:
-        trial, point = ask(study, SPACE)
-        study.tell(trial, seconds(SPACE, point))
-    trials = handles[0].trials
-    assert len({SPACE.legal_hash(point_of(SPACE, trial.params)) for trial in trials}) == 16
 
 
 @pytest.mark.parametrize("make", ALL)

@@ -1,13 +1,12 @@
 """The default sampler: what it proposes, and what it makes of what it is told."""
 
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
 
 from tests.search.samplers.landscape import ask, beside, seconds, timed
-from tests.search.targets import NARROW, SQUARE, WIDE
+from tests.search.targets import SQUARE, WIDE
 from tilewise.search.engine.study import PRIOR_OF, SearchStudy, rebuilt
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
@@ -107,16 +106,3 @@ def test_what_was_fast_at_an_unusual_pace_is_believed_less(unusual: float, usual
     first, *_ = believed(space, beside(space, 3), 0.36, (unusual, usual))
     trusted, *_ = believed(space, beside(space, 3), 0.36, (usual, usual))
     assert first > trusted + 0.05
-
-
-def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch):
-    monkeypatch.setattr(surrogate, "MOST_POINTS", 8)
-    space, random = Space(SQUARE, NARROW), Random(1)
-    points = [space.draw(random) for _ in range(20)]
-    seen = surrogate.PointEncoding(AnalyticalModel.shipped(space))
-    for some in (points[:6], points[2:10], points[12:], points[:6]):
-        codes, estimates = seen(some)
-        assert codes.tolist() == [list(space.encode(point)) for point in some]
-        assert estimates.tolist() == [
-            AnalyticalModel.shipped(space).log_time(point) for point in some
-        ]

@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from tests.search.targets import NARROW, WIDE
-from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
@@ -69,13 +68,6 @@ def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
         assert (space.legal_hash(point) is not None) == is_legal
         small = point | {"cache_rows": 64, "cache_cols": 64}
         assert space.legal_hash(small) is not None
-
-
-def test_a_problem_that_no_spec_covers_has_no_space() -> None:
-    with pytest.raises(UnsupportedError, match="n=1"):
-        Space(parse_problem("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"), IREE).values(
-            "tile"
-        )
 
 
 def test_a_search_starts_from_near_problems_of_the_same_compiler() -> None:

@@ -1,4 +1,6 @@
+import json
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -6,12 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems
-from tests.search.targets import NARROW, WIDE
+from tests.search.targets import NARROW, SQUARE, WIDE
+from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import check_legal, loop_nest
+from tilewise.kernels.schedule import Pack, Register, Schedule, Stream, Tile, check_legal, loop_nest
 from tilewise.kernels.target import Target
+from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.prior import prior_points
 from tilewise.search.samplers.registry import GridSampler
-from tilewise.search.space.space import Space
+from tilewise.search.space.census import count_schedules
+from tilewise.search.space.parameters import RegisterTile, Size, step_aside
+from tilewise.search.space.points import (
+    WHOLE,
+    TilePoint,
+    point_from_json,
+    point_to_json,
+    scalars_of,
+)
+from tilewise.search.space.space import Space, why_too_large
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -21,7 +35,9 @@ def test_every_point_of_every_space_is_a_legal_schedule(problem, target, seed) -
     random = Random(seed)
     for _ in range(5):
         point = {p.name: random.choice(p.values) for p in space.parameters}
-        check_legal(problem, space.schedule(point))
+        schedule = space.schedule(point)
+        check_legal(problem, schedule)
+        plan(problem, schedule, target)
 
 
 def test_size_counts_the_points() -> None:
@@ -80,3 +96,178 @@ def test_schedules_name_the_instruction_that_was_measured_to_be_fastest(
     wide = Space(parse_problem(f"matmul:{shape},dtype=f32"), has_both)
     plain = loop_nest(wide.problem, wide.schedule(wide.draw(random)))
     assert plain.compute.instruction is None, "there is one way alone"
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(problems, st.sampled_from([WIDE, NARROW, WIDE.with_threads(4)]))
+def test_values_know_their_neighbours_and_numbers(problem, target) -> None:
+    for parameter in Space(problem, target).parameters:
+        width = len(parameter.encode(parameter.values[0]))
+        encoded = {parameter.encode(value) for value in parameter.values}
+        assert len(encoded) == len(parameter.values), "different values have different numbers"
+        for value in parameter.values:
+            assert len(parameter.encode(value)) == width
+            for near in parameter.neighbours(value):
+                assert near in parameter.values and near != value
+                assert value in parameter.neighbours(near), "nearness goes both ways"
+
+
+def test_every_tile_can_be_reached_from_every_other() -> None:
+    tile = Space(SQUARE, WIDE).parameter("tile")
+    assert isinstance(tile, RegisterTile)
+    reached, frontier = {tile.values[0]}, [tile.values[0]]
+    while frontier:
+        for near in tile.neighbours(frontier.pop()):
+            if near not in reached:
+                reached.add(near)
+                frontier.append(near)
+    assert reached == set(tile.values)
+
+
+def test_a_size_is_as_large_as_its_dim_at_most() -> None:
+    depth = Size("depth", (96, 128, 512, WHOLE), 600)
+    assert depth.size(WHOLE) == 600
+    assert depth.nearest(600) == depth.nearest(5000) == WHOLE
+    assert depth.nearest(110) == 96 or depth.nearest(110) == 128
+    assert depth.nearest(500) == 512
+    assert depth.encode(512) < depth.encode(WHOLE)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
+    space = Space(SQUARE, WIDE)
+    point = prior_points(AnalyticalModel.shipped(space), 1)[0]
+    moved = step_aside(space.parameters, point, Random(seed))
+    (name,) = [n for n in point if point[n] != moved[n]]
+    assert moved[name] in space.parameter(name).neighbours(point[name])
+
+
+TILES = {
+    "6x4": (TilePoint(6, 4), "6 rows x 4 vectors"),
+    "1x1": (TilePoint(1, 1), "1 row x 1 vector"),
+    "2x3s4": (
+        TilePoint(2, 3, "split", partial_sums=4), "2 rows x 3 columns, 4 partial sums",
+    ),
+    "8x2w32": (TilePoint(8, 2, "sweep", depth=32), "8 rows x 2 vectors, k-block 32"),
+    "1x4w8i8": (
+        TilePoint(1, 4, "sweep", depth=8, streams=8), "1 row x 4 vectors, k-block 8, 8 k-streams",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TILES)
+def test_a_tile_is_read_from_its_text_and_from_its_fields(text: str) -> None:
+    tile, description = TILES[text]
+    point = {"tile": tile, "unroll": 2, "pack_a": True}
+    assert point_from_json({**point, "tile": text}) == point
+    assert point_from_json(json.loads(json.dumps(point_to_json(point)))) == point
+    assert scalars_of(point) == {**point, "tile": text}
+    assert tile.description == description
+
+
+def test_a_tile_of_iree_is_told_by_its_point() -> None:
+    tile = TilePoint(12, 32, "iree")
+    assert point_from_json({"tile": "12x32", "inner": "rows"})["tile"] == tile
+    assert str(tile) == "12x32" and tile.description == "12 rows x 32 columns"
+
+
+@pytest.mark.parametrize("text", ["2x2w8e", "6x4e", "0x4", "6x", "6x4s", "6x4w8i", "", "6x4 "])
+def test_a_text_that_is_no_tile_stays_and_no_space_holds_it(text: str) -> None:
+    space = Space(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), replace(WIDE, kind="iree"))
+    point = {p.name: p.values[0] for p in space.parameters}
+    assert space.holds(point)
+    stored = point_from_json(point | {"tile": text})
+    assert stored["tile"] == text and not space.holds(stored)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {}, {"rows": 6}, {"rows": 6, "vectors": 0}, {"rows": "6", "vectors": 4},
+        {"rows": True, "vectors": 4}, {"rows": 6, "vectors": 4, "kind": "other"},
+        {"rows": 6, "vectors": 2**31}, {"rows": 6, "vectors": 4, "colour": 1},
+        {"rows": 6, "vectors": 4, "depth": -1},
+    ],
+)  # fmt: skip
+def test_an_object_that_is_no_tile_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no register tile"):
+        point_from_json({"tile": fields})
+
+
+def test_every_tile_of_a_space_is_read_from_its_text() -> None:
+    """Whatever the kind; trials stored until now have these texts."""
+    small = parse_problem("matmul:m=1,n=4096,k=4096,dtype=f32")
+    narrow = parse_problem("matmul:m=64,n=1,k=1024,dtype=f32")
+    kinds = set()
+    for space in (Space(small, WIDE), Space(narrow, WIDE)):
+        for tile in space.values("tile"):
+            kinds.add(tile.kind)
+            assert point_from_json({"tile": str(tile)})["tile"] == tile
+    assert kinds == {"outer", "split", "sweep"}
+    levels = Space(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), replace(WIDE, kind="iree"))
+    for tile in levels.values("tile"):
+        assert point_from_json({"tile": str(tile), "inner": "rows"})["tile"] == tile
+
+
+TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, threads=2)
+
+
+WIDER = [
+    ("conv2d:n=2,h=5,w=5,ci=200,co=9,kh=3,kw=3,dtype=f64", TIGHT.with_threads(1)),
+    ("conv2d:n=2,h=7,w=5,ci=8,co=40,kh=3,kw=3,pad=1,dtype=f64", TIGHT),
+    ("conv2d:n=2,h=9,w=5,ci=8,co=40,kh=3,kw=3,layout=nchw_fchw,dtype=f64", TIGHT),
+    ("matmul:m=9,n=64,k=300,dtype=f32,weights=constant", WIDE.with_threads(2)),
+    ("matmul:m=4,n=200,k=300,dtype=bf16", WIDE.with_threads(2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("matmul:m=20,n=40,k=130,dtype=f32", WIDE),
+        ("matmul:m=20,n=4,k=130,dtype=i8", TIGHT),
+        ("conv2d:n=2,h=5,w=9,ci=40,co=40,kh=3,kw=3,groups=40,dtype=f32", WIDE.with_threads(2)),
+        ("conv2d:n=1,h=6,w=32,ci=6,co=12,kh=3,kw=3,groups=6,layout=nchw_fchw,dtype=f64", WIDE),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in WIDER),
+    ],
+)
+def test_the_count_is_that_of_listing_everything(text: str, target: Target) -> None:
+    space = Space(parse_problem(text), target)
+    names = [p.name for p in space.parameters]
+    seen = {
+        space.schedule(dict(zip(names, values, strict=True)))
+        for values in product(*(p.values for p in space.parameters))
+    }
+    legal = sum(space.why_illegal(schedule) is None for schedule in seen)
+    assert legal > 0
+    assert count_schedules(space) == legal
+
+
+def test_what_the_caches_cannot_take_is_not_counted() -> None:
+    problem = parse_problem("matmul:m=64,n=2048,k=4096,dtype=f32")
+    roomy, tight = (Space(problem, Target("x", l2_bytes=size)) for size in (4 << 20, 256 << 10))
+    assert count_schedules(tight) < count_schedules(roomy)
+    point = {p.name: p.values[-1] for p in tight.parameters} | {"tile": TilePoint(4, 4), "depth": 0}
+    reason = tight.why_illegal(tight.schedule(point | {"pack_b": False}))
+    assert reason is None  # 256 KiB just fit
+    small = Space(problem, Target("x", l2_bytes=128 << 10))
+    reason = small.why_illegal(small.schedule(point))
+    assert reason is not None and "second cache" in reason
+
+
+def test_scratch_beyond_the_last_cache_is_turned_away() -> None:
+    space = Space(parse_problem("matmul:m=64,n=20000,k=20000,dtype=f64"), NARROW)
+    point = {p.name: p.values[-1] for p in space.parameters} | {"cols": 0, "depth": 0}
+    reason = space.why_illegal(space.schedule(point | {"pack_b": True}))
+    assert reason is not None
+    assert "MiB" in reason
+
+
+@pytest.mark.parametrize(("weights", "says"), [("variable", "packed block of B"), ("constant", "")])
+def test_weights_that_are_packed_once_for_all_need_no_cache(weights: str, says: str) -> None:
+    problem = parse_problem(f"matmul:m=64,n=20000,k=20000,dtype=f64,weights={weights}")
+    schedule = Schedule((Stream("k", 300), Pack("B"), Tile("m", 8), Pack("A"), Register(4, 8)))
+    small = replace(WIDE, l3_bytes=1 << 20)
+    found = why_too_large(problem, replace(small, l2_bytes=1 << 30), schedule)
+    assert (found is None) == (not says)
+    assert found is None or (says in found and "45 MiB" in found)

@@ -1,20 +1,30 @@
+import math
+import random
+
 import pytest
 
+from tests.search.nests import nest_at
 from tests.search.targets import NARROW, SQUARE, WIDE
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Fuse, Pack, Schedule, Split, loop_nest
+from tilewise.kernels.schedule import (
+    Fuse,
+    Jam,
+    Nontemporal,
+    Pack,
+    Parallel,
+    Schedule,
+    Split,
+    check_legal,
+    loop_nest,
+)
 from tilewise.kernels.target import Target
 from tilewise.kernels.target.machine import described
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import (
-    fits,
-    register_tiles,
-    split_tiles,
-    swept_tiles,
-)
+from tilewise.search.space.tiles import register_tiles, split_tiles, swept_tiles
 
 
 def test_register_tiles_fit_the_registers() -> None:
@@ -42,16 +52,6 @@ def test_single_pixels_are_fused_for_matrix_tiles_alone() -> None:
     ):  # fmt: skip
         other = Space(parse_problem(problem), target)
         assert not other.workload.fuses and other.workload.problem == other.problem
-
-
-SMALL_IMAGE = "conv2d:n=1,h=7,w=7,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32"
-
-
-def test_tiles_are_as_tall_as_the_method_with_more_rows_allows() -> None:
-    """A line has 7 pixels, and 7x7 pixels are 16 tiles of 2x2."""
-    for text, most in ((SMALL_IMAGE, 16), (f"{SMALL_IMAGE},accuracy=strict", 7)):
-        tiles = register_tiles(Space(parse_problem(text), WIDE).workload)
-        assert max(rows for rows, _ in tiles) == most
 
 
 NARROW_RESULTS = [
@@ -107,31 +107,6 @@ def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "matmul:m=8,n=4096,k=4096,dtype=f32,transpose_b",
-        "matmul:m=5,n=33,k=700,dtype=bf16,transpose_b,bias",
-        "matmul:batch=3,m=128,n=77,k=512,dtype=i8,transpose_b",
-    ],
-)
-def test_few_rows_may_read_both_factors_along_the_reduction(text: str, target: Target) -> None:
-    problem = parse_problem(text)
-    space = Space(problem, target)
-    tiles = split_tiles(space.workload)
-    assert tiles and set(tiles) <= set(space.values("tile"))
-    for tile in tiles:
-        assert tile.rows <= problem.m and tile.vectors <= problem.n
-        assert fits(tile, target.vector_registers)
-        loads, products = tile.rows + tile.vectors, tile.rows * tile.vectors
-        assert 3 * loads <= 2 * products, "two loads for three products at most"
-    found = [space.schedule(point) for point in prior_points(AnalyticalModel.shipped(space), 16)]
-    kinds = [splits(schedule) for schedule in found]
-    assert any(kinds) and not all(kinds)
-    assert not any(Pack("B") in schedule.steps for schedule in found if splits(schedule))
-
-
-@pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)
-@pytest.mark.parametrize(
-    "text",
-    [
         "matmul:m=1,n=4096,k=4096,dtype=bf16",
         "matmul:m=1,n=1000,k=1000,dtype=f32,transpose_a",
         "matmul:batch=2,m=8,n=300,k=64,dtype=i8,bias",
@@ -156,3 +131,99 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
         assert nest.is_skinny and nest.k_block is not None
         assert (nest.k_block.step, nest.k_block.streams) == (tile.depth, tile.streams)
         plan(problem, schedule, target)
+
+
+LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
+
+
+def test_the_result_is_divided_among_the_threads() -> None:
+    space = Space(LARGE, WIDE.with_threads(6))
+    (parameter,) = (p for p in space.parameters if p.name == "parallel")
+    assert parameter.values == ("none", "m=6", "n=6", "m=2,n=3", "m=3,n=2")
+    point = prior_points(AnalyticalModel.shipped(space), 1)[0]
+    assert space.schedule(point).steps[0] == Parallel("n", 6)
+    both = space.schedule(point | {"parallel": "m=2,n=3"})
+    assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
+    assert len(nest_at(space, point | {"parallel": "none"}).parts) == 1
+    assert all(p.name != "parallel" for p in Space(LARGE, WIDE).parameters)
+
+
+def test_a_dim_has_no_more_parts_than_register_tiles() -> None:
+    space = Space(parse_problem("matmul:m=5,n=40,k=9,dtype=f32"), WIDE.with_threads(6))
+    for point in prior_points(AnalyticalModel.shipped(space), 20):
+        check_legal(space.problem, space.schedule(point | {"parallel": "n=6"}))
+
+
+def test_a_split_reads_in_place_what_it_can() -> None:
+    space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
+    schedule = space.schedule(prior_points(AnalyticalModel.shipped(space), 1)[0])
+    assert not any(isinstance(step, Pack) for step in schedule.steps)
+    space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
+    assert nest_at(space, prior_points(AnalyticalModel.shipped(space), 1)[0]).stage("B")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_offered"),
+    [
+        ("matmul:m=128,n=3072,k=768,dtype=f32", True),
+        ("matmul:m=128,n=64,k=768,dtype=f32", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,transpose_b", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", True),
+        ("matmul:m=128,n=64,k=768,dtype=f32,weights=constant", False),
+        ("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,accuracy=strict", True),
+        ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
+    ],
+)
+def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
+    text: str, is_offered: bool
+) -> None:
+    space = Space(parse_problem(text), WIDE)
+    assert any(p.name == "prefetch" for p in space.parameters) == is_offered
+    tiled = prior_points(AnalyticalModel.shipped(space), 1)[0] | {
+        "cols": 64,
+        "depth": 128,
+        "pack_b": True,
+    }
+    if is_offered:
+        assert nest_at(space, tiled | {"prefetch": True}).fetches
+
+
+PROBLEMS = (
+    "conv2d:n=1,h=112,w=112,ci=96,co=96,kh=3,kw=3,stride=2,pad=1,groups=96,dtype=f32",
+    "conv2d:n=2,h=7,w=7,ci=960,co=960,kh=3,kw=3,pad=1,groups=960,dtype=f32",
+    "conv2d:n=1,h=9,w=5,ci=24,co=72,kh=5,kw=5,pad=2,groups=24,dtype=i8,bias",
+    "conv2d:n=1,h=1,w=1,ci=6,co=6,kh=1,kw=1,groups=6,dtype=f64",
+    "conv2d:n=2,h=14,w=48,ci=32,co=64,kh=3,kw=3,pad=1,groups=32,layout=nchw_fchw,dtype=f32",
+    "conv2d:n=1,h=31,w=31,ci=16,co=16,kh=11,kw=11,pad=5,groups=16,dtype=f32",
+)
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_the_model_orders_points_and_the_prior_offers_different_ones(text: str) -> None:
+    space = Space(parse_problem(text), WIDE)
+    model, draws = AnalyticalModel.shipped(space), random.Random(1)
+    times = [model.log_time(space.draw(draws)) for _ in range(40)]
+    assert all(map(math.isfinite, times))
+    offered = prior_points(model, 8)
+    hashes = {space.schedule(point).hash for point in offered}
+    assert len(hashes) == len(offered) > 0
+    assert model.log_time(offered[0]) <= min(times) + 0.05
+
+
+def test_a_tile_that_computes_in_its_registers_is_thought_faster() -> None:
+    space = Space(parse_problem(PROBLEMS[0]), WIDE)
+    model = AnalyticalModel.shipped(space)
+    base = prior_points(model, 1)[0] | {"lines": 1, "nontemporal": False}
+    assert model.log_time(base | {"tile": TilePoint(4, 1), "lines": 2}) < model.log_time(
+        base | {"tile": TilePoint(1, 1)}
+    )
+
+
+def test_what_a_problem_has_no_use_for_is_no_choice() -> None:
+    pixels, ragged, planes = (Space(parse_problem(PROBLEMS[i]), WIDE) for i in (0, 2, 4))
+    assert planes.values("lines") == (1,)
+    assert planes.values("nontemporal") == (False, True)  # lines of 48 are three vectors
+    assert ragged.values("nontemporal") == (False,)
+    draws = random.Random(2)
+    drawn = [pixels.schedule(pixels.draw(draws)) for _ in range(50)]
+    assert {Jam, Nontemporal} <= {type(step) for one in drawn for step in one.steps}

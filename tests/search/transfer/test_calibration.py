@@ -1,7 +1,6 @@
 """The model's costs, corrected by what earlier searches on the same processor have timed."""
 
 from dataclasses import replace
-from math import exp
 from random import Random
 
 import numpy as np
@@ -15,7 +14,6 @@ from tilewise.search.model.amounts import DEFAULT_WEIGHTS, Weights
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import Solved
-from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.transfer.calibration import MIN_TRIALS, calibrate
 
@@ -66,21 +64,6 @@ def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
     assert calibrate(model, searched_with(DEFAULT_WEIGHTS, noise=0.3, seed=seed)) == DEFAULT_WEIGHTS
 
 
-def test_single_columns_and_several_threads_teach_nothing() -> None:
-    thin = AnalyticalModel.shipped(
-        Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE)
-    )
-    points = [p for p in prior_points(thin, 40) if p["tile"].kind == "split"]
-    timed = tuple((p, 16 * exp(thin.log_time(p) + 0.1 * i)) for i, p in enumerate(points))
-    assert len(timed) >= MIN_TRIALS
-    known = [Solved(thin.space.problem, WIDE.canonical, timed)]
-    assert calibrate(thin, known) is thin.weights
-    two = replace(WIDE, threads=2)
-    known = [replace(s, target=two.canonical) for s in searched_with(costs(1.0))]
-    model = AnalyticalModel.shipped(Space(SQUARE, two))
-    assert calibrate(model, known) is model.weights
-
-
 def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
     model = AnalyticalModel.shipped(Space(SQUARE, WIDE))
     known = searched_with(costs(1.0))
@@ -89,16 +72,6 @@ def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
     assert calibrate(model, []) is model.weights
     threads = [replace(s, target="cpu:wide,threads=2") for s in searched_with(costs(1.0))]
     assert calibrate(model, threads) is model.weights
-
-
-def test_points_that_are_none_any_more_are_passed_over() -> None:
-    model, known = (
-        AnalyticalModel.shipped(Space(SQUARE, WIDE)),
-        searched_with(costs(1.0, b_rows_from_l2=5)),
-    )
-    gone = tuple((p | {"tile": TilePoint(40, 9)}, 1e-9) for p, _ in known[0].points)
-    spoilt = [replace(known[0], points=(*gone, *known[0].points)), *known[1:]]
-    assert calibrate(model, spoilt) == calibrate(model, known)
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:

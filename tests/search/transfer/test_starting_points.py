@@ -2,16 +2,25 @@ from math import exp
 
 import pytest
 
+from tests.search.engine.fakes import FakeRunner, run
 from tests.search.targets import SQUARE, WIDE
-from tests.search.transfer.searches import solved
+from tests.search.transfer.searches import HERE, costs, searched_with, solved
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.model.amounts import DEFAULT_WEIGHTS
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
-from tilewise.search.records import Solved
+from tilewise.search.records import MOST_SOLVED, Solved, TrialRecord, TuneRequest
 from tilewise.search.space.points import TilePoint, point_from_json
 from tilewise.search.space.space import Space
+from tilewise.search.store import MemoryStore
+from tilewise.search.timing.samples import summarise
 from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES
-from tilewise.search.transfer.starting_points import MAX_STARTING_POINTS, starting_points
+from tilewise.search.transfer.starting_points import (
+    MAX_STARTING_POINTS,
+    adapt,
+    starting_points,
+    warmed,
+)
 
 
 def test_only_legal_points_come_each_once_and_a_few() -> None:
@@ -91,3 +100,98 @@ def test_a_parameter_of_later_times_is_filled_in() -> None:
     earlier = Solved(known.problem, known.target, ((params, 1000.0),))
     (point,) = starting_points(AnalyticalModel.shipped(Space(SQUARE, WIDE)), [earlier])
     assert point["tile"] == TilePoint(5, 5) and point["prefetch"] is False
+
+
+def adapted(text: str, **changes):
+    """A point of another problem, in the space of `text`."""
+    known = solved("matmul:m=512,n=512,k=2048,dtype=f32", **changes)
+    (params, _), former = known.points[0], Space(known.problem, WIDE)
+    return adapt(Space(parse_problem(text), WIDE), former, params)
+
+
+def test_sizes_are_kept_and_snapped() -> None:
+    text = "matmul:m=600,n=4000,k=300,dtype=f32"
+    point = adapted(text, depth=512, cols=0, rows=64, tile=TilePoint(8, 3))
+    assert point["depth"] == 0  # 300 is less than what stayed in the cache
+    assert point["cols"] == 512  # it was whole, but a dim of 4000 is another matter
+    assert point["rows"] == 64
+    assert point["tile"] == TilePoint(8, 3)
+
+
+@pytest.mark.parametrize(("extent", "cols"), [(300, 0), (1000, 0), (1023, 0), (1024, 512)])
+def test_a_dim_that_was_not_cut_stays_whole_up_to_twice_as_long(extent: int, cols: int) -> None:
+    assert adapted(f"matmul:m=600,n={extent},k=300,dtype=f32", cols=0)["cols"] == cols
+
+
+def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
+    point = adapted("matmul:m=512,n=20,k=512,dtype=f32", tile=TilePoint(8, 3))
+    assert point["tile"] in [TilePoint(rows, 2) for rows in (8, 10, 12)]
+
+
+ONE_ROW = "matmul:m=1,n={},k=1000,dtype=f32"
+
+
+CONVOLUTION = "conv2d:n=1,h=30,w=30,ci=128,co=128,kh={},kw={},dtype=f32"
+
+
+@pytest.mark.parametrize(
+    ("former", "algorithm", "taps", "expected"),
+    [
+        ((3, 3), "winograd4", (5, 5), "winograd3"),
+        ((3, 3), "winograd4", (3, 1), "winograd4"),
+        ((5, 5), "winograd3", (3, 3), "winograd4"),
+        ((1, 3), "winograd6", (7, 1), "winograd2"),
+        ((3, 3), "direct", (5, 5), "direct"),
+    ],
+)
+def test_another_filter_has_the_tiles_most_like_those_of_the_former(
+    former: tuple[int, int], algorithm: str, taps: tuple[int, int], expected: str
+) -> None:
+    spaces = [Space(parse_problem(CONVOLUTION.format(*one)), WIDE) for one in (taps, former)]
+    params = {p.name: p.values[0] for p in spaces[1].parameters} | {"algorithm": algorithm}
+    point = adapt(*spaces, params)
+    assert point is not None and point["algorithm"] == expected
+
+
+def test_a_problem_that_is_not_filtered_has_no_algorithm_to_adapt() -> None:
+    here = Space(parse_problem(CONVOLUTION.format(1, 1)), WIDE)
+    there = Space(parse_problem(CONVOLUTION.format(3, 3)), WIDE)
+    params = {p.name: p.values[0] for p in there.parameters} | {"algorithm": "winograd4"}
+    point = adapt(here, there, params)
+    assert point is not None and "algorithm" not in point
+    back = adapt(there, here, {p.name: p.values[0] for p in here.parameters})
+    assert back is not None and back["algorithm"] == "direct"
+
+
+def test_a_warm_search_has_both_costs_and_starting_points() -> None:
+    model = AnalyticalModel.shipped(
+        Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE)
+    )
+    found, starts = warmed(model, MemoryStore(searched_with(costs(1.0, b_rows_from_l2=5))))
+    assert found.weights.overlap < DEFAULT_WEIGHTS.overlap
+    assert starts and all(model.space.holds(point) for point in starts)
+    assert warmed(model, MemoryStore()) == (model, [])
+
+
+def test_a_search_begins_with_what_the_store_knows() -> None:
+    known = solved("matmul:m=512,n=512,k=500,dtype=f32", tile=TilePoint(7, 3), rows=64, depth=128)
+    # the same processor name as the fake target of these tests
+    known = Solved(known.problem, "cpu:fake,threads=1", known.points)
+    result, _, _ = run(TuneRequest(trials=12), MemoryStore([known]), FakeRunner())
+    assert [t.origin for t in result.trials[:4]] == ["prior", "prior", "transfer", "prior"]
+    assert result.trials[2].params["tile"] == TilePoint(7, 3)
+
+
+def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:
+    space = Space(SQUARE, WIDE)
+    base = prior_points(AnalyticalModel.shipped(space), 1)[0]
+    schedule = space.schedule(base)
+
+    def trial(number: int, state: str, seconds: float | None) -> TrialRecord:
+        speed = summarise([seconds] * 6, SQUARE.flops) if seconds else None
+        return TrialRecord(number, schedule, base, state, "test", measurement=speed)
+
+    trials = [trial(i, "timed", 1e-3 * (100 - i)) for i in range(MOST_SOLVED + 5)]
+    trials += [trial(98, "pruned", 1e-6), trial(99, "failed", None)]
+    times = [time_us for _, time_us in Solved.of(SQUARE, HERE, trials).points]
+    assert times == sorted(t.measurement.time_us for t in trials[:-2])[:MOST_SOLVED]

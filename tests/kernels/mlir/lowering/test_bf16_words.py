@@ -97,17 +97,6 @@ func.func @f(%a: memref<{n}xbf16>, %b: memref<{n}xbf16>) {{
   }}
   return
 }}"""
-VECTORS = """
-func.func @f(%a: memref<{n}xbf16>, %b: memref<{n}xbf16>) {{
-  %i = arith.constant 0 : index
-  %z = arith.constant 0.0 : bf16
-  %m = vector.constant_mask [3] : vector<4xi1>
-  %x = vector.maskedload %a[%i], %m, %w : memref<{n}xbf16>, vector<4xi1>, vector<4xbf16>
-      into vector<4xbf16>
-  {body}
-  vector.maskedstore %b[%i], %m, %r : memref<{n}xbf16>, vector<4xi1>, vector<4xbf16>
-  return
-}}""".replace("  %z =", "  %w = arith.constant dense<1.0> : vector<4xbf16>\n  %z =")
 
 
 def computed(template: str, body: str, a: Array, b: Array) -> Array:
@@ -143,19 +132,3 @@ def test_each_operation_is_rounded_once(body: str, exact: Callable[..., Array]) 
     rounded = (expected + 0x7FFF + (expected >> 16 & 1) >> 16).astype(np.uint16)
     off = np.abs(computed(POINTWISE, body, a, b).astype(int) - rounded.astype(int))
     assert off.max() <= ("exp" in body), "numpy has another exponential"
-
-
-@pytest.mark.parametrize(
-    ("body", "value"),
-    [
-        ("%r = vector.fma %x, %x, %x : vector<4xbf16>", 6.0),
-        ("%s = vector.reduction <add>, %x : vector<4xbf16> into bf16\n"
-         "%r = vector.broadcast %s : bf16 to vector<4xbf16>", 7.0),
-        ("%p = vector.outerproduct %x, %x : vector<4xbf16>, vector<4xbf16>\n"
-         "%r = vector.extract %p[1] : vector<4xbf16> from vector<4x4xbf16>", 4.0),
-    ],
-)  # fmt: skip
-def test_vectors_and_masks_of_bf16(body: str, value: float) -> None:
-    a, b = (to_bf16(np.full(5, one, np.float32)) for one in (2.0, 9.0))
-    found = widened(computed(VECTORS, body, a, b), "bf16")
-    assert found.tolist() == [value, value, value, 9.0, 9.0]

@@ -42,27 +42,6 @@ def test_another_order_of_loops_gives_the_same_bits(payload: Any, kind: str) -> 
     assert np.ptp(expected) > 0
 
 
-def test_the_last_parallel_loop_is_innermost_and_reductions_keep_their_order() -> None:
-    with ir.Context(), ir.Location.unknown():
-        module = ir.Module.parse(
-            "func.func @f(%a: memref<5x3x2x7xf32>, %b: memref<5x3xf32>) {"
-            "  linalg.generic {indexing_maps = [affine_map<(p, q, r, s) -> (p, q, r, s)>,"
-            "      affine_map<(p, q, r, s) -> (p, q)>],"
-            '      iterator_types = ["parallel", "parallel", "reduction", "reduction"]}'
-            "      ins(%a : memref<5x3x2x7xf32>) outs(%b : memref<5x3xf32>) {"
-            "  ^bb0(%x: f32, %y: f32):"
-            "    %z = arith.addf %x, %y : f32"
-            "    linalg.yield %z : f32"
-            "  }"
-            "  return }"
-        )
-        put_parallel_innermost(module)
-        text = str(module)
-    assert "(d0, d1, d2, d3) -> (d0, d3, d1, d2)>" in text
-    assert "(d0, d1, d2, d3) -> (d0, d3)>" in text
-    assert '["parallel", "reduction", "reduction", "parallel"]' in text
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("payload", ALL)
 def test_a_perturbed_run_is_off_by_a_few_roundings(payload: Any) -> None:

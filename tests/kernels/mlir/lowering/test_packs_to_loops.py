@@ -62,18 +62,6 @@ def test_an_unpack_drops_the_padding(plain: Array) -> None:
     assert np.array_equal(run(UNPACK, by_hand(plain, np.nan), before)[1], plain)
 
 
-def test_a_pack_without_padding_copies_whole_tiles(plain: Array) -> None:
-    whole = np.resize(plain, (12, 9))
-    text = """
-func.func @pack(%x: memref<12x9xf32>, %y: memref<3x3x4x3xf32>) {
-  linalg.pack %x inner_dims_pos = [0, 1] inner_tiles = [4, 3] into %y
-      : memref<12x9xf32> -> memref<3x3x4x3xf32>
-  return
-}"""
-    _, packed = run(text, whole, np.full((3, 3, 4, 3), np.nan, np.float32))
-    assert np.array_equal(packed, whole.reshape(3, 4, 3, 3).transpose(0, 2, 1, 3))
-
-
 def test_a_tile_of_unknown_size_is_refused() -> None:
     text = """
 func.func @pack(%x: memref<12xf32>, %y: memref<3x?xf32>) {

@@ -20,39 +20,36 @@ def floats(*values: float) -> Array:
     return np.array(values, np.float32)
 
 
-def test_equal_results_are_right_without_any_allowance() -> None:
-    found = difference(floats(1, -2, 0), floats(1, -2, 0), [], "f32")
-    assert (found.error, found.allowed, found.is_wrong) == (0, 0, False)
+UNITS = FEWEST_UNITS * 1024 * 2.0**-23
+STEPS = floats(1e6, 1, 1, 1), [floats(1e6 + 1, 1 + 1e-6, 1 + 1e-6, 1 + 1e-6)]
+FURTHEST = floats(100, 100), [floats(100, 100.5), floats(100, 98), floats(102, 101)]
+STOOD_STILL = floats(1024, 1), [floats(1024, 1.0000001)]  # by chance
+CASES = [
+    # found, expected, moved; where it is wrong
+    (floats(1, -2, 0), floats(1, -2, 0), [], None),
+    # What no perturbation moves has to be equal.
+    (floats(1, 2, 3.0000002), floats(1, 2, 3), [floats(1, 2, 3)] * 2, 2),
+    # Each element has an allowance of its own, a multiple of its furthest move.
+    (STEPS[0] + floats(0.5, 0, 0, 0), *STEPS, None),
+    (STEPS[0] + floats(0, 0, 0.5, 0), *STEPS, 2),
+    (floats(100, 100 + 2 * MARGIN + 0.5), *FURTHEST, 1),
+    (floats(100, 100 + 2 * MARGIN - 0.5), *FURTHEST, None),
+    # One that stood still may be off by some units in its last place.
+    (floats(1024 + UNITS, 1), *STOOD_STILL, None),
+    (floats(1024 + 2 * UNITS, 1), *STOOD_STILL, 0),
+    (np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), [np.zeros((0, 3))], None),
+]
 
 
-def test_what_no_perturbation_moves_has_to_be_equal() -> None:
-    expected = floats(1, 2, 3)
-    found = difference(floats(1, 2, 3.0000002), expected, [expected, expected], "f32")
-    assert found.is_wrong and found.place == (2,)
-
-
-def test_each_element_has_an_allowance_of_its_own() -> None:
-    expected = floats(1e6, 1, 1, 1)
-    moved = expected + floats(1, 1e-6, 1e-6, 1e-6)
-    assert not difference(expected + floats(0.5, 0, 0, 0), expected, [moved], "f32").is_wrong
-    found = difference(expected + floats(0, 0, 0.5, 0), expected, [moved], "f32")
-    assert found.is_wrong and found.place == (2,)
-    assert found.error == 0.5 and found.allowed < 1e-4
-
-
-def test_the_allowance_is_a_multiple_of_the_furthest_move() -> None:
-    expected, moved = floats(100, 100), [floats(100, 100.5), floats(100, 98), floats(102, 101)]
-    found = difference(floats(100, 116.5), expected, moved, "f32")
-    assert found.allowed == MARGIN * 2
-    assert found.is_wrong
-    assert not difference(floats(100, 115.5), expected, moved, "f32").is_wrong
-
-
-def test_an_element_that_stood_still_by_chance_is_allowed_some_units_in_its_last_place() -> None:
-    expected, moved = floats(1024, 1), [floats(1024, 1.0000001)]
-    units = FEWEST_UNITS * 1024 * 2.0**-23
-    assert not difference(floats(1024 + units, 1), expected, moved, "f32").is_wrong
-    assert difference(floats(1024 + 2 * units, 1), expected, moved, "f32").is_wrong
+@pytest.mark.parametrize(("given", "expected", "moved", "place"), CASES)
+def test_results_may_be_off_by_what_perturbations_move(
+    given: Array, expected: Array, moved: list[Array], place: int | None
+) -> None:
+    found = difference(given, expected, moved, "f32")
+    assert found.is_wrong == (place is not None)
+    if place is not None:
+        assert found.place == (place,)
+        assert found.error == np.abs(given - expected)[place] > found.allowed
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
@@ -117,11 +114,6 @@ def test_the_worst_of_many_elements_is_found() -> None:
     assert difference(wrong, expected, moved, "f32").place == (2, NEIGHBOURS - 1)
     wrong[2, NEIGHBOURS - 1] = 1
     assert difference(wrong, expected, moved, "f32").place == (0, 7)
-
-
-def test_nothing_is_equal_to_nothing() -> None:
-    nothing = np.zeros((0, 3), np.float32)
-    assert not difference(nothing, nothing, [nothing], "f32").is_wrong
 
 
 def test_integers_may_be_off_where_the_payloads_roundings_move_them() -> None:

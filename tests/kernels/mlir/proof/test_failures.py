@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,6 @@ from tilewise.kernels.mlir.proof.proof import ProofReply, run_child
 from tilewise.kernels.mlir.proof.prove import prove_script, transform
 from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.system import limited_child
-from tilewise.kernels.system.children import Patience
 
 SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
 MATCHED = "in %root : (!transform.any_op) -> !transform.any_op\n"
@@ -123,24 +119,6 @@ def in_stage(stage: str, attempt: Callable[[float], tuple[object, str]]) -> tupl
     return failure, message
 
 
-@pytest.mark.full
-def test_endless_rewriting_is_stopped() -> None:
-    """Canonicalisation undoes what lowering shape casts does, in one set for ever."""
-    script = emit_script(SQUARE, schedule(*PACKED)).replace(
-        "transform.apply_patterns.vector.lower_shape_cast",
-        "transform.apply_patterns.vector.lower_shape_cast\n"
-        "      transform.apply_patterns.canonicalization",
-    )
-
-    def attempt(seconds: float) -> tuple[object, str]:
-        proof = prove_script(SQUARE, script, seconds=seconds)
-        return proof.failure, proof.message
-
-    failure, message = in_stage("apply", attempt)
-    assert failure in ("timeout", "memory"), message
-    assert message.endswith("stage apply")
-
-
 FUNCTION = """
 module attributes {{transform.with_named_sequence}} {{
   func.func @kernel(%A: memref<16x16xf32>, %B: memref<16x16xf32>, %C: memref<16x16xf32>)
@@ -210,19 +188,3 @@ def test_scripts_apply_with_plain_iree_opt(steps: tuple[str, ...], tmp_path: Pat
     )
     assert done.returncode == 0, done.stderr
     assert "vector.fma" in done.stdout
-
-
-@pytest.mark.full
-def test_time_in_which_the_prover_was_frozen_does_not_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks: list[float] = []
-
-    def clock() -> float:
-        """An hour passes between the third look and the fourth, as in a machine that is paused."""
-        looks.append(time.monotonic())
-        return looks[-1] + (3600 if len(looks) > 3 else 0)
-
-    monkeypatch.setattr(limited_child, "Patience", partial(Patience, clock=clock))
-    assert prove_script(SQUARE, emit_script(SQUARE, schedule(*IN_PLACE))).ok
-    assert len(looks) > 4

@@ -1,15 +1,20 @@
 """Scripts of every supported problem prove: applied, run, right, vectorised."""
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from tests.cases import some
+from tests.cases import cases, some
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
+from tests.kernels.strategies import problems, quantised, schedules
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
-from tilewise.kernels.mlir.proof.prove import prove
+from tilewise.kernels.mlir.proof.prove import prove, prove_script
 from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.nest import nest_of
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
 
 CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
@@ -114,10 +119,7 @@ RIGHT = [
     (f"{NARROW},groups=7,layout=nchw_fchw,stride=2,dtype=i32,bias", PLANES),
     ("matmul:m=1,n=100,k=37,dtype=bf16,bias,epilogue=relu", SWEEP),
     ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "interleave dim=k streams=4")),
-    (
-        "matmul:m=3,n=64,k=32,dtype=i8,init=accumulate",
-        SWEEP_OF_THREE,
-    ),
+    ("matmul:m=3,n=64,k=32,dtype=i8,init=accumulate", SWEEP_OF_THREE),
     # outputs of one row or column, and an image whose end a stride leaves unread
     ("conv2d:n=1,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,dtype=f32", IN_PLACE),
     ("conv2d:n=2,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,layout=nchw_fchw,dtype=f32", PIXELS),
@@ -251,3 +253,28 @@ def test_a_step_that_scripts_lack_is_named(text: str, method: str) -> None:
     name = method.partition(" ")[0]
     with pytest.raises(UnsupportedError, match=f"the step {name} has no script"):
         emit_script(parse_problem(text), steps)
+
+
+def check(problem: Problem, schedule: Schedule) -> None:
+    """The script proves; what cannot be written as one is no case."""
+    try:
+        script = emit_script(problem, schedule)
+    except LoweringError:
+        assume(False)
+    proof = prove_script(problem, script)
+    assert proof.ok, proof.message
+
+
+@cases(16, short=6)
+@given(st.data())
+def test_random_schedules_prove(data: st.DataObject) -> None:
+    problem = data.draw(problems)
+    check(problem, data.draw(schedules(problem, detect())))
+
+
+@pytest.mark.timeout(3600)
+@cases(200, short=2)
+@given(st.data())
+def test_random_schedules_of_quantised_problems_prove(data: st.DataObject) -> None:
+    problem = data.draw(quantised)
+    check(problem, data.draw(schedules(problem, detect())))

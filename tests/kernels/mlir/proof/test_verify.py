@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ def test_a_sum_that_is_split_and_vectorised_is_right() -> None:
     text = script(
         "%f, %p, %c, %l = transform.structured.tile_reduction_using_for %op by tile_sizes"
         " = [0, 0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op,"
-        " !transform.any_op, !transform.any_op)",
+        " !transform.any_op, !transform.any_op)"
     )
     verdict = verify(text, payload=PAYLOAD.replace("24", "29"))
     assert verdict.proof.ok, verdict.proof.message
@@ -418,3 +419,26 @@ def test_a_wrong_transform_is_wrong(right: str, wrong: str) -> None:
     made = verify(winograd("F_2_3"), payload=CONVOLUTION).found.transformed
     assert right in made
     assert compared(CONVOLUTION, made.replace(right, wrong, 1)).get("failure") == "wrong"
+
+
+PROPOSAL = """
+func.func @matmul(%arg0: tensor<16x1024xf32>, %arg1: tensor<1024x33xf32>,
+                  %arg2: tensor<16x33xf32>) -> tensor<16x33xf32> {
+  %0 = linalg.matmul ins(%arg0, %arg1 : tensor<16x1024xf32>, tensor<1024x33xf32>)
+                     outs(%arg2 : tensor<16x33xf32>) -> tensor<16x33xf32>
+  return %0 : tensor<16x33xf32>
+}
+"""
+
+
+def test_the_proposals_tiling_has_its_loops_and_slices(golden: Callable[[str, str], None]) -> None:
+    verdict = verify(tiled("[2, 3, 4]", 3), payload=PROPOSAL)
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.found.outline == (
+        "func @matmul",
+        "  for 8 trips, step 2",
+        "    for 11 trips, step 3",
+        "      for 256 trips, step 4",
+        "        linalg.matmul on tensor<2x3xf32>",
+    )
+    golden("linalg_on_tensors.mlir", verdict.found.transformed)

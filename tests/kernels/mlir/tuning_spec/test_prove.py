@@ -2,15 +2,12 @@
 
 import re
 import time
-from typing import Any
 
 import pytest
 
 from tests.kernels.mlir.tuning_spec.schedules import plain
 from tilewise.kernels.errors import CompilerError
-from tilewise.kernels.mlir.iree.runtime import open_device
-from tilewise.kernels.mlir.proof.proof import ProofReply, ScriptProof
-from tilewise.kernels.mlir.tuning_spec import child
+from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.mlir.tuning_spec import prove as proving
 from tilewise.kernels.mlir.tuning_spec.config import TileSize
 from tilewise.kernels.mlir.tuning_spec.prove import prove
@@ -39,34 +36,6 @@ def test_a_proof_ran_compared_and_timed_beside_iree_alone() -> None:
     else:
         assert all(float(gain) >= 0.99 for gain in re.findall(r"gain ([\d.]+)", proof.script))
         assert entry_of(proof.script).config == plain(PROBLEM)
-
-
-@pytest.mark.full
-def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IREE's modes beside it do too."""
-    opened: list[int] = []
-
-    def opening(threads: int) -> Any:
-        opened.append(threads)
-        return open_device(threads)
-
-    def here(request: dict[str, Any], _module: str) -> ProofReply:
-        assert len(request["modules"]) == 3
-        with monkeypatch.context() as patch:
-            patch.setattr("tilewise.kernels.mlir.iree.runtime.open_device", opening)
-            return child.run_here(request | {"repeat_s": 0.01})
-
-    monkeypatch.setattr(proving, "run_child", here)
-    proof = prove(PROBLEM, plain(PROBLEM), threads=2)
-    assert proof.executed and opened == [2, 2, 2]
-    assert re.search(r"// target: +iree:\w+,threads=2[,\n]", proof.script)
-
-
-@pytest.mark.full
-def test_constant_weights_are_given_to_the_module() -> None:
-    problem = parse_problem("matmul:m=24,n=64,k=40,dtype=bf16,weights=constant")
-    proof = prove(problem, plain(problem))
-    assert proof.executed and proof.failure in (None, "slower")
 
 
 def test_sizes_that_iree_refuses_fail_to_compile() -> None:

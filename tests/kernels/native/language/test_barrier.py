@@ -1,21 +1,15 @@
 """The barrier, in every order in which threads may take its steps, and as it is compiled."""
 
 import ast
-import ctypes
-import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from random import Random
 
-import numpy as np
 import pytest
 from llvmlite import ir
 
-from tilewise.kernels.native.jit.loading import Loaded, link
-from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.language.compiler import emit_driver, emit_function, language
+from tilewise.kernels.native.language.compiler import emit_function, language
 from tilewise.kernels.native.language.primitives import CONSTANTS
-from tilewise.kernels.native.language.shared_words import ARRIVED, BARRIER_WORDS, PHASE
+from tilewise.kernels.native.language.shared_words import ARRIVED, BARRIER_WORDS
 
 Steps = Generator[tuple[str, list[int]], int, None]
 
@@ -98,62 +92,3 @@ def test_what_was_written_before_the_barrier_is_seen_after_it() -> None:
     assert loads and all(" acquire, align 8" in line for line in loads)
     assert stores and all(" release, align 8" in line for line in stores)
     assert adds and all(line.endswith(" acq_rel") for line in adds)
-
-
-MEETING = """
-from numba import njit
-from tilewise.kernels.native.language.functions import wait_for_all
-from tilewise.kernels.native.language.intrinsics import read_shared, write_shared
-
-@njit
-def meet(barrier, parts, board, mine, turns):
-    for turn in range(turns):
-        now = read_shared(board, mine) + 1
-        write_shared(board, mine, now)
-        wait_for_all(barrier, parts)
-        for other in range(parts):
-            if read_shared(board, other * 8) < now:
-                return turn + 1
-    return 0
-"""
-AT_ONCE, MOST_TURNS, ENOUGH_S, LIMIT_S = 500, 20_000, 1.0, 60.0
-
-
-def compiled() -> Loaded:
-    """A function that meets its like on other threads, as drivers are compiled."""
-    link("wait_for_all")
-    module = ir.Module("meeting")
-    return Loaded(compile_module(module, emit_driver(module, MEETING), "level 1 by function"))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("parts", [2, 3])
-def test_threads_meet_thousands_of_times(parts: int) -> None:
-    owner = compiled()
-    meet = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)(owner.addresses[0])
-    words, board = np.zeros(BARRIER_WORDS, np.int64), np.zeros(8 * parts, np.int64)
-    early: list[int] = []
-
-    def work(part: int) -> None:
-        early.append(meet(words.ctypes.data, parts, board.ctypes.data, 8 * part, AT_ONCE))
-
-    turns, begin = 0, time.monotonic()
-    while turns < MOST_TURNS and time.monotonic() < begin + ENOUGH_S:
-        threads = [threading.Thread(target=work, args=(p,), daemon=True) for p in range(parts)]
-        for thread in threads:
-            thread.start()
-        end_all(threads, words)
-        turns += AT_ONCE
-        assert not any(early), "a thread left before all had come"
-        assert board[::8].tolist() == [turns] * parts and words[ARRIVED] == 0
-
-
-def end_all(threads: list[threading.Thread], words: np.ndarray) -> None:
-    """Wait for all; where they wait for ever, let them go and say so."""
-    until = time.monotonic() + LIMIT_S
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    are_stuck = any(thread.is_alive() for thread in threads)
-    while any(thread.is_alive() for thread in threads):
-        words[PHASE] += 1
-    assert not are_stuck, f"{AT_ONCE} turns took longer than {LIMIT_S:.0f} s"

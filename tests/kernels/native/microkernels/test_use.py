@@ -9,20 +9,9 @@ from hypothesis import strategies as st
 from tests.cases import cases
 from tests.kernels.strategies import problems, schedules
 from tilewise.kernels.native.microkernels.microkernel import Use, use_of
-from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import Loop, Nest
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import (
-    Pack,
-    Parallel,
-    Prefetch,
-    Register,
-    Schedule,
-    Stream,
-    Tile,
-    Unroll,
-    loop_nest,
-)
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Stream, Tile, loop_nest
 from tilewise.kernels.target import Target
 
 LANES = 16
@@ -85,12 +74,3 @@ def use(text: str, *steps: object) -> Use:
 )
 def test_seldom_is_up_to_a_tenth_of_the_time(text: str, steps: tuple, seldom: set[str]) -> None:
     assert use(text, *steps).rare == seldom
-
-
-def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[str, int]:
-    """The unroll factor of each micro-kernel."""
-    fetching = (Tile("n", 64), Pack("B"), Prefetch("B")) if fetches else (Pack("B"),)
-    steps = (*fetching, Register(6, 64), Unroll(unroll))
-    planned = plan(parse_problem(f"matmul:m={m},n=128,k=99,dtype=f32"), Schedule(steps), host)
-    made = planned.kernel.pieces(planned.use)
-    return {name: made[name].given[0].unroll for name in ("full", "edge", "filling")}

@@ -1,33 +1,38 @@
 """Objects of any problem and schedule: right, within their memory, by parts, and refusing."""
 
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
 import llvmlite.binding as llvm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.kernels.native import test_winograd
+from tests.kernels.fast_products import of_fewer_products
 from tests.kernels.native.objects.object_case import check_object
 from tests.kernels.native_case import TARGETS
-from tests.kernels.strategies import can_split, is_legal, matmuls, problems, schedules
+from tests.kernels.strategies import problems, schedules
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.native.jit.loading import Loaded
+from tilewise.kernels.native.jit.object_code import ObjectCode
+from tilewise.kernels.native.objects import features
+from tilewise.kernels.native.objects.features import (
+    BASIC,
+    CHECKED,
+    Bit,
+    supported_text,
+    used_features,
+)
 from tilewise.kernels.native.objects.make import make_object
 from tilewise.kernels.native.objects.module import compiled_again, machine
+from tilewise.kernels.native.objects.object_files import Elf, archive
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import ObjectTrial
 from tilewise.kernels.problem import Matmul, Problem, parse_problem
-from tilewise.kernels.schedule import (
-    Pack,
-    Parallel,
-    Register,
-    Schedule,
-    Split,
-    Step,
-    Stream,
-    Sweep,
-    Tile,
-    Unroll,
-)
+from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll
 from tilewise.kernels.target import Target
 
 
@@ -57,41 +62,16 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
 @pytest.mark.timeout(900)
 @cases(16)
 @given(st.data())
-def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:
-    problem = data.draw(
-        matmuls.filter(lambda one: can_split(one) and "f16" not in (one.dtype, one.out))
-    )
+def test_any_problem_by_fewer_products(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(TARGETS))
-    check_object(problem, data.draw(schedules(problem, target, splits=True)), target, 3)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-@cases(16)
-@given(st.data())
-def test_any_winograd_convolution(data: st.DataObject) -> None:
-    problem = data.draw(test_winograd.convolutions())
-    target = data.draw(st.sampled_from(TARGETS))
-    schedule = data.draw(test_winograd.schedules(problem, target))
-    if is_legal(problem, schedule):
-        check_object(problem, schedule, target, 5)
+    problem, schedule = data.draw(of_fewer_products(target))
+    check_object(problem, schedule, target, 5)
 
 
 def test_groups_wider_than_a_register_have_sums_of_integers() -> None:
     """Of 128-bit vectors: LLVM ended the process over an operand that no register holds."""
     problem = parse_problem("conv2d:n=1,h=4,w=5,ci=6,co=16,kh=2,kw=2,groups=2,dtype=i8")
     check_object(problem, Schedule((Register(2, 16),)), TARGETS[-1], 3)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_sweep_has_its_sums_between_chunks_in_the_scratch(parts: int, host: Target) -> None:
-    problem = Matmul(m=5, n=260, k=40, dtype="i8", bias=True)
-    divided = (Parallel("n", parts),) if parts > 1 else ()
-    steps = (Stream("k", 16), Register(2, 4 * host.lanes("i8"), "rows"), Sweep("n"))
-    schedule = Schedule((*divided, *steps))
-    assert make_object(problem, schedule, host).interface.scratch_bytes
-    check_object(problem, schedule, host, 3)
 
 
 def goto(target: Target, *before: Parallel) -> Schedule:
@@ -157,7 +137,92 @@ def test_constant_weights_are_made_ready_whether_or_not_they_are_packed(
     assert made.interface.packed_bytes % 64 == 0 and "_prepare" in made.header
 
 
-def test_a_split_reduction_reads_in_place(host: Target) -> None:
-    problem = parse_problem("matmul:m=3,n=1,k=523,dtype=bf16,bias,epilogue=relu")
-    made = check_object(problem, Schedule((Register(3, 1), Split("k", 16), Unroll(2))), host, 4)
-    assert made.interface.scratch_bytes == 0
+AR = shutil.which("ar")
+NM = shutil.which("nm")
+
+
+def members(host: Target) -> dict[str, bytes]:
+    """Two objects, of which one has a name too long for a header."""
+    names = {"short.o": 2, "a_name_that_is_longer_than_a_header_takes.o": 3}
+    schedule = Schedule((Register(2, 16),))
+    return {
+        name: make_object(Matmul(m=m, n=16, k=5, dtype="f32"), schedule, host).object
+        for name, m in names.items()
+    }
+
+
+@pytest.mark.skipif(
+    AR is None or NM is None,
+    reason="the archive is read back with ar and nm, and this machine lacks one of them",
+)
+def test_binutils_reads_members_and_symbols(host: Target, tmp_path: Path) -> None:
+    assert AR is not None and NM is not None
+    made = members(host)
+    path = tmp_path / "lib.a"
+    path.write_bytes(archive(made))
+    listed = subprocess.run([AR, "t", path], capture_output=True, text=True, check=True).stdout
+    assert listed.split() == list(made)
+    for name, data in made.items():
+        assert subprocess.run([AR, "p", path, name], capture_output=True, check=True).stdout == data
+    index = subprocess.run([NM, "-s", path], capture_output=True, text=True, check=True).stdout
+    for name, data in made.items():
+        for symbol in Elf.read(data).defined:
+            assert f"{symbol} in {name}" in index
+
+
+def test_what_cannot_be_an_archive(host: Target) -> None:
+    made = members(host)
+    (name, data), *_ = made.items()
+    with pytest.raises(ValueError, match="defined by two members"):
+        archive({name: data, "other.o": data})
+    with pytest.raises(ValueError, match="cannot be the name"):
+        archive({"a/b.o": data})
+    with pytest.raises(ValueError, match="no 64-bit"):
+        archive({"text.o": b"text"})
+
+
+def answer(*wanted: str) -> int:
+    """What the function says here that looks for extensions."""
+    module = llvm.parse_assembly(supported_text("asked", wanted))
+    module.triple = llvm.get_process_triple()
+    owner = Loaded(ObjectCode(("asked_supported",), machine(()).emit_object(module)))
+    return int(ctypes.CFUNCTYPE(ctypes.c_int)(owner.addresses[0])())
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_each_extension_is_found_where_it_is(name: str, host: Target) -> None:
+    assert answer(name) == (name in host.features)
+
+
+def test_all_of_them_are_found_together(host: Target) -> None:
+    here = [name for name in CHECKED if name in host.features]
+    assert answer(*here) == 1 and answer() == 1
+
+
+@pytest.mark.parametrize(
+    "bit",
+    [
+        Bit(BASIC, 0, "ecx", 16),  # reserved in every processor
+        Bit(0x40FFFFFF, 0, "eax", 0),  # beyond the last leaf
+        Bit(0x8FFFFFFF, 0, "eax", 0),
+    ],
+)
+def test_what_is_not_there_is_missed(
+    bit: Bit, host: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(features.CHECKED, "absent", bit)
+    here = [name for name in CHECKED if name in host.features]
+    assert answer("absent") == 0 and answer(*here, "absent") == 0
+
+
+def test_what_llvm_takes_for_granted_is_looked_for() -> None:
+    assert "avx" in used_features({"avx2"}, "") and "sse3" in used_features({"fma"}, "")
+    wide = used_features({"avx512f", "avx512bf16", "avx512vnni"}, "")
+    assert "fma" in wide and "avx512vnni" not in wide
+    assert "avx512vnni" in used_features({"avx512vnni"}, "call @llvm.x86.avx512.vpdpbusd.512")
+
+
+@pytest.mark.parametrize("product", ["tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"])
+def test_each_product_of_byte_tiles_needs_their_extension(product: str) -> None:
+    found = used_features({"amx-int8", "amx-bf16", "amx-tile"}, f"call void @llvm.x86.{product}(")
+    assert found == ("amx-tile", "amx-int8")

@@ -142,10 +142,7 @@ def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
             "matmul:m=1..9,n=64,k=50,dtype=f32,weights=constant",
             (PACKED, Schedule((Pack("B"), Register(2, 48)))),
         ),
-        (
-            "matmul:m=8..29:3,n=37,k=50,dtype=f32",
-            (OF_ROWS, OF_COLUMNS),
-        ),
+        ("matmul:m=8..29:3,n=37,k=50,dtype=f32", (OF_ROWS, OF_COLUMNS)),
         ("matmul:k=17..40,m=9,n=37,dtype=i32", (PACKED,)),
         (
             "matmul:m=3..15:4,k=17..20,n=37,dtype=f32,bias",
@@ -230,24 +227,6 @@ def test_a_range_is_proven_and_a_wrong_one_is_not(host: Target) -> None:
     relu = parse_range(f"{problems},epilogue=relu")
     proof = prove_range_object(in_turn(relu, PACKED, IN_PLACE), host, made)
     assert proof.failure == "wrong" and "off by" in proof.message
-
-
-def test_a_header_names_both_sizes_and_where_each_variant_serves(host: Target) -> None:
-    problems = parse_range("matmul:batch=1..3,m=3..5,n=37,k=20,dtype=f32,bias")
-    alone = Schedule(EACH.steps[1:])
-    choice = (0,) * 3 + (1,) * 6
-    made = make_range_object(RangeSchedule(problems, (alone, EACH), choice), host)
-    for text in (
-        "float a[batch][m][20]",
-        "float b[batch][20][37]",
-        "float out[batch][m][37]",
-        "float bias[37]",
-        "int64_t batch,\n    int64_t m)",
-        "no batch or m of the range",
-        f"for batch=1,m=3..5: {alone.hash}",
-        f"for batch=2..3,m=3..5: {EACH.hash}",
-    ):
-        assert text in made.header, text
 
 
 PROGRAM = """

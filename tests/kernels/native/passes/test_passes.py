@@ -52,32 +52,6 @@ def windows(x: Array, size: tuple[int, int], step: tuple[int, int], dilation: tu
     return np.stack(taps, -1)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("inner", [1, 5])
-@pytest.mark.parametrize(
-    ("size", "step", "dilation", "pad", "out"),
-    [
-        ((3, 3), (2, 2), (1, 1), (1, 1), (5, 4)),
-        ((2, 3), (1, 3), (2, 1), (0, 2), (7, 3)),
-        ((3, 2), (2, 1), (1, 2), (2, 0), (5, 5)),
-    ],
-)
-def test_windows(inner: int, size: Any, step: Any, dilation: Any, pad: Any, out: Any) -> None:
-    x = values(2, 9, 7, inner)
-    x[0, 3, 3, 0] = np.nan
-    sizes = (9, 7, *out, inner, *size, *step, *dilation, *pad)
-    rows, cut = 2 * out[0], 3
-    for name, fill, reduced in (("max", -np.inf, np.max), ("window sum", 0.0, np.sum)):
-        made = guarded((2, *out, inner), np.float32)
-        untouched = made.copy().reshape(rows, -1)[cut:]
-        run(name, x, made, (0, cut), *sizes)
-        assert np.array_equal(made.reshape(rows, -1)[cut:], untouched)
-        run(name, x, made, (cut, rows), *sizes)
-        expected = reduced(windows(x, size, step, dilation, pad, fill, out), -1)
-        assert np.isnan(expected).any()
-        np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("size", "step"), some(product([(1, 45), (1, 12), (21, 5), (6, 5)], [1, 2, 3]), of=5)
 )

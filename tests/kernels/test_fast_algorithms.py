@@ -1,4 +1,4 @@
-"""Winograd transforms in exact arithmetic."""
+"""Matrices of fast algorithms in exact arithmetic: Winograd transforms and Strassen products."""
 
 from fractions import Fraction
 from itertools import product
@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from tilewise.kernels.fast_algorithms import (
+    LEVELS,
     MOST_PRODUCTS,
     PART_POINTS,
     POINTS,
     SIDES,
+    STRASSEN,
     STRIDES,
     CookToom,
+    Matrix,
     cook_toom,
     cook_toom_at,
     outputs_for,
@@ -63,22 +66,6 @@ STRIDED = [
 ]
 
 
-@pytest.mark.parametrize(("output", "taps"), STRIDED)
-def test_a_filter_of_stride_two_takes_every_second_pixel(output: int, taps: int) -> None:
-    random = Random(0)
-    given = cook_toom(output, taps, stride=2)
-    assert (given.output, given.taps, given.step) == (output, taps, 2 * output)
-    assert given.input == len(given.image[0]) == 2 * (output - 1) + taps
-    for _ in range(20):
-        inputs = [Fraction(random.randint(-99, 99), 7) for _ in range(given.input)]
-        weights = [Fraction(random.randint(-99, 99), 5) for _ in range(taps)]
-        expected = [
-            sum((inputs[2 * i + j] * weights[j] for j in range(taps)), Fraction(0))
-            for i in range(output)
-        ]
-        assert filtered(given, inputs, weights) == expected
-
-
 def test_points_are_those_of_their_form() -> None:
     assert not POINTS.keys() & PART_POINTS.keys()
     for (output, taps), points in (POINTS | PART_POINTS).items():
@@ -93,15 +80,6 @@ def test_f32_holds_the_transforms_of_image_and_result() -> None:
             for value in row:
                 assert value.denominator & (value.denominator - 1) == 0
                 assert abs(value.numerator) < 1 << 24
-
-
-def test_a_tile_has_one_pixel_along_an_axis_with_a_single_tap() -> None:
-    tile = winograd_transforms(4, (1, 5))
-    assert (tile.output, tile.input, tile.products) == ((1, 4), (1, 8), 8)
-    tile = winograd_transforms(3, (5, 1))
-    assert (tile.output, tile.input, tile.products) == ((3, 1), (7, 1), 7)
-    tile = winograd_transforms(4, (3, 5))
-    assert (tile.output, tile.input, tile.products) == ((4, 4), (6, 8), 48)
 
 
 def test_outputs_are_those_of_both_axes() -> None:
@@ -139,3 +117,41 @@ def test_values_within_tiles_are_at_most_160_times_as_large(stride: int) -> None
                 image *= of_image.sum(1).max()
                 result *= (of_result @ sums).max() / side.taps
             assert max(image, result) <= 160
+
+
+IMAGE, FILTER, RESULT = STRASSEN.image, STRASSEN.filter, STRASSEN.result
+
+
+def array(matrix: Matrix) -> np.ndarray:
+    return np.array([[int(x) for x in row] for row in matrix])
+
+
+def test_seven_products_make_every_quadrant() -> None:
+    """Term by term: quadrant (i, j) of C has A(i, k) B(k, j) once for each k, and nothing else."""
+    found = np.einsum("cp,pa,pb->cab", array(RESULT), array(IMAGE), array(FILTER))
+    wanted = np.zeros((4, 4, 4), int)
+    for i in range(2):
+        for j in range(2):
+            for k in range(2):
+                wanted[2 * i + j, 2 * i + k, 2 * k + j] = 1
+    assert np.array_equal(found, wanted)
+    assert len(IMAGE) == len(FILTER) == STRASSEN.products
+
+
+def test_every_product_is_needed() -> None:
+    for p in range(STRASSEN.products):
+        less = [np.delete(array(m), p, axis=0) for m in (IMAGE, FILTER)]
+        found = np.einsum("cp,pa,pb->cab", np.delete(array(RESULT), p, axis=1), *less)
+        assert found.sum() != 8 or (found < 0).any()
+
+
+@pytest.mark.parametrize("levels", LEVELS)
+def test_values_within_are_at_most_36_times_as_large(levels: int) -> None:
+    """Of A, and of sums of magnitudes of products: docs/accuracy.md.
+
+    A point multiplies sums over half of the reduction at each level.
+    """
+    image, filters, result = (np.abs(array(matrix)) for matrix in (IMAGE, FILTER, RESULT))
+    of_products = image.sum(1) * filters.sum(1) / 2
+    within = max(image.sum(1).max(), of_products.max(), (result @ of_products).max())
+    assert within**levels <= 36

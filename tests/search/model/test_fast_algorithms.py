@@ -1,6 +1,4 @@
-"""The model of Winograd transforms, and its share of the prior."""
-
-from math import exp
+"""The model of fast algorithms, and their share of the prior."""
 
 import pytest
 
@@ -8,10 +6,9 @@ from tests.search.nests import nest_at
 from tests.search.targets import WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import Target
-from tilewise.search.model.amounts import AMOUNTS
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.prior import prior_points
-from tilewise.search.space.algorithms import ALGORITHM, algorithm_of
+from tilewise.search.space.algorithms import ALGORITHM, WANTED, algorithm_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
 
@@ -49,27 +46,6 @@ def test_where_it_does_not_pay_the_prior_is_direct(text: str) -> None:
     assert {output_of(point) for point in prior_points(model(text), 10)} == {None}
 
 
-def test_the_prior_of_direct_points_is_that_without_the_choice() -> None:
-    strict = model(f"{DEEP},accuracy=strict")
-    alone = [strict.space.schedule(point) for point in prior_points(strict, 12)]
-    both = model(DEEP)
-    points = [point for point in prior_points(both, 12) if output_of(point) is None]
-    assert [both.space.schedule(point) for point in points] == alone[: len(points)]
-
-
-def test_products_are_counted_point_by_point() -> None:
-    """Four times fewer multiply-adds for tiles of 4x4, 2.25 times for 2x2, where tiles fit."""
-    space = Space(parse_problem(DEEP), WIDE)
-    point = {p.name: p.values[0] for p in space.parameters}
-    point |= {"tile": TilePoint(7, 2), "cols": 0, "tiles": 0, "depth": 0}
-    of_each = {name: amounts(space, point | {ALGORITHM: name}) for name in space.values(ALGORITHM)}
-    assert all(tuple(found) == AMOUNTS for found in of_each.values())
-    adds = {name: found["multiply_adds"] for name, found in of_each.items()}
-    assert adds["direct"] / adds["winograd4"] == pytest.approx(4.0)
-    assert adds["direct"] / adds["winograd2"] == pytest.approx(2.25)
-    assert of_each["winograd4"]["packed_a"] > 0 and of_each["winograd4"]["packed_b_far"] > 0
-
-
 @pytest.mark.parametrize(
     ("text", "saved"),
     [(FIVE, {2: 100 / 36, 3: 225 * (28 / 30) ** 2 / 49}), (LINES, {4: 2.0, 6: 2.25 * 26 / 30})],
@@ -87,14 +63,6 @@ def test_products_are_those_of_the_form(text: str, saved: dict[int, float]) -> N
         assert adds[None] / adds[output] == pytest.approx(times, rel=0.1), output
 
 
-def test_a_block_of_tiles_that_leaves_the_second_cache_costs() -> None:
-    found = model("conv2d:n=1,h=112,w=112,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")
-    point = {p.name: p.values[0] for p in found.space.parameters}
-    point |= {ALGORITHM: "winograd4", "tile": TilePoint(6, 4), "cols": 0}
-    whole, cut = (exp(found.log_time(point | {"tiles": tiles})) for tiles in (0, 24))
-    assert whole > cut
-
-
 SMALL = "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
 
 
@@ -105,4 +73,22 @@ def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
     assert output_of(first) == 2 and nest.tile.rows == 8 and nest.fetches
 
 
-CONSTANT = "conv2d:n=1,h={0},w={0},ci={1},co={1},kh=3,kw=3,pad=1,dtype=f32,weights=constant"
+LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
+
+
+def test_large_products_begin_with_it_and_the_direct_method_is_second() -> None:
+    model = AnalyticalModel.shipped(Space(parse_problem(LARGE), WIDE))
+    found = [[*algorithm_of(point)] for point in prior_points(model, 6)]
+    assert found[:2] == [["strassen"], []]
+    assert all(one in (["strassen"], []) for one in found)
+
+
+def test_products_are_counted_point_by_point() -> None:
+    space = Space(parse_problem(LARGE), WIDE)
+    point = {p.name: p.values[0] for p in space.parameters}
+    point |= {"tile": TilePoint(8, 2), "cols": 0, WANTED: 0, "depth": 0, "prefetch": True}
+    found = {name: amounts(space, point | {ALGORITHM: name}) for name in space.values(ALGORITHM)}
+    adds = {name: amount["multiply_adds"] for name, amount in found.items()}
+    assert adds["direct"] / adds["strassen1"] == pytest.approx(8 / 7)
+    assert adds["direct"] / adds["strassen2"] == pytest.approx(64 / 49)
+    assert found["strassen2"]["packed_a"] > found["strassen1"]["packed_a"] > 0
