@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.peers.peer_tuners import (
     Run,
-    metaschedule,
     plain_optuna,
     table,
     tilewise,
@@ -50,18 +49,3 @@ def test_tuners_improve_until_the_time_is_up(tuner) -> None:
     speeds = [speed for _, speed in run.points]
     assert speeds == sorted(speeds) and speeds
     assert all(0 < at <= run.elapsed_s for at, _ in run.points)
-
-
-@pytest.mark.parametrize(
-    ("code", "says"),
-    [
-        (None, "give --tvm-python"),
-        ("import sys; sys.exit('no module named tvm')", "no module named tvm"),
-        ("import os; os.abort()", "exit code -6"),
-        ("", "told nothing"),
-    ],
-)
-def test_an_absent_tvm_says_why(tmp_path: Path, code: str | None, says: str) -> None:
-    python = None if code is None else interpreter(tmp_path, code)
-    assert says in metaschedule(python, PROBLEM, detect(), 1.0, 0).absent
-    assert "No such file" in metaschedule("/no/such/python", PROBLEM, detect(), 1.0, 0).absent

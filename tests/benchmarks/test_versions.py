@@ -1,7 +1,6 @@
 """The comparison of two versions: verdicts from intervals, and how a version is found."""
 
 import subprocess
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ import pytest
 from benchmarks.kernels import points
 from benchmarks.measuring.verdicts import drawn, timed
 from benchmarks.measuring.versions import HERE, checkout, interval_of
-from tilewise.kernels.fast_algorithms import POINTS, ZERO
-from tilewise.kernels.oracle.accuracy import KINDS, MOST_TIMES
+from tilewise.kernels.fast_algorithms import POINTS
 from tilewise.search.verdicts import Verdict
 
 
@@ -47,14 +45,3 @@ def test_the_points_that_are_used_were_among_those_tried() -> None:
         tried = list(points.sets(output, taps))
         assert used in tried
         assert all(len(set(one)) == output + taps - 2 for one in tried)
-
-
-@pytest.mark.parametrize("is_square", [False, True])
-def test_points_far_apart_round_more(is_square: bool) -> None:
-    strip = points.Strip(4, 3, is_square, channels=16)
-    near = strip.errors(POINTS[4, 3])
-    far = strip.errors((ZERO, *(Fraction(p) for p in (1, -1, 3, -3))))
-    assert set(near) == set(KINDS) == set(far)
-    assert max(near.values()) < MOST_TIMES
-    assert near["gaussian"] < far["gaussian"] and near["relu"] < far["relu"]
-    assert "3/4 -3/4" in points.line(POINTS[4, 3], near)

@@ -109,11 +109,6 @@ def test_variables_have_values(ask):
         assert len(names) == 1 and rows, "the SQLite plugin takes one column"
 
 
-def test_a_filter_on_a_target_that_is_not_there_finds_nothing(ask):
-    query = as_sent(TARGETS["Running jobs"][FIELD[ask.database]], target="'x'", job="1")
-    assert ask(query)[1] == []
-
-
 @pytest.mark.parametrize("title", TARGETS)
 def test_the_two_spellings_of_a_query_differ_in_the_time_filter_alone(title):
     """And both ask views by name."""

@@ -1,6 +1,5 @@
 """Registration for a while: what is added works, and leaves the registries as they were."""
 
-import subprocess
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +38,6 @@ from tilewise.kernels.schedule import (
     loop_nest,
 )
 from tilewise.kernels.steps import STEPS
-from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.system.toolchain import generator_hash
 from tilewise.kernels.target import Target
 from tilewise.search.errors import SearchError
@@ -240,16 +238,3 @@ def test_results_of_an_extension_are_of_another_generator(
     (package / "step.py").write_text("x = 1")
     hashes.append(generator_hash.__wrapped__())
     assert len(set(hashes)) == len(hashes) - 1 and hashes[2] == hashes[3]
-
-
-def test_a_child_says_which_extension_is_broken() -> None:
-    ran = subprocess.run(
-        child_command("json.tool"),
-        env=child_environment(TILEWISE_EXTENSIONS="nothing"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 1 and ran.stderr.count("\n") == 1
-    assert "module 'nothing' cannot be imported" in ran.stderr

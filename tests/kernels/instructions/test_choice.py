@@ -57,12 +57,6 @@ def test_measured_rates_go_before_the_table(cpu: str) -> None:
     assert chosen("i8", fast, Form.SPLIT) == VPMADDWD, "of which nothing was measured"
 
 
-def test_only_rates_of_all_instructions_are_enough() -> None:
-    assert lacks_rates("bf16", target("any", vdpbf16ps=1.0))
-    assert not lacks_rates("bf16", target("any", **{"vdpbf16ps": 1.0, "fma.f32": 1.0}))
-    assert not lacks_rates("f32", target("any")), "there is one way alone"
-
-
 def test_what_was_measured_is_kept_between_processes(cache: Path) -> None:
     assert kept_rates() == ()
     keep_rates({VDPBF16PS: 82.0, FMA: 163.0})
@@ -75,11 +69,6 @@ def test_what_was_measured_is_kept_between_processes(cache: Path) -> None:
 def test_rates_of_another_processor_and_damaged_ones_are_none(cache: Path, text: str) -> None:
     keep_rates({FMA: 163.0})
     (cache / "instruction_rates.json").write_text(text)
-    assert kept_rates() == ()
-
-
-def test_a_rate_that_is_no_speed_leaves_the_table(cache: Path) -> None:
-    keep_rates({VDPBF16PS: float("nan"), FMA: 163.0})
     assert kept_rates() == ()
 
 

@@ -178,17 +178,21 @@ def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject)
 
 
 @needs_amx
-def test_a_step_in_parts_is_three_products_of_each_tile() -> None:
-    found = inner_loop(parse_problem(f"{IN_PARTS},accuracy=bf16x3"), PARTS, detect())
-    assert (found.counts.multiply_adds, found.counts.tile_loads, found.steps) == (12, 10, 1)
-    assert found.bound is not None and found.bound.cycles["multiply-adds"] == 12 * 16
-    assert found.bound.peak_share == 1.0
-
-
-@needs_amx
-def test_the_inner_loop_is_bound_by_products_of_tiles() -> None:
-    problem = parse_problem("matmul:m=256,n=256,k=1024,dtype=bf16")
-    found = inner_loop(problem, schedule_of("bf16"), detect())
-    assert (found.counts.multiply_adds, found.counts.tile_loads, found.steps) == (4, 4, 1)
+@pytest.mark.parametrize(
+    ("text", "schedule", "products", "loads"),
+    [
+        (f"{IN_PARTS},accuracy=bf16x3", PARTS, 12, 10),  # three products of each tile
+        ("matmul:m=256,n=256,k=1024,dtype=bf16", schedule_of("bf16"), 4, 4),
+    ],
+)
+def test_the_inner_loop_is_bound_by_products_of_tiles(
+    text: str, schedule: Schedule, products: int, loads: int
+) -> None:
+    found = inner_loop(parse_problem(text), schedule, detect())
+    assert (found.counts.multiply_adds, found.counts.tile_loads, found.steps) == (
+        products,
+        loads,
+        1,
+    )
     assert found.bound is not None and found.bound.binds == "multiply-adds"
-    assert found.bound.cycles["multiply-adds"] == 4 * 16
+    assert found.bound.cycles["multiply-adds"] == products * 16

@@ -2,7 +2,6 @@
 
 import ast
 import ctypes
-import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Literal
@@ -17,10 +16,6 @@ from tilewise.kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.abi import SkinnyGemmArguments
-from tilewise.kernels.native.microkernels.outer_product_code import (
-    OuterProductSpec,
-    emit_outer_product,
-)
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec, SpreadFetch
 from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import Fetch, Fetched
@@ -132,22 +127,6 @@ def test_the_last_calls_of_a_block_fetch_the_next(
     assert found[:2] == blocks
     late = [False] * (24 - 2 * lines) + [True] * 2 * lines
     assert fetching[:48] == [*late[::-1], *late]
-
-
-@pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("weights", ["constant", "variable"])
-def test_lines_come_to_the_cache_that_the_nest_says(
-    weights: str, level: Literal[1, 2], host: Target
-) -> None:
-    cols = host.lanes("f32")
-    text = f"matmul:m=4,n={4 * cols},k=8,dtype=f32,weights={weights}"
-    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(4, cols))
-    spec = plan(parse_problem(text), Schedule(steps), host).spec
-    assert isinstance(spec, OuterProductSpec) and spec.fetch
-    module = ir.Module()
-    emit_outer_product(module, replace(spec, fetch=replace(spec.fetch, level=level)))
-    locality = re.findall(r"@.?llvm.prefetch.*i32 0, i32 (\d), i32 1", str(module))
-    assert set(locality) == {{1: "3", 2: "2"}[level]}
 
 
 VECTORS, DEPTH, CHUNKS = 4, 8, 3

@@ -110,11 +110,6 @@ def test_hash_depends_on_which_steps_there_are_and_on_their_order() -> None:
     assert len({schedule.hash for schedule in every}) == len(every)
 
 
-def test_text_reads_from_the_top() -> None:
-    assert str(GOTO).splitlines()[:3] == ["tile dim=n size=64", "stream dim=k depth=100",
-                                          "pack operand=B"]  # fmt: skip
-
-
 @pytest.mark.parametrize(("kind", "name"), FIELDS)
 @pytest.mark.parametrize("bad", [None, 0, True, 2.5, ["m"]])
 def test_a_field_of_json_that_is_absent_or_bad_is_refused(

@@ -33,15 +33,6 @@ def write_module(folder: Path, text: str) -> dict[str, str]:
     return {**environment, "PYTHONPATH": f"{environment['PYTHONPATH']}:{folder}"}
 
 
-def test_a_module_gets_its_arguments_and_is_the_main_one(tmp_path: Path) -> None:
-    environment = write_module(tmp_path, "import sys\nprint(__name__, sys.argv[1:])")
-    out = subprocess.run(
-        child_command("told", "a", "--b"), env=environment, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert out.stdout == "__main__ ['a', '--b']\n"
-
-
 def test_a_child_of_a_parent_that_is_gone_imports_nothing(tmp_path: Path) -> None:
     environment = write_module(tmp_path, "print('it runs')")
     command = [str(os.getpid() + 1) if c == str(os.getpid()) else c for c in child_command("told")]

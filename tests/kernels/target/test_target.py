@@ -115,14 +115,6 @@ def test_without_a_description_or_a_folder_it_is_asked_every_time(
     assert this_processor().key == ""
 
 
-def test_this_machine_is_what_llvm_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    for _ in range(2):
-        found = this_processor()
-        assert found.name == llvm.get_host_cpu_name()
-        assert set(found.features) == {n for n, on in llvm.get_host_cpu_features().items() if on}
-
-
 WHOLE = {
     "cpu": "emeraldrapids",
     "cores": 2,

@@ -243,19 +243,6 @@ def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
     assert runner.seconds(result.best.schedule) == fastest_s
 
 
-@pytest.mark.parametrize("peaks", [(2e3, 1e3), (1e3, 2e3)])
-def test_what_either_process_says_of_peak_and_preemption_is_told(peaks: tuple[float, ...]) -> None:
-    class Told(Seen):
-        def finals(self, *given):
-            peak, rejected = peaks[self.processes - 1], 10**self.processes
-            return replace(super().finals(*given), peak_gflops=peak, rejected=rejected)
-
-    request = TuneRequest(trials=12)
-    best = run(request, runner=Told())[0].best
-    assert best is not None
-    assert (best.peak_gflops, best.rejected) == (2e3, 110)
-
-
 class Disturbed(Seen):
     """In the first so many processes all takes half as long again, what leads twice as long."""
 

@@ -6,16 +6,13 @@ from statistics import median
 
 import pytest
 
-from tests.search.replies import in_turn
 from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
     WINDOW,
     Rounds,
-    by_round,
     lasting,
     lower_third,
     over_undisturbed,
-    student,
 )
 from tilewise.search.timing.samples import summarise
 
@@ -142,20 +139,11 @@ def test_who_is_in_no_round_is_last_whatever_the_others_take() -> None:
     assert found.undisturbed_times(3) == {900: 2.0}
 
 
-def test_samples_keep_their_round_and_their_placement() -> None:
-    timed = in_turn([[1.0, 2.0], [3.0]], [[0, 2], [1]])
-    assert by_round(timed, 7000) == {7000: 1.0, 7002: 2.0, 7001 + PLACEMENT_ROUNDS: 3.0}
-
-
 def test_a_lasting_pace_is_one_of_several_in_a_row() -> None:
     assert lasting([]) == []
     assert lasting([1.0, 9.0]) == [5.0]
     assert lasting([1.0] * 4 + [9.0] + [1.0] * 4) == [1.0] * (10 - WINDOW)
     assert max(lasting([1.0] * 4 + [9.0] * 3 + [1.0] * 4)) == 9.0
-
-
-def test_students_t_of_a_gap_in_the_table_is_on_the_safe_side() -> None:
-    assert student(6) == 2.571 and student(11) == student(10) and student(40) == 2.201
 
 
 def test_who_stands_where_is_told_by_the_lower_third() -> None:

@@ -18,7 +18,7 @@ from tilewise.kernels.schedule import Register, Schedule, Tile
 from tilewise.kernels.target import resolve
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain, measured, measured_as_found
-from tilewise.search.libraries.library import KernelRow, judged, proven_library
+from tilewise.search.libraries.library import judged, proven_library
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.space import Space
@@ -71,14 +71,6 @@ def test_a_range_is_compared_and_timed_at_several_sizes() -> None:
     assert gain.max_error is not None and gain.tolerance is not None
     assert gain.max_error <= gain.tolerance
     assert set(gain.alone_us or {}) == {"default", "data tiling"} and gain.library_us
-
-
-def test_what_iree_does_not_find_is_not_served() -> None:
-    gain = Gain(matched=False, failure="no pattern of the library matched")
-    assert not gain.is_served
-    small = parse_problem(SMALL)
-    assert KernelRow(small, gain, small).reason == "no pattern of the library matched"
-    assert not replace(FAST, matched=False).is_served
 
 
 def test_where_iree_alone_is_faster_the_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

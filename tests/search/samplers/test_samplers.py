@@ -78,14 +78,6 @@ def test_a_study_over_a_small_space_ends_when_it_is_used_up(make) -> None:
 
 
 @pytest.mark.parametrize("make", ALL)
-def test_threads_of_a_study_share_its_sampler(make) -> None:
-    study = optuna.create_study(sampler=make(SPACE))
-    study.optimize(lambda trial: seconds(SPACE, suggest_point(trial, SPACE)), n_trials=24, n_jobs=3)
-    hashes = {SPACE.legal_hash(point_of(SPACE, trial.params)) for trial in study.trials}
-    assert len(hashes) == 24
-
-
-@pytest.mark.parametrize("make", ALL)
 def test_a_sampler_can_be_kept_and_gone_on_with(make) -> None:
     sampler = make(SPACE, seed=3)
     study, _ = optimized(sampler, 8)

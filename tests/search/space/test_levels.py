@@ -11,11 +11,8 @@ from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.model.levels import LevelModel, level_starts
-from tilewise.search.records import Solved
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
-from tilewise.search.transfer.starting_points import near_levels
 
 IREE = replace(WIDE, kind="iree")
 PROBLEMS = [
@@ -68,16 +65,3 @@ def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
         assert (space.legal_hash(point) is not None) == is_legal
         small = point | {"cache_rows": 64, "cache_cols": 64}
         assert space.legal_hash(small) is not None
-
-
-def test_a_search_starts_from_near_problems_of_the_same_compiler() -> None:
-    space = Space(parse_problem("matmul:m=512,n=384,k=512,dtype=f32"), IREE)
-    former = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
-    best = former.draw(Random(1)) | {"cols": 32, "tile": TilePoint(14, 32, "iree")}
-    for target, count in ((IREE.canonical, 1), (WIDE.canonical, 0)):
-        store = MemoryStore([Solved(former.problem, target, ((best, 10.0),))])
-        found = near_levels(space, store)
-        assert len(found) == count
-        assert all(
-            space.holds(point) and point["tile"] == TilePoint(14, 32, "iree") for point in found
-        )

@@ -3,7 +3,6 @@
 import pytest
 from iree.compiler import ir
 
-from tilewise.kernels.footprint import patch_bytes, working_bytes
 from tilewise.kernels.mlir.cpu.script import notes
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.structure import check_structure
@@ -63,15 +62,6 @@ def test_with_one_column_there_need_be_none() -> None:
 def test_scripts_of_groups_say_what_they_do_otherwise(keys: str, said: str | None) -> None:
     found = notes(parse_problem(f"conv2d:n=1,h=8,w=8,{keys},kh=3,kw=3,dtype=f32"))
     assert [said in note for note in found] == ([True] if said else [])
-
-
-def test_patches_that_scripts_gather_need_memory() -> None:
-    planes = "conv2d:n=2,h=10,w=12,ci=8,co=16,kh=3,kw=3,layout=nchw_fchw,dtype=bf16"
-    problem = parse_problem(planes)
-    assert patch_bytes(problem) == 2 * (8 * 3 * 3) * (8 * 10) * 2
-    assert working_bytes(problem) > patch_bytes(problem) + problem.bytes
-    for other in (planes.replace("kh=3,kw=3", "kh=1,kw=1"), "matmul:m=8,n=8,k=8,dtype=f32"):
-        assert patch_bytes(parse_problem(other)) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """The named sequences that scripts share are MLIR, each from a template that is installed."""
 
 import textwrap
-from pathlib import Path
 
 import pytest
 from iree.compiler import ir
 
-from tilewise import kernels
 from tilewise.kernels.mlir.transform import sequences
 from tilewise.kernels.mlir.transform.module import MODULE
 from tilewise.kernels.mlir.transform.sequences import (
@@ -15,7 +13,6 @@ from tilewise.kernels.mlir.transform.sequences import (
     epilogue_matcher,
 )
 
-KERNELS = Path(kernels.__file__).parent
 BODY = ("arith.mulf", "arith.addf")
 ALONE = (
     "add_lanes",
@@ -58,17 +55,3 @@ def test_the_sequences_are_a_module_that_mlir_verifies(variant: bool) -> None:
         module = ir.Module.parse(f"{MODULE}{textwrap.indent(text, '  ')}}}\n")
         assert module.operation.verify()
         assert len(module.body.operations) == len(shared(variant))
-
-
-def test_every_template_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = set()
-    filled = sequences.filled
-
-    def remembered(path: Path, **values: object) -> str:
-        used.add(path)
-        return filled(path, **values)
-
-    monkeypatch.setattr(sequences, "filled", remembered)
-    for variant in (False, True):
-        shared(variant)
-    assert used == set(sequences.NAMED_SEQUENCES.rglob("*.mlir"))

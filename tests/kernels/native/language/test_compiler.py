@@ -6,28 +6,14 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from llvmlite import ir
 
-from tests.cases import cases
-from tests.kernels.strategies import problems, schedules
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native import lower
-from tilewise.kernels.native.jit.loading import Drivers, Loaded, load_driver
+from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.language.compiler import emit_driver
-from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.target import Target
 
 HEADER = "from numba import njit\n\n@njit\n"
-
-
-def with_numba(text: str) -> Drivers:
-    """A driver's source as users' Numba compiles it."""
-    module: dict[str, object] = {}
-    exec(text, module)
-    return Drivers(module["driver"], module.get("prepare"), 0, None)
 
 
 def without(text: str, arguments: int) -> Callable[..., int]:
@@ -42,27 +28,6 @@ def without(text: str, arguments: int) -> Callable[..., int]:
 
 def called(function: Callable[..., int], _owner: Loaded, *given: int) -> int:
     return function(*given)
-
-
-@pytest.mark.full
-@cases(10)
-@given(data=st.data())
-def test_both_ways_compute_and_count_the_same(
-    data: st.DataObject, host: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = data.draw(problems)
-    schedule = data.draw(schedules(problem, host))
-    results, counts = [], []
-    for compiled in (load_driver, with_numba):
-        monkeypatch.setattr("tilewise.kernels.native.executable.load_driver", compiled)
-        executable = lower(problem, schedule, host)
-        # Numba's driver has no address for threads to call.
-        assume(len(executable.nest.parts) == 1)
-        operands = make_operands(problem, 0)
-        counts.append(executable.counted_run(operands))
-        results.append(operands["C"].tobytes())
-    assert results[0] == results[1]
-    assert counts[0] == counts[1]
 
 
 EXPRESSIONS = (

@@ -15,7 +15,7 @@ from tests.kernels.native.objects.test_objects import needs_a_library
 from tests.kernels.native.objects.test_objects_from_c import CC, STRICT, needs_c
 from tests.kernels.native_case import TARGETS
 from tests.kernels.strategies import matmuls, schedules
-from tilewise.kernels.errors import LoweringError, ProblemError, ScheduleError
+from tilewise.kernels.errors import ProblemError, ScheduleError
 from tilewise.kernels.native.objects.make import KernelObject, make_range_object
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
@@ -87,8 +87,7 @@ def check_module(module: ModuleType, problems: ProblemRange, size: Size, seed: i
         batched = operands.keys() & {"A", "B", "C", "add"}
         operands |= {name: operands[name][None] for name in batched}
     result = call(module, problem, operands)
-    error, tolerance = compare(problem, result.reshape(problem.operand_shapes["C"]), expected)
-    assert error <= tolerance
+    assert np.less_equal(*compare(problem, result.reshape(problem.operand_shapes["C"]), expected))
 
 
 def call(module: ModuleType, problem: Problem, operands: dict[str, Any]) -> Any:
@@ -101,7 +100,7 @@ def call(module: ModuleType, problem: Problem, operands: dict[str, Any]) -> Any:
 
 
 @pytest.mark.timeout(900)
-@cases(40, short=8)
+@cases(40, short=3)
 @given(st.data())
 def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
     problem = data.draw(matmuls)
@@ -190,12 +189,6 @@ def test_weights_are_packed_once_in_each_format(host: Target) -> None:
     whole = 64 * 48 * 4
     assert bytes_of[0] == bytes_of[1] == whole
     assert bytes_of[2] > bytes_of[3] == 2 * whole
-
-
-def test_variants_have_one_number_of_threads(host: Target) -> None:
-    problems = parse_range("matmul:m=8..9,n=64,k=40,dtype=f32")
-    with pytest.raises(LoweringError, match="different numbers of threads"):
-        make_range_object(in_turn(problems, PACKED, OF_COLUMNS), host)
 
 
 def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:

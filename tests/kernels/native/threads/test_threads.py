@@ -23,6 +23,7 @@ from tilewise.kernels.schedule import (
     Parallel,
     Register,
     Schedule,
+    Step,
     Stream,
     Tile,
     Unroll,
@@ -45,8 +46,7 @@ def run_and_compare(schedule: Schedule, host: Target, calls: int = 1, pause_s: f
     for _ in range(calls):
         poison(operands["C"])
         call()
-        error, tolerance = compare(PROBLEM, operands["C"], expected)
-        assert error <= tolerance
+        assert np.less_equal(*compare(PROBLEM, operands["C"], expected))
         time.sleep(pause_s)
 
 
@@ -60,24 +60,19 @@ def test_parts_are_whole_register_tiles_and_cover_the_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
+    ("steps", "message"),
     [
-        (Parallel("k", 2), "parallel takes one of the dims m, n"),
-        (Parallel("m", 1), "give 2 to 18"),
-        (Parallel("m", 19), "m has 18 register tiles; give 2 to 18"),
-        (Parallel("x", 2), "parallel takes one of the dims"),
+        ((Parallel("k", 2), *GOTO), "parallel takes one of the dims m, n"),
+        ((Parallel("m", 1), *GOTO), "give 2 to 18"),
+        ((Parallel("m", 19), *GOTO), "m has 18 register tiles; give 2 to 18"),
+        ((Parallel("x", 2), *GOTO), "parallel takes one of the dims"),
+        ((GOTO[0], Parallel("m", 2), *GOTO[1:]), "before all others"),
+        ((Parallel("m", 2), Parallel("m", 3), *GOTO), "m is divided once"),
     ],
 )
-def test_parts_that_make_no_sense_are_refused(step: Parallel, message: str) -> None:
+def test_parts_that_make_no_sense_are_refused(steps: tuple[Step, ...], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        loop_nest(PROBLEM, Schedule((step, *GOTO)))
-
-
-def test_parallel_steps_come_first_and_divide_a_dim_once() -> None:
-    with pytest.raises(ScheduleError, match="before all others"):
-        loop_nest(PROBLEM, Schedule((GOTO[0], Parallel("m", 2), *GOTO[1:])))
-    with pytest.raises(ScheduleError, match="m is divided once"):
-        loop_nest(PROBLEM, Schedule((Parallel("m", 2), Parallel("m", 3), *GOTO)))
+        loop_nest(PROBLEM, Schedule(steps))
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
@@ -163,7 +158,8 @@ def test_processors_are_those_that_this_process_may_use() -> None:
 def test_a_target_has_no_more_threads_than_the_machine(host: Target) -> None:
     for threads in range(1, host.cores + 1):
         assert resolve(f"cpu:host,threads={threads}").threads == threads
-    with pytest.raises(TargetError, match=f"give threads=1 to {host.cores}"):
+    give = f"give threads=1 to {host.cores}" if host.cores > 1 else "give threads=1$"
+    with pytest.raises(TargetError, match=give):
         resolve(host.with_threads(host.cores + 1).canonical)
 
 
