@@ -188,7 +188,7 @@ def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
     assert proof.gflops is not None and proof.interval is not None
     assert proof.interval[0] <= proof.gflops <= proof.interval[1]
     columns = nest_of(problem).extent(nest_of(problem).col)
-    assert proof.vectorised or columns == 1 or problem.flops == 2
+    assert proof.vectorised or columns == 1
 
 
 def test_proof_fills_the_header() -> None:
