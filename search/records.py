@@ -19,8 +19,8 @@ SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
 DEFAULT_SAMPLER = SAMPLERS[0]
 LONGEST_SAMPLER = 200  # characters of a name
 MOST_TRIALS = 100_000
-MOST_SOLVED = 32  # of the fastest points of an earlier search that are told to another
-MOST_EARLY = 128  # of its first trials, of which the slow ones are told too
+MOST_SOLVED = 32  # of the fastest points of an earlier search that another reads
+MOST_EARLY = 128  # of its first trials, of which slow ones count too
 
 _SAMPLER_CLASS = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 

@@ -17,7 +17,7 @@ class BadInputError(TilewiseError):
 
 
 class MissingError(TilewiseError):
-    """What was asked for does not exist; the message says how to make it."""
+    """The requested thing does not exist; the message says how to make it."""
 
     exit_code = 3
 

@@ -1,6 +1,6 @@
 """A search as an Optuna study, by ask and tell.
 
-Points of the analytical model and of near problems are enqueued before the sampler is asked. The
+Points of the analytical model and of near problems are enqueued before the sampler proposes. The
 study is in memory and can be rebuilt from stored trials. Trials have index parameters
 (`tilewise.search.samplers.base`), the time in us as value, running medians as intermediate values,
 and attributes `origin`, `hash` and `failure`.
@@ -27,7 +27,7 @@ from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.timing.samples import running_medians
 
-PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
+PRIOR = 10  # the most promising of the analytical model, before the sampler proposes
 PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
 LEAD = 2  # of them, ahead of what near problems offer
 GIVES_WAY = 1  # of them, where near problems offer something
@@ -130,7 +130,7 @@ class SearchStudy:
         return Proposal(trial, point, origin)
 
     def _free(self, point: Point) -> str | None:
-        """Return the hash of a point's schedule; None if it is illegal, refused or asked for."""
+        """Return the hash of a point's schedule; None if it is illegal, refused or proposed."""
         found = self._space.legal_hash(point)
         return found if found not in self._taken else None
 

@@ -112,7 +112,7 @@ def _explore(
 ) -> bool:
     """Try candidates until the budget is spent; return False if it ended early.
 
-    The next candidates compile while one is timed, so the sampler is asked a few trials ahead.
+    The next candidates compile while one is timed, so the sampler proposes a few trials ahead.
     """
 
     def is_over() -> bool:

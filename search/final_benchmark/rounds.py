@@ -180,12 +180,12 @@ class Rounds:
 
     def as_undisturbed(self, other: ByRound) -> ByRound:
         """Return times of some rounds corrected to undisturbed ones."""
-        told = {
+        corrected = {
             at: taken * exp(self._undisturbed_level - self.levels[at])
             for at, taken in other.items()
             if at in self.levels
         }
-        return told or other
+        return corrected or other
 
 
 def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:

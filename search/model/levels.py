@@ -1,4 +1,4 @@
-"""A model of how long IREE's code takes, and the schedules that it should be asked for first.
+"""A model of how long IREE's code takes, and the schedules to try first.
 
 It orders points roughly: by what the multiply-add units do and by the cache that each factor is
 read from. A search has its mean from here, and learns the rest.

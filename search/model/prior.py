@@ -173,7 +173,7 @@ def _likely(starts: Sequence[Point]) -> list[Point]:
 
 def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
     """Move one parameter at a time to where `cost` is least, the first of equals."""
-    # The model was fitted on one thread, and is not asked about a division among several.
+    # The model was fitted on one thread, and does not judge a division among several.
     fixed = ("parallel", ALGORITHM)
     moving = [p for p in space.parameters if p.name not in fixed]
     if algorithm_of(point):

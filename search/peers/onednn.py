@@ -89,7 +89,7 @@ def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Vari
 @singledispatch
 def _ways(problem: Problem, t: dict[str, Tensor]) -> Iterator[Way]:
     """Yield the ways on tensors; one function per operation."""
-    raise PeerAbsentError(f"PyTorch is not asked for {problem.op}")
+    raise PeerAbsentError(f"PyTorch is not used for {problem.op}")
 
 
 @_ways.register
@@ -287,7 +287,7 @@ def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
 def _geometry(problem: Conv2d) -> tuple[list[int], list[int], list[int], int]:
     top, left, bottom, right = problem.pads
     if (top, left) != (bottom, right):
-        raise PeerAbsentError("oneDNN is not asked for padding that differs on opposite sides")
+        raise PeerAbsentError("oneDNN is not used for padding that differs on opposite sides")
     return [top, left], list(problem.strides), list(problem.dilations), problem.groups
 
 

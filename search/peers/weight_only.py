@@ -66,7 +66,7 @@ def onnxruntime_variants(problem: Problem, operands: Operands, threads: int) -> 
     """Return ONNX Runtime's MatMulNBits; raise PeerAbsentError where it has no way."""
     weights = problem.quantised_weights
     if weights is None:
-        raise PeerAbsentError("ONNX Runtime is asked for quantised weights alone")
+        raise PeerAbsentError("ONNX Runtime runs quantised weights alone")
     if problem.dtype != "f32":
         raise PeerAbsentError("ONNX Runtime multiplies quantised weights with f32 on a processor")
     _check_plain(problem)

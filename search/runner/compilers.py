@@ -14,7 +14,7 @@ from tilewise.search.runner.child_process import ChildProcess
 from tilewise.search.runner.protocol import CandidateFailureError, CompileReply
 
 MOST_COMPILERS = 2
-READY_AHEAD = 4  # candidates that are asked of the sampler before the present one is told
+READY_AHEAD = 4  # candidates proposed by the sampler before the present one is reported
 GIVE_WAY = 10
 
 Steps = list[Any]

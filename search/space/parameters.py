@@ -102,7 +102,7 @@ class RegisterTile(Parameter):
 
     @cached_property
     def _near(self) -> dict[Value, tuple[Value, ...]]:
-        """The neighbours that were asked for."""
+        """The neighbours found so far."""
         return {}
 
     def _neighbours(self, value: Value) -> tuple[Value, ...]:

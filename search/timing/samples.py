@@ -55,7 +55,7 @@ LEADING_RUNS = 3
 On Emerald Rapids 7x7x512 takes 1.27 ms after one, 0.88 after two, 0.86 after four or twenty; oneDNN
 1.85, 1.58 and 1.41. 14x14x512, which reads 38 MB, takes 3.6, 3.1, 2.6 after one, two and three.
 """
-WAITING_S = 50e-3  # in which a thread that computes has told how long a run is
+WAITING_S = 50e-3  # in which a thread that computes shows how long a run is
 Run = Callable[[int], None]
 
 

@@ -18,6 +18,7 @@ from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
 from tilewise.service.runs.keeper import RunOrder
 from tilewise.service.runs.wire.assignments import (
+    AssignmentWire,
     AttemptWire,
     BeginWire,
     BestWire,
@@ -27,7 +28,6 @@ from tilewise.service.runs.wire.assignments import (
     FailWire,
     MachineWire,
     MadeWire,
-    OrderWire,
     PhaseWire,
     PlanWire,
     WordWire,
@@ -299,7 +299,7 @@ class HttpKeeper(_HttpRun):
     """
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
-        begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), OrderWire)
+        begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), AssignmentWire)
         super().__init__(calls, begun.epoch)
         self.request_id = begun.request_id
         self.order: RunOrder = begun.order(job_id)
@@ -342,7 +342,7 @@ class HttpLeader:
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
         self._calls = calls
-        joined = calls.post("/join", BeginWire(owner=owner, toolchain=toolchain), OrderWire)
+        joined = calls.post("/join", BeginWire(owner=owner, toolchain=toolchain), AssignmentWire)
         self.epoch, self.request_id = joined.epoch, joined.request_id
         self.order: RunOrder = joined.order(job_id)
 

@@ -8,7 +8,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tilewise.backends.base import Json
-from tilewise.backends.service_errors import database_of, opened_sessions, settings, told
+from tilewise.backends.service_errors import (
+    converted_errors,
+    database_of,
+    opened_sessions,
+    settings,
+)
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
@@ -32,13 +37,13 @@ def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
     """Serve until interrupted."""
     from tilewise.service.server import serve as run
 
-    with told():
+    with converted_errors():
         run(host, port, workers, settings(database_url))
 
 
 def database(action: str, database_url: str | None) -> Json:
     """Upgrade or check the database; raise BadInputError if it is not as required."""
-    with told():
+    with converted_errors():
         url = database_of(database_url)
         if action == "upgrade":
             schema.upgrade(url)
@@ -62,15 +67,15 @@ def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, va
 def create_token(name: str, scope: str, days: float | None, database_url: str | None) -> Json:
     """Create a token; return what `POST /v1/tokens` does."""
     try:
-        asked = TokenRequest.model_validate({"name": name, "scope": scope, "days": days})
+        request = TokenRequest.model_validate({"name": name, "scope": scope, "days": days})
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInputError(f"{first['loc'][0]}={first['input']!r}: {first['msg']}") from error
-    expires = None if asked.days is None else now() + timedelta(days=asked.days)
+    expires = None if request.days is None else now() + timedelta(days=request.days)
     with opened_sessions(database_url) as sessions, writing(sessions) as session:
-        made = token_store.create(session, asked.name, asked.scope, expires)
+        made = token_store.create(session, request.name, request.scope, expires)
     shown = None if expires is None else moment(expires)
-    return {"name": asked.name, "scope": asked.scope, "expires": shown, "token": made}
+    return {"name": request.name, "scope": request.scope, "expires": shown, "token": made}
 
 
 def tokens(database_url: str | None) -> Json:
@@ -97,7 +102,7 @@ def export_store(path: str, selection: Selection, database_url: str | None) -> J
 
 def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: bool) -> Json:
     """Merge an archive; return what was, or would be, done."""
-    with told(), opened(Path(path)):
+    with converted_errors(), opened(Path(path)):
         pass  # a database that is absent is not made for what is no archive
     with opened_sessions(database_url) as sessions:
         merged = restore(sessions, Path(path), resume=resume, dry_run=dry_run)

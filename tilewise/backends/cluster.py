@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tilewise.backends.service_errors import settings, told
+from tilewise.backends.service_errors import converted_errors, settings
 from tilewise.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ def schedule(host: str, port: int, *, uses_tls: bool) -> None:
     from tilewise.service.cluster.scheduler import run_scheduler
 
     _log(settings(None))
-    with told():
+    with converted_errors():
         run_scheduler(host, port, uses_tls=uses_tls)
 
 
@@ -27,7 +27,7 @@ def drive(scheduler: str | None, service: str | None, database_url: str | None) 
         raise BadInputError("workers have to reach the service: give --service URL, or set "
                             "TILEWISE_SERVICE_URL")  # fmt: skip
     _log(found)
-    with told():
+    with converted_errors():
         run(found)
 
 
@@ -38,7 +38,7 @@ def work(scheduler: str | None, host: str | None, *, measures_peaks: bool) -> No
 
     found = _with_scheduler(settings(None, scheduler=scheduler))
     _log(found)
-    with told():
+    with converted_errors():
         run_worker(found.scheduler, facts_of_this_machine(measures_peaks=measures_peaks), host)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import make_url, select
 from sqlalchemy.orm import joinedload
 
 from tilewise.backends.base import Json
-from tilewise.backends.service_errors import opened_sessions, told
+from tilewise.backends.service_errors import converted_errors, opened_sessions
 from tilewise.errors import BadInputError, MissingError
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
@@ -124,7 +124,7 @@ def _speeds(store: str) -> dict[Work, Speed]:
 def _of_archive(file: str) -> list[tuple[Work, Speed]]:
     if not Path(file).is_file():
         raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
-    with told(), opened(Path(file)) as archive:
+    with converted_errors(), opened(Path(file)) as archive:
         return [
             ((line.problem, line.target, line.cache),
              Speed(line.gflops, line.low, line.high, line.toolchain, line.created_at, line.steps))
@@ -134,7 +134,7 @@ def _of_archive(file: str) -> list[tuple[Work, Speed]]:
 
 
 def _of_database(url: str) -> list[tuple[Work, Speed]]:
-    with told():
+    with converted_errors():
         if schema.is_absent(url):
             raise BadInputError(f"database {url!r} does not exist; give one that was tuned into")
     joined = (joinedload(models.Schedule.problem), joinedload(models.Schedule.toolchain))

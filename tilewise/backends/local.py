@@ -13,7 +13,7 @@ from tilewise.backends.base import (
     OnTrialSeen,
     prediction_of,
 )
-from tilewise.backends.service_errors import database_of, opened_sessions, told
+from tilewise.backends.service_errors import converted_errors, database_of, opened_sessions
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
@@ -120,8 +120,8 @@ class LocalBackend:
         from tilewise.kernels.native.microbench import peak_of
         from tilewise.kernels.target import resolve
 
-        asked = resolve(self._machine.require_served(target))
-        return peak_of(asked, parse_problem(problem))
+        resolved = resolve(self._machine.require_served(target))
+        return peak_of(resolved, parse_problem(problem))
 
     def show(
         self,
@@ -255,12 +255,12 @@ class LocalBackend:
 
     def job(self, number: int) -> Json:
         """Return a job as it is now, or raise an error."""
-        with self._stored() as sessions, reading(sessions) as session, told():
+        with self._stored() as sessions, reading(sessions) as session:
             return job_json(session, queue.get(session, number))
 
     def job_trials(self, number: int) -> list[Json]:
         """Return the finished trials of a job, by number."""
-        with self._stored() as sessions, reading(sessions) as session, told():
+        with self._stored() as sessions, reading(sessions) as session:
             queue.get(session, number)
             return list(map(trial_json, queue.trials_page(session, number)))
 
@@ -276,12 +276,12 @@ class LocalBackend:
         """Look all problems up in the database; without one, nothing is stored."""
         from tilewise.backends.local_files import look_up, nothing
 
-        with told():
+        with converted_errors():
             if schema.is_absent(database_of(self._url)):
                 return nothing(problems, files)
         with self._stored() as sessions:
-            asked = Asked(self._machine.canonical_target(target), identity(), cache, match)
-            return look_up(sessions, asked, problems, files, known)
+            work = Asked(self._machine.canonical_target(target), identity(), cache, match)
+            return look_up(sessions, work, problems, files, known)
 
     def text(self, found: "Found", kind: str) -> "Text":
         """Return the text; kernels and air scripts are made now."""
@@ -301,7 +301,7 @@ class LocalBackend:
             checked = SuiteReport.checked(report).document()
         except ValueError as error:
             raise BadInputError(str(error)) from error
-        with opened_sessions(self._url) as sessions, writing(sessions) as session, told():
+        with opened_sessions(self._url) as sessions, writing(sessions) as session:
             row, _ = suites.keep(session, checked)
             session.flush()
             return row.id
@@ -311,7 +311,7 @@ class LocalBackend:
         """Open the database for reading without creating it."""
         # A refused row is logged too; here the error, in one line, is all that a user needs.
         logging.getLogger(integrity.__name__).addHandler(logging.NullHandler())
-        with told():
+        with converted_errors():
             url = database_of(self._url)
             if schema.is_absent(url):
                 name = make_engine(url).url.render_as_string()
@@ -338,8 +338,8 @@ class LocalBackend:
                 row = schedules.find_schedule(session, problem, target, cache=cache)
                 if row is not None:
                     return result_json(session, row, in_full=True)
-                asked = Asked(target, identity(), cache, match)
-                if match == "range" and (found := size_json(session, problem, asked)) is not None:
+                work = Asked(target, identity(), cache, match)
+                if match == "range" and (found := size_json(session, problem, work)) is not None:
                     return found
             how = f" with cache={cache}" if cache else ""
             raise MissingError(

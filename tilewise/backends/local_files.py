@@ -21,7 +21,7 @@ from tilewise.service.results.nearest import Asked
 
 def look_up(
     sessions: Sessions,
-    asked: Asked,
+    work: Asked,
     problems: Sequence[str],
     kinds: Sequence[str],
     known: Known,
@@ -34,7 +34,7 @@ def look_up(
     given = cast("Sequence[FileKind]", kinds)
     with reading(sessions) as session:
         tags = cast("files.Known", known)
-        found = files.look_up(session, wanted, asked, given, tags)
+        found = files.look_up(session, wanted, work, given, tags)
     return [read_found(one) for one in found["schedules"]]
 
 

@@ -62,16 +62,16 @@ class RemoteBackend:
 
     def peak(self, problem: str, target: str) -> float | None:
         """Return the peak of a worker of the target, known for one thread only."""
-        asked, wanted = parse_target(target), parse_problem(problem)
+        named, wanted = parse_target(target), parse_problem(problem)
         if wanted.quantised_weights:
             return None  # workers tell the peaks of types alone
         dtype = wanted.element.name
         found = [
             worker.peaks[dtype]
             for worker in self._client.targets().workers
-            if dtype in worker.peaks and (asked.cpu == "host" or asked.canonical in worker.targets)
+            if dtype in worker.peaks and (named.cpu == "host" or named.canonical in worker.targets)
         ]
-        return found[0] if found and asked.threads == 1 else None
+        return found[0] if found and named.threads == 1 else None
 
     def show(
         self,

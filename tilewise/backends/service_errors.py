@@ -26,7 +26,7 @@ NO_SETTINGS = ("TILEWISE_CACHE_DIR", "TILEWISE_SERVER", "TILEWISE_TOKEN")
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def converted_errors() -> Iterator[None]:
     """Convert the service's errors to those of the command line; a bad database is bad input."""
     try:
         yield
@@ -71,7 +71,7 @@ def database_of(database_url: str | None) -> str:
 @contextmanager
 def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
     """Open this machine's database, creating it if necessary."""
-    with told():
+    with converted_errors():
         url = database_of(database_url)
         schema.prepare(url)
         engine = make_engine(url)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
+from tilewise.cli.commands import completion
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
 from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ProofError
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # what a command imports stays; looking at it again takes a tenth of it
         gc.set_threshold(GARBAGE)
     began = process_began() if arguments is None else time.monotonic()
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    completion.complete(parser)
+    options = parser.parse_args(arguments)
     options.began = began
     try:
         load_extensions()

@@ -122,6 +122,6 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         made.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-        made.set_defaults(run=command.run, command=command, commands=commands, parser=parser)
+        made.set_defaults(run=command.run, command=command, commands=commands)
         add_arguments(made, command.arguments)
     return parser

@@ -201,8 +201,8 @@ def drawn(watched: Watched, width: int) -> "Table":
     table.add_row(Text("trials", style="bold"), Text(trials(watched)))
     if len(watched.improvements) > 1:
         newest = watched.improvements[: -IMPROVEMENTS - 1 : -1]
-        told = ", ".join(f"trial {seen.number} {seen.gflops:.1f}" for seen in newest)
-        table.add_row(Text("improved", style="bold"), Text(told))
+        shown = ", ".join(f"trial {seen.number} {seen.gflops:.1f}" for seen in newest)
+        table.add_row(Text("improved", style="bold"), Text(shown))
     return table
 
 

@@ -492,7 +492,7 @@ class Api:
         # As text: a newer service may say more of a problem than can be parsed here.
         if "accuracy=strict" not in problem.split(","):
             raise TilewiseError(
-                f"{self._service.url} was asked for accuracy=strict, and answers with "
+                f"{self._service.url} got accuracy=strict and answers with "
                 f"{one_line(problem)}: it is too old; update it, or give it each problem with "
                 "its accuracy"
             )

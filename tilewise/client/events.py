@@ -67,7 +67,7 @@ class EventStream(ABC, Generic[SeenEvent]):
     """What one client has seen of a sequence of events, over all of its connections.
 
     `after` is the number of the last event seen, -1 for none; `losses` counts connections that
-    broke since the last sign of life; `retry_after_s` is what the service asked for.
+    broke since the last sign of life; `retry_after_s` is what the service wants.
     """
 
     names: tuple[str, ...]

@@ -9,7 +9,7 @@ from tilewise.errors import BadInputError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 
-MOST_TOLD = 5  # bad lines that one message names
+MOST_BAD_LINES = 5  # that one message names
 
 Read = TypeVar("Read", bound=Problem | ProblemRange)
 
@@ -45,6 +45,6 @@ def _lines(path: str, text: str, parse: Callable[[str], Read]) -> list[Read]:
         except KernelsError as error:
             bad.append(f"line {number}: {error}")
     if bad:
-        more = f"; and {len(bad) - MOST_TOLD} more lines" if len(bad) > MOST_TOLD else ""
-        raise BadInputError(f"{path}: {'; '.join(bad[:MOST_TOLD])}{more}")
+        more = f"; and {len(bad) - MOST_BAD_LINES} more lines" if len(bad) > MOST_BAD_LINES else ""
+        raise BadInputError(f"{path}: {'; '.join(bad[:MOST_BAD_LINES])}{more}")
     return found

@@ -152,7 +152,7 @@ class Update:
         path, old = self._old(problem, kind)
         if found.unchanged:
             if old is None or not self._is_there(old):
-                # Somebody has changed the folder since it was asked for.
+                # Somebody has changed the folder since the look-up.
                 raise TilewiseError(f"{path} was changed while it was fetched; fetch again")
             self._keep(old, found.target)
             return

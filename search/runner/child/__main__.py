@@ -23,7 +23,7 @@ def answering(what: str) -> Callable[..., Reply]:
             from tilewise.search.runner.child.interleaved import beside, peer
 
             return peer if what == "peer" else beside
-    raise ValueError(f"a runner's child is not asked for {what!r}")
+    raise ValueError(f"unknown request to a runner's child: {what!r}")
 
 
 if __name__ == "__main__":

@@ -202,11 +202,11 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
         variants, made = [way.variant for way in ways], partial(_made, session, peers)
         runs = [session.on_copies(steps, call), *on_every_place(session, variants, made)]
     (own, *theirs), peak = _with_peak(session, runs, rounds, cold)
-    told = tuple(
+    timed_ways = tuple(
         TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
         for way, samples in zip(ways, theirs, strict=True)
     )
-    return BesideReply(tuple(own.times), told, absent, peak)
+    return BesideReply(tuple(own.times), timed_ways, absent, peak)
 
 
 def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:

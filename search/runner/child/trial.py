@@ -80,19 +80,19 @@ def _timed(
     return Paced(samples, stopped, None)
 
 
-def _control(session: Session, asked: Message | None) -> Control | None:
+def _control(session: Session, wanted: Message | None) -> Control | None:
     """Return the requested control, bound and warmed up.
 
     None for several threads, cold caches, or if it cannot run, which is not the candidate's fault.
     """
-    if asked is None or session.target.threads > 1 or session.cache != "hot":
+    if wanted is None or session.target.threads > 1 or session.cache != "hot":
         return None
-    if session.control is None or session.control[0] != asked:
-        repeat = max(1, round(SAMPLE_S / asked["seconds"]))
+    if session.control is None or session.control[0] != wanted:
+        repeat = max(1, round(SAMPLE_S / wanted["seconds"]))
         try:
-            call = session.call(asked["steps"])
+            call = session.call(wanted["steps"])
         except (LoweringError, ScheduleError, MemoryError):
             return None
         call(1)
-        session.control = asked, Control(call, asked["seconds"], repeat)
+        session.control = wanted, Control(call, wanted["seconds"], repeat)
     return session.control[1]

@@ -45,6 +45,7 @@ from tilewise.service.runs.checks import (
 from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, SqlRun
 from tilewise.service.runs.plan_checks import check_plan, checked_made
 from tilewise.service.runs.wire.assignments import (
+    AssignmentWire,
     BeginWire,
     ChosenWire,
     CrashWire,
@@ -52,7 +53,6 @@ from tilewise.service.runs.wire.assignments import (
     EndWire,
     FailWire,
     MadeWire,
-    OrderWire,
     PhaseWire,
     PlanWire,
     WordWire,
@@ -101,7 +101,7 @@ ShownDep = Annotated[ShownToken, Depends()]
 
 @router.post("/begin")
 @in_executor("writes")
-def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
+def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentWire:
     """Begin the run of an offer: what it is to do, and the number that all it says carries."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True)
@@ -109,7 +109,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
         held = offers.begin(session, row, body.owner)
     keeper = SqlKeeper(services.sessions, held)
     try:
-        return OrderWire.of(keeper.order, held.epoch, keeper.request_id)
+        return AssignmentWire.of(keeper.order, held.epoch, keeper.request_id)
     except TamperedError as error:
         keeper.failed(str(error))
         raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
@@ -309,7 +309,7 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
 
 @router.post("/join")
 @in_executor("writes")
-def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
+def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentWire:
     """Join the run of a job as a helper: what is searched for, and the number of the run."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True, role="helper")
@@ -318,7 +318,7 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
         joined = Lease(job.id, job.owner or "", job.epoch)
     keeper = SqlKeeper(services.sessions, joined)
     try:
-        return OrderWire.of(keeper.order, joined.epoch, keeper.request_id)
+        return AssignmentWire.of(keeper.order, joined.epoch, keeper.request_id)
     except TamperedError as error:
         raise LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
 

@@ -42,14 +42,14 @@ _FIELDS: dict[str, Any] = {name: (hint, ...) for name, (hint, _) in declared(Tun
 _Search: Any = create_model("_Search", __base__=_SubjectWire, **_FIELDS)
 
 
-class OrderWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
+class AssignmentWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
     """What a run is to do, and the number of the run."""
 
     elapsed_s: float
     request_id: str
 
     @classmethod
-    def of(cls, order: RunOrder, epoch: int, request_id: str) -> "OrderWire":
+    def of(cls, order: RunOrder, epoch: int, request_id: str) -> "AssignmentWire":
         """An order as it is said."""
         return cls(
             epoch=epoch,

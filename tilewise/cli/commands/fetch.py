@@ -77,8 +77,8 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
             with backend_of(options, options.began) as backend:
                 found = frozen.restore(folder, lock, backend)
     if options.json:
-        told = [{"path": one.path, "reason": one.reason} for one in found]
-        sys.stdout.write(json_text({"frozen": not found, "differences": told}))
+        rows = [{"path": one.path, "reason": one.reason} for one in found]
+        sys.stdout.write(json_text({"frozen": not found, "differences": rows}))
     if found:
         for one in found:
             sys.stderr.write(f"tilewise: {one.path}: {one.reason}\n")
@@ -91,8 +91,8 @@ def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wante
 def _check(options: argparse.Namespace, lock: Lock, wanted: WantedFiles) -> None:
     with backend_of(options, options.began) as backend:
         rows = gains.gains(backend, lock, wanted)
-    told = json_text({"files": [asdict(row) for row in rows]})
-    sys.stdout.write(told if options.json else gains.table(rows))
+    text = json_text({"files": [asdict(row) for row in rows]})
+    sys.stdout.write(text if options.json else gains.table(rows))
     missing = [row for row in rows if row.verdict == gains.NOT_STORED]
     for row in rows:
         absent = [f"{row.problem} is not stored"] if row in missing else []
@@ -105,8 +105,8 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: WantedFiles) -> None
 def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOutcome]) -> None:
     missing = [one for one in outcomes if one.state == "missing"]
     if options.json:
-        told = {"lock": str(place), "files": [asdict(one) for one in outcomes]}
-        sys.stdout.write(json_text(told))
+        document = {"lock": str(place), "files": [asdict(one) for one in outcomes]}
+        sys.stdout.write(json_text(document))
     else:
         counts = {state: sum(one.state == state for one in outcomes)
                   for state in ("written", "unchanged", "removed", "missing")}  # fmt: skip

@@ -57,8 +57,8 @@ def kernel(options: argparse.Namespace) -> None:
             text, part = backend.object_files(options.problem, options.target).header, "header"
         else:
             text, part = backend.kernel(options.problem, options.target), "kernel"
-    told = named(options.problem, **{part: text}) if options.json else text
-    write_text(options.output, told)
+    output = named(options.problem, **{part: text}) if options.json else text
+    write_text(options.output, output)
 
 
 def _machine_code(options: argparse.Namespace) -> None:
@@ -139,8 +139,8 @@ def library(options: argparse.Namespace) -> None:
         for name, content in files.items():
             folder.write(name, content)
     manifest = json.loads(files[MANIFEST])
-    told = json_text(manifest) if options.json else _summary(manifest, folder)
-    sys.stdout.write(told)
+    output = json_text(manifest) if options.json else _summary(manifest, folder)
+    sys.stdout.write(output)
 
 
 def _missing(

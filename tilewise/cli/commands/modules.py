@@ -137,32 +137,32 @@ def verify(options: argparse.Namespace) -> None:
     )
     if options.output:
         write_text(options.output, verdict.found.transformed)
-    told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
-    sys.stdout.write(json_text(told) if options.json else verdict_text(told))
-    if not told["ok"]:
-        gist = _gist(told["message"])
+    found = {"problem": problem.canonical if problem else None, **verdict.to_json()}
+    sys.stdout.write(json_text(found) if options.json else verdict_text(found))
+    if not found["ok"]:
+        gist = _gist(found["message"])
         file = options.payload if options.payload and _OF_PAYLOAD.match(gist) else options.script
-        raise NotVerifiedError(f"{file}: {told['failure']}: {gist}")
+        raise NotVerifiedError(f"{file}: {found['failure']}: {gist}")
 
 
-def verdict_text(told: Json) -> str:
+def verdict_text(found: Json) -> str:
     """Format the structure, then the stages."""
-    lines = [*told["structure"], ""] if told["structure"] else []
-    rows = [("problem", told["problem"]), ("mlir", told["mlir"]),
-            ("applied", _yes(told["applied"])), ("vectors", _yes(told["vectorised"])),
-            ("executed", _yes(told["executed"])),
-            *(("warning", text) for text in told["warnings"])]  # fmt: skip
-    if told["max_error"] is not None and told["tolerance"] is not None:
-        inputs = f" ({told['inputs']} inputs)" if told["inputs"] else ""
-        error = f"{told['max_error']:.3g}, allowed {told['tolerance']:.3g}{inputs}"
+    lines = [*found["structure"], ""] if found["structure"] else []
+    rows = [("problem", found["problem"]), ("mlir", found["mlir"]),
+            ("applied", _yes(found["applied"])), ("vectors", _yes(found["vectorised"])),
+            ("executed", _yes(found["executed"])),
+            *(("warning", text) for text in found["warnings"])]  # fmt: skip
+    if found["max_error"] is not None and found["tolerance"] is not None:
+        inputs = f" ({found['inputs']} inputs)" if found["inputs"] else ""
+        error = f"{found['max_error']:.3g}, allowed {found['tolerance']:.3g}{inputs}"
         rows.append(("error", error))
-    if told["time_us"] is not None:
-        rows.append(("time", _time(told)))
-    if told["failure"]:
-        said = told["message"].splitlines()
+    if found["time_us"] is not None:
+        rows.append(("time", _time(found)))
+    if found["failure"]:
+        said = found["message"].splitlines()
         shown = said[:MOST_LINES] + ([f"... {len(said) - MOST_LINES} more lines; see --json"]
                                      if len(said) > MOST_LINES else [])  # fmt: skip
-        rows.append((told["failure"], "\n          ".join(shown)))
+        rows.append((found["failure"], "\n          ".join(shown)))
     lines += [f"{name:<10}{text}" for name, text in rows if text is not None]
     return "\n".join(lines) + "\n"
 
@@ -171,21 +171,21 @@ def _gist(message: str) -> str:
     """Return the decisive line: that of the script, or MLIR's first error."""
     lines = message.splitlines() or [""]
     starts = ("line ", "payload: ")
-    told = next((line for line in lines if line.startswith(starts) or "error:" in line), lines[0])
-    return told.strip()[:MOST_CHARACTERS]
+    gist = next((line for line in lines if line.startswith(starts) or "error:" in line), lines[0])
+    return gist.strip()[:MOST_CHARACTERS]
 
 
 def _yes(is_so: bool) -> str:
     return "yes" if is_so else "no"
 
 
-def _time(told: Json) -> str:
-    text = duration(told["time_us"])
-    if told["gflops"] is not None:
-        text += f", {told['gflops']:.1f} GFLOP/s"
-    if told["unscripted_us"] is not None:
-        faster = told["unscripted_us"] / told["time_us"]
-        text += f"; {duration(told['unscripted_us'])} without the script, {faster:.1f}x"
+def _time(found: Json) -> str:
+    text = duration(found["time_us"])
+    if found["gflops"] is not None:
+        text += f", {found['gflops']:.1f} GFLOP/s"
+    if found["unscripted_us"] is not None:
+        faster = found["unscripted_us"] / found["time_us"]
+        text += f"; {duration(found['unscripted_us'])} without the script, {faster:.1f}x"
     return text
 
 

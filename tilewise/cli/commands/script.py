@@ -87,14 +87,14 @@ def _check_accuracy(options: argparse.Namespace) -> None:
     """Raise BadInputError for an accuracy without a model or beside a plan or packs."""
     if options.accuracy is None:
         return
-    asked = f"--accuracy {options.accuracy}"
+    option = f"--accuracy {options.accuracy}"
     if options.packs:
-        raise BadInputError(f"{asked}: what is packed is computed by direct loops; leave it out")
+        raise BadInputError(f"{option}: what is packed is computed by direct loops; leave it out")
     if options.plan:
-        raise BadInputError(f"{asked}: the plan says how accurate its kernels are; leave it out")
+        raise BadInputError(f"{option}: the plan says how accurate its kernels are; leave it out")
     if not any(one.endswith(ENDINGS) for one in options.problems):
         raise BadInputError(
-            f"{asked} is of MODEL.mlir; a problem says it itself, as "
+            f"{option} is of MODEL.mlir; a problem says it itself, as "
             "matmul:m=64,n=64,k=64,dtype=f32,accuracy=strict"
         )
 

@@ -86,8 +86,8 @@ def export_study(options: argparse.Namespace) -> None:
     from tilewise.formats import optuna_study
 
     rows = _stored(options, default="hot")
-    told = optuna_study.export(rows, options.storage, options.name)
-    print_mapping(told, as_json=options.json)
+    summary = optuna_study.export(rows, options.storage, options.name)
+    print_mapping(summary, as_json=options.json)
 
 
 def _stored(options: argparse.Namespace, default: str | None) -> list[Json]:

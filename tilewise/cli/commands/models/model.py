@@ -148,11 +148,11 @@ def run_in_iree(options: argparse.Namespace) -> None:
     write_text(str(folder / PROBLEMS), lines)
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
-    asked = ExaminedModel(source, imported, tuple(cuts), folder, options.target, options.cache,
+    request = ExaminedModel(source, imported, tuple(cuts), folder, options.target, options.cache,
                   options.entry, not options.no_ops, options.accuracy)  # fmt: skip
     with backend_of(options) as backend:
         tune_lacking(backend, problems, options.target, options)
-        report = examine(asked, backend, _note)
+        report = examine(request, backend, _note)
     text = json_text(report.to_json())
     write_text(str(folder / REPORT), text)
     sys.stdout.write(text if options.json else report_text(report))

@@ -115,7 +115,7 @@ def make_native(options: argparse.Namespace) -> None:
         with timing_alone(target):
             made = planned(graph, costs, named, options.layouts, passes)
             own = planned(graph, costs, named, "model", passes) if options.executes else made
-    told: dict[str, object] = {}
+    document: dict[str, object] = {}
     texts = []
     if options.executes or alone is not None:
         from tilewise.model.network import allowed, folder_text, run_text
@@ -124,19 +124,19 @@ def make_native(options: argparse.Namespace) -> None:
         made, bound = own if run.kept else made, allowed(made)
         if alone is not None:
             _write_module(files, alone)
-            told["module"] = {
+            document["module"] = {
                 "folder": options.module, "files": list(files), "times": run.times,
                 "deviation": run.deviation, "allowed": bound,
             }  # fmt: skip
             texts.append(folder_text(options.module, files, run, bound))
         if options.executes:
-            told["run"] = {**to_json(run), "allowed": bound}
+            document["run"] = {**to_json(run), "allowed": bound}
             texts.append(run_text(run, bound))
     text = json_text(made.to_json())
     if folder is not None:
         write_text(str(folder / PLAN), text)
     if options.json:
-        sys.stdout.write(json_text({"plan": made.to_json(), **told}) if told else text)
+        sys.stdout.write(json_text({"plan": made.to_json(), **document}) if document else text)
     else:
         sys.stdout.write("\n".join((plan_text(made), *texts)))
 
@@ -148,17 +148,17 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
 
     folder = make_folder(options.output) if options.output else None
     with Client(server) as client:
-        asked = client.submit_plan(
+        submitted = client.submit_plan(
             module,
             name="model.mlir" if options.file == "-" else Path(options.file).name,
             target=options.target, trials=options.trials, seed=options.seed, cache=options.cache,
             layouts=options.layouts, accuracy=options.accuracy,
         )  # fmt: skip
-        sys.stderr.write(f"tilewise: plan {asked.id} at {server}\n")
-        for event in client.plan_events(asked.id):
+        sys.stderr.write(f"tilewise: plan {submitted.id} at {server}\n")
+        for event in client.plan_events(submitted.id):
             if isinstance(event, PartEnded):
                 sys.stderr.write(f"tilewise: {event.done}/{event.total} problems have ended\n")
-        made = client.plan(asked.id)
+        made = client.plan(submitted.id)
     if made.plan is None:
         raise TilewiseError(f"plan {made.id} is {made.state}: {made.error or 'no reason is known'}")
     text = json_text(made.plan)

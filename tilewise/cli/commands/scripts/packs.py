@@ -85,8 +85,8 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
         sys.stderr.write(_summary(plan, proof))
         return text
     found = {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
-    told = {**plan.to_json(), "layers": layers, "proof": found, "script": text}
-    return json_text(told)
+    document = {**plan.to_json(), "layers": layers, "proof": found, "script": text}
+    return json_text(document)
 
 
 def _proven(
