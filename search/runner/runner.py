@@ -13,7 +13,7 @@ from typing import Any
 from tilewise.kernels.footprint import working_bytes
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.children import ONE_THREAD
-from tilewise.kernels.target import parse_target, resolve
+from tilewise.kernels.target import detect, parse_target, resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.search.runner.child_process import Answer, ChildProcess
@@ -45,6 +45,8 @@ PARK_EARLY = {
     "GOMP_SPINCOUNT": "20000",  # by itself 300000
 }
 """Idle threads of the peers park within a millisecond, and not while calls follow at once."""
+AVX512_KERNELS = {"OPENBLAS_CORETYPE": "SkylakeX"}
+"""OpenBLAS has AVX2 kernels, at half the speed, for processors whose name it does not know."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,15 @@ class RunnerLimits:
         return replace(limits, memory_bytes=limits.memory_bytes + added)
 
 
-def thread_limits(target: str) -> dict[str, str]:
-    """Return the environment that limits libraries to the threads of a canonical target."""
+def library_environment(target: str) -> dict[str, str]:
+    """Return the environment that holds libraries to the threads of a canonical target.
+
+    It also names the kernels of OpenBLAS where its own choice may be slower.
+    """
     threads = parse_target(target).threads
-    if threads == 1:
-        return ONE_THREAD
-    return dict.fromkeys(ONE_THREAD, str(threads)) | PARK_EARLY
+    kernels = AVX512_KERNELS if "avx512f" in detect().features else {}
+    limits = dict.fromkeys(ONE_THREAD, str(threads)) | kernels
+    return limits | PARK_EARLY if threads > 1 else limits
 
 
 CHILD = "tilewise.search.runner.child"
@@ -251,7 +256,7 @@ class Runner:
     def _child(self, module: str, processors: set[int] | None, **setup: Any) -> ChildProcess:
         first = {"do": "setup", "problem": self.problem.canonical, "target": self.target, **setup}
         limits = self._limits
-        environment = thread_limits(self.target)
+        environment = library_environment(self.target)
         return ChildProcess(
             module, first, limits.setup_s, limits.memory_bytes, environment, processors
         )

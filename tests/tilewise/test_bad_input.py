@@ -61,32 +61,6 @@ def test_reading_does_not_make_a_database(cli: Cli, tmp_path: Path, command: str
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_library_of_what_is_not_stored_says_what_makes_it(cli: Cli) -> None:
-    ran = cli("script", GOOD, "--flavor", "iree")
-    assert (ran.code, ran.out) == (3, "")
-    assert "tilewise tune" in ran.err
-
-
-def test_problems_as_json(cli: Cli) -> None:
-    ran = cli("show", '{"op": "matmul", "m": 24, "n": 40, "k": 16, "dtype": "f32"}')
-    assert ran.code == 3
-    ran = cli("show", '{"op": "matmul", "m": ' + "9" * 5000 + "}")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "at most 1000 characters" in ran.err
-
-
-def test_surroundings_that_make_no_sense(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWISE_LOG_LEVEL", "bogus")
-    ran = cli("db", "check")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "TILEWISE_LOG_LEVEL='bogus'" in ran.err
-    monkeypatch.delenv("TILEWISE_LOG_LEVEL")
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", "/proc/nowhere")
-    ran = cli("tune", GOOD, "--trials", "1")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "TILEWISE_CACHE_DIR=/proc/nowhere" in ran.err
-
-
 def test_an_output_that_cannot_be_written() -> None:
     for redirect in (">/dev/full", ">&-"):
         command = f"{sys.executable} -m tilewise doctor --help {redirect}"

@@ -2,7 +2,6 @@ import io
 import itertools
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
-from tilewise.cli.progress import ProgressLines, Watched, drawn, speed
+from tilewise.cli.progress import ProgressLines, Watched, drawn
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
@@ -52,10 +51,6 @@ def watched(clock: Clock, **request: Any) -> Watched:
 
 def timed(number: int, gflops: float) -> TrialSeen:
     return TrialSeen(number, "timed", None, gflops, (gflops - 1, gflops + 1))
-
-
-def test_a_speed_of_one_sample_says_so() -> None:
-    assert speed(TrialSeen(0, "timed", None, 59.81)) == "59.8 GFLOP/s [one sample]"
 
 
 def test_the_best_is_shown_by_the_speed_that_is_known_now() -> None:
@@ -118,11 +113,6 @@ def test_a_terminal_that_can_do_nothing_gets_lines(environment: dict[str, str]) 
         b"tilewise: search 1/8: best 123.4 GFLOP/s [120.0, 125.0]",
         b"tilewise: proof, after 1 timed, 0 pruned, 1 failed (1 crash)",
     ]
-
-
-def test_no_color_means_no_colours() -> None:
-    written, _, _ = in_terminal(["-c", PROGRAM], environment={"NO_COLOR": "1"})
-    assert b"123.4" in written and not re.search(rb"\x1b\[[0-9;]*3[0-9]m", written)
 
 
 def test_a_pipe_gets_lines() -> None:
@@ -230,14 +220,6 @@ def test_trials_of_an_earlier_search_took_no_time_of_this_one(clock: Clock) -> N
     shown.trial(timed(4, 1.0))
     assert shown.earlier == 4 and shown.left_s() == 6.0
     assert "4 of an earlier search" in text(shown, 80)[2]
-
-
-def test_a_larger_search_that_follows_a_joined_one_is_a_search_again(clock: Clock) -> None:
-    shown = watched(clock)
-    shown.trial(timed(3, 1.0))
-    shown.phase(SearchPhase("proof", 0, 3))
-    shown.trial(timed(4, 1.0))
-    assert [one.phase.name for one in shown.phases] == ["search", "proof", "search"]
 
 
 @pytest.mark.full

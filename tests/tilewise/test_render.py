@@ -3,9 +3,7 @@ from typing import Any
 import pytest
 
 from tests.service import fakes
-from tests.tilewise.formats.test_exports import trial
 from tilewise.cli import render
-from tilewise.formats import trials
 
 Json = dict[str, Any]
 BEST = fakes.schedule(3)
@@ -88,13 +86,6 @@ def test_a_script_is_proven_or_not(proof: Json, target: int, says: str) -> None:
 
 def test_a_problem_without_a_proof_has_no_script() -> None:
     assert line(render.result_text(found() | {"proof": None}), "script") == "none"
-
-
-def test_an_interval_is_shown_from_low_to_high() -> None:
-    shown = trials.trials_text([trial(2)], "csv").splitlines()
-    row = dict(zip(shown[0].split(","), shown[1].split(","), strict=False))
-    assert (row["gflops_low"], row["gflops"], row["gflops_high"]) == ("99.0", "102.0", "103.0")
-    assert (row["time_us"], row["samples"]) == ("1498.0", "3")
 
 
 def test_a_time_has_the_unit_of_its_magnitude() -> None:

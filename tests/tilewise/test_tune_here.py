@@ -1,6 +1,5 @@
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,6 @@ from tilewise.service.db.session import make_sessions
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
@@ -99,13 +97,6 @@ def test_trials_of_one_objective_are_of_one_cache_mode(
     assert (shown("--json"), shown("--json", "--cache", "hot")) == (5, 3)
 
 
-def test_seconds_count_from_the_start_of_the_command(cli: Cli, runs: list[dict[str, Any]]) -> None:
-    before = time.monotonic()
-    tuned(cli, "--trials", "2", "--seconds", "100")
-    (options,) = runs
-    assert before <= options["began"] <= time.monotonic()
-
-
 def test_what_a_joined_job_leaves_out_is_searched_for_then(
     database: str, running: Running, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,32 +125,6 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
         (0, "failed", None), (1, "timed", 11.0), (2, "timed", 12.0), (3, "timed", 13.0)
     ]  # fmt: skip
     assert len(runs) == 1, "the first was another's"
-
-
-def test_trials_of_each_end_are_progress(
-    database: str, running: Running, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sessions, held = running(3)
-    told: list[tuple[int, str, float | None]] = []
-
-    def step(_seconds: float) -> None:
-        store = SqlTrialStore(sessions, held.job_id, held)
-        if not told:
-            store.add(fakes.failed_trial(0))
-            store.add(fakes.replace(fakes.trial(1, gflops=900.0), state="pruned"))
-        else:
-            run_job(SqlKeeper(sessions, held), tuner=fakes.tune, prover=fakes.prove)
-
-    monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(step)}))
-    backend = local.LocalBackend(database)
-    backend.tune(
-        PROBLEM,
-        "host",
-        TuneRequest(3),
-        lambda seen: told.append((seen.number, seen.state, seen.gflops)),
-    )
-    assert told == [(0, "failed", None), (1, "pruned", 900.0), (2, "timed", 12.0)]
-    assert runs == []
 
 
 def test_the_threads_of_a_search_leave_the_processors_to_its_candidates(

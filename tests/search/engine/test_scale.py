@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from optuna.samplers import RandomSampler
 
 from tests.search.engine.fakes import FakeRunner, run
 from tests.search.engine.test_together import Machines
@@ -99,30 +98,6 @@ def test_a_search_that_goes_on_inherits_no_wrong_scale() -> None:
 def interrupt(phase: SearchPhase) -> None:
     if phase.name == "finals":
         raise KeyboardInterrupt
-
-
-class Noting(RandomSampler):
-    """A sampler that notes what its study is told."""
-
-    def __init__(self) -> None:
-        super().__init__(seed=1)
-        self.told: list[float] = []
-
-    def after_trial(self, study, trial, state, values):
-        self.told.append(values[0] if values else None)
-
-
-@pytest.mark.parametrize("disturbed", [1, 5])
-def test_a_sampler_is_told_times_of_one_scale(disturbed: int) -> None:
-    sampler = Noting()
-    result, *_ = run(TuneRequest(trials=20), runner=Disturbed(disturbed), sampler=sampler)
-    ratios = [
-        told / FakeRunner.seconds(trial.schedule)
-        for told, trial in zip(sampler.told, result.trials, strict=True)
-        if told is not None
-    ]
-    assert len(ratios) > 5
-    assert ratios == pytest.approx([SLOW * 1e6] * len(ratios))
 
 
 class Far(Machines):

@@ -12,7 +12,6 @@ from tests.search.samplers.landscape import beside, seconds, timed
 from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.engine.study import (
-    GIVES_WAY,
     ORIGIN,
     PRIOR,
     PRIOR_OF,
@@ -63,15 +62,6 @@ def test_what_is_offered_is_enqueued_with_its_origin_before_the_sampler_is_asked
     asked = [search.ask() for _ in range(5)]
     assert [proposal.origin for proposal in asked] == [*origins, "surrogate"]
     assert asked[2].point == start
-
-
-@pytest.mark.parametrize("starts", [0, 2])
-def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> None:
-    given = beside(SPACE, 5)[:1] * starts
-    search = SearchStudy(MODEL, TuneRequest(sampler="local"), starts=given)
-    origins = [search.ask().origin for _ in range(PRIOR + 2)]
-    assert origins.count(TRANSFER) == min(1, starts)
-    assert origins.count("prior") == PRIOR - GIVES_WAY * min(1, starts)
 
 
 def test_no_more_is_enqueued_than_the_budget_has_trials() -> None:
@@ -139,15 +129,6 @@ def test_a_trial_of_an_earlier_space_is_in_the_study_and_is_not_tried_again() ->
     first = search.study.trials[0]
     assert first.params == {} and first.user_attrs[SCHEDULE] == other.schedule.hash
     assert other.params not in [search.ask().point for _ in range(30)]
-
-
-def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
-    search = SearchStudy(MODEL, TuneRequest())
-    point = search.ask().point
-    failed = TrialRecord(0, SPACE.schedule(point), point, "failed", "prior", "crash", "SIGSEGV")
-    again = SearchStudy(MODEL, TuneRequest(), [failed])
-    later = [again.ask().point for _ in range(30)]
-    assert SPACE.schedule(point) not in {SPACE.schedule(p) for p in later}
 
 
 @pytest.mark.parametrize("sampler", some(QUICK, of=2))

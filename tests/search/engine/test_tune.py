@@ -6,8 +6,7 @@ from optuna.samplers import RandomSampler
 from tests.brief import FINALS_S
 from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, register_of, run
 from tests.search.replies import finals_reply, in_turn
-from tilewise.kernels.problem import Matmul, parse_problem
-from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import local_runner, tune
 from tilewise.search.errors import BudgetError
@@ -109,13 +108,6 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     assert min(others) > result.best.measurement.time_us
 
 
-def test_a_small_space_runs_dry_and_is_complete() -> None:
-    tiny = Matmul(m=1, n=1, k=1, dtype="f32")
-    result, runner, _ = run(TuneRequest(trials=5000), problem=tiny)
-    assert result.complete
-    assert len(runner.hashes) == len(set(runner.hashes)) < 100
-
-
 @pytest.mark.parametrize("index", [None, 0])
 @pytest.mark.parametrize("kind", [FakeRunner, Long])
 def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int | None) -> None:
@@ -127,27 +119,6 @@ def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int |
     assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
     timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
     assert result.best.schedule == timed[2 if index == 0 else 0].schedule
-
-
-class Alike(FakeRunner):
-    """A runner of candidates that take about as long, so that none is stopped early."""
-
-    @staticmethod
-    def seconds(schedule: Schedule) -> float:
-        return 1e-3 * (1 + FakeRunner.seconds(schedule))
-
-
-@pytest.mark.parametrize("index", [None, 0])
-def test_nobody_takes_the_place_of_a_finalist_who_fails_among_few(index: int | None) -> None:
-    runner = Alike()
-    runner.finals_fail, runner.failing_final = 2, index
-    result, *_ = run(TuneRequest(trials=FINALISTS), runner=runner)
-    assert result.best is not None
-    assert len(result.best.runners_up) == FINALISTS - 3
-    runner = FakeRunner()
-    runner.finals_fail = 3 * FINALISTS
-    result, *_ = run(TuneRequest(trials=20), runner=runner)
-    assert result.best is None, "nobody is left"
 
 
 def test_no_candidate_that_runs_means_no_best() -> None:

@@ -117,12 +117,6 @@ def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.Monkey
     assert over_after(long, clock) == pytest.approx(over_after(short, clock) - 1.2, abs=0.02)
 
 
-def test_without_a_budget_in_seconds_nothing_is_late() -> None:
-    budget = Budget(TuneRequest(), 0.0)
-    assert not budget.search_is_over()
-    assert budget.finals_begin is None and budget.finals_left_s is None
-
-
 class Ahead(FakeRunner):
     """A runner that compiles three candidates ahead, and notes the order of events."""
 
@@ -296,17 +290,6 @@ def test_nobody_waits_once_the_job_is_to_stop_or_for_what_few_trials_have_seen()
     runner, few = Disturbed(1000), TuneRequest(trials=ENOUGH_PACES - 1)
     run(few, runner=runner)
     assert runner.processes == 2
-
-
-def test_a_further_process_that_fails_is_the_last() -> None:
-    class Failing(Disturbed):
-        def renew(self):
-            super().renew()
-            self.finals_fail = self.processes > 2
-
-    runner = Failing(1000)
-    found(runner)
-    assert runner.processes == 3
 
 
 def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
-    WINDOW,
     Rounds,
     lasting,
     lower_third,

@@ -35,12 +35,6 @@ FIVE = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=5,kw=5,pad=2,dtype=f32"
 LINES = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=1,kw=3,dtype=f32"
 
 
-@pytest.mark.parametrize("text", [FIVE, LINES])
-def test_other_filters_are_filtered_first_as_well(text: str) -> None:
-    outputs = [output_of(point) for point in prior_points(model(text), 10)]
-    assert outputs[0] is not None and outputs[1] is None
-
-
 @pytest.mark.parametrize("text", [FIRST, f"{DEEP},accuracy=strict"])
 def test_where_it_does_not_pay_the_prior_is_direct(text: str) -> None:
     assert {output_of(point) for point in prior_points(model(text), 10)} == {None}

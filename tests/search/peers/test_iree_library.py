@@ -9,7 +9,7 @@ from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
-from tilewise.search.peers import installed_peers, iree
+from tilewise.search.peers import iree
 from tilewise.search.peers.iree import Maker
 from tilewise.search.peers.screen import screened
 from tilewise.search.peers.variant import PeerAbsentError
@@ -84,7 +84,3 @@ def test_a_problem_that_no_pattern_matches_is_absent(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(iree, "library_text", of_another)
     with pytest.raises(PeerAbsentError, match="no pattern"):
         screened(made.variants, case.bench)
-
-
-def test_it_is_a_row_that_has_to_be_asked_for() -> None:
-    assert not set(OWN) & set(installed_peers())

@@ -1,7 +1,6 @@
 """Peers on several threads: as many as asked for, and still right."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,21 +8,11 @@ import pytest
 
 from tests.search.peers.test_peers import make_case, require
 from tilewise.kernels.mlir.iree.runtime import open_device
-from tilewise.kernels.target import detect
-from tilewise.search.peers import available_peers, openblas
-from tilewise.search.peers.openblas import better_family, hold_threads, libraries, threads_of
 from tilewise.search.peers.screen import MAKERS, screened
 from tilewise.search.peers.variant import PeerAbsentError
 
 PRODUCT = "matmul:m=150,n=170,k=190,dtype=f32"
-FAMILY = better_family(detect())
 TASKS = Path("/proc/self/task")
-
-
-@pytest.fixture(autouse=True)
-def one_thread_after() -> Iterator[None]:
-    yield
-    hold_threads(1, FAMILY)
 
 
 @pytest.mark.full
@@ -35,29 +24,6 @@ def test_results_on_two_threads_are_right(peer: str, text: str) -> None:
     ways = screened(MAKERS[peer], replace(case.bench, threads=2))
     assert ways
     assert [case.why_wrong(way.variant) for way in ways] == [None] * len(ways)
-
-
-def blas_threads() -> list[int]:
-    """Read back from NumPy's library and, where there is one, its copy; nothing is set."""
-    return [threads_of(library) for library in libraries(FAMILY)]
-
-
-@pytest.mark.parametrize("threads", [2, 3, 1])
-def test_openblas_and_its_copy_take_the_threads_of_the_target(threads: int) -> None:
-    if not blas_threads():
-        pytest.skip("this NumPy was not installed from a wheel, so its OpenBLAS cannot be asked")
-    case = make_case(PRODUCT)
-    made = available_peers(case.problem, case.operands, threads)
-    assert made
-    assert blas_threads() == [threads] * (1 if FAMILY is None else 2)
-    assert [case.why_wrong(way) for way in made] == [None] * len(made)
-
-
-def test_more_threads_than_openblas_takes_are_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openblas, "hold_threads", lambda *_: [64])
-    case = make_case(PRODUCT)
-    with pytest.raises(PeerAbsentError, match="takes 64 threads, not 65"):
-        MAKERS["openblas"](case.problem, case.operands, 65)
 
 
 @pytest.mark.parametrize("threads", [2, 1])
@@ -95,3 +61,9 @@ def test_iree_starts_as_many_workers_as_asked_whatever_ran_before() -> None:
     made = MAKERS["iree"](case.problem, case.operands, 3)
     assert [case.why_wrong(way) for way in made] == [None] * len(made)
     assert iree_workers() == before
+
+
+def test_more_threads_than_openblas_takes_are_an_absence() -> None:
+    case = make_case(PRODUCT)
+    with pytest.raises(PeerAbsentError, match="takes 64 threads, not 65"):
+        MAKERS["openblas"](case.problem, case.operands, 65)

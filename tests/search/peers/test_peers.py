@@ -213,16 +213,6 @@ def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
         assert case.why_wrong(way.variant) is None
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("text", CLAIMS["iree"][:1] + CLAIMS["iree"][-5:])
-def test_both_variants_of_iree_compile(text: str) -> None:
-    require("iree")
-    case = make_case(text)
-    made = MAKERS["iree"](case.problem, case.operands, 1)
-    assert [one.name for one in made] == ["default", "data tiling"]
-    assert [case.why_wrong(one) for one in made] == [None, None]
-
-
 @pytest.mark.parametrize(
     ("peer", "text", "says"),
     [
@@ -301,16 +291,6 @@ def test_peers_say_which_quantised_weights_they_lack(peer: str, keys: str, says:
         MAKERS[peer](case.problem, case.operands, 1)
 
 
-def test_iree_reads_the_buffers_of_the_problem_and_writes_into_its_c() -> None:
-    require("iree")
-    case = make_case(PLAIN + "f32")
-    (first, *_) = MAKERS["iree"](case.problem, case.operands, 1)
-    case.operands["A"][...] = 0.0
-    case.operands["C"][...] = 7.0
-    first.run(1)
-    assert not case.operands["C"].any()
-
-
 def matmul_way(case: Case, name: str, compute: Callable[[Array, Array], Array]) -> Variant:
     out = case.operands["C"]
 
@@ -343,11 +323,6 @@ def test_a_peer_that_writes_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, ca
     offer(monkeypatch, Variant("fake", "idle", lambda _repeat: None, lambda: out))
     with pytest.raises(PeerAbsentError, match="idle: wrong"):
         screened(MAKERS["fake"], case.bench)
-
-
-def test_a_result_of_another_shape_is_wrong(case: Case) -> None:
-    variant = replace(matmul_way(case, "flat", np.matmul), result=lambda: np.zeros(7))
-    assert case.why_wrong(variant) == "wrong: the result is [7], not [7, 33]"
 
 
 def test_a_right_way_stands_beside_wrong_and_raising_ones(

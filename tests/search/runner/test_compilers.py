@@ -140,8 +140,3 @@ def test_who_times_alone_is_on_a_processor_that_nobody_else_claims(
     again.release()
     with processors.timing_alone("cpu:any,threads=2"):
         assert os.sched_getaffinity(0) == before
-
-
-def test_threads_of_the_target_leave_the_rest_to_compilers() -> None:
-    every = len(os.sched_getaffinity(0))
-    assert len(claim(f"cpu:any,threads={max(2, every)}").others) == 0

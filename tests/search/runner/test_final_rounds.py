@@ -59,30 +59,6 @@ def test_no_placement_begins_once_its_share_of_the_budget_is_spent(
     assert reply.peak_gflops == 100.0 + placements, "the best of those around placements"
 
 
-def test_each_placement_has_its_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    timing = Timing(monkeypatch, 0.5)
-    begin = timing.now
-    finals(timing.session, [steps(1)], 3, False, 4, 8.0)
-    assert timing.until == [begin + share - PEAK_S for share in (2.0, 4.0, 6.0, 8.0)]
-
-
-def test_placements_differ_and_the_first_is_that_of_the_trials(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    timing = Timing(monkeypatch, 0.5)
-    bind, places = timing.session.bind, []
-
-    def noted(executable, place):
-        places.append(place.operands["A"].ctypes.data)
-        return bind(executable, place)
-
-    monkeypatch.setattr(timing.session, "bind", noted)
-    finals(timing.session, [steps(1)], 3, False, 3)
-    trial, *placed = places
-    assert placed[0] == trial
-    assert placed[1] != trial
-
-
 def test_the_fastest_way_of_each_peer_stands_for_it() -> None:
     def taken(*seconds: float) -> list[Samples]:
         return [Samples(1, times=[one], rounds=[0]) for one in seconds]

@@ -11,7 +11,6 @@ from tests.search.replies import trial_reply
 from tilewise.kernels.problem import Matmul
 from tilewise.search.runner import processors
 from tilewise.search.runner import runner as runner_module
-from tilewise.search.runner.child_process import ChildProcess
 from tilewise.search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
 from tilewise.search.runner.runner import Runner
 
@@ -119,14 +118,3 @@ def test_nothing_compiles_on_the_other_half_of_a_core_that_times(
     finally:
         one.release()
         other.release()
-
-
-def test_where_nothing_is_claimed_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved(*_: Any) -> None:
-        raise AssertionError("there is nowhere to go")
-
-    monkeypatch.setattr(ChildProcess, "move", moved)
-    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, set()))
-    with Runner(PROBLEM, "cpu:any,threads=1") as one:
-        one.renew()
-        assert one.processors.timing is None

@@ -16,7 +16,7 @@ from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.target import detect
 from tilewise.search.errors import RunnerError
 from tilewise.search.runner.protocol import CandidateFailureError
-from tilewise.search.runner.runner import PARK_EARLY, Runner
+from tilewise.search.runner.runner import AVX512_KERNELS, PARK_EARLY, Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 CHILD = "tests.search.runner.faulty_child"
@@ -99,14 +99,6 @@ def test_a_clearly_slower_candidate_is_stopped_early(runner: Runner) -> None:
     assert len(reply.times) == 1, "one sample says enough"
 
 
-def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
-    reply = runner.finals([steps(1), steps(8)], 5, peers=True, placements=2)
-    assert [len(one.times) for one in reply.finalists] == [2, 2]
-    assert all(times for one in reply.finalists for times in one.times)
-    assert reply.peers["openblas"]
-    assert reply.peak_gflops > 0 and reply.cold is None
-
-
 def control(rows: int) -> dict[str, object]:
     return {"steps": steps(rows), "seconds": 2e-6}
 
@@ -168,11 +160,14 @@ def test_a_setup_that_fails_is_the_runners_error() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_libraries_in_the_child_have_the_threads_of_the_target(threads: int) -> None:
+def test_libraries_in_the_child_have_the_threads_of_the_target_and_the_fastest_kernels(
+    threads: int,
+) -> None:
     target = f"cpu:any,threads={threads}"
     with Runner(PROBLEM, target, child="tests.search.runner.environment_child") as one:
         found = json.loads(one.peer("any").absent)
     assert {found[name] for name in ONE_THREAD} == {str(threads)}
+    assert (AVX512_KERNELS.items() <= found.items()) == ("avx512f" in detect().features)
     assert (PARK_EARLY.items() <= found.items()) == (threads > 1)
 
 
@@ -207,18 +202,3 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_a_budget_of_the_finals_counts_the_start_of_their_process(monkeypatch) -> None:
-    """A fresh child that takes the whole budget to start has no time left for rounds."""
-    asked = []
-    with Runner(PROBLEM, detect().canonical, limits=LIMITS) as one:
-        monkeypatch.setattr(one, "_ask", lambda request, *_: asked.append(request["budget_s"]))
-        one.finals([steps(1)], 5, peers=False, budget_s=1e6)
-        one.finals([steps(1)], 5, peers=False, budget_s=1e6)
-        one.renew()
-        one.finals([steps(1)], 5, peers=False, budget_s=1e-3)
-        assert one.start_s > 1e-3
-    first, second, fresh = asked
-    assert first < second <= 1e6, "the first began a process"
-    assert fresh == 0.0

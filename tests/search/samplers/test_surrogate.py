@@ -71,18 +71,6 @@ def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     assert best.params["unroll"] == feared
 
 
-def test_the_model_sees_the_newest_and_of_the_older_the_fastest(monkeypatch) -> None:
-    monkeypatch.setattr(surrogate, "MOST_DATA", 8)
-    space = Space(SQUARE, WIDE)
-    sampler = SurrogateSampler(space, trials=40)
-    taken = [5.0, 1.0, 7.0, 2.0, 8.0, 3.0, 4.0, 6.0, 9.0, 9.1, 9.2, 9.3]
-    told = zip(beside(space, 3), taken, strict=False)
-    records = [timed(space, number, point, took) for number, (point, took) in enumerate(told)]
-    ask(rebuilt(space, records, sampler), space)
-    seen = [round(float(np.exp(one.log_time)) / 1e6, 3) for one in sampler._data()]
-    assert seen == [1.0, 2.0, 3.0, 4.0, 9.0, 9.1, 9.2, 9.3]
-
-
 def believed(space: Space, points: list[Point], luck: float, paces: tuple[float, float]) -> Array:
     """How much slower than its model each point seems to be, as logarithms.
 

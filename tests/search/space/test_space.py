@@ -40,40 +40,12 @@ def test_every_point_of_every_space_is_a_legal_schedule(problem, target, seed) -
         plan(problem, schedule, target)
 
 
-def test_size_counts_the_points() -> None:
-    space = Space(parse_problem("matmul:m=2,n=20,k=3,dtype=f32"), WIDE)
-    seen = {tuple(sorted(_point(space, i).items())) for i in range(space.size)}
-    assert len(seen) == space.size
-
-
-def _point(space: Space, index: int) -> dict[str, object]:
-    point = {}
-    for p in space.parameters:
-        index, digit = divmod(index, len(p.values))
-        point[p.name] = p.values[digit]
-    return point
-
-
 def test_the_grid_walk_visits_every_point_once() -> None:
     space = Space(parse_problem("matmul:m=2,n=20,k=70,dtype=f32"), WIDE)
     walks = [GridSampler(space, seed) for seed in (3, 4)]
     points = [[tuple(walk.propose().items()) for _ in range(space.size)] for walk in walks]
     assert [len(set(walked)) for walked in points] == [space.size] * 2
     assert points[0][0] != points[1][0], "the seed says where it begins"
-
-
-def test_what_is_kept_about_points_is_what_they_mean(monkeypatch) -> None:
-    monkeypatch.setattr("tilewise.search.space.space.MAX_KEPT_HASHES", 8)
-    poor = Target("poor", vector_bytes=16, vector_registers=16, l2_bytes=64 << 10)
-    problem = parse_problem("matmul:m=4096,n=4096,k=4096,dtype=f32")
-    space, random = Space(problem, poor), Random(2)
-    points = [space.draw(random) for _ in range(40)]
-    points += points
-    schedules = [space.schedule(point) for point in points]
-    illegal = [space.why_illegal(schedule) is not None for schedule in schedules]
-    assert any(illegal) and not all(illegal)
-    for point, schedule, is_illegal in zip(points, schedules, illegal, strict=True):
-        assert space.legal_hash(point) == (None if is_illegal else schedule.hash)
 
 
 @pytest.mark.parametrize(

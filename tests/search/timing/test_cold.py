@@ -8,7 +8,7 @@ from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.runner.runner import Runner
-from tilewise.search.timing import cold, measure, samples
+from tilewise.search.timing import cold, samples
 from tilewise.search.timing.cold import (
     LEAST_BUFFER,
     MOST_COPIES,
@@ -87,21 +87,6 @@ def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> No
     assert "".join(log) == "|abc|abc|abc"
     assert all(t >= 1e-4 for t in taken.times), "the time of one run, not of the turn"
     assert 3 * sum(taken.times) <= spent
-
-
-def test_interleaved_rounds_are_cold_too() -> None:
-    log: list[str] = []
-    mode = LoggedWalks(1, np.zeros(1), log)
-    runs = [lambda _r, n=n: log.append(n) for n in "ab"]
-    measure.interleave(runs, 2, 1, mode)
-    assert "".join(log).endswith("|a|b|b|a")
-
-
-def test_a_walk_writes_all_of_its_buffer() -> None:
-    mode = cold_mode(1.0, 1, 0)
-    for walks in (1, 2, 3):
-        mode.evict()
-        assert (mode.buffer == walks).all()
 
 
 def test_a_walk_evicts() -> None:

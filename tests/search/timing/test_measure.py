@@ -59,10 +59,6 @@ def test_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
     assert 0.94 <= held / 4000 <= 0.999
 
 
-def test_interval_of_few_samples_is_their_range() -> None:
-    assert [median_interval(n) for n in (1, 2, 5)] == [(0, 0), (0, 1), (0, 4)]
-
-
 def test_summary_in_the_units_it_promises() -> None:
     times = [2e-3, 1e-3, 4e-3, 2e-3, 2e-3, 3e-3, 1e-3]
     summary = summarise(times, 2_000_000)
@@ -79,13 +75,6 @@ def test_a_preempted_sample_counts_by_the_time_of_its_thread(clocks: Clocks) -> 
     assert (samples.times, samples.preempted) == (pytest.approx([0.005]), 1)
     samples.take(clocks.run_of(0.005))
     assert (samples.times, samples.preempted) == (pytest.approx([0.005] * 2), 1)
-
-
-def test_a_sample_is_the_time_of_one_of_its_runs(clocks: Clocks) -> None:
-    found, run = Samples(repeat=10), clocks.run_of(1e-3, [0.0, 0.5])
-    for _ in range(2):
-        found.take(run)
-    assert found.times == pytest.approx([1e-3, 1e-3]) and found.preempted == 1
 
 
 def test_a_run_that_waits_for_others_counts_by_the_time_that_passes(clocks: Clocks) -> None:
@@ -138,13 +127,6 @@ def test_other_processes_delay_a_measurement_and_do_not_shorten_it(clocks: Clock
     samples, stopped = measure.measure(run, budget_s=0.08)
     assert samples.times == pytest.approx([0.014] * measure.FEW_SAMPLES)
     assert not stopped
-
-
-def test_contenders_that_are_always_preempted_have_a_sample_in_every_round(clocks: Clocks) -> None:
-    runs = [clocks.run_of(seconds, [0.1] * 99) for seconds in (0.014, 0.015)]
-    found = interleave(runs, 9)
-    assert [one.rounds for one in found] == [list(range(9))] * 2
-    assert [median(one.times) for one in found] == pytest.approx([0.014, 0.015])
 
 
 def test_slow_candidates_stop_early_and_fast_ones_do_not(clocks: Clocks) -> None:
@@ -261,23 +243,6 @@ def test_nobody_always_comes_after_the_same_and_all_come_as_often_first(
     assert len(after) == 20, "everyone has come after everyone else"
 
 
-def test_hot_is_a_run_after_one_of_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks, last = Clocks(monkeypatch), [""]
-    slower = {name: clocks.run_of(2e-3) for name in "ab"}
-    usual = {name: clocks.run_of(1e-3) for name in "ab"}
-
-    def run_of(name: str) -> samples.Run:
-        def run(repeat: int) -> None:
-            for _ in range(repeat):
-                (usual if last[0] == name else slower)[name](1)
-                last[0] = name
-
-        return run
-
-    all_samples = interleave([run_of(name) for name in "ab"], 5)
-    assert all(t == pytest.approx(1e-3) for samples in all_samples for t in samples.times)
-
-
 def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who ran in four interleaved rounds, `.` for a pause."""
     calls: list[str] = []
@@ -294,10 +259,6 @@ def test_on_several_threads_a_pause_and_an_untimed_run_come_before_each_sample(
     assert log.endswith(".aa.bb.bb.aa.bb.aa.aa.bb")
     assert log.startswith(".a")
     assert log.count(".") == 2 + 8
-
-
-def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "." not in rounds_of_two(1, monkeypatch)
 
 
 def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:

@@ -84,24 +84,6 @@ def test_a_slower_point_comes_first_where_the_model_sees_that_it_suits_better() 
     assert starting_points(AnalyticalModel.shipped(few), [known])[0]["tile"] == TilePoint(5, 5)
 
 
-def test_each_search_has_its_turn() -> None:
-    """However much better one of them is thought to suit: its points may fail all together."""
-    liked = dict.fromkeys(("6x4", "8x3", "12x2", "7x3", "9x3", "10x2", "9x2"), 0.5)
-    usual = dict.fromkeys(("5x5", "4x6"), 1.0)
-    one = searched("matmul:m=1024,n=1024,k=900,dtype=f32", liked | {"4x4": 1.0})
-    other = searched("matmul:m=1024,n=1024,k=1900,dtype=f32", usual)
-    points = starting_points(AnalyticalModel.shipped(Space(SQUARE, WIDE)), [one, other])
-    tiles = [str(point["tile"]) for point in points]
-    assert len(tiles) == MAX_STARTING_POINTS
-    assert set(tiles[:2]) & set(usual) and set(tiles[2:4]) & set(usual)
-    assert set(tiles[:2]) & set(liked) and set(tiles[2:]) - set(usual) <= set(liked)
-
-
-def test_points_that_the_space_no_longer_has_are_left_out() -> None:
-    known = solved("matmul:m=1024,n=1024,k=900,dtype=f32", tile=TilePoint(40, 9))
-    assert starting_points(AnalyticalModel.shipped(Space(SQUARE, WIDE)), [known]) == []
-
-
 def test_a_parameter_of_later_times_is_filled_in() -> None:
     known = solved("matmul:m=1024,n=1024,k=1024,dtype=f32", tile=TilePoint(5, 5))
     params = {k: v for k, v in known.points[0][0].items() if k != "prefetch"}

@@ -107,17 +107,6 @@ def test_what_is_stored_is_asked_for_by_target_and_cache_mode(cli: Cli, service:
     }  # fmt: skip
 
 
-def test_trials_are_asked_for_by_their_end(service: Service) -> None:
-    with Client("http://fake", httpx.MockTransport(service)) as client:
-        assert len(list(client.trials(3, "pruned"))) == 1
-        assert len(list(client.stored_trials(state="pruned"))) == 1
-        list(client.stored_trials(target=TARGET))
-    (of_job, all_jobs, of_target) = service.asked
-    assert of_job[:2] == ("/v1/jobs/3/trials", {"state": "pruned", "limit": "500"})
-    assert all_jobs[:2] == ("/v1/trials", {"state": "pruned", "limit": "500"})
-    assert of_target[1] == {"target": TARGET, "limit": "500"}
-
-
 def test_the_environment_names_the_service(
     cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,15 +9,14 @@ from sqlalchemy.orm import undefer
 
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
-from tilewise.bench import compare, table
+from tilewise.bench import table
 from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import SuiteEntry
 from tilewise.client import Client
 from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.target import detect
 from tilewise.plots import Plot, roofline_of_report
-from tilewise.search.records import Measurement, TuneRequest
+from tilewise.search.records import Measurement
 from tilewise.service.db import make_engine, models, reading
 from tilewise.service.db.session import make_sessions
 
@@ -192,12 +191,6 @@ def test_a_denser_problem_lies_further_right_and_each_has_ours_and_its_best_peer
     assert "s &amp; t" in svg and "memory, 10.0 GB/s" in svg
 
 
-def test_a_plot_of_nothing_is_still_a_picture() -> None:
-    nothing = found(row(SMALL, None, None))
-    nothing["machine"]["peak_gflops"] = {}
-    ElementTree.fromstring(roofline_of_report(nothing).draw("svg"))
-
-
 def test_the_table_stars_narrow_outputs_and_joins_equal_reasons() -> None:
     narrow = row(SMALL, 20.0, 10.0)
     narrow["peers"]["iree"]["output"] = "bf16"
@@ -208,41 +201,6 @@ def test_the_table_stars_narrow_outputs_and_joins_equal_reasons() -> None:
     assert f"no iree: no ({SMALL} and 1 more)" in text
     assert f"left out: big ({TOO_LARGE})" in text
     assert table.summary(narrow) == "20.0 GFLOP/s; 2.00x iree"
-
-
-def test_what_a_larger_machine_has_stored_is_left_out(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stored(*_: object) -> dict[str, Any]:
-        return {"stale": False, "best": {"hash": "0" * 64, "steps": []}}
-
-    monkeypatch.setattr(local.LocalBackend, "show", stored)
-    monkeypatch.setattr(compare, "bench_runner", lambda *_: pytest.fail("it is run"))
-    ran = cli(
-        "bench", written(tmp_path, {"problems": [TOO_LARGE]}), "--peers", "openblas", "--json"
-    )
-    assert ran.code == 0, ran.err
-    (row,) = json.loads(ran.out)["problems"]
-    assert row["ours"] is None and "this machine has" in row["reason"]
-
-
-def test_a_search_of_a_suite_is_asked_for_with_the_options(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is stored of another toolchain is no answer."""
-    asked: list[tuple[Any, ...]] = []
-
-    def tune(_backend: object, *given: Any) -> dict[str, Any]:
-        asked.append(given[:3])
-        raise TilewiseError("of the tests")
-
-    monkeypatch.setattr(local.LocalBackend, "show", lambda *_: {"stale": True, "best": None})
-    monkeypatch.setattr(local.LocalBackend, "tune", tune)
-    ran = cli("bench", written(tmp_path, {"problems": [SMALL]}), *QUICK, "--seed", "7", "--json")
-    (row,) = json.loads(ran.out)["problems"]
-    assert row["reason"] == "of the tests"
-    target = detect().canonical
-    assert asked == [(SMALL, target, TuneRequest(2, seed=7))]
 
 
 def test_noisy_speeds_are_marked() -> None:

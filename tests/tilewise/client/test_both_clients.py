@@ -10,7 +10,7 @@ import pytest
 
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, RANGE
-from tilewise import AsyncClient, Client, MissingError
+from tilewise import AsyncClient, Client
 
 
 def methods(kind: type) -> dict[str, str]:
@@ -33,12 +33,6 @@ def methods(kind: type) -> dict[str, str]:
 def test_both_have_the_same_methods() -> None:
     assert methods(AsyncClient) == methods(Client)
     assert {"submit", "tune", "events", "look_up", "targets", "ready"} <= set(methods(Client))
-
-
-def test_both_say_the_same_of_each_method() -> None:
-    for name in methods(Client).keys() - {"__init__"}:
-        assert inspect.getdoc(getattr(AsyncClient, name)) == inspect.getdoc(getattr(Client, name))
-    assert Client.jobs.__qualname__ == "Client.jobs"
 
 
 def test_the_plain_client_works_inside_an_event_loop() -> None:
@@ -172,15 +166,6 @@ def test_both_ask_and_answer_the_same(
 
 def test_every_method_was_tried() -> None:
     assert {name for name, *_ in CALLS} | {"__init__", "close"} == set(methods(Client))
-
-
-def test_errors_are_the_same() -> None:
-    async def steps() -> None:
-        async with AsyncClient("http://fake", httpx.MockTransport(Service())) as client:
-            await client.job(404)
-
-    with pytest.raises(MissingError):
-        asyncio.run(steps())
 
 
 def test_the_client_loads_nothing_heavy() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM
 from tilewise import Client, MissingError, TilewiseError
-from tilewise.client import Event, Found, Job, JobEnded, Result, TrialEnded, api
+from tilewise.client import Event, Job, JobEnded, Result, TrialEnded, api
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
 
@@ -181,14 +181,6 @@ def test_a_token_is_shown_and_never_told(monkeypatch: pytest.MonkeyPatch) -> Non
         assert token not in str(caught.value)
 
 
-def test_a_new_token_is_told_where_it_is_asked_for_alone() -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(201, json=documents.new_token()))
-    with Client("http://fake", transport) as client:
-        made = client.create_token("ci", "read", 3)
-    assert made.token == "tw_secret" and "tw_secret" not in repr(made)
-    assert made.expires == datetime(2026, 11, 23, 10, tzinfo=UTC)
-
-
 def test_a_redirect_is_not_followed() -> None:
     asked = []
 
@@ -203,21 +195,6 @@ def test_a_redirect_is_not_followed() -> None:
     ):
         client.job(1)
     assert asked == ["fake"]
-
-
-def test_what_a_look_up_found_is_typed() -> None:
-    found = {
-        "problem": PROBLEM, "key": "k", "schedule": None, "unchanged": False,
-        "error": {"type": "urn:x", "detail": "no"},
-        "files": {"cpu": {"etag": "e", "path": "/p"}, "air": {"etag": None, "path": "/q"},
-                  "iree": None},
-    }  # fmt: skip
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json={"schedules": [found]}))
-    with Client("http://fake", transport) as client:
-        (one,) = client.look_up([PROBLEM])
-    assert isinstance(one, Found) and one.document == found
-    assert one.error and one.error.detail == "no"
-    assert one.files["cpu"] and one.files["cpu"].etag == "e" and one.files["iree"] is None
 
 
 @pytest.mark.parametrize("method", ["script", "kernel", "object_files"])

@@ -94,18 +94,6 @@ def test_a_search_goes_on_where_streams_bring_nothing_more(is_async: bool) -> No
     assert numbers(seen) == list(range(TRIALS)), "also those that a stream had brought, once"
 
 
-def test_a_service_that_has_gone_is_given_up() -> None:
-    first = httpx.Response(202, json=documents.job())
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            return first
-        raise httpx.ConnectError("refused")
-
-    with pytest.raises(TilewiseError, match="no answer from http://fake: refused"):
-        tuned(answer, is_async=False)
-
-
 OF_MODULES: dict[str, Callable[[Client], Any]] = {
     "import": lambda client: client.import_module("module {}", accuracy="strict"),
     "script": lambda client: client.op_script("module {}", accuracy="strict"),
@@ -250,16 +238,6 @@ def test_events_are_read_as_the_standard_writes_them(end: str, space: str) -> No
     with Client("http://fake", httpx.MockTransport(lambda _: httpx.Response(200, text=text))) as c:
         (ended,) = c.events(1)
     assert isinstance(ended, JobEnded) and ended.job.id == 1
-
-
-def test_who_is_put_off_waits_once_and_as_long_as_the_service_says() -> None:
-    pauses: list[float] = []
-    end = documents.stream(end=documents.job(state="done"))
-    answers = [httpx.Response(503, headers={"Retry-After": "4"}), httpx.Response(200, text=end)]
-    transport = httpx.MockTransport(lambda _: answers.pop(0))
-    with Client("http://fake", transport, sleep=pauses.append) as client:
-        list(client.events(1))
-    assert pauses == [4.0]
 
 
 def test_a_name_of_a_token_is_no_path() -> None:

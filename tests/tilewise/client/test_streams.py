@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.tilewise.client import documents
-from tilewise import AsyncClient, Client, MissingError, TilewiseError
+from tilewise import AsyncClient, Client, TilewiseError
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded, events
 
 END = documents.job(state="done")
@@ -103,12 +103,6 @@ def test_a_service_that_is_busy_is_asked_again(status: int) -> None:
                httpx.Response(200, text=documents.stream(0, end=END))]  # fmt: skip
     seen = collect(lambda _: answers.pop(0))
     assert len(seen) == 2
-
-
-def test_a_job_that_is_not_there_is_said_at_once() -> None:
-    gone = httpx.Response(404, json={"detail": "there is no job 1"})
-    with pytest.raises(MissingError, match="there is no job 1"):
-        collect(lambda _: gone)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

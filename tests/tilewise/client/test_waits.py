@@ -1,4 +1,3 @@
-import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,7 +8,7 @@ import pytest
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, Json
 from tests.tilewise.conftest import Cli
-from tilewise import AsyncClient, BadInputError, Client, TilewiseError
+from tilewise import BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
 from tilewise.client import transport as transport_module
 
@@ -123,14 +122,6 @@ def test_a_service_that_is_not_there_is_given_up(lost: Exception, clock: Clock) 
     assert len(clock.pauses) == transport_module.MOST_TRIES - 1
 
 
-@pytest.mark.parametrize("status", [502, 504])
-def test_a_gateway_that_fails_is_asked_again(status: int, clock: Clock) -> None:
-    service = Service(httpx.Response(status), httpx.Response(200, json=documents.job()))
-    with service.client as client:
-        assert client.job(1).id == 1
-    assert len(clock.pauses) == 1
-
-
 def test_who_asks_too_often_waits_as_long_as_the_service_says(clock: Clock) -> None:
     refused = httpx.Response(429, headers={"Retry-After": "7"}, json={"detail": "too many"})
     service = Service(refused, httpx.Response(202, json=documents.job()))
@@ -170,22 +161,6 @@ def test_a_request_outlives_a_minute_without_a_database(
         call(client)
     assert service.asked == [sent] * 8 and clock.now_s() > 60
     assert len(set(service.keys)) == 1, "again under the same key"
-
-
-def test_it_does_so_without_blocking_others(clock: Clock) -> None:
-    async def sleep(seconds: float) -> None:
-        clock.sleep(seconds)
-
-    async def ask(**patience: float) -> int:
-        service = Service(*outage(), httpx.Response(202, json=documents.job()))
-        transport = httpx.MockTransport(service)
-        async with AsyncClient("http://fake", transport, sleep=sleep, **patience) as client:
-            with suppress(TilewiseError):
-                await client.submit(PROBLEM)
-        assert len(set(service.keys)) == 1
-        return len(service.asked)
-
-    assert [asyncio.run(ask(**given)) for given in ({}, {"patience_s": 25.0})] == [7, 3]
 
 
 @pytest.mark.parametrize(("patience_s", "tries"), [(0.0, 1), (25.0, 3), (60.0, 7)])
@@ -340,12 +315,6 @@ def test_the_command_line_says_why_it_waits(
     ran = cli(command, PROBLEM, "--server", waiting)
     assert (ran.code, ran.out) == (0, "it\n")
     assert ran.err == f"tilewise: the service {said}, which takes a moment\n"
-
-
-@pytest.mark.full
-def test_the_command_line_waits_in_silence_for_a_program(cli: Cli, waiting: str) -> None:
-    ran = cli("script", PROBLEM, "--server", waiting)
-    assert (ran.code, ran.out, ran.err) == (0, "it\n", "")
 
 
 def test_a_model_is_asked_for_again_until_its_module_was_read() -> None:

@@ -95,21 +95,6 @@ def test_what_is_unchanged_is_left_alone(place: Place) -> None:
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_kernels_run_on_their_own(place: Place) -> None:
-    assert place.fetch("--kernels").code == 0
-    compile(place.files()[f"{NAME}.py"], "kernel", "exec")
-    kernel = place.entries()[f"{NAME}.py"]
-    assert kernel.kind == "kernel" and kernel.etag and kernel.etag != kernel.sha256
-
-
-def test_what_was_lost_is_fetched_again(place: Place) -> None:
-    place.fetch()
-    whole, lock = place.files(), place.lock.read_text()
-    (place.folder / SCRIPT).unlink()
-    assert place.fetch().out.startswith("1 written")
-    assert place.files() == whole and place.lock.read_text() == lock
-
-
 @pytest.mark.parametrize("is_locked", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_an_edited_file_is_replaced_only_where_that_is_said(place: Place, is_locked: bool) -> None:
     place.fetch()
@@ -278,16 +263,6 @@ def test_a_store_that_is_not_there_is_a_reason_and_no_fault(
     assert ran.code == 3 and SCRIPT in ran.err and "cache folder has no such text" in ran.err
 
 
-def test_files_that_lie_there_reach_the_cache_folder_too(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    place.fetch()
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
-    assert place.fetch().out.startswith("0 written")
-    (place.folder / SCRIPT).unlink()
-    assert place.fetch("--frozen").code == 0, "offline or not"
-
-
 def test_an_edited_file_that_nobody_wants_is_left(place: Place) -> None:
     place.fetch("--kernels")
     (place.folder / f"{NAME}.py").write_text("edited")
@@ -366,14 +341,6 @@ def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
     assert ran.code == 0 and own.exists() and place.lock.read_text() == before
 
 
-def test_a_list_that_cannot_be_read_is_refused(place: Place) -> None:
-    place.list.write_text("gemm\n")
-    ran = place.fetch()
-    assert ran.code == 2 and "line 1" in ran.err
-    place.list.unlink()
-    assert place.fetch().code == 2
-
-
 def test_an_unchanged_folder_costs_one_request(
     cli: Cli, served_as_stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,14 +382,6 @@ def test_a_fetch_that_is_killed_leaves_nothing_half_done(
     assert not place.lock.exists() or place.lock.read_text() == lock
     assert place.fetch("--kernels").code == 0
     assert (place.files(), place.lock.read_text()) == (whole, lock)
-
-
-def test_where_there_is_no_database_nothing_is_stored(cli: Cli, tmp_path: Path) -> None:
-    database = tmp_path / "none.db"
-    place = Place(cli, tmp_path, ("--db", f"sqlite:///{database}"))
-    ran = place.fetch()
-    assert ran.code == 3 and "no schedule is stored" in ran.err
-    assert not database.exists()
 
 
 def test_two_fetches_at_once_do_no_harm(served_as_stored: str, tmp_path: Path, cli: Cli) -> None:

@@ -54,20 +54,6 @@ def test_a_list_of_an_editor_that_marks_utf_8_is_read(ending: str, tmp_path: Pat
     assert [problem.canonical for problem in found] == [ONE]
 
 
-@pytest.mark.parametrize(
-    ("problem", "kind", "name"),
-    [
-        (ONE, "cpu", "matmul_m64_n48_k32_f32.cpu.mlir"),
-        (ONE, "kernel", "matmul_m64_n48_k32_f32.py"),
-        (TWO, "air", "conv2d_n1_h8_w8_ci4_co4_kh3_kw3_f32_bias_relu.air.mlir"),
-        ("matmul:m=4,n=4,k=4,dtype=i8,transpose_b,init=accumulate,weights=constant", "cpu",
-         "matmul_m4_n4_k4_i8_transpose_b_accumulate_constant.cpu.mlir"),
-    ],
-)  # fmt: skip
-def test_names_can_be_read(problem, kind, name):
-    assert file_name(parse_problem(problem), kind) == name
-
-
 NUMBERS = st.integers(1, 2**20)
 
 
@@ -93,16 +79,6 @@ def test_names_are_safe_and_each_for_one_problem(texts):
         assert all(c.isalnum() or c in "._-" for c in name) and name[0].isalnum()
 
 
-def test_a_name_that_would_be_too_long_ends_with_a_piece_of_the_key():
-    big = ",".join(f"{k}={10**9 + i}" for i, k in enumerate(("n", "h", "w", "ci", "co")))
-    problem = parse_problem(
-        f"conv2d:{big},kh=3,kw=3,stride=2,dilation=2,pad=1,layout=nchw_fchw,dtype=bf16,bias,"
-        "epilogue=relu,weights=constant"
-    )
-    name = file_name(problem, "cpu")
-    assert name.endswith(f"_{problem.key[:12]}.cpu.mlir") and len(name) < 120
-
-
 def entry(path="b.cpu.mlir", **changes):
     values = {
         "path": path, "problem": ONE, "key": sha256(ONE), "kind": "cpu",
@@ -126,14 +102,6 @@ def test_any_text_comes_back(text, speed):
         return
     lock = Lock.of([entry(toolchain=text, gflops=speed)])
     assert Lock.parse(lock.render(), "x") == lock
-
-
-def test_a_diff_of_one_change_is_small():
-    before = Lock.of([entry(f"f{i}") for i in range(50)])
-    after = Lock.of([*before.entries.values(), entry("f7", sha256="1" * 64, gflops=13.0)])
-    old, new = before.render().splitlines(), after.render().splitlines()
-    assert len(old) == len(new)
-    assert sum(a != b for a, b in zip(old, new, strict=True)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,13 +109,6 @@ def test_a_study_is_not_written_over(storage: str) -> None:
     assert storage.endswith("study.db")
 
 
-def test_half_a_study_is_taken_back(storage: str) -> None:
-    rows = [trial(0), trial(1) | {"created": "yesterday"}]
-    with pytest.raises(ValueError, match="yesterday"):
-        export(rows, storage)
-    export([trial(0)], storage)
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -137,20 +128,6 @@ def test_a_storage_that_is_none_is_bad_input(url: str, message: str) -> None:
     with pytest.raises(BadInputError, match=message) as caught:
         export([trial(0)], url)
     assert "secret" not in str(caught.value)
-
-
-def test_an_at_sign_in_a_path_is_no_password(tmp_path: Path) -> None:
-    folder = tmp_path / "a@b"
-    folder.mkdir()
-    storage = f"sqlite:///{folder}/study.db"
-    assert export([trial(0)], storage)["storage"] == storage
-
-
-@pytest.mark.parametrize("name", ["\0", "\ud800", "a\nb", "\x1b[2J"], ids=ascii)
-def test_a_study_has_a_name_that_can_be_printed(storage: str, name: str) -> None:
-    with pytest.raises(BadInputError, match="cannot be printed") as caught:
-        export([trial(0)], storage, name)
-    assert str(caught.value).isprintable()
 
 
 @pytest.fixture
@@ -202,21 +179,3 @@ def test_what_a_slow_moment_did_to_the_samples_is_taken_out(storage: str) -> Non
     slow, unknown = optuna.load_study(study_name=None, storage=storage).trials
     assert slow.intermediate_values == {1: 1500.0, 2: 2000.0}
     assert unknown.intermediate_values == {1: 3000.0}
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as there:
-        there.setenv("TZ", "XXX-9")
-        time.tzset()
-        yield
-    time.tzset()
-
-
-def test_times_are_those_of_the_clock_on_the_wall_as_in_every_study(
-    storage: str, elsewhere: None
-) -> None:
-    export([trial(0)], storage)
-    (made,) = optuna.load_study(study_name=None, storage=storage).trials
-    assert made.datetime_complete is not None
-    assert made.datetime_complete.isoformat().startswith("2026-11-21T03:25:00")
