@@ -77,6 +77,13 @@ def test_a_preempted_sample_counts_by_the_time_of_its_thread(clocks: Clocks) -> 
     assert (samples.times, samples.preempted) == (pytest.approx([0.005] * 2), 1)
 
 
+def test_a_sample_is_the_time_of_one_of_its_runs(clocks: Clocks) -> None:
+    found, run = Samples(repeat=10), clocks.run_of(1e-3, [0.0, 0.5])
+    for _ in range(2):
+        found.take(run)
+    assert found.times == pytest.approx([1e-3, 1e-3]) and found.preempted == 1
+
+
 def test_a_run_that_waits_for_others_counts_by_the_time_that_passes(clocks: Clocks) -> None:
     samples = Samples(1)
     samples.take(clocks.waiting(0.005))
