@@ -79,15 +79,6 @@ def test_a_new_search_ends_with_the_same_object(cli: Cli, served: str, tuned: st
 
 
 @pytest.mark.full
-def test_a_study_is_exported_from_a_service(cli: Cli, both: Both, tmp_path: Path) -> None:
-    ran = {}
-    for name, where in (("here", ("--db", both.database)), ("there", ("--server", both.url))):
-        out = f"sqlite:///{tmp_path / name}.db"
-        ran[name] = cli("export-study", PROBLEM, "--storage", out, *where)
-    assert ran["here"].code == ran["there"].code == 0, ran["there"].err
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("kind", ["convergence", "roofline", "parallel", "nest"])
 @pytest.mark.parametrize("what", [PROBLEM, "1"])
 def test_a_plot_is_the_same_at_a_service(

@@ -97,18 +97,6 @@ def test_a_module_without_products(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("import", str(path), "--json").out) == {"problems": [], "skipped": []}
 
 
-@pytest.mark.parametrize("name", ["absent.mlir", ".", "/dev/zero"])
-def test_a_file_that_cannot_be_read(cli: Cli, tmp_path: Path, name: str) -> None:
-    ran = cli("import", str(tmp_path / name) if name[0] != "/" else name)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-
-
-def test_a_limit_that_is_none(cli: Cli, module: str) -> None:
-    for seconds in ("0", "-1", "nan", "inf"):
-        ran = cli("import", module, "--seconds", seconds)
-        assert (ran.code, ran.err.count("\n")) == (2, 1), ran
-
-
 def test_many_places_are_cut_short() -> None:
     where = [f"@f#{i} linalg.matmul" for i in range(9)]
     found = {"problems": [{"problem": "p", "count": 9, "where": where}], "skipped": []}

@@ -1,11 +1,9 @@
 import io
-import itertools
 import os
 import pty
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,32 +227,3 @@ def test_a_search_at_a_service_is_told_like_one_here(cli: Cli, served: str) -> N
     lines = ran.err.splitlines()
     assert "tilewise: search 1/5: best 10.0 GFLOP/s" in lines[0]
     assert lines[-1].startswith("tilewise: ") and "5 timed" in ran.err
-
-
-def test_the_screen_is_drawn_while_trials_come(clock: Clock) -> None:
-    """The display reads from a thread of its own."""
-    shown = watched(clock, trials=4000)
-    stop = threading.Event()
-    faults: list[BaseException] = []
-
-    drawings = 0
-
-    def read() -> None:
-        nonlocal drawings
-        try:
-            while not stop.is_set():
-                with shown.lock:
-                    drawn(shown, 80)
-                drawings += 1
-        except BaseException as fault:
-            faults.append(fault)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in itertools.count():
-        shown.trial(TrialSeen(number, "failed", f"class {number}"))
-        if drawings > 20 or faults:
-            break
-    stop.set()
-    reader.join()
-    assert not faults

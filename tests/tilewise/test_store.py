@@ -42,11 +42,6 @@ def test_look_ups_name_the_origin_of_what_was_imported(
     assert "origin    publisher 0\n" in cli("show", PROBLEM, "--db", urls[1]).out
 
 
-def test_what_an_export_says_to_people(cli: Cli, tuned: str, tmp_path: Path) -> None:
-    ran = cli("store", "export", str(tmp_path / "a.zip"), "--db", tuned)
-    assert "4 trials" in ran.out and "left out  none" in ran.out and ran.code == 0
-
-
 @pytest.mark.parametrize(
     "selecting",
     [
@@ -79,12 +74,6 @@ def test_a_selection_of_nothing_is_code_3(
     ran = cli("store", "export", str(tmp_path / "a.zip"), *absent, "--db", tuned)
     assert ran.code == 3 and ran.err.count("\n") == 1 and " ".join(absent)[:9] in ran.err
     assert not (tmp_path / "a.zip").exists()
-
-
-def test_a_selection_of_something(cli: Cli, tuned: str, tmp_path: Path) -> None:
-    options = ("--kind", "matmul", "--dtype", "f32", "--target", "host", "--since", "2026-01-01")
-    ran = cli("store", "export", str(tmp_path / "a.zip"), *options, "--db", tuned, "--json")
-    assert json.loads(ran.out)["rows"]["trials"] == 4
 
 
 def test_what_is_no_archive_is_bad_input(cli: Cli, tuned: str, tmp_path: Path) -> None:

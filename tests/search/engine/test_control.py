@@ -1,7 +1,5 @@
 """The control beside each trial: who is it, and what paces say."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.search.engine.fakes import Confused, FakeRunner, Paced, run
@@ -26,22 +24,6 @@ def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
             FakeRunner.seconds(trial.schedule) * (trial.pace or 1.0)
         )
     assert {trial.pace for trial in result.trials} == {None, 1.0, 1.5}
-
-
-class Lucky(Paced):
-    """A runner whose every trial seems faster than the one before, and none at a second look."""
-
-    def trial(self, steps, best_s, control=None):
-        reply = super().trial(steps, best_s, control)
-        lucky_s = reply.times[0] * 0.9 ** len(self.controls)
-        return replace(reply, times=(lucky_s,) * 5, takes_over=False)
-
-
-def test_who_was_only_lucky_is_no_control() -> None:
-    result, runner, _ = run(TuneRequest(trials=10, sampler="local"), runner=Lucky())
-    assert len({str(c["steps"]) for c in runner.controls if c}) == 1
-    luckiest = min(min(trial.samples) for trial in result.trials)
-    assert luckiest < 0.9**7 * runner.controls[1]["seconds"]
 
 
 def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:

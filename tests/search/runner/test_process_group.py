@@ -1,6 +1,5 @@
 """What a candidate's process has started ends with it, however it ends."""
 
-import os
 from pathlib import Path
 
 import psutil
@@ -21,26 +20,6 @@ def test_what_a_child_has_started_ends_with_it_and_its_code_is_told(tmp_path: Pa
         child.ask({"do": "work"}, 60.0, Ready)
     assert caught.value.kind == "crash"
     wait_until(lambda: is_gone(int(note.read_text())))
-
-
-def test_a_child_that_has_died_meanwhile_is_replaced(tmp_path: Path) -> None:
-    child = ChildProcess(
-        "tests.search.runner.leaving_child",
-        {"do": "setup", "note": str(tmp_path / "pid")},
-        60.0,
-        1 << 30,
-        {},
-    )
-    child.start()
-    first = child.pid
-    assert first is not None
-    psutil.Process(first).kill()
-    # A zombie is no sure sign: threads of the process may still be ending.
-    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    wait_until(lambda: os.waitid(os.P_PID, first, ended) is not None)
-    child.start()
-    assert child.pid != first
-    child.close()
 
 
 def is_gone(pid: int) -> bool:

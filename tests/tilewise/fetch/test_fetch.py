@@ -48,26 +48,33 @@ class Place:
         return Lock.parse(self.lock.read_text(), "lock").entries
 
 
+Made = Callable[[str], Place]
+
+
 @pytest.fixture(params=[pytest.param("service", marks=pytest.mark.full), "database"])
-def place(
+def make_place(
     request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Place:  # fmt: skip
+) -> Made:  # fmt: skip
+    """Makes a place that fetches from the database, or from a service of a fixture on it."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
-    if request.param == "service":
-        return Place(cli, tmp_path, ("--server", request.getfixturevalue("served_as_stored")))
-    return Place(cli, tmp_path, ("--db", tuned))
+
+    def make(service: str) -> Place:
+        is_at_service = request.param == "service"
+        where = ("--server", request.getfixturevalue(service)) if is_at_service else ("--db", tuned)
+        return Place(cli, tmp_path, where)
+
+    return make
 
 
-@pytest.fixture(params=["service", "database"])
-def tuning(
-    request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Place:  # fmt: skip
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
-    if request.param == "service":
-        return Place(cli, tmp_path, ("--server", request.getfixturevalue("served")))
-    return Place(cli, tmp_path, ("--db", tuned))
+@pytest.fixture
+def place(make_place: Made) -> Place:
+    return make_place("served_as_stored")
+
+
+@pytest.fixture
+def tuning(make_place: Made) -> Place:
+    return make_place("served")
 
 
 def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:

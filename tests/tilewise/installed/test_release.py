@@ -2,8 +2,6 @@ import json
 import re
 import tarfile
 import zipfile
-from email.message import Message
-from email.parser import BytesParser
 from pathlib import Path
 
 import pytest
@@ -81,12 +79,6 @@ def test_a_checkout_an_sdist_and_an_image_make_the_same_wheel(release: Distribut
 
 
 @pytest.mark.full
-def test_a_build_warns_of_nothing(release: Distributions) -> None:
-    lines = release.log.splitlines()
-    assert [line for line in lines if re.search("warning|deprecat", line, re.IGNORECASE)] == []
-
-
-@pytest.mark.full
 def test_the_metadata_are_what_an_index_takes(release: Distributions) -> None:
     found = metadata_of(in_wheel("METADATA", contents(release.wheel)))
     assert (found.name, str(found.version)) == ("tilewise", VERSION)
@@ -98,12 +90,6 @@ def test_the_metadata_are_what_an_index_takes(release: Distributions) -> None:
         of_sdist = archive.extractfile(f"tilewise-{VERSION}/PKG-INFO")
         assert of_sdist is not None
         assert metadata_of(of_sdist.read()).version == found.version
-
-
-@pytest.mark.full
-def test_wheels_are_of_python_alone(release: Distributions) -> None:
-    tags: Message = BytesParser().parsebytes(in_wheel("WHEEL", contents(release.wheel)))
-    assert (tags["Root-Is-Purelib"], tags["Tag"]) == ("true", "py3-none-any")
 
 
 def test_the_newest_section_of_the_changelog_is_this_version() -> None:

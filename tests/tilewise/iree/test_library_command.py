@@ -114,11 +114,6 @@ def test_a_library_of_several_is_made_here_of_what_a_service_has(
     assert f"{ABSENT}: no schedule is stored" in missing.err
 
 
-def test_other_flavors_take_one_problem(cli: Cli) -> None:
-    assert cli("script", PROBLEM, OTHER).code == 2
-    assert cli("script", PROBLEM, *FLAVOR, "--with-payload").code == 2
-
-
 def test_a_plans_kernels_are_those_of_its_models_ops(cli: Cli, tuned: str, tmp_path: Path) -> None:
     graph = Graph("net", Value("given", (1, 6, 6, 8)))
     graph.conv(graph.conv(graph.given, 16, 1), 16, 1)

@@ -88,19 +88,6 @@ def test_what_is_not_stored_is_named_and_nothing_is_written(
     assert [one["problem"] for one in json.loads(ran.out)["kernels"]] == [PROBLEMS[0], absent]
 
 
-def test_bad_input(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "problems.txt"
-    folder = str(tmp_path / "folder")
-    assert cli("library", str(path), "-o", folder).code == 2
-    path.write_text("matmul:m=4\n")
-    ran = cli("library", str(path), "-o", folder)
-    assert ran.code == 2 and "line 1" in ran.err and ran.err.count("\n") == 1
-    path.write_text(f"{PROBLEMS[0]}\n")
-    (tmp_path / "file").write_text("")
-    assert cli("library", str(path), "-o", str(tmp_path / "file")).code in (2, 3)
-    assert cli("library", str(path)).code == 2
-
-
 @pytest.mark.full
 def test_a_service_gives_the_same_library(
     cli: Cli, listed: str, server: str, tmp_path: Path

@@ -8,7 +8,6 @@ import pytest
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.cases import some
-from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
 from tests.service import fakes
@@ -180,21 +179,6 @@ def test_a_planned_network_runs_beside_iree(
     assert "from the model's results" in told[-1]
 
 
-@pytest.mark.full
-def test_an_onnx_model_is_planned_and_run(cli: Cli, tuned: str, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    path = tmp_path / "net.onnx"
-    weights = {"g": np.random.default_rng(1).standard_normal((16, 16), np.float32)}
-    product = onnx.helper.make_node("MatMul", ["x", "g"], ["y"])
-    path.write_bytes(model(onnx, [product], weights, [4, 16], [4, 16], 17).SerializeToString())
-    done = cli("plan", str(path), "--trials", "2", "--layouts", "model", "--run", "--json")
-    assert done.code == 0, done.err
-    both = json.loads(done.out)
-    assert [node["problem"] for node in both["plan"]["nodes"] if node["problem"]]
-    assert 0 <= both["run"]["deviation"] <= both["run"]["allowed"]
-
-
 @pytest.mark.parametrize("way", some(["--run", "--module"], of=2))
 def test_a_network_with_an_op_that_nobody_runs_is_refused_before_anything_is_tuned(
     cli: Cli, tuned: str, tmp_path: Path, way: str
@@ -254,22 +238,6 @@ def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: 
     assert done.code == 0, done.err
     assert "planned around: 2, linalg.matmul at @main" in done.out
     assert "has dynamic shapes; give --dim NAME=SIZE" in done.out
-
-
-@pytest.mark.full
-def test_a_model_with_sizes_of_its_dims_runs(cli: Cli, tuned: str, tmp_path: Path) -> None:
-    path = tmp_path / "dynamic.mlir"
-    path.write_text(SPELLINGS["stablehlo"])
-    for way in (("plan",), ("model", "--as", "native")):
-        given = (*way, str(path), "--trials", "2", "--run", "--json", "--dim")
-        done = cli(*given, "0.0,1.0=5")
-        assert done.code == 0, done.err
-        told = json.loads(done.out)
-        (node,) = (one for one in told["plan"]["nodes"] if one["found"])
-        assert node["found"]["problem"].startswith("matmul:m=5,n=8,k=6,")
-        assert told["run"]["deviation"] <= told["run"]["allowed"]
-        refused = cli(*given, "0.0,1.0=1..5")
-        assert refused.code == 2 and "tilewise import --dim" in refused.err
 
 
 def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> None:
