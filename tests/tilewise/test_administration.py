@@ -72,8 +72,7 @@ def test_old_samples_are_thinned(cli: Cli, tuned: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("--older-than", "-1"), ("--older-than", "nan"), ("--keep-samples", "2")],
+    ("option", "value"), [("--older-than", "-1"), ("--older-than", "nan"), ("--keep-samples", "2")]
 )
 def test_what_cannot_be_pruned(cli: Cli, option: str, value: str) -> None:
     ran = cli("db", "prune", option, value)

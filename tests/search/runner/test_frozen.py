@@ -9,11 +9,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from tilewise.kernels.system.children import (
-    MOST_STEP_S,
-    Patience,
-    is_stopped,
-)
+from tilewise.kernels.system.children import MOST_STEP_S, Patience, is_stopped
 from tilewise.search.runner.child_process import ChildProcess
 from tilewise.search.runner.protocol import CandidateFailureError, Ready
 

@@ -71,9 +71,7 @@ def test_each_fault_has_its_class_and_the_next_candidate_runs(
     assert runner.trial(steps(1), None).times
 
 
-def test_a_candidate_that_writes_nothing_does_not_inherit_the_last_result(
-    runner: Runner,
-) -> None:
+def test_a_candidate_that_writes_nothing_does_not_inherit_the_last_result(runner: Runner) -> None:
     assert runner.trial(steps(1), None).times
     with pytest.raises(CandidateFailureError) as caught:
         runner.trial(steps(faulty_child.NOTHING), None)

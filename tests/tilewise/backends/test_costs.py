@@ -8,9 +8,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule, Winograd
 
 PROBLEM = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
 DIRECT = Schedule((Register(rows=6, cols=16),))
-WINOGRAD = Schedule(
-    (Winograd(4), Pack("B"), Pack("A"), Register(rows=7, cols=16)),
-)
+WINOGRAD = Schedule((Winograd(4), Pack("B"), Pack("A"), Register(rows=7, cols=16)))
 
 
 def row(schedule: Schedule, time_us: float | None, **changed: Any) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_an_sdist_has_the_package_once(release: Distributions) -> None:
     assert all(one.isfile() or one.isdir() for one in members)
     assert {path for path in paths if path.startswith("tilewise/")} == sources()
     assert {path for path in paths if not path.startswith(("tilewise/", "tilewise.egg-info/"))} == {
-        *("LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"),
+        *("LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg")
     }
 
 

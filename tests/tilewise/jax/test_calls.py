@@ -107,10 +107,7 @@ def test_weights_are_packed_once(stored: Stored) -> None:
 
 @pytest.mark.parametrize("why", ["absent", "slower", "wrong", "traced", "broken"])
 def test_jax_computes_where_no_kernel_does(
-    stored: Stored,
-    why: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    stored: Stored, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     problem = f"{MATMUL}f32,weights=constant"
     stored.problems = set() if why == "absent" else None

@@ -2,13 +2,7 @@ import numpy as np
 import pytest
 
 from tilewise.errors import TilewiseError
-from tilewise.model.signature import (
-    TensorType,
-    declarations_in,
-    entry_of,
-    random_array,
-    types_of,
-)
+from tilewise.model.signature import TensorType, declarations_in, entry_of, random_array, types_of
 
 
 def test_types_are_read() -> None:
