@@ -59,9 +59,7 @@ class TuneRequest:
     seconds: float | None = option(None, "time limit in seconds", "S")
     seed: int = option(0, "seed of sampler and inputs", "I")
     sampler: str = option(
-        DEFAULT_SAMPLER,
-        f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, an Optuna sampler",
-        "NAME",
+        DEFAULT_SAMPLER, f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, an Optuna sampler", "NAME"
     )
     peers: bool = option(False, "time OpenBLAS in the same rounds")
     cache: CacheMode = option(  # noqa: RUF009  # `option` returns a field

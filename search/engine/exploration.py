@@ -172,10 +172,7 @@ class Exploration:
         return self._study.study
 
     def run(
-        self,
-        runner: Runner,
-        proposal: Proposal,
-        before_kept: Callable[[], None] | None = None,
+        self, runner: Runner, proposal: Proposal, before_kept: Callable[[], None] | None = None
     ) -> TrialRecord:
         """Try one point and store the trial, also if it failed.
 

@@ -22,12 +22,7 @@ from tilewise.search.model.amounts import (
     add_computing,
 )
 from tilewise.search.model.traffic import OWN_SHARE
-from tilewise.search.space.algorithms import (
-    ALGORITHM,
-    PAST_CACHES,
-    WANTED,
-    channels_of,
-)
+from tilewise.search.space.algorithms import ALGORITHM, PAST_CACHES, WANTED, channels_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.schedules import nest_of_algorithm
 from tilewise.search.space.space import Space

@@ -10,13 +10,7 @@ Winograd transforms, whose columns and tiles are cut independently.
 from itertools import product
 
 from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.search.space.algorithms import (
-    ALGORITHM,
-    DIRECT,
-    PAST_CACHES,
-    WANTED,
-    channels_of,
-)
+from tilewise.search.space.algorithms import ALGORITHM, DIRECT, PAST_CACHES, WANTED, channels_of
 from tilewise.search.space.points import Point
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space

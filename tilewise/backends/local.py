@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import (
-    Json,
-    Known,
-    Match,
-    OnTrialSeen,
-    prediction_of,
-)
+from tilewise.backends.base import Json, Known, Match, OnTrialSeen, prediction_of
 from tilewise.backends.service_errors import converted_errors, database_of, opened_sessions
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
@@ -124,12 +118,7 @@ class LocalBackend:
         return peak_of(resolved, parse_problem(problem))
 
     def show(
-        self,
-        problem: str,
-        target: str,
-        cache: CacheMode | None = None,
-        *,
-        match: Match = "exact",
+        self, problem: str, target: str, cache: CacheMode | None = None, *, match: Match = "exact"
     ) -> Json:
         """Return the stored result, of a cache mode if given, or raise MissingError.
 

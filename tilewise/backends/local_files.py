@@ -20,11 +20,7 @@ from tilewise.service.results.nearest import Asked
 
 
 def look_up(
-    sessions: Sessions,
-    work: Asked,
-    problems: Sequence[str],
-    kinds: Sequence[str],
-    known: Known,
+    sessions: Sessions, work: Asked, problems: Sequence[str], kinds: Sequence[str], known: Known
 ) -> list[Found]:
     """Implement `Backend.look_up`."""
     wanted = [parse_problem(problem) for problem in problems]

@@ -4,14 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tilewise.backends.base import (
-    Json,
-    Known,
-    Match,
-    OnTrialSeen,
-    TrialSeen,
-    prediction_of,
-)
+from tilewise.backends.base import Json, Known, Match, OnTrialSeen, TrialSeen, prediction_of
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
@@ -74,12 +67,7 @@ class RemoteBackend:
         return found[0] if found and named.threads == 1 else None
 
     def show(
-        self,
-        problem: str,
-        target: str,
-        cache: CacheMode | None = None,
-        *,
-        match: Match = "exact",
+        self, problem: str, target: str, cache: CacheMode | None = None, *, match: Match = "exact"
     ) -> Json:
         _require_sense(problem, target)
         try:

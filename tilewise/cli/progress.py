@@ -178,10 +178,7 @@ def progress(request: TuneRequest, peak: Peak) -> Iterator[Watched]:
         return
     watched = Watched(request, peak())
     with Live(
-        Screen(watched),
-        console=console,
-        transient=True,
-        refresh_per_second=REFRESHES_A_SECOND,
+        Screen(watched), console=console, transient=True, refresh_per_second=REFRESHES_A_SECOND
     ):
         yield watched
 

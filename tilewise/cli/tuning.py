@@ -39,10 +39,7 @@ def tune_shown(backend: Backend, problem: str, target: str, request: TuneRequest
 
 
 def tune_missing(
-    backend: Backend,
-    lacking: Sequence[Problem | ProblemRange],
-    target: str,
-    request: TuneRequest,
+    backend: Backend, lacking: Sequence[Problem | ProblemRange], target: str, request: TuneRequest
 ) -> None:
     """Tune the problems and ranges one after another; a failed search affects no other.
 

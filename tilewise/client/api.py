@@ -35,15 +35,7 @@ from tilewise.kernels.quoting import one_line
 from tilewise.schema.base import KeyMatch, Kind, Match, read
 from tilewise.schema.modules import ImportedModule, Model, ModelPlan, OpScript
 from tilewise.schema.ranges import StoredRange
-from tilewise.schema.results import (
-    Found,
-    Job,
-    ObjectFiles,
-    StoredResult,
-    StoredTrial,
-    Text,
-    Trial,
-)
+from tilewise.schema.results import Found, Job, ObjectFiles, StoredResult, StoredTrial, Text, Trial
 from tilewise.schema.status import NewToken, Readiness, SuiteReport, Targets, Token
 from tilewise.search.records import TuneOptions
 
@@ -218,11 +210,7 @@ class Api:
         return read(Job, await self._service.json("DELETE", f"/v1/jobs/{job_id}"))
 
     async def schedule(
-        self,
-        problem: str,
-        target: str = "host",
-        cache: str | None = None,
-        match: Match = "exact",
+        self, problem: str, target: str = "host", cache: str | None = None, match: Match = "exact"
     ) -> Result:
         """Return the stored best of a problem; for hot caches unless `cache` is given.
 

@@ -11,13 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, o
 import httpx
 
 from tilewise.client.api import Api
-from tilewise.client.transport import (
-    PATIENCE_S,
-    TIMEOUT_S,
-    Service,
-    checked_url,
-    headers_of,
-)
+from tilewise.client.transport import PATIENCE_S, TIMEOUT_S, Service, checked_url, headers_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

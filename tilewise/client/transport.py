@@ -17,12 +17,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import (
-    aclosing,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar

@@ -5,15 +5,7 @@ from datetime import datetime
 from typing import Annotated
 
 from tilewise.kernels.problem import Accuracy
-from tilewise.schema.base import (
-    JobState,
-    Json,
-    MatchKind,
-    PlanLayouts,
-    Reply,
-    Work,
-    older,
-)
+from tilewise.schema.base import JobState, Json, MatchKind, PlanLayouts, Reply, Work, older
 from tilewise.search.records import CacheMode
 
 

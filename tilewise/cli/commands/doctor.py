@@ -123,9 +123,6 @@ COMMANDS = (
         (SERVER,),
         extra=BASE,
         at_service=BASE,
-        examples=(
-            "doctor",
-            "doctor --server http://localhost:8000",
-        ),
+        examples=("doctor", "doctor --server http://localhost:8000"),
     ),
 )

@@ -140,17 +140,8 @@ COMMANDS = (
         (
             *STORED,
             arg("-o --output", "file to write: .svg, .png or .html", required=True, metavar="FILE"),
-            arg(
-                "--kind",
-                f"what to draw (default: {KINDS[0]}; of a range {SIZES})",
-                choices=KINDS,
-            ),
-            arg(
-                "--theme",
-                f"colours (default: {THEMES[0]})",
-                choices=THEMES,
-                default=THEMES[0],
-            ),
+            arg("--kind", f"what to draw (default: {KINDS[0]}; of a range {SIZES})", choices=KINDS),
+            arg("--theme", f"colours (default: {THEMES[0]})", choices=THEMES, default=THEMES[0]),
             cache_filter("hot"),
         ),
         at_service="service",

@@ -93,10 +93,7 @@ COMMANDS = (
             arg("--workers", "embedded workers; default: 1", type=int, default=1, metavar="N"),
             DB,
         ),
-        examples=(
-            "serve",
-            "serve --host 0.0.0.0 --port 8000 --workers 2",
-        ),
+        examples=("serve", "serve --host 0.0.0.0 --port 8000 --workers 2"),
     ),
     Command(
         "db",
@@ -112,10 +109,7 @@ COMMANDS = (
                 flag("--vacuum", "return free space to the disk; takes a while"),
             ),
         ),
-        examples=(
-            "db check",
-            "db prune --older-than 30 --dry-run",
-        ),
+        examples=("db check", "db prune --older-than 30 --dry-run"),
     ),
     Command(
         "scheduler",

@@ -5,15 +5,7 @@ import sys
 from functools import partial
 
 from tilewise.backends.base import Json, ignore_trial
-from tilewise.cli.command import (
-    STORED,
-    Command,
-    arg,
-    backend_of,
-    cache_filter,
-    flag,
-    of_request,
-)
+from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter, flag, of_request
 from tilewise.cli.files import json_text
 from tilewise.cli.progress import progress
 from tilewise.cli.ranges import printed_range, say_phase
