@@ -1,7 +1,7 @@
-"""Values as messages show them: printable, short, and durations with their unit."""
+"""Values as messages and tables show them: printable, short, and durations with their unit."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from reprlib import Repr
 
 _MOST_DIGITS = 40
@@ -74,3 +74,15 @@ def duration(time_us: float | None) -> str:
             factor, unit = by, name
             break
     return f"{time_us * factor:.{_DIGITS[unit]}f} {unit}"
+
+
+def columns(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Align the cells of rows; those of the columns in `right` end at one place."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -2,19 +2,19 @@
 
 from typing import Any
 
-Json = dict[str, Any]
+from tilewise.kernels.quoting import columns
 
-COLUMN = 9
+Json = dict[str, Any]
 
 
 def table(found: Json) -> str:
     """Format a line per problem, the sums, the machine, and reasons for absences."""
     peers = list(found["machine"]["peers"])
-    width = max(len("problem"), *(len(row["problem"]) for row in found["problems"]))
-    lines = [_header(peers, width)]
-    lines += [_line(row, peers, width) for row in found["problems"]]
+    head = ("problem", "count", "ours", "95% interval", *peers, "ratio")
+    rows = [head, *(_cells(row, peers) for row in found["problems"])]
+    lines = columns(rows, set(range(1, len(head))))
     lines += ["", *_sums(found), "", *_machine(found["machine"]), *_notes(found["problems"])]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def summary(row: Json) -> str:
@@ -27,24 +27,12 @@ def summary(row: Json) -> str:
     return f"{ours}; {row['ratio']:.2f}x {row['oracle']['peer']}"
 
 
-def _header(peers: list[str], width: int) -> str:
-    columns = "".join(f" {name:>{COLUMN}}" for name in peers)
-    return (
-        f"{'problem':<{width}} {'count':>5} {'ours':>{COLUMN}} {'95% interval':>15}{columns} "
-        f"{'ratio':>6}"
-    )
-
-
-def _line(row: Json, peers: list[str], width: int) -> str:
+def _cells(row: Json, peers: list[str]) -> list[str]:
     ours = row["ours"]
-    low, high = ours["interval"] if ours else (0.0, 0.0)
-    interval = f"{low:.1f}-{high:.1f}" if ours else ""
-    columns = "".join(f" {_speed(row['peers'].get(name)):>{COLUMN}}" for name in peers)
+    interval = "{:.1f}-{:.1f}".format(*ours["interval"]) if ours else ""
+    speeds = (_speed(row["peers"].get(name)) for name in peers)
     ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
-    return (
-        f"{row['problem']:<{width}} {row['count']:>5} {_speed(ours):>{COLUMN}} {interval:>15}"
-        f"{columns} {ratio:>6}"
-    )
+    return [row["problem"], str(row["count"]), _speed(ours), interval, *speeds, ratio]
 
 
 def _speed(speed: Json | None) -> str:

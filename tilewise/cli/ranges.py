@@ -6,7 +6,7 @@ from tilewise.cli.files import json_text
 from tilewise.cli.render import LABEL
 from tilewise.formats.trials import Json, steps_text
 from tilewise.kernels.problem import from_plain, sizes_text
-from tilewise.kernels.quoting import duration
+from tilewise.kernels.quoting import columns, duration
 from tilewise.search.progress import SearchPhase
 
 DOES = {"samples": "searches sample", "variants": "times the finalists at sample"}
@@ -54,8 +54,7 @@ def range_text(found: Json) -> str:
                 f"{sample['best_us'] / time_us:.1%}",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    table = columns(rows)
     lines += [("samples" if row is table[0] else "", row) for row in table]
     taken = f"{found['trials']} trials at each sample, {found['elapsed_s']:.1f} s in all"
     lines.append(("searched", taken))

@@ -1,6 +1,5 @@
 """What stored schedules would gain over the locked ones."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +8,7 @@ from tilewise.fetch.lock import KERNEL, Lock, LockEntry
 from tilewise.fetch.ranges import find_range, is_of_range
 from tilewise.fetch.update import WantedFiles
 from tilewise.kernels.problem import ProblemRange
+from tilewise.kernels.quoting import columns
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.schema.results import Found
@@ -69,20 +69,18 @@ def _gain_of_range(
 
 def table(rows: list[FileGain]) -> str:
     """Format the rows and their sum."""
-    lines = list(_lines(rows))
+    cells = [
+        (row.path, _speed(row.locked), "->", _speed(row.stored), _change(row.gain), row.verdict)
+        for row in rows
+        if row.verdict != "same"
+    ]
     better = sum(row.verdict == "faster" for row in rows)
-    lines.append(f"{better} of {len(rows)} files would be faster")
-    return "\n".join(lines) + "\n"
+    lines = [*columns(cells, {1, 3, 4}), f"{better} of {len(rows)} files would be faster"]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _lines(rows: list[FileGain]) -> Iterator[str]:
-    width = max(len(row.path) for row in rows)
-    for row in rows:
-        if row.verdict == "same":
-            continue
-        speeds = f"{_speed(row.locked):>8} -> {_speed(row.stored):>8}"
-        change = "" if row.gain is None else f"  {row.gain:+7.1%}"
-        yield f"{row.path:<{width}}  {speeds}{change}  {row.verdict}"
+def _change(gain: float | None) -> str:
+    return "" if gain is None else f"{gain:+.1%}"
 
 
 def _speed(gflops: float | None) -> str:

@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import median
 
 from tilewise.errors import TilewiseError, bad_input
-from tilewise.formats.columns import columns
 from tilewise.kernels.errors import CompilerError, ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_program
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.quoting import duration
+from tilewise.kernels.quoting import columns, duration
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.model.measuring import LIMITS, RefusedRunError, reply_of
 from tilewise.model.reference import COMPILE_S, FILE, check_entry, compile_reference

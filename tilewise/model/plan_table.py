@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tilewise.formats.columns import columns
-from tilewise.kernels.quoting import duration
+from tilewise.kernels.quoting import columns, duration
 from tilewise.search.networks.plan import Plan, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from tilewise.formats.columns import columns
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy, Problem
-from tilewise.kernels.quoting import duration
+from tilewise.kernels.quoting import columns, duration
 from tilewise.model.measuring import FormRuns, ModelTimes
 
 SAFETY = 3.2

@@ -7,7 +7,7 @@ from collections import Counter
 from tilewise.cli.command import Command, arg, flag
 from tilewise.cli.files import json_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.formats.columns import columns
+from tilewise.kernels.quoting import columns
 from tilewise.search.verdicts import TOLERANCE
 
 RETIME_S = 300.0

@@ -13,12 +13,11 @@ from tilewise.cli.command import DIM, SERVER, Command, arg, seed, time_limit
 from tilewise.cli.command import accuracy as accuracy_option
 from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError, bad_input
-from tilewise.formats.columns import columns
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.frontend.dims import Sizes, problems_over
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM
-from tilewise.kernels.quoting import duration
+from tilewise.kernels.quoting import columns, duration
 from tilewise.requirements import BASE, OR_SERVER, require
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tilewise.backends.base import Json
 from tilewise.cli.command import Command, arg
 from tilewise.cli.files import json_text
-from tilewise.formats.columns import columns
+from tilewise.kernels.quoting import columns
 
 ACTIONS = ("train", "evaluate")
 SPACES = "recorded spaces (files or folders); without any and --db: the trials of the default store"

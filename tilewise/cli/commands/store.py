@@ -10,9 +10,9 @@ from tilewise.cli.files import json_text, require_file, require_folder
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import file_errors
-from tilewise.formats.columns import columns
 from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS
+from tilewise.kernels.quoting import columns
 from tilewise.requirements import BASE
 
 SELECTING = ("problem", "kind", "dtype", "target", "since", "best", "origin")
