@@ -25,7 +25,8 @@ from tilewise.search.runner.runner import Runner, RunnerFactory, local_runner
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.cold import evicting_s
-from tilewise.search.transfer.starting_points import near_levels, warmed
+from tilewise.search.transfer.nearness import near_searches
+from tilewise.search.transfer.starting_points import starting_points, warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
@@ -95,7 +96,8 @@ def _begin(
     """Return the initial search for the target's kind."""
     if target.kind == "iree":
         levels = LevelModel(Space(problem, target))
-        starts, prior = near_levels(levels.space, store), level_starts(levels, PRIOR)
+        starts = starting_points(levels, near_searches(levels.space, store))
+        prior = level_starts(levels, PRIOR)
         return Exploration(levels, request, store, starts, prior, sampler=sampler)
     space = Space(problem, with_rates(target, nest_of(problem).factors))
     model, starts = warmed(AnalyticalModel.shipped(space), store)

@@ -7,11 +7,13 @@ search, which removes constant factors.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import log
 
 import numpy as np
 
 from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.levels import TimeModel
 from tilewise.search.records import Solved
 from tilewise.search.space.algorithms import ALGORITHM, nearest_algorithm
 from tilewise.search.space.parameters import Parameter, Size, completed, default
@@ -22,11 +24,10 @@ from tilewise.search.transfer.calibration import calibrate
 from tilewise.search.transfer.nearness import MAX_SERVING_SEARCHES, distance, near_searches
 
 MAX_STARTING_POINTS = 6
-MAX_POINTS, BEST = 4, 2  # of a search through IREE: in all, and of each search
 HALF_WEIGHT_SLOWDOWN = 0.15  # a point slower than the best by this share counts half
 
 
-def starting_points(model: AnalyticalModel, searches: Sequence[Solved]) -> list[Point]:
+def starting_points(model: TimeModel, searches: Sequence[Solved]) -> list[Point]:
     """Return up to `MAX_STARTING_POINTS` points that near problems support.
 
     The best of each search come first, then the second of each, and so on.
@@ -47,7 +48,7 @@ def starting_points(model: AnalyticalModel, searches: Sequence[Solved]) -> list[
     return list(chosen.values())[:MAX_STARTING_POINTS]
 
 
-def _best(model: AnalyticalModel, solved: Solved) -> list[tuple[float, Point]]:
+def _best(model: TimeModel, solved: Solved) -> list[tuple[float, Point]]:
     """Return the most promising legal and different points of a search, best first."""
     space, found = model.space, dict[str, tuple[float, Point]]()
     for expected, point in sorted(_expected(model, solved), key=lambda pair: pair[0]):
@@ -57,7 +58,7 @@ def _best(model: AnalyticalModel, solved: Solved) -> list[tuple[float, Point]]:
     return list(found.values())
 
 
-def _expected(model: AnalyticalModel, solved: Solved) -> Iterator[tuple[float, Point]]:
+def _expected(model: TimeModel, solved: Solved) -> Iterator[tuple[float, Point]]:
     """Yield the adapted points of a search with the logarithm of their expected time.
 
     That is the model's time here, plus its error there beyond the usual error of that search.
@@ -67,7 +68,7 @@ def _expected(model: AnalyticalModel, solved: Solved) -> Iterator[tuple[float, P
     known = [(params, time_us) for params, time_us in known if former.holds(params)]
     if not known:
         return
-    there = AnalyticalModel(former, model.weights)
+    there = replace(model, space=former)
     errors = [log(time_us) - there.log_time(params) for params, time_us in known]
     usual = _usual_error(errors, [time_us for _, time_us in known])
     for (params, _), error in zip(known, errors, strict=True):
@@ -132,17 +133,3 @@ def warmed(model: AnalyticalModel, store: TrialStore) -> tuple[AnalyticalModel, 
     searches = near_searches(model.space, store)
     corrected = AnalyticalModel(model.space, calibrate(model, searches))
     return corrected, starting_points(corrected, searches)
-
-
-def near_levels(space: Space, store: TrialStore) -> list[Point]:
-    """Return the best points of near problems for IREE, adapted; the best of each first."""
-    serving = [s for s in near_searches(space, store) if distance(space, s) is not None]
-    found: dict[str, Point] = {}
-    for place in range(BEST):
-        for solved in serving[:MAX_SERVING_SEARCHES]:
-            former = Space(solved.problem, space.target)
-            for params, _ in solved.points[place : place + 1]:
-                point = adapt(space, former, completed(former.parameters, params))
-                if point is not None:
-                    found.setdefault(space.schedule(point).hash, point)
-    return list(found.values())[:MAX_POINTS]
