@@ -12,7 +12,7 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
-from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem, parse_range
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.progress import OnPhase, ignore_phase
@@ -120,21 +120,15 @@ class LocalBackend:
     def show(
         self, problem: str, target: str, cache: CacheMode | None = None, *, match: Match = "exact"
     ) -> Json:
-        """Return the stored result, of a cache mode if given, or raise MissingError.
+        """Return the stored result of a problem or a range, or raise MissingError.
 
-        With `match` `range` a range that contains the problem answers if nothing else is stored.
+        It is of a cache mode if one is given. With `match` `range` a range that contains the
+        problem answers if nothing else is stored.
         """
-        wanted = parse_problem(problem)
+        wanted = parse_any(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache, match)
-
-    def show_range(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """Return the stored variants of a range, or raise MissingError."""
-        wanted = parse_range(problem)
-        canonical = self._machine.canonical_target(target)
-        with self._stored() as sessions:
-            return self._result(sessions, wanted, canonical, cache)
 
     def predict(self, problem: str, target: str) -> Json:
         """Return a predicted schedule, its grade `predicted`, or raise MissingError."""
@@ -207,7 +201,7 @@ class LocalBackend:
 
     def kernel(self, problem: str, target: str) -> str:
         """Print the module now; that of a range serves all its sizes."""
-        found = self._for_code(problem, target)
+        found = self.show(problem, target, match="range")
         from tilewise.kernels.native.objects.document import python_module
 
         with _proof_errors():
@@ -217,19 +211,13 @@ class LocalBackend:
         self, problem: str, target: str, cache: CacheMode | None = None
     ) -> "ObjectFiles":
         """Compile and prove the object now; that of a range serves all its sizes."""
-        found = self._for_code(problem, target, cache)
+        found = self.show(problem, target, cache, match="range")
         from tilewise.kernels.native.objects.document import proven_document
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
 
         with _proof_errors():
             return read(ObjectFiles, proven_document(found))
-
-    def _for_code(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        """Return the stored result of a range, or of a problem or a range that contains it."""
-        if isinstance(parse_any(problem), ProblemRange):
-            return self.show_range(problem, target, cache)
-        return self.show(problem, target, cache, match="range")
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Return every stored trial of the problem or raise MissingError."""

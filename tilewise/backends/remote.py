@@ -8,7 +8,7 @@ from tilewise.backends.base import Json, Known, Match, OnTrialSeen, TrialSeen, p
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
-from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem, parse_range
+from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem
 from tilewise.kernels.target import parse_target
 from tilewise.search.progress import PHASES, OnPhase, SearchPhase, ignore_phase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
@@ -69,18 +69,15 @@ class RemoteBackend:
     def show(
         self, problem: str, target: str, cache: CacheMode | None = None, *, match: Match = "exact"
     ) -> Json:
-        _require_sense(problem, target)
+        _require_sense(problem, target, parse_any)
+        if isinstance(parse_any(problem), ProblemRange):
+            return self._client.range(problem, target, cache).document
         try:
             return self._client.schedule(problem, target, cache).document
         except MissingError:
             if match == "exact":
                 raise
         return self._client.schedule(problem, target, cache, match).document
-
-    def show_range(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
-        parse_range(problem)
-        parse_target(target)
-        return self._client.range(problem, target, cache).document
 
     def predict(self, problem: str, target: str) -> Json:
         _require_sense(problem, target)

@@ -20,7 +20,7 @@ _PARTS = ("problem", "key", "target", "toolchain", "dim", "variants", "spans", "
 def find_range(backend: Backend, problems: ProblemRange, target: str) -> Json | None:
     """Return the stored range; None if there is none."""
     try:
-        return backend.show_range(problems.canonical, target)
+        return backend.show(problems.canonical, target)
     except MissingError:
         return None
 

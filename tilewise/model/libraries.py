@@ -211,11 +211,7 @@ def _wanted(
     found, missing = [], []
     for problem in problems:
         try:
-            if isinstance(problem, ProblemRange):
-                stored = backend.show_range(problem.canonical, target)
-            else:
-                stored = backend.show(problem.canonical, target, match="range")
-            found.append((problem, stored))
+            found.append((problem, backend.show(problem.canonical, target, match="range")))
         except MissingError:
             missing.append(problem)
     if missing:

@@ -34,7 +34,7 @@ from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.problems import read_problems
-from tilewise.kernels.problem import Problem, parse_any, stem
+from tilewise.kernels.problem import Problem, parse_any, parse_problem, stem
 from tilewise.library import MANIFEST, Library
 from tilewise.requirements import BASE
 from tilewise.search.records import CACHE_MODES, TuneRequest
@@ -106,6 +106,7 @@ def _files(about: dict[str, object], what: str) -> str:
 
 def asm(options: argparse.Namespace) -> None:
     """Print the inner loop's assembly, its counts, and the bound that they imply."""
+    parse_problem(options.problem)  # a loop is of one size
     with backend_of(options) as backend:
         found = backend.show(options.problem, options.target, match="range")
     from tilewise.kernels.native.assembly import inspect_result, render

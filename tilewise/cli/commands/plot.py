@@ -45,7 +45,7 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
     from tilewise import plots
 
     if options.kind == SIZES:
-        found = backend.show_range(options.problem, options.target, options.cache)
+        found = backend.show(options.problem, options.target, options.cache)
         return plots.speed_over_sizes(found, _peers(backend, found))
     job = _job_number(options.problem)
     if options.kind == "nest":

@@ -50,20 +50,20 @@ def _tune_range(options: argparse.Namespace, request: TuneRequest) -> None:
 
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
+    is_range = isinstance(parse_any(options.problem), ProblemRange)
     with backend_of(options) as backend:
-        if isinstance(parse_any(options.problem), ProblemRange):
-            found = backend.show_range(options.problem, options.target, options.cache)
-            sys.stdout.write(printed_range(found, as_json=options.json))
-            return
         try:
             result = backend.show(options.problem, options.target, options.cache, match="range")
         except MissingError:
-            if not options.predict:
+            if not options.predict or is_range:
                 raise
             predicted = backend.predict(options.problem, options.target)
             sys.stdout.write(json_text(predicted) if options.json else prediction_text(predicted))
             return
-    print_result(result, as_json=options.json, with_machine=True)
+    if is_range:
+        sys.stdout.write(printed_range(result, as_json=options.json))
+    else:
+        print_result(result, as_json=options.json, with_machine=True)
 
 
 def trials(options: argparse.Namespace) -> None:
