@@ -140,44 +140,14 @@ func.func @f(%x: tensor<1x8x6x6xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x4
 """
 
 
-GROUPED = """
-func.func @f(%x: tensor<1x4x12x6x6xf32>, %b: tensor<48xf32>) -> tensor<1x4x12x4x4xf32> {
-  %w = arith.constant dense<0.5> : tensor<4x12x12x3x3xf32>
-  %e = tensor.empty() : tensor<1x48x4x4xf32>
-  %i = linalg.broadcast ins(%b : tensor<48xf32>) outs(%e : tensor<1x48x4x4xf32>)
-      dimensions = [0, 2, 3]
-  %s = tensor.expand_shape %i [[0], [1, 2], [3], [4]] output_shape [1, 4, 12, 4, 4]
-      : tensor<1x48x4x4xf32> into tensor<1x4x12x4x4xf32>
-  %r = linalg.conv_2d_ngchw_gfchw
-      ins(%x, %w : tensor<1x4x12x6x6xf32>, tensor<4x12x12x3x3xf32>)
-      outs(%s : tensor<1x4x12x4x4xf32>) -> tensor<1x4x12x4x4xf32>
-  return %r : tensor<1x4x12x4x4xf32>
-}
-"""
-DEPTHWISE = """
-func.func @f(%x: tensor<1x8x8x32xf32>, %w: tensor<3x3x32xf32>, %b: tensor<32xf32>)
-    -> tensor<1x6x6x32xf32> {
-  %e = tensor.empty() : tensor<1x6x6x32xf32>
-  %i = linalg.broadcast ins(%b : tensor<32xf32>) outs(%e : tensor<1x6x6x32xf32>)
-      dimensions = [0, 1, 2]
-  %r = linalg.depthwise_conv_2d_nhwc_hwc
-      ins(%x, %w : tensor<1x8x8x32xf32>, tensor<3x3x32xf32>)
-      outs(%i : tensor<1x6x6x32xf32>) -> tensor<1x6x6x32xf32>
-  return %r : tensor<1x6x6x32xf32>
-}
-"""
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "has"),
     [
         (WEIGHTS, "bias,weights=constant"),  # the op by itself has neither
         (CHANNELS_FIRST, "layout=nchw_fchw"),  # the script's loops are those of pixels first
-        (GROUPED, "bias"),  # the op by itself starts from zeros
-        (DEPTHWISE, "groups="),
     ],
-    ids=["weights", "channels first", "grouped", "depthwise"],
+    ids=["weights", "channels first"],
 )
 def test_what_import_names_is_what_has_to_be_tuned(
     cli: Cli, tmp_path: Path, text: str, has: str

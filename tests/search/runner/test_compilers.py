@@ -1,7 +1,5 @@
 import os
 import sys
-from concurrent.futures import wait
-from pathlib import Path
 
 import pytest
 
@@ -76,25 +74,6 @@ def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[in
         assert caught.value.kind == "timeout"
         replies = [one.trial(steps(asked), None) for asked in (4, 5)]
     assert all(reply.compile_s < 1000 for reply in replies), "not by the compiler"
-
-
-def test_what_was_compiled_beside_is_not_compiled_again(
-    beside: set[int], tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-
-    def written() -> dict[Path, int]:
-        return {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()}
-
-    with Runner(PROBLEM, detect().canonical, limits=LIMITS) as one:
-        one.trial(steps(6), None)  # makes what all drivers call
-        first = written()
-        one.prepare(steps(7))
-        wait([ahead for _, ahead in one._compilers._waiting.values()])
-        before = written()
-        assert first.keys() < before.keys()
-        assert one.trial(steps(7), None).times
-        assert written() == before
 
 
 def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,16 +59,6 @@ def test_no_placement_begins_once_its_share_of_the_budget_is_spent(
     assert reply.peak_gflops == 100.0 + placements, "the best of those around placements"
 
 
-def test_the_fastest_way_of_each_peer_stands_for_it() -> None:
-    def taken(*seconds: float) -> list[Samples]:
-        return [Samples(1, times=[one], rounds=[0]) for one in seconds]
-
-    ways = [SimpleNamespace(peer=name) for name in ("a", "a", "b", "a")]
-    timed = [taken(3.0, 4.0, 5.0), taken(9.0, 2.0, 2.0), taken(7.0), taken(1.0, 8.0, 8.0)]
-    best = interleaved._best_ways(ways, timed)
-    assert best == {name: interleaved._timed(timed[i]) for name, i in (("a", 1), ("b", 2))}
-
-
 class Idle:
     """A call that computes nothing."""
 

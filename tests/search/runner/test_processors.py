@@ -3,16 +3,12 @@
 import os
 import sys
 from collections import deque
-from typing import Any
 
 import pytest
 
-from tests.search.replies import trial_reply
 from tilewise.kernels.problem import Matmul
 from tilewise.search.runner import processors
-from tilewise.search.runner import runner as runner_module
-from tilewise.search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
-from tilewise.search.runner.runner import Runner
+from tilewise.search.runner.processors import BRIEF_S, SLOW, STALE_S, Paces
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 
@@ -51,56 +47,6 @@ def test_of_two_slow_ones_the_less_slow_is_kept_until_the_other_may_have_changed
     assert left(paces, 1, 1.5, gone, gone + 2 * STALE_S) is not None
     paces = Paces(deque([1.0] * 20), left={0: (5.0, 1.2)})
     assert left(paces, 1, 1.5, 5.0, 6.0) is not None, "and back to where it is less slow"
-
-
-class Child:
-    """A timing process that says at which pace it runs, by its processor."""
-
-    def __init__(self) -> None:
-        self.where: list[set[int]] = []
-
-    def move(self, processors: set[int]) -> None:
-        self.where.append(processors)
-
-    def start(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize("control", [None, {"steps": [], "seconds": 1.0}])
-def test_a_search_goes_to_where_its_control_is_fast(
-    control: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moved = Claim({0}, {1})
-
-    def change(_left: Any) -> bool:
-        moved.timing, moved.others = moved.others, moved.timing or set()
-        return True
-
-    clock = [0.0]
-    monkeypatch.setattr(moved, "change", change)
-    monkeypatch.setattr(runner_module, "claim", lambda _target: moved)
-    monkeypatch.setattr(runner_module.time, "monotonic", lambda: clock[0])
-    one, child = Runner(PROBLEM, "cpu:any,threads=1"), Child()
-    monkeypatch.setattr(one, "_timing", child)
-    slow = {0: 1.0, 1: 1.0}
-
-    def ask(request: Any, _limit_s: float, _kind: type) -> Any:
-        (processor,) = moved.timing or {-1}
-        pace = slow[processor] if request["control"] else None
-        return trial_reply([1.0], pace=pace)
-
-    monkeypatch.setattr(one, "_ask", ask)
-    one.__enter__()
-    for step in range(60):
-        clock[0] = 0.1 * step
-        slow[0] = 1.6 if step >= 20 else 1.0
-        one.trial([], None, control)
-    assert child.where == ([{1}] if control else [])
-    one.renew()
-    assert len(child.where) == 1 + bool(control), "a fresh process runs elsewhere"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")

@@ -1,13 +1,10 @@
 """What a runner's child keeps from one trial to the next, and what it must not."""
 
-import numpy as np
 import pytest
 
-from tilewise.kernels.native import lower
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
-from tilewise.search.runner.child import session as module
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.protocol import CandidateFailureError
 
@@ -39,21 +36,6 @@ def test_a_check_that_writes_nothing_fails_whatever_ran_before() -> None:
     one.check(one.call(steps(1)))
     with pytest.raises(CandidateFailureError, match="deviation"):
         one.check(lambda _repeat: None)
-
-
-@pytest.mark.parametrize("most_bytes", [0, 1 << 30])
-def test_operands_are_copied_to_a_new_place_where_they_are_not_large(
-    most_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_COPIED_BYTES", most_bytes)
-    one = session()
-    place = one.new_place()
-    for name, array in one.operands.items():
-        assert np.array_equal(place.operands[name], array, equal_nan=True)
-        assert np.shares_memory(place.operands[name], array) == (most_bytes == 0)
-    one.bind(lower(one.problem, Schedule.from_json(steps(4)), one.target), place)(1)
-    panels, ours = place.arena["B"], one.places[0].arena
-    assert panels.size > 0 and "B" not in ours, "panels of its own in any case"
 
 
 @pytest.mark.parametrize("weights", ["variable", "constant"])

@@ -89,32 +89,6 @@ def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> No
     assert 3 * sum(taken.times) <= spent
 
 
-def test_a_walk_evicts() -> None:
-    """Lines of 1 MiB taken in no order come later after the walk than after themselves.
-
-    By the shortest of each, in seconds of the thread: neighbours may take many more tries.
-    """
-    target = detect()
-    mode = cold_mode(1.0, 1, max(target.l2_bytes, target.l3_bytes))
-    data = np.ones(1 << 18, np.float32)
-    order = np.random.default_rng(0).permutation(data.size)[::16]
-
-    def seconds(before) -> float:
-        before()
-        begin = time.thread_time()
-        data.take(order)
-        return time.thread_time() - begin
-
-    warm = cold = float("inf")
-    for tried in range(300):
-        warm = min(warm, seconds(lambda: data.take(order)))
-        cold = min(cold, seconds(mode.evict))
-        if tried >= 20 and cold > 1.3 * warm:
-            break
-    assert cold > 1.3 * warm
-    assert isinstance(mode, ColdMode) and "MiB" in mode.description
-
-
 @pytest.mark.parametrize("size", [16, pytest.param(320, marks=pytest.mark.full)])
 def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
     problem = Matmul(m=size, n=size, k=size, dtype="f32")

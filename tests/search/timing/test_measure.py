@@ -117,18 +117,6 @@ def test_a_preempted_sample_still_tells_how_long_the_thread_ran(clocks: Clocks) 
     assert (samples.last_s, samples.least_s) == pytest.approx((2e-3, 1e-3))
 
 
-def test_a_caller_that_waits_for_its_other_threads_is_not_preempted(
-    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    samples = Samples(1, threads=2)
-    samples.take(clocks.waiting(0.005))
-    assert (len(samples.times), samples.preempted) == (1, 0)
-    found, _ = measure.measure(clocks.waiting(0.002), budget_s=1.0, threads=2)
-    assert len(found.times) >= measure.LEAST_SAMPLES
-    assert found.preempted == 0
-
-
 def test_other_processes_delay_a_measurement_and_do_not_shorten_it(clocks: Clocks) -> None:
     run = clocks.run_of(0.014, [0.150] * 99)
     samples, stopped = measure.measure(run, budget_s=0.08)
@@ -201,23 +189,6 @@ def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(
 ) -> None:
     taken_away = [0.0] * preempted + [seconds]
     assert samples.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
-
-
-@pytest.mark.parametrize(
-    ("wall_s", "thread_s", "repeat"),
-    [(1e-4, 0, 5), (1e-3, 0, 1), (1e-3, 2e-6, 1), (4e-2, 0, 1), (4e-2, 2e-6, 1)],
-)
-def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
-    wall_s: float, thread_s: float, repeat: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clocks = Clocks(monkeypatch)
-
-    def run(repeat: int) -> None:
-        clocks.wall += repeat * wall_s
-        clocks.thread += repeat * thread_s
-
-    assert samples.start(run).repeat == repeat
-    assert clocks.wall < 0.2
 
 
 @pytest.mark.parametrize(

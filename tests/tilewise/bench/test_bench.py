@@ -12,7 +12,6 @@ from tilewise.backends import local, local_search
 from tilewise.bench import table
 from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import SuiteEntry
-from tilewise.client import Client
 from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import parse_problem
 from tilewise.plots import Plot, roofline_of_report
@@ -88,19 +87,6 @@ def test_json_table_and_plot_of_a_small_suite(
     assert [row.counted for row in stored_reports(database)] == [1, 1]
 
 
-@pytest.mark.full
-def test_a_suite_that_is_measured_for_a_service_is_stored_there(
-    cli: Cli, served: str, tmp_path: Path
-) -> None:
-    suite = written(tmp_path, {"name": "tiny", "problems": [TOO_LARGE]})
-    found = json.loads(cli("bench", suite, *QUICK, "--json", "--server", served).out)
-    with Client(served) as client:
-        (told,) = client.suite_reports("tiny")
-        assert client.suite_report(told.id).report == found
-        assert (told.counted, told.left_out, told.geomean_ratio) == (0, 1, None)
-        assert list(client.suite_reports("another")) == []
-
-
 def test_a_report_that_cannot_be_stored_is_printed(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,24 +157,6 @@ def found(*rows: dict[str, Any]) -> dict[str, Any]:
 def marks(plot: Plot) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = plot.spec["layer"][-1]["data"]["values"]
     return rows
-
-
-def test_a_denser_problem_lies_further_right_and_each_has_ours_and_its_best_peer() -> None:
-    small = row("matmul:m=8,n=8,k=8,dtype=f32", 20.0, 10.0)
-    large = row("matmul:m=800,n=800,k=800,dtype=f32", 90.0, 40.0)
-    plot = roofline_of_report(found(small, large, row(SMALL, None, None)))
-    points = {(one["problem"], one["who"]): one for one in marks(plot)}
-    assert {key: one["gflops"] for key, one in points.items()} == {
-        (small["problem"], "ours"): 20.0, (small["problem"], "iree"): 10.0,
-        (large["problem"], "ours"): 90.0, (large["problem"], "iree"): 40.0,
-    }  # fmt: skip
-    assert (
-        points[small["problem"], "ours"]["intensity"]
-        < points[large["problem"], "ours"]["intensity"]
-    )
-    svg = plot.draw("svg").decode()
-    ElementTree.fromstring(svg)
-    assert "s &amp; t" in svg and "memory, 10.0 GB/s" in svg
 
 
 def test_the_table_stars_narrow_outputs_and_joins_equal_reasons() -> None:

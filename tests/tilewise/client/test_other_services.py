@@ -221,13 +221,6 @@ def test_an_event_of_another_form_is_an_error(name: str, data: Json) -> None:
     assert "another form" in said
 
 
-def test_a_stream_that_cannot_be_decoded_is_an_error() -> None:
-    headers = {"Content-Encoding": "gzip", "Content-Type": "text/event-stream"}
-    body = httpx.ByteStream(b"no gzip at all")
-    said = refused(lambda _: httpx.Response(200, headers=headers, stream=body), ASKED["events"])
-    assert said.startswith("no answer from http://fake")
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("space", ["", " "])
 def test_events_are_read_as_the_standard_writes_them(end: str, space: str) -> None:

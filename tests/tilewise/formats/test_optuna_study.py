@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,35 +20,9 @@ from tilewise.service.db.session import make_sessions
 from tilewise.service.db.trials import row as trial_row
 from tilewise.service.jobs import queue
 
-READ = """
-import json, sys
-import optuna
 
-study = optuna.load_study(study_name=None, storage=sys.argv[1])
-print(json.dumps({
-    "name": study.study_name,
-    "direction": study.direction.name,
-    "attributes": study.user_attrs,
-    "best": study.best_trial.user_attrs["hash"],
-    "importances": optuna.importance.get_param_importances(study),
-    "trials": [
-        {
-            "number": t.number, "state": t.state.name, "value": t.value, "params": t.params,
-            "choices": {name: d.choices for name, d in t.distributions.items()},
-            "attributes": t.user_attrs, "intermediate": t.intermediate_values,
-            "seconds": t.duration.total_seconds(),
-        }
-        for t in study.trials
-    ],
-}))
-"""
-
-
-def read(code: str, storage: str) -> str:
-    command = [sys.executable, "-W", "ignore", "-c", code, storage]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def loaded(storage: str) -> optuna.Study:
+    return optuna.load_study(study_name=None, storage=storage)
 
 
 def some_trials() -> list[dict[str, Any]]:
@@ -64,41 +36,32 @@ def storage(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'study.db'}"
 
 
-def test_a_fresh_process_reads_the_study(storage: str) -> None:
-    told = export(some_trials(), storage)
-    assert told["trials"] == {"timed": 12, "pruned": 3, "failed": 2}
-    study = json.loads(read(READ, storage))
-    assert study["name"] == told["study"] == f"{PROBLEM} on cpu:znver4,threads=1"
-    assert study["direction"] == "MINIMIZE" and study["attributes"]["problem"] == PROBLEM
-    states = [t["state"] for t in study["trials"]]
-    assert states == ["COMPLETE"] * 12 + ["PRUNED"] * 3 + ["FAIL"] * 2
-    assert study["best"] == trial(11)["hash"], "the least time"
-    assert study["importances"].keys() == {"tile", "depth", "pack_a"}
-
-    first, pruned, crashed = (study["trials"][n] for n in (0, 12, 15))
-    assert first["value"] == 1500.0 and first["params"] == trial(0)["params"]
-    assert first["intermediate"] == {"1": 1500.0, "2": 1495.0, "3": 1500.0}
-    assert first["seconds"] == pytest.approx(0.25 + 4500.5e-6, abs=1e-5)
-    assert pruned["value"] is None or pruned["value"] == pruned["intermediate"]["2"]
-    assert pruned["intermediate"] == {"1": 3000.0, "2": 3500.0}
-    assert crashed["attributes"]["failure"] == "crash" and crashed["intermediate"] == {}
-    assert first["attributes"]["gflops"] == 100.0 and first["attributes"]["origin"] == "tpe"
-
-
-@pytest.mark.full
-def test_all_trials_have_the_same_choices_in_natural_order(storage: str) -> None:
+def test_optuna_reads_the_study(storage: str) -> None:
     rows = some_trials()
     rows[3]["params"] = rows[3]["params"] | {"prefetch": True}
-    export(rows, storage)
-    trials = json.loads(read(READ, storage))["trials"]
-    assert all(t["choices"] == trials[0]["choices"] for t in trials)
-    assert trials[0]["choices"] == {
-        "tile": [f"{n}x2" for n in range(1, 18)],
-        "depth": [96, 256, 0],
-        "pack_a": [False, True],
-        "prefetch": [True, None],
-    }
-    assert [t["params"]["prefetch"] for t in trials[2:5]] == [None, True, None]
+    told = export(rows, storage)
+    assert told["trials"] == {"timed": 12, "pruned": 3, "failed": 2}
+    study = loaded(storage)
+    assert study.study_name == told["study"] == f"{PROBLEM} on cpu:znver4,threads=1"
+    assert study.direction.name == "MINIMIZE" and study.user_attrs["problem"] == PROBLEM
+    states = [t.state.name for t in study.trials]
+    assert states == ["COMPLETE"] * 12 + ["PRUNED"] * 3 + ["FAIL"] * 2
+    assert study.best_trial.user_attrs["hash"] == trial(11)["hash"], "the least time"
+    importances = optuna.importance.get_param_importances(study)
+    assert importances.keys() == {"tile", "depth", "pack_a", "prefetch"}
+    first, pruned, crashed = (study.trials[n] for n in (0, 12, 15))
+    assert first.value == 1500.0 and first.params == trial(0)["params"] | {"prefetch": None}
+    assert first.intermediate_values == {1: 1500.0, 2: 1495.0, 3: 1500.0}
+    assert first.duration.total_seconds() == pytest.approx(0.25 + 4500.5e-6, abs=1e-5)
+    assert pruned.intermediate_values == {1: 3000.0, 2: 3500.0}
+    assert crashed.user_attrs["failure"] == "crash" and crashed.intermediate_values == {}
+    assert first.user_attrs["gflops"] == 100.0 and first.user_attrs["origin"] == "tpe"
+    choices = [{name: d.choices for name, d in t.distributions.items()} for t in study.trials]
+    assert all(one == choices[0] for one in choices)
+    assert choices[0] == {
+        "tile": tuple(f"{n}x2" for n in range(1, 18)), "depth": (96, 256, 0),
+        "pack_a": (False, True), "prefetch": (True, None),
+    }  # fmt: skip
 
 
 def test_a_study_is_not_written_over(storage: str) -> None:
@@ -154,7 +117,7 @@ def test_the_command_exports_what_is_stored(cli: Cli, stored: str, storage: str)
     assert done.code == 0, done.err
     counts = {"timed": 7, "pruned": 1, "failed": 1}
     assert json.loads(done.out) == {"study": "mine", "storage": storage, "trials": counts}
-    assert json.loads(read(READ, storage))["name"] == "mine"
+    assert loaded(storage).study_name == "mine"
     again = cli("export-study", PROBLEM, "--storage", storage, "--name", "mine")
     assert again.code == 2 and again.err.count("\n") == 1
     ours = cli("export-study", PROBLEM, "--storage", stored)
@@ -176,6 +139,6 @@ def test_what_a_slow_moment_did_to_the_samples_is_taken_out(storage: str) -> Non
     """The final time is at pace 1, and so must be the ones before it."""
     rows = [trial(0, pace=2.0, samples_us=[3e3, 5e3]), trial(1, pace=None, samples_us=[3e3])]
     export(rows, storage)
-    slow, unknown = optuna.load_study(study_name=None, storage=storage).trials
+    slow, unknown = loaded(storage).trials
     assert slow.intermediate_values == {1: 1500.0, 2: 2000.0}
     assert unknown.intermediate_values == {1: 3000.0}
