@@ -18,9 +18,9 @@ SLOW = 2.5
 class Disturbed(FakeRunner):
     """A machine that is `SLOW` times slower for the first trials, and says so where it can."""
 
-    def __init__(self, trials: int, in_finals: bool = False) -> None:
+    def __init__(self, trials: int) -> None:
         super().__init__()
-        self.left, self.in_finals = trials, in_finals
+        self.left = trials
 
     def trial(self, steps, best_s, control=None):
         now = SLOW if self.left > 0 else 1.0
@@ -32,16 +32,6 @@ class Disturbed(FakeRunner):
         known = control["seconds"] / true_s  # at what it calls pace 1
         reply = super().trial(steps, best_s and best_s / known, None)
         return replace(reply, times=tuple(now * t for t in reply.times), pace=now / known)
-
-    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
-        reply = super().finals(schedules, rounds, peers, placements, budget_s)
-        if not self.in_finals:
-            return reply
-        slower = tuple(
-            replace(one, times=tuple(tuple(SLOW * t for t in times) for times in one.times))
-            for one in reply.finalists
-        )
-        return replace(reply, finalists=slower)
 
 
 def assert_right(trials) -> None:
@@ -73,11 +63,6 @@ def test_finals_correct_a_search_that_was_disturbed_to_its_last_trial() -> None:
     result, _, store = run(TuneRequest(trials=12), runner=Disturbed(12))
     assert_right(result.trials)
     assert store.trials() == list(result.trials)
-
-
-def test_disturbed_finals_make_no_trial_slower() -> None:
-    result, *_ = run(TuneRequest(trials=20), runner=Disturbed(0, in_finals=True))
-    assert_right(result.trials)
 
 
 def test_a_search_that_goes_on_inherits_no_wrong_scale() -> None:

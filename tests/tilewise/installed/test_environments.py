@@ -10,7 +10,7 @@ import pytest
 from tests.service.db.released import dumps
 from tests.tilewise.conftest import PROBLEM
 from tests.tilewise.installed import environments
-from tests.tilewise.installed.distributions import Distributions, copy_sources, stand_in
+from tests.tilewise.installed.distributions import Distributions, stand_in
 from tests.tilewise.installed.environments import Ended, Environment
 from tilewise.kernels.system.toolchain import identity
 from tilewise.service.db import schema
@@ -79,18 +79,6 @@ def test_the_base_package_of_an_sdist_works_and_goes_without_a_trace(
     assert not former_names(made)
     assert made.pip("uninstall", "--yes", "tilewise").code == 0
     assert made.tree() == before
-
-
-@pytest.mark.full
-def test_an_editable_installation_has_no_former_name(
-    release: Distributions, tmp_path: Path
-) -> None:
-    made = environments.make(tmp_path, release.wheel, frozenset(), "setuptools")
-    sources = copy_sources(tmp_path / "sources")
-    assert_installed(made, "--editable", sources)
-    assert made.tilewise("--version").out == f"tilewise {VERSION}\n"
-    assert made.python_code("import tilewise.kernels.problem, tilewise.search.records").code == 0
-    assert not former_names(made)
 
 
 @pytest.mark.full

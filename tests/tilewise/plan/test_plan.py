@@ -126,21 +126,15 @@ def found_by_winograd(keeper: Any, **options: Any) -> Any:
 
 
 @pytest.mark.full
-def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
-    stored = ("--layouts", "model", "--times", "stored")
-    done = cli("plan", source, "--trials", "2", *stored, "--json", "--server", served)
-    assert done.code == 0, done.err
-    plan = Plan.from_json(json.loads(done.out))
+def test_a_service_tunes_for_a_plan_or_makes_it(cli: Cli, served: str, source: str) -> None:
+    given = ("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
+    tuned = cli(*given, "--times", "stored")
+    assert tuned.code == 0, tuned.err
+    plan = Plan.from_json(json.loads(tuned.out))
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
-
-
-@pytest.mark.full
-def test_a_service_makes_the_plan_under_the_name_of_the_file(
-    cli: Cli, served: str, source: str
-) -> None:
-    done = cli("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["totals"]["chosen_us"] > 0
+    made = cli(*given)
+    assert made.code == 0, made.err
+    assert json.loads(made.out)["totals"]["chosen_us"] > 0
     with Client(served) as client:
         assert [one.name for one in client.plans()] == ["net.mlir"]
 
