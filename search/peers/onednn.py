@@ -105,12 +105,9 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
         if problem.transpose_a:  # of which it takes some views for others
             yield "int_mm, A copied", _int_product(problem, a, b, c, bias, end, copy=True)
         return
-    if dtype in NARROW:
-        yield "mm", _narrow_product(problem, a, b, c, bias, end)
-    else:
-        yield "mm (MKL)", _mkl_product(problem, a, b, c, bias, end)
+    yield "mm" if dtype in NARROW else "mm (MKL)", _product(problem, a, b, c, bias, end)
     if dtype == "f16" and not problem.out:
-        yield "mm in f32", _mkl_product(problem, a, b, c, bias, end)
+        yield "mm in f32", _product(problem, a, b, c, bias, end, widen=True)
     if dtype in ONEDNN_TYPES and problem.batch == 1:
         yield "linear", _linear(problem, a, b.t(), c, bias, end)
         if problem.weights == "constant":
@@ -147,46 +144,37 @@ def _fused_end(problem: Problem) -> tuple[str, list[float], str]:
     return name, [], variant
 
 
-def _mkl_product(
-    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, end: End
+def _product(
+    problem: Matmul,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    bias: Tensor | None,
+    end: End,
+    *,
+    widen: bool = False,
 ) -> Callable[[], Tensor]:
-    """Use `addmm` and `baddbmm` into C in C's type."""
+    """Use `addmm` and `baddbmm` into C, or into the type of A where PyTorch writes no other.
+
+    With `widen` in f32, including conversions.
+    """
     import torch
 
     product, added = (torch.mm, torch.addmm) if problem.batch == 1 else (torch.bmm, torch.baddbmm)
+    out = c if widen or a.dtype == c.dtype else torch.empty(c.shape, dtype=a.dtype)
+    own_bias = None if bias is None else bias.to(out.dtype)
+    accumulates = problem.init == "accumulate"
 
     def compute() -> Tensor:
-        left, right = a.to(c.dtype), b.to(c.dtype)  # the tensor itself where it is that already
-        if problem.init == "accumulate":
+        left, right = (a.float(), b.float()) if widen else (a, b)
+        if accumulates and out is c:
             added(c, left, right, out=c)
-            if bias is not None:
-                c.add_(bias)
-        elif bias is not None:
-            added(bias, left, right, out=c)
+            return end(c if own_bias is None else c.add_(own_bias))
+        if own_bias is not None:
+            added(own_bias, left, right, out=out)
         else:
-            product(left, right, out=c)
-        return end(c)
-
-    return compute
-
-
-def _narrow_product(
-    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, end: End
-) -> Callable[[], Tensor]:
-    """Multiply in bf16 or f16, which PyTorch also writes."""
-    import torch
-
-    product, added = (torch.mm, torch.addmm) if problem.batch == 1 else (torch.bmm, torch.baddbmm)
-    out = torch.empty(c.shape, dtype=a.dtype)
-    narrow_bias = None if bias is None else bias.to(a.dtype)
-
-    def compute() -> Tensor:
-        if narrow_bias is not None:
-            added(narrow_bias, a, b, out=out)
-        else:
-            product(a, b, out=out)
-        whole = c.add_(out) if problem.init == "accumulate" else out
-        return end(whole)
+            product(left, right, out=out)
+        return end(c.add_(out) if accumulates else out)
 
     return compute
 

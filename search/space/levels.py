@@ -22,35 +22,18 @@ from tilewise.kernels.mlir.tuning_spec.form import LoopForm, form_of
 from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, outgrows_stack
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
-from tilewise.search.space.parameters import ROWS_SPAN, WIDTH_SPAN, Choice, Parameter, Size
+from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
 from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 VECTORS = (1, 2, 3, 4, 6, 8)
 SPARE_REGISTERS = 2  # for what is loaded of both factors
 FULL = 0.4  # of the registers, from where a tile is worth a trial, unless the result has no more
-MAX_STEP = 1.1  # doublings of rows or columns between neighbouring tiles
 
 
 @dataclass(frozen=True)
-class VectorTile(Parameter):
-    """Tiles in elements; near each other are those of near sides."""
-
-    values: tuple[TilePoint, ...]
-
-    def neighbours(self, value: Value) -> tuple[Value, ...]:
-        """The tiles whose rows and columns are at most about twice or half as many."""
-        rows, cols = sides(value)
-        return tuple(
-            other
-            for other in self.values
-            if other != value and _doublings(other, rows, cols) <= MAX_STEP
-        )
-
-    def encode(self, value: Value) -> tuple[float, ...]:
-        """Logarithms of rows and of columns."""
-        rows, cols = sides(value)
-        return (log2(rows) / ROWS_SPAN, log2(cols) / WIDTH_SPAN)
+class VectorTile(RegisterTile):
+    """Tiles in elements."""
 
     def nearest(self, rows: int, cols: int) -> Value:
         """The tile nearest to these sides."""

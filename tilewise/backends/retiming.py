@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tilewise.backends.base import Json
@@ -23,28 +22,19 @@ Steps = tuple[list[Any], list[Any]]
 """Those of a pair: in BASE, and in NEW."""
 
 
-@dataclass(frozen=True)
-class _Deadline:
-    """When the seconds for all pairs are over; those that are left share what remains."""
-
-    end: float
-
-    def share(self, pairs: int) -> float:
-        return max(0.0, self.end - time.monotonic()) / pairs
-
-
 def retime(rows: list[Json], steps: Mapping[int, Steps], tolerance: float, seconds: float) -> None:
     """Settle doubtful rows of a comparison in place, within about `seconds`.
 
-    `steps` are by the index of the row. A row gets `timed_again`, or a `reason` why it stays.
+    `steps` are by the index of the row. Each pair has its share of the time that is left. A row
+    gets `timed_again`, or a `reason` why it stays.
     """
-    deadline, here = _Deadline(time.monotonic() + seconds), examine_here()
+    end, here = time.monotonic() + seconds, examine_here()
     doubtful = [at for at, row in enumerate(rows) if row["verdict"] in DOUBTFUL]
     doubtful.sort(key=lambda at: DOUBTFUL.index(rows[at]["verdict"]))
     for done, at in enumerate(doubtful):
         row, (base, new) = rows[at], steps[at]
         is_same_toolchain = row["base"]["toolchain"] == row["new"]["toolchain"]
-        share_s = deadline.share(len(doubtful) - done)
+        share_s = max(0.0, end - time.monotonic()) / (len(doubtful) - done)
         if row["target"] not in here.targets:
             row["reason"] = f"this machine cannot time {row['target']}"
         elif base == new:

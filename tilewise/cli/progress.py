@@ -15,7 +15,6 @@ from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
 REFRESHES_A_SECOND = 4
@@ -151,18 +150,6 @@ class ProgressLines(Watched):
         self.stream.flush()
 
 
-class Screen:
-    """A table for the present width of the terminal."""
-
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-
-    def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        with self._watched.lock:
-            table = drawn(self._watched, options.max_width)
-        yield table
-
-
 @contextmanager
 def progress(request: TuneRequest, peak: Peak) -> Iterator[Watched]:
     """Show progress; `peak` is requested once, on a terminal only."""
@@ -177,8 +164,13 @@ def progress(request: TuneRequest, peak: Peak) -> Iterator[Watched]:
         yield ProgressLines(request)
         return
     watched = Watched(request, peak())
+
+    def draw() -> "Table":
+        with watched.lock:
+            return drawn(watched, console.width)
+
     with Live(
-        Screen(watched), console=console, transient=True, refresh_per_second=REFRESHES_A_SECOND
+        get_renderable=draw, console=console, transient=True, refresh_per_second=REFRESHES_A_SECOND
     ):
         yield watched
 
