@@ -7,16 +7,14 @@ also come in PyTorch's own layout and, if constant, packed by oneDNN.
 
 from collections.abc import Callable, Iterator
 from functools import partial, singledispatch
-from typing import Any
 
 import numpy as np
 
 from tilewise.kernels.oracle.operands import Array, Operands, operand_type
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.search.peers.variant import PeerAbsentError, Variant
-from tilewise.search.peers.weight_only import torch_variants
+from tilewise.search.peers.weight_only import Tensor, torch_variant, torch_variants
 
-Tensor = Any  # torch's own types are there only where torch is
 Way = tuple[str, Callable[[], Tensor]]
 """A name, and a function that computes the whole problem and returns where the result is."""
 End = Callable[[Tensor], Tensor]
@@ -64,26 +62,11 @@ def tensor(array: Array, problem: Problem, name: str) -> Tensor:
 
 
 def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Variant:
-    import torch
-
-    last: list[Tensor] = []
-
-    def run(repeat: int) -> None:
-        with torch.inference_mode():
-            for _ in range(repeat):
-                found = compute()
-        last[:] = [found]
-
-    def result() -> Array:
-        (found,) = last
-        if problem.spatial_axes and not problem.has_channels_first:
-            found = found.permute(0, 2, 3, 1)
-        wide = found.float() if found.dtype in (torch.bfloat16, torch.float16) else found
-        array: Array = wide.numpy()
-        return array
-
     narrow = problem.element.name in NARROW and "f32" not in name
-    return Variant("onednn", name, run, result, problem.element.name if narrow else None)
+    output = problem.element.name if narrow else None
+    if problem.spatial_axes and not problem.has_channels_first:
+        return torch_variant(name, compute, output, lambda found: found.permute(0, 2, 3, 1))
+    return torch_variant(name, compute, output)
 
 
 @singledispatch

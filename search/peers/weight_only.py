@@ -5,6 +5,7 @@ for each column, whose scales it holds in A's type; ONNX Runtime A in f32, round
 of scales where the problem allows that. Weights are brought to their layout ahead.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from tilewise.kernels.oracle.operands import Array, Operands, widened
 from tilewise.kernels.problem import Matmul, Problem
 from tilewise.kernels.problem.weights import QuantisedWeights
 from tilewise.search.peers.variant import PeerAbsentError, Variant
+
+Tensor = Any  # torch's own types are there only where torch is
 
 TORCH_GROUPS = (32, 64, 128, 256)
 _OPSET, _IR_VERSION = 21, 10
@@ -47,10 +50,22 @@ def torch_variants(problem: Problem, operands: Operands) -> list[Variant]:
     return [_torch(a, lambda: multiply(a, packed, weights.group, both))]
 
 
-def _torch(a: Any, compute: Any) -> Variant:
+def _torch(a: Tensor, compute: Callable[[], Tensor]) -> Variant:
     import torch
 
-    last: list[Any] = []
+    return torch_variant("packed weights", compute, "bf16" if a.dtype == torch.bfloat16 else None)
+
+
+def torch_variant(
+    name: str,
+    compute: Callable[[], Tensor],
+    output: str | None,
+    as_c: Callable[[Tensor], Tensor] = lambda found: found,
+) -> Variant:
+    """Return a way of PyTorch's; `as_c` gives a result the axes of C."""
+    import torch
+
+    last: list[Tensor] = []
 
     def run(repeat: int) -> None:
         with torch.inference_mode():
@@ -58,8 +73,13 @@ def _torch(a: Any, compute: Any) -> Variant:
                 found = compute()
         last[:] = [found]
 
-    output = "bf16" if a.dtype == torch.bfloat16 else None
-    return Variant("onednn", "packed weights", run, lambda: last[0].float().numpy(), output)
+    def result() -> Array:
+        found = as_c(last[0])
+        wide = found.float() if found.dtype in (torch.bfloat16, torch.float16) else found
+        array: Array = wide.numpy()
+        return array
+
+    return Variant("onednn", name, run, result, output)
 
 
 def onnxruntime_variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:

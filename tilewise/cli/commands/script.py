@@ -49,33 +49,31 @@ def script(options: argparse.Namespace) -> None:
             f"flavor {options.flavor}; give --flavor iree-spec, or a target cpu:NAME"
         )
     _check_accuracy(options)
-    if is_of_packs(options):
+    makes_air = options.flavor == "air" and not named_server(options.server)
+    if not makes_air:
         refuse_air_options(options)
+    if is_of_packs(options):
         (path,) = options.problems
         write_text(options.output, make_packs(options, path))
         note_alias(path, "packs")
         return
     if is_of_op(options):
-        refuse_air_options(options)
         write_text(options.output, make_of_op(options))
         return
     if is_made_here(options):
-        refuse_air_options(options)
         write_text(options.output, make_iree(options))
         if len(options.problems) == 1 and options.problems[0].endswith(ENDINGS):
             note_alias(options.problems[0], "iree")
         return
     if options.flavor == FLAVOR:
-        refuse_air_options(options)
         made = make_spec(options)
         text = json_text({"flavor": FLAVOR, **made})
         write_text(options.output, text if options.json else made["script"])
         return
     problem = the_problem(options)
-    if options.flavor == "air" and not named_server(options.server):
+    if makes_air:
         text = make_air(options, problem)
     else:
-        refuse_air_options(options)
         with backend_of(options) as backend:
             text = backend.script(problem, options.target, options.flavor, options.with_payload)
     if options.json:
