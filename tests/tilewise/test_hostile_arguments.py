@@ -40,34 +40,6 @@ def test_a_problem(cli: Cli, command: str) -> None:
             assert_refused(cli(command, "--", problem), problem)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        *('{"op": "matmul", "m": 1, "m": 2, "n": 1, "k": 1, "dtype": "f32"}', '{"a":' * 200),
-        *(
-            json.dumps(OBJECT | {"m": value})
-            for value in (1e400, float("nan"), True, 1.5, -1, None)
-        ),
-        *(json.dumps(OBJECT | {"m": 10**digits}) for digits in (10, 19, 400)),
-        *(f"matmul:m={value},n=1,k=1,dtype=f32" for value in ("٣", "1e3", "0x10", "--1", "+1")),
-    ],
-    ids=lambda text: ascii(text)[:40],
-)
-def test_a_value_of_a_problem(cli: Cli, problem: str) -> None:
-    assert_refused(cli("show", problem), problem)
-
-
-@pytest.mark.parametrize("problem", [PADDED, PADDED.replace("25000", str(2**31 - 1))])
-def test_a_problem_that_does_not_fit_in_memory_is_not_searched(
-    cli: Cli, tmp_path: Path, problem: str
-) -> None:
-    ran = cli("tune", problem, "--trials", "1")
-    assert_refused(ran, problem)
-    assert "to be run and checked; this machine has" in ran.err
-    assert not (tmp_path / "results.db").exists()
-    assert cli("show", problem).code == 3, "what is stored of it may be shown"
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials", "bench"])
 def test_a_target(cli: Cli, tmp_path: Path, command: str) -> None:
@@ -155,27 +127,6 @@ def test_a_report_that_is_written(cli: Cli, tmp_path: Path) -> None:
     for path in filter(None, unwritable(tmp_path)):
         for option in ("--out", "--plot"):
             assert_refused(cli("bench", suite, option, path), path)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *("", "{", "[]", "null", "[" * 100_000, '{"problems": ' + "[" * 100_000, "\ufeff{}"),
-        *('{"problems": []}', '{"problems": {}}', '{"problems": [1e400]}', '{"problems": [null]}'),
-        '{"problems": [' + "9" * 5000 + "]}",
-        *(json.dumps({"problems": [text]}) for text in ("\ud800", "\0", "x" * 5000, PADDED[:-3])),
-        *(json.dumps({"problems": [OBJECT | extra]}) for extra in (
-            {"count": True}, {"count": 0}, {"count": 1e400}, {"count": 10**400}, {"label": 3},
-            {"label": "\ud800"}, {"label": "\0"}, {"m": -1}, {"\ud800": 1}, {"m": [[[[[1]]]]]})),
-        *(json.dumps({"problems": [GOOD], key: value}) for key, value in (
-            ("name", "\ud800"), ("name", "\x1b[2J"), ("source", "\0"), ("name", 3))),
-    ],
-    ids=lambda text: ascii(text)[:40],
-)  # fmt: skip
-def test_a_suite(cli: Cli, tmp_path: Path, content: str) -> None:
-    path = tmp_path / "suite.json"
-    path.write_text(content)
-    assert_refused(cli("bench", str(path)), content)
 
 
 @pytest.mark.parametrize(

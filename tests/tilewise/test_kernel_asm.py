@@ -85,9 +85,3 @@ def test_nothing_stored(cli: Cli, command: str) -> None:
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.count("\n") == 1
     assert "tilewise tune makes one" in ran.err
-
-
-@pytest.mark.parametrize("command", ["kernel", "asm"])
-def test_bad_input(cli: Cli, command: str) -> None:
-    assert cli(command, "matmul:m=4").code == 2
-    assert cli(command, PROBLEM, "--target", "gpu:x").code == 2

@@ -57,8 +57,3 @@ def test_nothing_stored_and_bad_input(form: str, cli: Cli, in_a_folder: Path) ->
     assert (ran.code, ran.out) == (3, "") and "tilewise tune makes one" in ran.err
     assert cli("kernel", "matmul:m=4", "--format", form).code == 2
     assert not [path for path in in_a_folder.iterdir() if path.suffix in (".o", ".h", ".bc")]
-
-
-def test_a_form_that_there_is_not(cli: Cli) -> None:
-    ran = cli("kernel", PROBLEM, "--format", "wasm")
-    assert ran.code == 2 and "c-header" in ran.err

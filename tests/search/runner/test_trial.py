@@ -83,27 +83,8 @@ def test_what_is_hopeless_is_so_at_the_pace_that_a_control_told_last(session: Fa
     assert session.pace == pytest.approx(1.5), "until another control tells another"
 
 
-def test_each_trial_runs_beside_the_control_that_it_came_with(session: FakeSession) -> None:
-    trial(session, 1.1 * BEST_S, BEST_S, control(BEST_S))
-    assert set(session.called) == {1.1 * BEST_S, BEST_S}
-    session.called.clear()
-    trial(session, 1.1 * BEST_S, BEST_S, control(1.02 * BEST_S))
-    assert set(session.called) == {1.1 * BEST_S, 1.02 * BEST_S}
-
-
 def test_who_is_behind_gets_fewer_samples_than_who_may_be_the_best(session: FakeSession) -> None:
     behind = trial(session, 1.01 * BEHIND * BEST_S, BEST_S)
     near = trial(session, 0.99 * BEHIND * BEST_S, BEST_S)
     assert not behind.pruned and not near.pruned
     assert len(behind.times) < LEAST_SAMPLES <= len(near.times)
-
-
-@pytest.mark.parametrize(("threads", "cache"), [(2, "hot"), (1, "cold")])
-def test_a_control_tells_the_pace_of_one_thread_with_hot_caches_alone(
-    session: FakeSession, threads: int, cache: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module.time, "sleep", lambda _: None)
-    session.target, session.cache = SimpleNamespace(threads=threads), cache
-    reply = trial(session, BEST_S, BEST_S, control(1.1 * BEST_S))
-    assert reply.pace is None
-    assert set(session.called) == {BEST_S}

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,20 +80,3 @@ def without_python_settings() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "TILEWISE_"))
     }
-
-
-def stand_in(name: str, folder: Path) -> Path:
-    """Write a wheel with one package of its own name."""
-    info = f"{name}-1.0.dist-info"
-    files = {
-        f"{name}/__init__.py": f'"""Not Tilewise\'s {name}."""\n',
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\n"
-        "Root-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
-    wheel = folder / f"{name}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-    return wheel

@@ -10,7 +10,7 @@ import pytest
 from tests.service.db.released import dumps
 from tests.tilewise.conftest import PROBLEM
 from tests.tilewise.installed import environments
-from tests.tilewise.installed.distributions import Distributions, stand_in
+from tests.tilewise.installed.distributions import Distributions
 from tests.tilewise.installed.environments import Ended, Environment
 from tilewise.kernels.system.toolchain import identity
 from tilewise.service.db import schema
@@ -18,7 +18,6 @@ from tilewise.version import VERSION
 
 FORMER = ("kernels", "search", "service", "migrations")
 """Packages that version 0.1.0 had at the top."""
-NEIGHBOURS = FORMER[:3]
 TUNE = ("tune", PROBLEM, "--trials", "2", "--json")
 PAGES = ("/", "/jobs", "/suites", "/submit", "/docs")
 ASSET = re.compile(r"\"(/assets/[^\"]+/[^\"]+)\"")
@@ -112,28 +111,3 @@ def schema_of(file: Path) -> str:
     with contextlib.closing(sqlite3.connect(file)) as connection:
         ((found,),) = connection.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}")
     return str(found)
-
-
-def install_neighbour(name: str, made: Environment, folder: Path) -> None:
-    real = ("--no-deps", "--retries", "0", "--timeout", "10", "--only-binary", ":all:")
-    if name != "kernels" or made.pip("install", *real, name).code:
-        assert_installed(made, stand_in(name, folder))
-
-
-@pytest.mark.full
-def test_packages_of_the_former_names_stay_intact(release: Distributions, tmp_path: Path) -> None:
-    made = environments.make(tmp_path, release.wheel, frozenset({"service"}), "setuptools")
-    for name in NEIGHBOURS:
-        install_neighbour(name, made, tmp_path)
-    before = made.tree()
-    assert_installed(made, f"tilewise[service] @ {release.sdist.as_uri()}")
-    assert {path: text for path, text in made.tree().items() if path in before} == before
-    assert_works(made)
-    assert former_names(made) == set(NEIGHBOURS)
-    file = tmp_path / "results.db"
-    assert_serves(made, f"sqlite:///{file}", *PAGES)
-    assert schema_of(file) == schema.HEAD, "an empty store is migrated"
-    tuned = made.tilewise(*TUNE, TILEWISE_DB=f"sqlite:///{file}")
-    assert tuned.code == 0, tuned
-    assert made.pip("uninstall", "--yes", "tilewise").code == 0
-    assert made.tree() == before
