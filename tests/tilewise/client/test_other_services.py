@@ -122,7 +122,7 @@ def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(name: s
         return httpx.Response(200, json=answers[name])
 
     told = refused(answer, OF_MODULES[name])
-    assert f"asked for accuracy=strict, and answers with {PROBLEM}: it is too old" in told
+    assert f"got accuracy=strict and answers with {PROBLEM}: it is too old" in told
 
 
 @pytest.mark.parametrize(
