@@ -70,15 +70,6 @@ def test_the_inner_loop_and_its_counts(cli: Cli, stored: None) -> None:
     assert told["counts"]["instructions"] > told["fma"]
 
 
-def test_a_service_gives_the_same(cli: Cli, stored: None, server: str) -> None:
-    for command in ("kernel", "asm"):
-        here, there = cli(command, PROBLEM), cli(command, PROBLEM, "--server", server)
-        assert there.code == 0, there.err
-        assert there.out == here.out
-        assert cli(command, PROBLEM + ",init=accumulate", "--server", server).code == 3
-    assert cli("kernel", "matmul:m=4", "--server", server).code == 2
-
-
 @pytest.mark.parametrize("command", ["kernel", "asm"])
 def test_nothing_stored(cli: Cli, command: str) -> None:
     ran = cli(command, PROBLEM)

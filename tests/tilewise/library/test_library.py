@@ -86,14 +86,3 @@ def test_what_is_not_stored_is_named_and_nothing_is_written(
     ran = cli("library", str(path), "-o", str(tmp_path / "folder"), *options)
     assert ran.code == 0, ran.err
     assert [one["problem"] for one in json.loads(ran.out)["kernels"]] == [PROBLEMS[0], absent]
-
-
-@pytest.mark.full
-def test_a_service_gives_the_same_library(
-    cli: Cli, listed: str, server: str, tmp_path: Path
-) -> None:
-    for folder, where in (("here", ()), ("there", ("--server", server))):
-        ran = cli("library", listed, "-o", str(tmp_path / folder), *where)
-        assert ran.code == 0, ran.err
-    for name in NAMES:
-        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
