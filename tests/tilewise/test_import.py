@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.kernels.mlir.frontend.dialects import DIALECTS
 from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.service.api.test_http_modules import FOUND, MODULE
 from tests.tilewise.conftest import Cli
@@ -53,22 +52,6 @@ def test_strict_problems_are_what_a_list_can_have(cli: Cli, module: str, served:
 def test_standard_input_is_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(MODULE.encode())))
     assert cli("import", "-").out == TABLE
-
-
-@pytest.mark.full
-def test_a_service_says_the_same(cli: Cli, served: str, module: str, tmp_path: Path) -> None:
-    for options in ((), ("--json",)):
-        assert cli("import", module, *options, "--server", served) == cli(
-            "import", module, *options
-        )
-    other = tmp_path / "torch.mlir"
-    other.write_text(DIALECTS["torch"][0])
-    assert cli("import", str(other), "--server", served) == cli("import", str(other))
-    broken = tmp_path / "broken.mlir"
-    broken.write_text("broken")
-    here, there = cli("import", str(broken)), cli("import", str(broken), "--server", served)
-    assert (here.code, there.code) == (2, 2)
-    assert here.err == there.err.replace("module: the", "the")
 
 
 def test_dynamic_dims_have_the_same_sizes_at_a_service(

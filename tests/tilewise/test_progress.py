@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.tilewise.conftest import PROBLEM, Cli
+from tests.tilewise.conftest import PROBLEM
 from tilewise.backends.base import TrialSeen
 from tilewise.cli.progress import ProgressLines, Watched, drawn
 from tilewise.search.progress import SearchPhase
@@ -218,12 +218,3 @@ def test_trials_of_an_earlier_search_took_no_time_of_this_one(clock: Clock) -> N
     shown.trial(timed(4, 1.0))
     assert shown.earlier == 4 and shown.left_s() == 6.0
     assert "4 of an earlier search" in text(shown, 80)[2]
-
-
-@pytest.mark.full
-def test_a_search_at_a_service_is_told_like_one_here(cli: Cli, served: str) -> None:
-    ran = cli("tune", "matmul:m=8,n=48,k=32,dtype=f32", "--trials", "5", "--server", served)
-    assert ran.code == 0
-    lines = ran.err.splitlines()
-    assert "tilewise: search 1/5: best 10.0 GFLOP/s" in lines[0]
-    assert lines[-1].startswith("tilewise: ") and "5 timed" in ran.err
