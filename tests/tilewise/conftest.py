@@ -77,7 +77,7 @@ def absent_databases_are_made_by_copying(
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def measured_briefly() -> Iterator[None]:
     """Commands that search for real ask what is found, not how surely it is the fastest."""
     with pytest.MonkeyPatch.context() as patch, brief_peaks():
