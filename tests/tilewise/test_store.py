@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli
+from tilewise.bench.suite import read_suite
+from tilewise.kernels.system.toolchain import identity
+from tilewise.service.archive import builtin
 
 COUNTS = {"jobs": 1, "trials": 4, "schedules": 1, "problems": 1, "toolchains": 1, "machines": 1}
 
@@ -106,3 +109,48 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(
     ran = cli("store", "export", str(file), "--db", tuned)
     assert ran.code == 1 and "No space left" in ran.err and len(ran.err.splitlines()) == 1
     assert file.read_text() == "the one before" and list(tmp_path.glob(".*")) == []
+
+
+TABLES = sorted(builtin.TABLES.glob("*.zip"))
+COMMON = Path(__file__).parents[2] / "benchmarks" / "data" / "suites" / "common.json"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
+def test_shipped_schedules_answer_look_ups(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, table: Path
+) -> None:
+    """They are never of the present toolchain where that differs from the publisher's."""
+    monkeypatch.setattr(builtin, "name_here", lambda: table.stem)
+    made = json.loads(cli("store", "import", "builtin", "--json").out)
+    assert made["added"]["schedules"] >= 140 and made["file"] == str(table)
+    target = f"cpu:{table.stem},threads=1"
+    wanted = [entry.problem.canonical for entry in read_suite(COMMON).entries]
+    shown = [cli("show", problem, "--target", target, "--json") for problem in wanted[:12]]
+    found = [json.loads(one.out) for one in shown if one.code == 0]
+    for one in found:
+        kind = "exact" if one["toolchain"] == identity() else "toolchain"
+        assert one["match"]["kind"] == kind and one["origin"].startswith("Tilewise ")
+        assert one["machine"]["host"] == f"common-{table.stem}", "no host of a publisher is named"
+    assert len(found) > 8
+    other = f"{target},features=-avx512vnni"
+    assert cli("show", wanted[0], "--target", other).code == 3, "it may not run there"
+
+
+def test_shipped_schedules_are_small() -> None:
+    assert TABLES and sum(table.stat().st_size for table in TABLES) <= 3 << 20
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_archives_that_are_not_shipped_or_damaged(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_damaged: bool
+) -> None:
+    content = bytearray(TABLES[0].read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "other.zip").write_bytes(content)
+    monkeypatch.setattr(builtin, "TABLES", tmp_path)
+    monkeypatch.setattr(builtin, "name_here", lambda: "other" if is_damaged else "i486")
+    ran = cli("store", "import", "builtin")
+    assert ran.code == 2 and ran.err.count("\n") == 1
+    assert ("other.zip" in ran.err and "nothing was changed" in ran.err) == is_damaged
+    assert ("shipped for i486; archives: builtin:other" in ran.err) != is_damaged
+    assert (tmp_path / "results.db").exists() == is_damaged

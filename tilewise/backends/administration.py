@@ -20,6 +20,7 @@ from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.service.api.documents import moment, token_json
 from tilewise.service.api.requests import TokenRequest
+from tilewise.service.archive.builtin import BUILTIN, shipped
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.export import Selection, export
 from tilewise.service.archive.restore import restore
@@ -101,13 +102,16 @@ def export_store(path: str, selection: Selection, database_url: str | None) -> J
 
 
 def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: bool) -> Json:
-    """Merge an archive; return what was, or would be, done."""
-    with converted_errors(), opened(Path(path)):
-        pass  # a database that is absent is not made for what is no archive
+    """Merge an archive, by its path or `builtin[:NAME]`; return what was, or would be, done."""
+    kind, _, name = path.partition(":")
+    with converted_errors():
+        file = shipped(name) if kind == BUILTIN else Path(path)
+        with opened(file):
+            pass  # a database that is absent is not made for what is no archive
     with opened_sessions(database_url) as sessions:
-        merged = restore(sessions, Path(path), resume=resume, dry_run=dry_run)
+        merged = restore(sessions, file, resume=resume, dry_run=dry_run)
     return {
-        "file": path,
+        "file": str(file),
         "dry_run": dry_run,
         "added": dict(merged.added),
         "known": dict(merged.known),

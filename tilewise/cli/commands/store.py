@@ -15,6 +15,11 @@ from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.kernels.quoting import columns
 from tilewise.requirements import BASE
 
+BUILTIN = "builtin"
+FILE = (
+    "the archive; import takes builtin: the schedules that Tilewise ships for this processor, "
+    "or builtin:NAME for another"
+)
 SELECTING = ("problem", "kind", "dtype", "target", "since", "best", "origin")
 
 
@@ -38,7 +43,8 @@ def _export(options: argparse.Namespace) -> Json:
 
 
 def _import(options: argparse.Namespace) -> Json:
-    require_file(options.file)
+    if options.file.partition(":")[0] != BUILTIN:
+        require_file(options.file)
     from tilewise.backends import administration
 
     with file_errors("read", options.file):
@@ -123,7 +129,7 @@ COMMANDS = (
         store,
         (
             arg("action", "what to do", choices=("export", "import")),
-            arg("file", "the archive", metavar="FILE"),
+            arg("file", FILE, metavar="FILE"),
             DB,
             *in_group(
                 "export: a selection; several options are combined",
@@ -155,6 +161,7 @@ COMMANDS = (
             "store export results.zip --kind matmul",
             "store export schedules.zip --best --origin 'Example Inc., 2026-01'",
             "store import results.zip --dry-run",
+            "store import builtin",
         ),
     ),
     Command(
