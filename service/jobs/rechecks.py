@@ -1,6 +1,7 @@
 """Jobs that time the stored winners of earlier toolchains again."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
@@ -19,7 +20,7 @@ from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.queue import Submission, Submitter
 from tilewise.service.results import integrity
-from tilewise.service.results.schedules import find_schedule
+from tilewise.service.results.schedules import find_fresh, find_schedule
 
 FINALISTS = 4  # the winner, and the fastest others: of one alone no disturbed round is noticed
 ORIGIN = "recheck"
@@ -77,6 +78,25 @@ def ask_to_recheck(
     work = problem_id, target, request, toolchain, by or Submitter()
     inherit = partial(_inherit, finalists=finalists)
     return Submission(job=queue.joined_or_queued(session, "recheck", *work, inherit))
+
+
+def time_again(
+    session: Session,
+    problem: Problem | ProblemRange,
+    target: str,
+    request: TuneRequest,
+    toolchain: str,
+    by: Submitter | None = None,
+) -> Submission:
+    """Queue a job that times the finalists of a stored result again; a search if there is none.
+
+    Without a result of this toolchain, that of an earlier one is rechecked.
+    """
+    cache = request.cache
+    if isinstance(problem, Problem) and not find_fresh(session, problem, target, toolchain, cache):
+        with suppress(NotFoundError):
+            return ask_to_recheck(session, problem, target, cache, toolchain, by)
+    return queue.create_or_join(session, problem, target, request, toolchain, by, again=True)
 
 
 def recheck_one(

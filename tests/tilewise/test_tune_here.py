@@ -146,3 +146,14 @@ def test_again_times_the_finalists_and_says_which_result_is_kept(
     assert (found["trials"]["asked"], found["previous"]["state"]) == (3, "superseded")
     assert len(runs) == 2
     assert "\nhistory   replaced 12.0 GFLOP/s" in cli("show", PROBLEM).out
+
+
+def test_again_rechecks_the_result_of_an_earlier_toolchain(
+    cli: Cli, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(local_search, "identity", lambda: "an earlier one")
+        assert tuned(cli, "--trials", "8")["match"]["kind"] == "toolchain"
+    found = tuned(cli, "--again")
+    assert (found["match"]["kind"], found["trials"]["asked"]) == ("exact", 4), "the finalists"
+    assert len(runs) == 2

@@ -15,7 +15,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs import lease, queue, rechecks
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import Event, JobOutcome, RunPhase, TrialReached, run_job
@@ -45,9 +45,10 @@ class LocalSearch:
         """
         budget = 0
         work = self.problem, self.target, request, identity()
+        submit = rechecks.time_again if again else queue.create_or_join
         while budget < request.trials:
             with writing(self.sessions) as session:
-                made = queue.create_or_join(session, *work, again=again)
+                made = submit(session, *work)
                 job = made.job
             if job is None:
                 sys.stderr.write("tilewise: answered from the store\n")

@@ -196,8 +196,8 @@ def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) 
     """What answers a request: what has answered it before, a stored schedule, or a job."""
     by = sender.by
     problem, target, request, again, kind = wanted
-    work = session, problem, target, request, services.toolchain, by
-    ask = partial(queue.create_or_join, *work, again=again)
+    submit = rechecks.time_again if again else queue.create_or_join
+    ask = partial(submit, session, problem, target, request, services.toolchain, by)
     if kind == "recheck" and isinstance(problem, Problem):
         recheck = session, problem, target, request.cache, services.toolchain, by
         ask = partial(rechecks.ask_to_recheck, *recheck)

@@ -18,8 +18,8 @@ from tilewise.search.records import CACHE_MODES, TuneRequest
 
 FORMAT = "output format; default: table"
 AGAIN = (
-    "time the finalists of the stored result again and keep the better result; --trials "
-    "then only applies if nothing is stored"
+    "time the finalists of the stored result again and keep the better result, or store those of "
+    "an earlier toolchain under the present one; --trials then only applies if nothing is stored"
 )
 
 
