@@ -162,22 +162,23 @@ def matrix_points(space: Space) -> Iterator[Point]:
     tiles = [tile for tile in space.values("tile") if tile.kind == "matrix"]
     tile = max(tiles, key=lambda one: (one.rows * one.vectors, -abs(one.rows - 16 * one.vectors)))
     fetches = {"prefetch": True} if few and True in space.values("prefetch") else {}
+    ways = list[Point]()
     if workload.rows <= TILE:  # C is small, and A stays in the second cache as a whole
-        yield base | {"tile": tile, "outer": "cols"} | fetches
+        ways.append(base | {"tile": tile, "outer": "cols"} | fetches)
     elif workload.depth * size <= 4 * MATRIX_STRIP:  # C is visited once
-        yield base | {
-            "tile": tile,
-            "outer": "rows",
-            "cols": space.nearest_size("cols", MATRIX_COLS),
-        }
+        block = {"cols": space.nearest_size("cols", MATRIX_COLS)}
+        ways.append(base | {"tile": tile, "outer": "rows"} | block)
     for strip in (MATRIX_STRIP, MATRIX_STRIP // 2):
         depth = strip // size if few else 2 * strip // size
         depth = workload.depth if workload.depth <= 1.5 * depth else depth
         cols = space.target.l2_bytes // 2 // (min(depth, workload.depth) * size)
         way = base | {"tile": tile, "depth": space.nearest_size("depth", depth)}
-        yield way | {"outer": "rows", "cols": space.nearest_size("cols", cols)}
+        ways.append(way | {"outer": "rows", "cols": space.nearest_size("cols", cols)})
         if few:
-            yield way | {"outer": "cols"} | fetches
+            ways.append(way | {"outer": "cols"} | fetches)
+    if few and workload.b.is_constant:  # packed ahead, it streams from farther away than L2
+        ways.sort(key=lambda one: one["outer"] != "cols")
+    yield from ways
 
 
 def swept_points(space: Space) -> list[Point]:
