@@ -7,10 +7,11 @@ processors, that were left out of the training. The interval has 90% of these er
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import exp
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,9 @@ from tilewise.search.errors import PredictorError
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.predictor.candidates import Candidates, candidates
 from tilewise.search.predictor.features import NAMES, features
+from tilewise.search.predictor.near import Winners, expected
 from tilewise.search.predictor.trees import Trees
+from tilewise.search.records import Solved
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 
@@ -42,6 +45,9 @@ class Errors(NamedTuple):
     low: float
     median: float
     high: float
+
+
+NEAR_ERRORS = Errors(-0.2, 0.0, 0.3)  # of predictions from near problems
 
 
 @dataclass(frozen=True)
@@ -121,21 +127,37 @@ class Predictor:
         found = here if is_here else self.targets.get(replace(name, threads=1).canonical)
         return found and found.with_threads(name.threads)
 
-    def predict(self, problems: Sequence[Problem], target: Target) -> list[Prediction | None]:
-        """Return a prediction for each problem; None where the target has no legal schedule."""
+    def predict(
+        self, problems: Sequence[Problem], target: Target, solved: Iterable[Solved] = ()
+    ) -> list[Prediction | None]:
+        """Return a prediction for each problem; None where the target has no legal schedule.
+
+        `solved` are results on the target; where one is near, its winner is adapted.
+        """
+        winners = Winners(solved)
+        found = [_near(problem, target, winners.near(problem)) for problem in problems]
+        rest = [place for place, one in enumerate(found) if one is None]
+        ranked = self._ranked([problems[place] for place in rest], target)
+        for place, one in zip(rest, ranked, strict=True):
+            found[place] = one
+        return found
+
+    def _ranked(self, problems: Sequence[Problem], target: Target) -> list[Prediction | None]:
+        """Return for each problem the candidate that the trees like best."""
         found = [_candidates(problem, target) for problem in problems]
         known = [one for one in found if one is not None]
         if not known:
             return [None] * len(problems)
-        rows = [rows_of(*one) for one in known]
+        rows = [_rows(*one) for one in known]
         ends = np.cumsum([len(some) for some in rows])
         corrections = iter(np.split(self.trees.predict(np.concatenate(rows)), ends[:-1]))
         return [one and self._best(*one, next(corrections)) for one in found]
 
     def _best(self, space: Space, few: Candidates, corrections: Array) -> Prediction | None:
         """Return the best legal candidate."""
-        scores = scores_of(few, corrections)
-        for place in order_of(few, scores):
+        scores = np.array([one.log_cycles for one in few.some]) + corrections
+        order = range(len(few.some)) if few.is_ruled else np.argsort(scores, kind="stable").tolist()
+        for place in order:
             point = few.some[place].point
             schedule = space.schedule(point)
             if isinstance(schedule, Schedule) and space.why_illegal(schedule) is None:
@@ -188,6 +210,20 @@ def _own(path: Path, _changed_ns: int) -> Predictor:
         return shipped()
 
 
+def _near(problem: Problem, target: Target, near: Sequence[Solved]) -> Prediction | None:
+    """Return the winner of a near problem that should be the fastest here; None without any."""
+    space = Space(problem, target)
+    try:
+        found = list(expected(AnalyticalModel.shipped(space), near))
+    except KernelsError:
+        return None
+    if not found:
+        return None
+    best = min(found, key=attrgetter("time_us"))
+    low, median, high = (best.time_us * exp(error) for error in NEAR_ERRORS)
+    return Prediction(problem, best.point, best.schedule, median, (low, high))
+
+
 def _candidates(problem: Problem, target: Target) -> tuple[Space, Candidates] | None:
     """Return a space with its candidates; None where the target cannot compute the problem."""
     space = Space(problem, target)
@@ -197,21 +233,8 @@ def _candidates(problem: Problem, target: Target) -> tuple[Space, Candidates] | 
         return None
 
 
-def rows_of(space: Space, few: Candidates) -> Array:
-    """Return the features of candidates."""
+def _rows(space: Space, few: Candidates) -> Array:
     return features(space, [one.point for one in few.some], [one.amounts for one in few.some])
-
-
-def scores_of(few: Candidates, corrections: Array) -> Array:
-    """Return the logarithms of times of candidates, less the level."""
-    scores: Array = np.array([one.log_cycles for one in few.some]) + corrections
-    return scores
-
-
-def order_of(few: Candidates, scores: Array) -> list[int]:
-    """Return the places of candidates, the most promising first."""
-    places: list[int] = np.argsort(scores, kind="stable").tolist()
-    return list(range(len(few.some))) if few.is_ruled else places
 
 
 _SIZES = ("vector_bytes", "vector_registers", "l1_bytes", "l2_bytes", "l3_bytes")

@@ -13,11 +13,11 @@ from tilewise.kernels.target import Target
 from tilewise.search.errors import PredictorError
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
-from tilewise.search.predictor.candidates import Candidate, Candidates, candidate, candidates
+from tilewise.search.predictor.candidates import Candidate, candidate
 from tilewise.search.predictor.features import features
-from tilewise.search.predictor.predictor import Errors, Predictor, order_of, rows_of, scores_of
+from tilewise.search.predictor.predictor import Errors, Predictor
 from tilewise.search.predictor.trees import Trees
-from tilewise.search.records import TimedPoint
+from tilewise.search.records import Solved, TimedPoint
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
@@ -81,14 +81,11 @@ class TimedSpace:
         return found
 
     @cached_property
-    def few(self) -> Candidates:
-        """The candidates of a prediction."""
-        return candidates(self.model)
-
-    @cached_property
-    def few_rows(self) -> Array:
-        """Their features."""
-        return rows_of(self.model.space, self.few)
+    def solved(self) -> Solved:
+        """The fastest point, as a search has found it."""
+        fastest = int(np.argmin(self.times))
+        point = self.known[fastest][0].point
+        return Solved(self.problem, self.target.canonical, ((point, float(self.times[fastest])),))
 
     def share(self, place: int) -> float:
         """Return the speed of a point as a share of the best."""
@@ -176,16 +173,19 @@ def _held_out(
         if others:
             predictor = _fitted(others, Errors(0, 0, 0), Errors(0, 0, 0))
             left = [space for space in spaces if group(space) == left_out]
-            yield from ((space.name, _shares(predictor, space)) for space in left)
+            yield from ((space.name, _shares(predictor, space, others)) for space in left)
 
 
-def _shares(predictor: Predictor, space: TimedSpace) -> Shares:
-    chosen = order_of(space.few, scores_of(space.few, predictor.trees.predict(space.few_rows)))[0]
+def _shares(predictor: Predictor, space: TimedSpace, others: Sequence[TimedSpace]) -> Shares:
+    target = space.target.canonical
+    near = [other.solved for other in others if other.target.canonical == target]
+    (chosen,) = predictor.predict([space.problem], space.target, near)
+    assert chosen is not None, space.name
     scores = space.modelled + predictor.trees.predict(space.rows)
     ranked = int(np.argmin(scores))
     expected = scores[ranked] + predictor.level(space.target)[0]
     return Shares(
-        space.share(space.nearest(space.few.some[chosen].point)),
+        space.share(space.nearest(chosen.point)),
         space.share(ranked),
         float(np.log(space.times[ranked]) - expected),
     )

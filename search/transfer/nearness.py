@@ -53,12 +53,16 @@ def distance(space: Space, other: Earlier | Solved) -> float | None:
     """Return the doublings between two problems; None if their schedules are unrelated."""
     here, there = space.problem, other.problem
     same_threads = _same_threads(space, other.target)
-    decided = all(getattr(here, n, None) == getattr(there, n, None) for n in DECISIVE_FIELDS)
-    decided = decided and _groups(here) == _groups(there)
-    if not decided or same_threads is None:
+    if same_threads is None or decisive(here) != decisive(there):
         return None
     apart = doublings(here, there) + DETAIL_DOUBLINGS * (not same_threads)
     return apart if apart <= MAX_DOUBLINGS else None
+
+
+def decisive(problem: Problem) -> tuple[object, ...]:
+    """Return what problems have in common whose schedules may serve each other."""
+    named = (getattr(problem, name, None) for name in DECISIVE_FIELDS)
+    return problem.op, *named, *_groups(problem)
 
 
 def _groups(problem: Problem) -> tuple[int, ...]:

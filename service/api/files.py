@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
+from tilewise.search.records import Solved
 from tilewise.service.api.documents import Json, results_json
 from tilewise.service.api.range_documents import size_json
 from tilewise.service.api.requests import FileKind
@@ -128,12 +129,12 @@ def look_up(
     }
 
 
-def add_predictions(found: Json, problems: Sequence[Problem]) -> None:
+def add_predictions(found: Json, problems: Sequence[Problem], near: Sequence[Solved]) -> None:
     """Add predicted schedules to the answers of a look-up of problems that nothing is stored of."""
     pairs = zip(found["schedules"], problems, strict=True)
     known = ("schedule", "error", "unchanged")
     unseen = [pair for pair in pairs if not any(pair[0][name] for name in known)]
-    guesses = predictions.predicted([problem for _, problem in unseen], found["target"])
+    guesses = predictions.predicted([problem for _, problem in unseen], found["target"], near)
     for (answer, _), guess in zip(unseen, guesses, strict=True):
         answer["predicted"] = guess
 

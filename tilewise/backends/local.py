@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Json, Known, Match, OnTrialSeen, prediction_of
@@ -16,7 +16,7 @@ from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_pro
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.search.progress import OnPhase, ignore_phase
-from tilewise.search.records import CacheMode, TuneRequest
+from tilewise.search.records import CacheMode, Solved, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from tilewise.service.api.range_documents import range_json, size_json
 from tilewise.service.db import schema
@@ -133,7 +133,10 @@ class LocalBackend:
     def predict(self, problem: str, target: str) -> Json:
         """Return a predicted schedule, its grade `predicted`, or raise MissingError."""
         wanted, canonical = parse_problem(problem), self._machine.canonical_target(target)
-        (found,) = predictions.predicted([wanted], canonical)
+        near: list[Solved] = []
+        with suppress(MissingError), self._stored() as sessions, reading(sessions) as session:
+            near = predictions.winners(session, canonical)
+        (found,) = predictions.predicted([wanted], canonical, near)
         return prediction_of(wanted, canonical, found)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:

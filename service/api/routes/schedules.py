@@ -30,7 +30,7 @@ from tilewise.service.api.schemas import (
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
-from tilewise.service.results import kernels, nearest, ranges, scripts
+from tilewise.service.results import kernels, nearest, predictions, ranges, scripts
 from tilewise.service.results.kernels import (
     DOCUMENT,
     MEDIA_TYPES,
@@ -265,8 +265,9 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     asked = Asked(target, services.toolchain, body.cache, body.match)
     with services.reading() as session:
         found = files.look_up(session, wanted, asked, body.files, body.known)
+        near = predictions.winners(session, target) if body.predict else []
     if body.predict:
-        files.add_predictions(found, wanted)
+        files.add_predictions(found, wanted, near)
     for one in found["schedules"]:
         services.metrics.count_answer(_kind_of(one))
     # To validate a thousand results would take as long as all else, on the thread of all requests.

@@ -56,6 +56,18 @@ def test_predictions_are_legal_and_in_order():
     assert alone == found[:1], "other problems of a look-up change nothing"
 
 
+def test_the_winner_of_a_near_problem_is_adapted():
+    model = AnalyticalModel.shipped(Space(parse_problem(TEXTS[0]), WIDE))
+    unlikely = prior_points(model, 12)[-1]
+    solved = [Solved(model.space.problem, WIDE.canonical, ((unlikely, 100.0),))]
+    wanted = [parse_problem(text.replace("m=512", "m=480")) for text in TEXTS]
+    wanted += [parse_problem(f"matmul:m={m},n=384,k=256,dtype=bf16") for m in (480, 16384)]
+    near, *others = shipped().predict(wanted, WIDE, solved)
+    assert near is not None and near.point["tile"] == unlikely["tile"]
+    assert near.time_us == pytest.approx(100 * 480 / 512, rel=0.15)
+    assert others == shipped().predict(wanted[1:], WIDE), "of another dtype, or too far away"
+
+
 def test_threads_that_no_trial_had_have_no_expected_time():
     target = next(iter(shipped().targets.values())).with_threads(2)
     (found,) = shipped().predict([parse_problem(TEXTS[0])], target)

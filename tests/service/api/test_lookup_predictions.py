@@ -1,4 +1,6 @@
 from tests.service.conftest import PROBLEM
+from tilewise.service.db import reading
+from tilewise.service.results import predictions
 
 OTHER = "matmul:m=200,n=300,k=400,dtype=f32"
 
@@ -33,3 +35,11 @@ def test_predictions_are_not_stored(client):
 def test_processors_that_nothing_is_known_of_have_none(client):
     (found,) = look_up(client, [OTHER], predict=True, target="cpu:znver1,threads=1")
     assert found["predicted"] is None
+
+
+def test_results_of_near_problems_are_learnt_from(client, tuned, sessions, machine):
+    stored = look_up(client, [PROBLEM])[0]["schedule"]["best"]
+    with reading(sessions) as session:
+        (found,) = predictions.winners(session, machine.target)
+        assert predictions.winners(session, "cpu:znver1,threads=1") == []
+    assert found.problem.canonical == PROBLEM and found.points[0][1] == stored["time_us"]
