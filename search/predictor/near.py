@@ -4,12 +4,15 @@ The winner of a near problem is adapted as a search adapts it. It is expected to
 shorter than there by as much as the analytical model says.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import exp, log
 from typing import NamedTuple
 
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
@@ -21,6 +24,51 @@ from tilewise.search.transfer.starting_points import adapt
 MOST_NEAR = 4  # winners that are adapted
 
 
+@dataclass(frozen=True)
+class Winner:
+    """The fastest point of a search on a target."""
+
+    solved: Solved
+    target: Target
+
+    @cached_property
+    def space(self) -> Space:
+        """The space of its problem."""
+        return Space(self.solved.problem, self.target)
+
+    @cached_property
+    def point(self) -> Point | None:
+        """The point; None if the present space does not have it."""
+        point = completed(self.space.parameters, self.solved.points[0][0])
+        return point if self.space.holds(point) else None
+
+    @cached_property
+    def error(self) -> float:
+        """The logarithm of its time in us over the modelled cycles."""
+        assert self.point is not None
+        model = AnalyticalModel.shipped(self.space)
+        return log(self.solved.points[0][1]) - model.log_time(self.point)
+
+
+class Winners:
+    """Results of searches on one target."""
+
+    def __init__(self, target: Target, solved: Iterable[Solved]) -> None:
+        self._alike: dict[tuple[object, ...], list[Winner]] = {}
+        for one in solved:
+            self._alike.setdefault(decisive(one.problem), []).append(Winner(one, target))
+
+    def near(self, problem: Problem) -> list[Winner]:
+        """Return those whose schedules may serve a problem, nearest first."""
+        alike = self._alike.get(decisive(problem), [])
+        apart = sorted(
+            (far, place)
+            for place, one in enumerate(alike)
+            if (far := doublings(problem, one.solved.problem)) <= MAX_DOUBLINGS
+        )
+        return [alike[place] for _, place in apart[:MOST_NEAR]]
+
+
 class Expected(NamedTuple):
     """A legal schedule with its point and the time that it should take, in us."""
 
@@ -29,35 +77,11 @@ class Expected(NamedTuple):
     time_us: float
 
 
-class Winners:
-    """Results of searches on one target, of each the fastest point."""
-
-    def __init__(self, solved: Iterable[Solved]) -> None:
-        self._alike: dict[tuple[object, ...], list[Solved]] = {}
-        for one in solved:
-            self._alike.setdefault(decisive(one.problem), []).append(one)
-
-    def near(self, problem: Problem) -> list[Solved]:
-        """Return those whose schedules may serve a problem, nearest first."""
-        alike = self._alike.get(decisive(problem), [])
-        apart = sorted(
-            (far, place)
-            for place, one in enumerate(alike)
-            if (far := doublings(problem, one.problem)) <= MAX_DOUBLINGS
-        )
-        return [alike[place] for _, place in apart[:MOST_NEAR]]
-
-
-def expected(model: AnalyticalModel, near: Iterable[Solved]) -> Iterator[Expected]:
+def expected(model: AnalyticalModel, near: Sequence[Winner]) -> Iterator[Expected]:
     """Yield the legal schedules that near problems support, in their order."""
     space = model.space
-    for solved in near:
-        former = Space(solved.problem, space.target)
-        (params, time_us), *_ = solved.points
-        known = completed(former.parameters, params)
-        point = adapt(space, former, known) if former.holds(known) else None
-        schedule = None if point is None else space.schedule(point)
-        if point is None or not isinstance(schedule, Schedule) or space.why_illegal(schedule):
-            continue
-        there = AnalyticalModel(former, model.weights).log_time(known)
-        yield Expected(point, schedule, exp(log(time_us) + model.log_time(point) - there))
+    for winner in near:
+        point = winner.point and adapt(space, winner.space, winner.point)
+        schedule = point and space.schedule(point)
+        if point and isinstance(schedule, Schedule) and space.why_illegal(schedule) is None:
+            yield Expected(point, schedule, exp(model.log_time(point) + winner.error))

@@ -27,7 +27,7 @@ from tilewise.search.errors import PredictorError
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.predictor.candidates import Candidates, candidates
 from tilewise.search.predictor.features import NAMES, features
-from tilewise.search.predictor.near import Winners, expected
+from tilewise.search.predictor.near import Winner, Winners, expected
 from tilewise.search.predictor.trees import Trees
 from tilewise.search.records import Solved
 from tilewise.search.space.points import Point
@@ -134,7 +134,7 @@ class Predictor:
 
         `solved` are results on the target; where one is near, its winner is adapted.
         """
-        winners = Winners(solved)
+        winners = Winners(target, solved)
         found = [_near(problem, target, winners.near(problem)) for problem in problems]
         rest = [place for place, one in enumerate(found) if one is None]
         ranked = self._ranked([problems[place] for place in rest], target)
@@ -210,7 +210,7 @@ def _own(path: Path, _changed_ns: int) -> Predictor:
         return shipped()
 
 
-def _near(problem: Problem, target: Target, near: Sequence[Solved]) -> Prediction | None:
+def _near(problem: Problem, target: Target, near: Sequence[Winner]) -> Prediction | None:
     """Return the winner of a near problem that should be the fastest here; None without any."""
     space = Space(problem, target)
     try:

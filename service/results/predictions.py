@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, false, or_, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
@@ -16,17 +16,19 @@ if TYPE_CHECKING:  # it loads NumPy, which other answers do without
 
 Json = dict[str, Any]
 
-MOST_WINNERS = 1024  # results that a look-up learns from
+MOST_WINNERS = 512  # results that a look-up learns from
 
 
-def winners(session: Session, target: str) -> list[Solved]:
-    """Return the newest results of a target with hot caches, each with its fastest point."""
+def winners(session: Session, problems: Sequence[Problem], target: str) -> list[Solved]:
+    """Return the newest results for operations of `problems`, each with its fastest point."""
     problem, result, trial = models.Problem.canonical, models.Schedule, models.Trial
+    operations = {f"{one.op}:" for one in problems}
     query = (
         select(result.id, problem, result.time_us, trial.params)
         .join(result.problem)
         .join(trial, and_(trial.job_id == result.job_id, trial.hash == result.hash))
         .where(result.target == target, result.cache == "hot")
+        .where(or_(false(), *map(problem.startswith, operations)))
         .order_by(result.id.desc())
         .limit(MOST_WINNERS)
     )

@@ -135,7 +135,7 @@ class LocalBackend:
         wanted, canonical = parse_problem(problem), self._machine.canonical_target(target)
         near: list[Solved] = []
         with suppress(MissingError), self._stored() as sessions, reading(sessions) as session:
-            near = predictions.winners(session, canonical)
+            near = predictions.winners(session, [wanted], canonical)
         (found,) = predictions.predicted([wanted], canonical, near)
         return prediction_of(wanted, canonical, found)
 

@@ -265,7 +265,7 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     asked = Asked(target, services.toolchain, body.cache, body.match)
     with services.reading() as session:
         found = files.look_up(session, wanted, asked, body.files, body.known)
-        near = predictions.winners(session, target) if body.predict else []
+        near = predictions.winners(session, wanted, target) if body.predict else []
     if body.predict:
         files.add_predictions(found, wanted, near)
     for one in found["schedules"]:

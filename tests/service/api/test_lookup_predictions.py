@@ -1,4 +1,5 @@
 from tests.service.conftest import PROBLEM
+from tilewise.kernels.problem import parse_problem
 from tilewise.service.db import reading
 from tilewise.service.results import predictions
 
@@ -39,7 +40,8 @@ def test_processors_that_nothing_is_known_of_have_none(client):
 
 def test_results_of_near_problems_are_learnt_from(client, tuned, sessions, machine):
     stored = look_up(client, [PROBLEM])[0]["schedule"]["best"]
+    wanted = [parse_problem(OTHER)]
     with reading(sessions) as session:
-        (found,) = predictions.winners(session, machine.target)
-        assert predictions.winners(session, "cpu:znver1,threads=1") == []
+        (found,) = predictions.winners(session, wanted, machine.target)
+        assert predictions.winners(session, wanted, "cpu:znver1,threads=1") == []
     assert found.problem.canonical == PROBLEM and found.points[0][1] == stored["time_us"]
