@@ -18,10 +18,10 @@ from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.transfer.nearness import MAX_DOUBLINGS, decisive, doublings
+from tilewise.search.transfer.nearness import decisive, doublings
 from tilewise.search.transfer.starting_points import adapt
 
-MOST_NEAR = 4  # winners that are adapted
+MAX_DOUBLINGS = 1.0  # of extents; a winner from farther away is no better than the model's choice
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Winners:
             for place, one in enumerate(alike)
             if (far := doublings(problem, one.solved.problem)) <= MAX_DOUBLINGS
         )
-        return [alike[place] for _, place in apart[:MOST_NEAR]]
+        return [alike[place] for _, place in apart]
 
 
 class Expected(NamedTuple):

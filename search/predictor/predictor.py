@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import exp
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,15 +210,14 @@ def _own(path: Path, _changed_ns: int) -> Predictor:
 
 
 def _near(problem: Problem, target: Target, near: Sequence[Winner]) -> Prediction | None:
-    """Return the winner of a near problem that should be the fastest here; None without any."""
+    """Return the winner of the nearest problem, adapted; None without any."""
     space = Space(problem, target)
     try:
-        found = list(expected(AnalyticalModel.shipped(space), near))
+        best = next(expected(AnalyticalModel.shipped(space), near), None)
     except KernelsError:
         return None
-    if not found:
+    if best is None:
         return None
-    best = min(found, key=attrgetter("time_us"))
     low, median, high = (best.time_us * exp(error) for error in NEAR_ERRORS)
     return Prediction(problem, best.point, best.schedule, median, (low, high))
 
