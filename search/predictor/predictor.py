@@ -46,7 +46,7 @@ class Errors(NamedTuple):
     high: float
 
 
-NEAR_ERRORS = Errors(-0.2, 0.0, 0.3)  # of predictions from near problems
+NEAR_ERRORS = Errors(-0.3, 0.03, 0.5)  # of predictions from near problems
 
 
 @dataclass(frozen=True)
