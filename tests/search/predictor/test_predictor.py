@@ -15,8 +15,10 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.predictor import training
 from tilewise.search.predictor.candidates import MOST, candidates
-from tilewise.search.predictor.predictor import Predictor, in_use, own_file, shipped
+from tilewise.search.predictor.predictor import SHIPPED, Predictor, in_use, own_file, shipped
 from tilewise.search.predictor.training import TimedSpace
+from tilewise.search.predictor.trees import Trees
+from tilewise.search.records import Solved
 from tilewise.search.space.space import Space
 
 TEXTS = (
@@ -24,6 +26,16 @@ TEXTS = (
     "matmul:m=96,n=1024,k=768,dtype=f32",
     "conv2d:n=1,h=30,w=30,ci=64,co=64,kh=3,kw=3,dtype=f32",
 )
+
+
+def test_trees_learn_a_step_and_a_product():
+    random = np.random.default_rng(0)
+    rows = random.random((2000, 5))
+    values = (rows[:, 1] > 0.3) + rows[:, 2] * rows[:, 3]
+    trees = Trees.fit(rows, values, np.ones(2000))
+    new = random.random((500, 5))
+    errors = trees.predict(new) - ((new[:, 1] > 0.3) + new[:, 2] * new[:, 3])
+    assert np.sqrt(np.mean(errors**2)) < 0.1
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -134,3 +146,7 @@ def test_files_that_are_no_predictor_are_refused(tmp_path: Path):
     for name in ("a.npz", "absent.npz"):
         with pytest.raises(PredictorError, match="no predictor can be read"):
             Predictor.load(tmp_path / name)
+
+
+def test_the_shipped_predictor_is_small():
+    assert SHIPPED.stat().st_size < 100_000
