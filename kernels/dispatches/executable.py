@@ -14,7 +14,7 @@ The kernel of a range takes its sizes as push constants. IREE's own code of the 
 outside of the range.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,7 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     adds to a copy of C.
     """
     main, *prepares = _dispatches(kernel)
-    function = CallLines()
+    function = CallLines([*pattern.sizes])
     arguments, values = _read(kernel, pattern, main, function, copies=copies)
     *_, back = pattern.orders
     shape = pattern.result.shape or ()
@@ -196,13 +196,13 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     has_panels = len(main.writes) > 1
     call = _dispatch_line(kernel, main, "%made:2" if has_panels else "%made", values)
     made = replace(made, name="%made#0" if has_panels else "%made")
-    if kernel.sizes is None:
-        function.lines.append(call)
-    else:
-        function.lines += _guarded(kernel.sizes, pattern, call, made)
-        made = replace(made, name="%chosen")
+    start = len(function.lines)
+    function.lines.append(call)
     made = given_back(function, kernel.found, kernel.problem, made, kept)
     made = function.transposed(made, [back.index(at) for at in range(len(back))])
+    if kernel.sizes is not None:
+        function.lines[start:] = _guarded(kernel.sizes, pattern, function.lines[start:], made)
+        made = replace(made, name="%chosen")
     return template("call", name=name, arguments=", ".join(arguments), type=made.type,
                     result=made.name, lines="\n".join(function.lines))  # fmt: skip
 
@@ -219,7 +219,7 @@ def _read(
         values["bias"] = bias = Value("%bias", shape, _element(kernel, "bias"))
         function.lines.append(f"{bias.name} = arith.constant dense<{pattern.bias}> : {bias.type}")
     for name, one, axes in zip(names, pattern.operands, pattern.orders, strict=False):
-        value = replace(one, name=f"%{name}")
+        value = one
         arguments.append(f"{value.name}: {value.type}")
         if copies and name == "C":
             function.lines += copy_lines(value.name, "%copied", value.shape or (), value.element)
@@ -252,9 +252,11 @@ def _dispatch_line(
             f"({types}) -> {gives}")  # fmt: skip
 
 
-def _guarded(problems: ProblemRange, pattern: Pattern, call: str, made: Value) -> list[str]:
+def _guarded(
+    problems: ProblemRange, pattern: Pattern, call: Sequence[str], made: Value
+) -> list[str]:
     """Return lines that call the kernel for sizes of a range, and compute others as IREE does."""
-    lines, fits = [*pattern.sizes, "%fits = arith.constant true"], "%fits"
+    lines, fits = ["%fits = arith.constant true"], "%fits"
     for at, sizes in enumerate(problems.ranges):
         lines += [
             f"%first{at} = arith.constant {sizes[0]} : index",
@@ -274,7 +276,7 @@ def _guarded(problems: ProblemRange, pattern: Pattern, call: str, made: Value) -
     return [
         *lines,
         f"%chosen = scf.if {fits} -> {made.type} {{",
-        f"  {call}",
+        *(f"  {line}" for line in call),
         f"  scf.yield {made.name} : {made.type}",
         "} else {",
         *(f"  {line}" for line in own),

@@ -15,7 +15,7 @@ from tilewise.kernels.problem.window import canonical
 
 
 def copy_lines(source: str, target: str, shape: Sequence[int | str], element: str) -> list[str]:
-    """Return lines that copy as max(x, min(x, 1)), which no pass folds to x."""
+    """Return lines that copy as max(x, min(x, 1)), which no pass folds to x; `?` is dynamic."""
     tensor = f"tensor<{'x'.join(map(str, (*shape, element)))}>"
     dims = ", ".join(f"d{i}" for i in range(len(shape)))
     same, loops = f"affine_map<({dims}) -> ({dims})>", ", ".join(['"parallel"'] * len(shape))
@@ -24,8 +24,16 @@ def copy_lines(source: str, target: str, shape: Sequence[int | str], element: st
         ("arith.minsi", "arith.maxsi", "1") if is_integer
         else ("arith.minimumf", "arith.maximumf", "1.0")
     )  # fmt: skip
+    sizes = [f"{target}_size{axis}" for axis, size in enumerate(shape) if size == "?"]
+    read = [
+        line for size in sizes for line in (
+            f"{size}_axis = arith.constant {size.rpartition('size')[2]} : index",
+            f"{size} = tensor.dim {source}, {size}_axis : {tensor}",
+        )
+    ]  # fmt: skip
     return [
-        f"{target}_empty = tensor.empty() : {tensor}",
+        *read,
+        f"{target}_empty = tensor.empty({', '.join(sizes)}) : {tensor}",
         f"{target}_one = arith.constant {one} : {element}",
         f"{target} = linalg.generic {{indexing_maps = [{same}, {same}], "
         f"iterator_types = [{loops}]}} ins({source} : {tensor}) "
@@ -50,7 +58,7 @@ class CallLines:
             return value
         made = self._named(value, [_shape(value)[at] for at in axes])
         self.lines += [
-            f"{made.name}_empty = tensor.empty() : {made.type}",
+            f"{made.name}_empty = tensor.empty({made.sizes}) : {made.type}",
             f"{made.name} = linalg.transpose ins({value.name} : {value.type}) "
             f"outs({made.name}_empty : {made.type}) permutation = {list(axes)}",
         ]

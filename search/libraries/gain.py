@@ -13,7 +13,7 @@ from typing import Any
 from tilewise.kernels.dispatches.compilation import compiled_with
 from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import text_of
-from tilewise.kernels.dispatches.patterns.any_size import module_of_any_size, of_size
+from tilewise.kernels.dispatches.patterns.any_size import of_size
 from tilewise.kernels.dispatches.patterns.pattern import Pattern, module_of_contraction
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.compiler import compile_module
@@ -132,8 +132,7 @@ def measured_as_found(entry: LibraryEntry, pattern: Pattern, target: str, budget
     kernel, found = compiled(entry, resolve(target)), entry.found
     own = replace(pattern, added=None)  # operands are the caller's here, and may be written over
     cases = _cases(entry, own)
-    make = module_of_contraction if kernel.sizes is None else module_of_any_size
-    module = make(own, has_constant_weights=found.has_constant_weights)
+    module = module_of_contraction(own, has_constant_weights=found.has_constant_weights)
     try:
         library = text_of([kernel], resolve(target), (), {kernel.canonical: (own,)})
         ours = compiled_with(module, library)

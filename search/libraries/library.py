@@ -86,7 +86,7 @@ def judged(
     """
     if isinstance(entry.schedule, RangeSchedule):
         own, *_ = range_patterns(entry.schedule.problems)
-        return Judged(measured_as_found(entry, own, target, budget_s))
+        return Judged(measured_as_found(entry, own, target, budget_s), tuple(patterns))
     plain = tuple(one for one in patterns if not any(one.turns))
     gain = None
     if plain or not patterns:

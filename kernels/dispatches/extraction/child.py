@@ -4,7 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tilewise.kernels.mlir.frontend.dims import DimRange
 from tilewise.kernels.system.limited_child import reply_to_request, stage
+from tilewise.kernels.system.typed_json import from_json
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -15,6 +17,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from tilewise.kernels.mlir.dialects import without_definitions
 
     without_definitions()
+    from tilewise.kernels.dispatches.extraction.dynamic import DynamicTensors
     from tilewise.kernels.dispatches.extraction.trace import cut_out
     from tilewise.kernels.mlir.frontend.child.operations import operations, where
 
@@ -22,8 +25,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(Path(request["path"]).read_text())
         stage("cutting")
+        dim = from_json(DimRange, request["dim"]) if request["dim"] else None
+        dynamic = None if dim is None else DynamicTensors(module, dim)
         found = (
-            cut_out(op, where(op, function, number))
+            cut_out(op, where(op, function, number), dynamic)
             for op, function, number in operations(module.operation)
         )
         return {"cuts": [asdict(cut) for cut in found if cut is not None]}

@@ -8,11 +8,12 @@ from pathlib import Path
 from tilewise.kernels.dispatches.library import FLAG, Cuts, prelude_text
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import ModuleError
+from tilewise.kernels.mlir.frontend.dims import DimRange
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
-from tilewise.kernels.problem import Accuracy, with_accuracy
+from tilewise.kernels.problem import Accuracy, parse_any
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.limited_child import run_limited
-from tilewise.kernels.system.typed_json import from_json
+from tilewise.kernels.system.typed_json import from_json, to_json
 
 CHILD = "tilewise.kernels.dispatches.extraction.child"
 MEMORY_BYTES = 4 << 30  # that the child may hold
@@ -23,6 +24,7 @@ LONGEST = 300  # characters of an error
 class Cut:
     """One op of a module that is a problem.
 
+    `problem` is a range in a module with a dynamic dim, and empty if there is none for all sizes.
     `pattern` is None where none can be extracted. `whole` is the problem with all that surrounds
     the op where no pattern includes that, else empty.
     """
@@ -35,12 +37,19 @@ class Cut:
 
     def with_accuracy(self, accuracy: Accuracy) -> "Cut":
         """Return the op with a problem of another accuracy, which modules do not specify."""
-        whole = with_accuracy(self.whole, accuracy) if self.whole else ""
-        return replace(self, problem=with_accuracy(self.problem, accuracy), whole=whole)
+        problem, whole = (
+            parse_any({**parse_any(one).to_json(), "accuracy": accuracy}).canonical if one else ""
+            for one in (self.problem, self.whole)
+        )
+        return replace(self, problem=problem, whole=whole)
 
 
-def cut_module(module: bytes, seconds: float = 120.0) -> tuple[Cut, ...]:
+def cut_module(
+    module: bytes, seconds: float = 120.0, dim: DimRange | None = None
+) -> tuple[Cut, ...]:
     """Return the problems of a module with their patterns, as IREE will see them.
+
+    All dynamic dims of arguments have the sizes of `dim`.
 
     Raises:
         ModuleError: the module could not be read.
@@ -51,7 +60,8 @@ def cut_module(module: bytes, seconds: float = 120.0) -> tuple[Cut, ...]:
         prelude.write_text(prelude_text())
         flags = (f"{FLAG}={prelude}", *SHORT_VALUES)
         seen.write_text(compiled_text(module, "preprocessing", flags, seconds))
-        request = {"path": str(seen), "seconds": seconds, "memory_bytes": MEMORY_BYTES}
+        request = {"path": str(seen), "seconds": seconds, "memory_bytes": MEMORY_BYTES,
+                   "dim": to_json(dim) if dim else None}  # fmt: skip
         ended = run_limited(request, CHILD)
     if ended.reply is None:
         raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")

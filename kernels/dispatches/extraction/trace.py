@@ -1,17 +1,26 @@
 """Extract one op, with what its problem includes, as a pattern."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import isfinite, prod
 from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.dispatches.extraction.dynamic import (
+    DynamicTensors,
+    Sizes,
+    UnknownSizeError,
+)
 from tilewise.kernels.dispatches.extraction.extract import Cut
+from tilewise.kernels.dispatches.patterns.any_size import size_lines
 from tilewise.kernels.dispatches.patterns.graph import Inner, Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
+from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.child.dataflow import BIAS, forward, surroundings
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
@@ -22,9 +31,10 @@ from tilewise.kernels.mlir.frontend.child.values import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.child.writing import copied, parsed_function
+from tilewise.kernels.mlir.frontend.dims import problem_over
 from tilewise.kernels.mlir.frontend.graph import Occurrence
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
-from tilewise.kernels.problem import EPILOGUES, Problem, parse_problem
+from tilewise.kernels.problem import EPILOGUES, Problem, ProblemRange, parse_any, parse_problem
 
 MOST_OPS = 60
 MOVED = (
@@ -37,16 +47,20 @@ MOVED = (
 """Ops of bodies whose constants a library moves into the body."""
 COPIED = ("linalg.", "tensor.", "arith.constant", "arith.addf", "arith.addi")
 ANY = "match.operation_name_only"
+EMPTY = "tensor.empty"
 
 
 class UnseenError(Exception):
     """No pattern can be extracted; the message says why."""
 
 
-def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, ...]]:
+def printed(
+    root: Any, operands: Sequence[Any], number_of: Callable[[Any], int]
+) -> tuple[str, int, tuple[Inner, ...]]:
     """Return the ops from `operands` (`%arg0`, ...) to `root` in generic form, and their number.
 
-    The third value holds the ops of bodies whose constants must be moved into the body.
+    The third value holds the ops of bodies whose constants must be moved into the body. Sizes of
+    empty tensors have the names `%size0`, ..., numbered by `number_of`.
 
     Raises:
         UnseenError: an op is of another kind, or reads a value outside of the operands.
@@ -54,14 +68,19 @@ def printed(root: Any, operands: Sequence[Any]) -> tuple[str, int, tuple[Inner, 
     ops = _between(root, operands)
     _check_captured(ops)
     moved: dict[str, Inner] = {}
-    module, block, end = _function([str(value.type) for value in operands])
-    known = dict(zip(operands, block.arguments, strict=True))
+    sizes = {value: None for op in ops if op.name == EMPTY for value in op.operands}
+    given = [*operands, *sizes]
+    module, block, end = _function([str(value.type) for value in given])
+    known = dict(zip(given, block.arguments, strict=True))
     for op in ops:
         made = copied(op, known, end)
         moved |= {one.name: one for one in _moved_inside(made)}
-        if op.name == "tensor.empty":
+        if op.name == EMPTY:
             made.attributes[ANY] = ir.UnitAttr.get()
-    return _body(module), len(ops), tuple(moved.values())
+    text = _body(module)
+    for place, value in enumerate(sizes, len(operands)):
+        text = re.sub(rf"%arg{place}\b", f"%size{number_of(value)}", text)
+    return text, len(ops), tuple(moved.values())
 
 
 def _function(types: Sequence[str]) -> tuple[Any, Any, Any]:
@@ -92,9 +111,11 @@ def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
     def add(op: Any) -> None:
         if not op.name.startswith(COPIED) or len(found) > MOST_OPS:
             raise UnseenError(f"{op.name} stands in between")
-        for value in op.operands:
+        for value in () if op.name == EMPTY else op.operands:
             if value in leaves or value in found:
                 continue
+            if isinstance(value.type, ir.IndexType):
+                raise UnseenError(f"{op.name} of a dynamic size stands in between")
             if isinstance(value.owner, ir.Block):
                 raise UnseenError("an argument is read in between")
             add(value.owner.operation)
@@ -175,37 +196,75 @@ def _inner(op: Any) -> Iterator[tuple[Any, set[Any]]]:
 PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
 
-def cut_out(op: Any, where: str) -> Cut | None:
+@dataclass(frozen=True)
+class _Found:
+    """An op as its problem, or range of problems; the occurrence is that at the last sample."""
+
+    problem: str
+    occurrence: Occurrence
+    ending: Ending
+    sizes: Sizes = ()
+
+
+def cut_out(op: Any, where: str, dynamic: DynamicTensors | None = None) -> Cut | None:
     """Return an op's problem with its pattern; None if it is no problem.
 
-    If no pattern includes all that surrounds the op, leave out as little as possible.
+    If no pattern includes all that surrounds the op, leave out as little as possible. In a module
+    with dynamic tensors an op that is no problem at all samples has an empty problem, and a reason.
     """
     seen = structured(op)
     if seen is None:
         return None
     try:
-        found = recognised(seen, where)
-    except NestRefusedError:
-        return None
+        found = _recognised(seen, where, dynamic)
+    except NestRefusedError as error:
+        return None if dynamic is None else Cut("", where, reason=str(error))
     if found is None:
         return None
     try:
-        return _cut(seen, where, found)
+        return _cut(seen, where, found, dynamic)
     except UnseenError as error:
-        whole = found[0].problem
-        less = _with_less(seen, where, found[0].fused)
+        whole = found.problem
+        less = _with_less(seen, where, found.occurrence.fused, dynamic)
         return Cut(whole, where, reason=str(error)) if less is None else replace(less, whole=whole)
 
 
-def _with_less(op: Structured, where: str, fused: Collection[str]) -> Cut | None:
+def _recognised(
+    op: Structured, where: str, dynamic: DynamicTensors | None, without: Collection[str] = ()
+) -> _Found | None:
+    """Return what `recognised` returns, at all samples of a dynamic module together."""
+    if dynamic is None:
+        found = recognised(op, where, without)
+        return None if found is None else _Found(found[0].problem, *found)
+    samples = list[tuple[Occurrence, Ending]]()
+    for sample in range(len(dynamic.dim.samples)):
+        dynamic.set_sample(sample)
+        found = recognised(op, where, without)
+        if found is None:
+            return None
+        samples.append(found)
+    problems = [occurrence.problem for occurrence, _ in samples]
+    try:
+        whole = parse_any(problem_over(problems, dynamic.dim))
+    except ProblemError as error:
+        raise NestRefusedError(str(error)) from error
+    sizes: Sizes = ()
+    if isinstance(whole, ProblemRange):
+        sizes = tuple(whole.size_of(parse_problem(one))[0] for one in problems)
+    return _Found(whole.canonical, *samples[-1], sizes)
+
+
+def _with_less(
+    op: Structured, where: str, fused: Collection[str], dynamic: DynamicTensors | None
+) -> Cut | None:
     """Return an op with as much of its surroundings as possible; None if nothing works."""
     parts = [part for part in PARTS if any(_part(name) == part for name in fused)]
     for count in range(1, len(parts) + 1):
         for without in combinations(parts, count):
             try:
-                found = recognised(op, where, without)
+                found = _recognised(op, where, dynamic, without)
                 if found is not None:
-                    return _cut(op, where, found)
+                    return _cut(op, where, found, dynamic)
             except (NestRefusedError, UnseenError):
                 continue
     return None
@@ -217,19 +276,78 @@ def _part(name: str) -> str:
     return "copies" if is_copy_of_one else "relu" if name in EPILOGUES else name
 
 
-def _cut(op: Structured, where: str, found: tuple[Occurrence, Ending]) -> Cut:
+def _cut(op: Structured, where: str, found: _Found, dynamic: DynamicTensors | None) -> Cut:
     """Return an op with its pattern."""
-    occurrence, ending = found
-    problem = parse_problem(occurrence.problem)
+    problem = parse_problem(found.occurrence.problem)
     if problem.function.is_smooth:
         raise UnseenError("IREE's matcher does not see constants of a body with exp, erf or tanh")
-    return Cut(occurrence.problem, where, _pattern(op, occurrence, problem, ending))
+    if found.sizes and problem.accumulates:
+        raise UnseenError("kernels of ranges do not add to a tensor")
+    extents = _Extents(dynamic, found.sizes)
+    return Cut(found.problem, where, _pattern(op, found, problem, extents))
 
 
-def _pattern(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> Pattern:
+class _Extents:
+    """The dynamic extents of a pattern by number: 0 is the size of the range, if it has one."""
+
+    def __init__(self, dynamic: DynamicTensors | None, sizes: Sizes) -> None:
+        self._dynamic, self._has_size = dynamic, bool(sizes)
+        self._numbers = {sizes: 0} if sizes else dict[Sizes, int]()
+
+    def _number(self, sizes: Sizes) -> int:
+        if not self._has_size:
+            raise UnseenError("its shape is dynamic, but its problem has a single size")
+        return self._numbers.setdefault(sizes, len(self._numbers))
+
+    def number_of(self, value: Any) -> int:
+        """Return the number of an extent that an op reads."""
+        if self._dynamic is None:
+            raise UnseenError("a dynamic size stands in between")
+        try:
+            return self._number(self._dynamic.number(value))
+        except UnknownSizeError as error:
+            raise UnseenError("a size of another kind stands in between") from error
+
+    def typed(self, name: str, value: Any) -> Value:
+        """Return a value with its shape and its element type."""
+        found = value.type.shape if self._dynamic is None else self._dynamic.extents(value)
+        shape = tuple(one if isinstance(one, int) else -1 - self._number(one) for one in found)
+        return Value(name, shape, str(value.type.element_type))
+
+    def lines(self, operands: Sequence[Value]) -> tuple[str, ...]:
+        """Return the lines that define all extents; one may be a multiple of an operand's."""
+        read = {one: size_lines(operands, number) for one, number in self._numbers.items()}
+        lines = [line for found in read.values() for line in found]
+        for sizes in (one for one, found in read.items() if not found):
+            number, (factor, source) = self._numbers[sizes], self._multiple(sizes, read)
+            lines += [
+                f"%factor{number} = arith.constant {factor} : index",
+                f"%size{number} = arith.muli %size{source}, %factor{number} : index",
+            ]
+        return tuple(lines)
+
+    def _multiple(self, sizes: Sizes, read: Mapping[Sizes, Sequence[str]]) -> tuple[int, int]:
+        """Return of which operand's extent a size is a multiple, after the factor."""
+        for one, number in self._numbers.items():
+            factor = sizes[0] // one[0] if one[0] else 0
+            if read[one] and sizes == tuple(factor * extent for extent in one):
+                return factor, number
+        raise UnseenError("its size is no multiple of an extent of its operands")
+
+    def printing(self) -> AbstractContextManager[None]:
+        """Return the context in which tensors have the types that a pattern has."""
+        return nullcontext() if self._dynamic is None else self._dynamic.dynamic()
+
+
+def _pattern(op: Structured, found: _Found, problem: Problem, extents: _Extents) -> Pattern:
+    occurrence, ending = found.occurrence, found.ending
     operands, users = _read(op, occurrence, problem, ending), _users(op, ending)
     root, values = users[-1], tuple(operands.values())
-    text, size, moved = printed(root, values)
+    with extents.printing():
+        text, size, moved = printed(root, values, extents.number_of)
+    typed = tuple(extents.typed(f"%arg{i}", value) for i, value in enumerate(values))
+    *_, last = (line for line in text.splitlines() if line.startswith("  %"))
+    result = extents.typed(last.split()[0], root.results[0])
     path = _path(op, users)
     b = 0 if occurrence.is_swapped else 1
     steps_to_a = _steps_between(op.inputs[1 - b], operands["A"])
@@ -237,8 +355,8 @@ def _pattern(op: Structured, occurrence: Occurrence, problem: Problem, ending: E
     maker = owner(operands["B"])
     name = maker.name if maker is not None else ""
     return Pattern(
-        operands=tuple(_value(f"%arg{i}", value) for i, value in enumerate(values)),
-        result=_value("%result", root.results[0]),
+        operands=typed,
+        result=result,
         text=text,
         size=size,
         once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
@@ -250,6 +368,7 @@ def _pattern(op: Structured, occurrence: Occurrence, problem: Problem, ending: E
         turns=_turns(occurrence, operands, users),
         bias=_number(problem, ending),
         inner=moved,
+        sizes=extents.lines(typed),
     )
 
 
@@ -336,7 +455,3 @@ def _is_linalg(root: Any, path: Sequence[int]) -> bool:
     for step in path:
         op = owner(op.operands[step])
     return bool(op.name.startswith("linalg."))
-
-
-def _value(name: str, value: Any) -> Value:
-    return Value(name, tuple(value.type.shape), str(value.type.element_type))

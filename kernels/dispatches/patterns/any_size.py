@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewise.kernels.dispatches.patterns.graph import ANY, Value
-from tilewise.kernels.dispatches.patterns.pattern import ENTRY, SCOPE, WEIGHTS, Pattern, patterns
+from tilewise.kernels.dispatches.patterns.graph import Value
+from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import Problem, ProblemRange, Size, parse_problem
 
@@ -44,18 +44,20 @@ def _of_any_size(own: Pattern, *others: Pattern) -> Pattern:
     *operands, result = (
         replace(same[0], shape=_shape([one.shape or () for one in same])) for same in values
     )
-    lines = []
-    for dim in range(len(others)):
-        at, axis = next(
-            (value, value.shape.index(-1 - dim))
-            for value in operands
-            if value.shape and -1 - dim in value.shape
-        )
-        lines += [
-            f"%axis{dim} = arith.constant {axis} : index",
-            f"%size{dim} = tensor.dim {at.name}, %axis{dim} : {at.type}",
-        ]
+    lines = [line for dim in range(len(others)) for line in size_lines(operands, dim)]
     return replace(own, operands=tuple(operands), result=result, text=text, sizes=tuple(lines))
+
+
+def size_lines(operands: Sequence[Value], number: int) -> list[str]:
+    """Return the lines that read a size from an operand with that extent; none without one."""
+    for value in operands:
+        if value.shape and -1 - number in value.shape:
+            axis = value.shape.index(-1 - number)
+            return [
+                f"%axis{number} = arith.constant {axis} : index",
+                f"%size{number} = tensor.dim {value.name}, %axis{number} : {value.type}",
+            ]
+    return []
 
 
 def _marked(tokens: Sequence[str]) -> str:
@@ -86,25 +88,3 @@ def of_size(pattern: Pattern, size: Size) -> Pattern:
         return replace(value, shape=shape)
 
     return replace(pattern, operands=tuple(map(at, pattern.operands)), result=at(pattern.result))
-
-
-def module_of_any_size(pattern: Pattern, *, has_constant_weights: bool) -> str:
-    """Return a module that computes a range's pattern into its last argument, at any size."""
-    given = list(pattern.operands)
-    lines, head = [*pattern.sizes, *pattern.text.splitlines()], ""
-    if has_constant_weights:
-        weights = given.pop(1)
-        kind = weights.type
-        named = f'#flow.parameter.named<"{SCOPE}"::"{WEIGHTS}">'
-        head = f"util.global private @weights = {named} : {kind}\n"
-        lines.insert(0, f"{weights.name} = util.global.load @weights : {kind}")
-    taken = "".join(f"{one.name}: {one.type}, " for one in given)
-    body, kind = (
-        "".join(f"  {line}\n" for line in lines).replace(f" {ANY}", ""),
-        pattern.result.type,
-    )
-    return f"""{head}func.func @{ENTRY}({taken}%result: {kind} {{iree.abi.output = 0 : index}}) \
--> {kind} {{
-{body}  func.return {pattern.result.name} : {kind}
-}}
-"""

@@ -11,7 +11,7 @@ ANY = '{"match.operation_name_only"}'
 class Value:
     """A result of an op, or an operand of the whole graph; a scalar has no `shape`.
 
-    Size i of a range of problems is the extent -1 - i.
+    A dynamic extent is -1 - i; its name is `%size{i}`. The first are the sizes of a range.
     """
 
     name: str
@@ -26,8 +26,12 @@ class Value:
     @property
     def sized(self) -> str:
         """Its type with the sizes of a range, as dispatches have it: `tensor<?x8xf32>{%size0}`."""
-        sizes = ", ".join(f"%size{-1 - size}" for size in self.shape or () if size < 0)
-        return f"{self.type}{{{sizes}}}" if sizes else self.type
+        return f"{self.type}{{{self.sizes}}}" if self.sizes else self.type
+
+    @property
+    def sizes(self) -> str:
+        """The names of its dynamic extents."""
+        return ", ".join(f"%size{-1 - size}" for size in self.shape or () if size < 0)
 
 
 @dataclass(frozen=True)

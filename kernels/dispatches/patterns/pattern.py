@@ -15,7 +15,7 @@ from tilewise.kernels.dispatches.patterns.contraction import (
     operand,
     turns_layout,
 )
-from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Inner, Value
+from tilewise.kernels.dispatches.patterns.graph import ANY, DispatchGraph, Inner, Value
 from tilewise.kernels.dispatches.patterns.spelling import OF_RELU6, OF_ROUNDING, SPELLINGS, Spelling
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.factors import widens_ahead
@@ -173,28 +173,27 @@ def _leaves(graph: DispatchGraph, name: str) -> set[str]:
 ENTRY = "main"
 SCOPE, WEIGHTS = "model", "B"
 """The parameter that holds constant weights in a module."""
-_ANY = " {match.operation_name_only}"
 _B = 1  # the place of B among a contraction's operands
 
 
 def function_of(pattern: Pattern, arguments: Sequence[tuple[str, str]], before: str = "") -> str:
-    """Return a function that computes an extracted pattern into its last argument.
+    """Return a function that computes a pattern into its last argument.
 
     `arguments` are names and types of the others; `before` holds lines that make the remaining
     operands.
     """
-    lines = [line for line in pattern.text.splitlines() if line.startswith("  %")]
-    root, kind = lines[-1].strip().partition(" ")[0], pattern.result.type
-    given = "".join(f"{name}: {of}, " for name, of in arguments)
-    return f"""func.func @{ENTRY}({given}%out: {kind} {{iree.abi.output = 0 : index}}) -> {kind} {{
-{before}{pattern.text.replace(_ANY, "")}
-  func.return {root} : {kind}
+    kind = pattern.result.type
+    taken = "".join(f"{name}: {of}, " for name, of in (*arguments, ("%result", kind)))
+    body = "\n".join((*pattern.sizes, pattern.text.replace(f" {ANY}", "")))
+    return f"""func.func @{ENTRY}({taken[:-2]} {{iree.abi.output = 0 : index}}) -> {kind} {{
+{before}{body}
+  func.return {pattern.result.name} : {kind}
 }}
 """
 
 
 def module_of_contraction(pattern: Pattern, *, has_constant_weights: bool) -> str:
-    """Return a module of a pattern of a matmul or a convolution."""
+    """Return a module of a pattern of a matmul or a convolution, or of a range of them."""
     arguments = [(value.name, value.type) for value in pattern.operands]
     if not has_constant_weights:
         return function_of(pattern, arguments)

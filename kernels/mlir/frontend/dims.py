@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewise.kernels.errors import DimError, ProblemError
@@ -11,7 +12,45 @@ from tilewise.kernels.quoting import quoted
 _DIM = re.compile(r"(.+)=(\d{1,9})(?:\.\.(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII | re.DOTALL)
 _MOST_SHOWN = 12
 Sizes = dict[str, int]
+"""Sizes by the names of dims; 0 for a dim that stays dynamic."""
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DimRange:
+    """The sizes of dynamic dims that are always equal."""
+
+    names: tuple[str, ...]
+    first: int
+    last: int
+    step: int
+
+    @property
+    def within(self) -> range:
+        """All sizes."""
+        return range(self.first, self.last + 1, self.step)
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Both ends and up to two sizes between, at which problems are read."""
+        count = len(self.within)
+        return tuple(self.within[i] for i in sorted({0, count // 3, count // 2, count - 1}))
+
+    @property
+    def tested(self) -> tuple[int, ...]:
+        """Both ends and a size between, odd if there is one: a model is run at these."""
+        between = self.within[len(self.within) // 2 :]
+        middle = next((size for size in between if size % 2), between[0])
+        return tuple(sorted({self.within[0], middle, self.within[-1]}))
+
+    @property
+    def outside(self) -> int:
+        """A size that is not in the range."""
+        return self.first - 1 or self.within[-1] + 1
+
+    def at(self, size: int) -> Sizes:
+        """Return one size for each of the dims."""
+        return dict.fromkeys(self.names, size)
 
 
 def check_names(given: Collection[str], dims: Collection[str]) -> None:
@@ -26,41 +65,41 @@ def check_names(given: Collection[str], dims: Collection[str]) -> None:
             raise DimError(f"dim {name} is left dynamic; give --dim {name}=SIZE, too")
 
 
-def parse_dims(texts: Sequence[str]) -> tuple[Sizes, tuple[str, ...], range]:
+def parse_dims(texts: Sequence[str]) -> tuple[Sizes, DimRange | None]:
     """Read `NAME[,NAME...]=SIZE`, one of which may be a range `A..B[:STEP]`.
 
-    Return the sizes, and the names and sizes of the range; no names if there is none. Raise
-    DimError for what cannot be read.
+    Raise DimError for what cannot be read.
     """
     sizes: Sizes = {}
-    varied, within = tuple[str, ...](), range(0)
+    varied = None
     for text in texts:
         found = _DIM.fullmatch(text)
         if found is None or not int(found[2]):
             raise DimError(f"dim={quoted(text)}: give NAME=SIZE, as batch=8, or NAME=1..32")
         names = tuple(found[1].split(","))
-        if repeated := [one for one in names if one in sizes]:
+        known = {*sizes, *(varied.names if varied else ())}
+        if repeated := [one for one in names if one in known]:
             raise DimError(f"dim={quoted(text)}: {repeated[0]} has a size already")
-        sizes |= dict.fromkeys(names, int(found[2]))
         if found[3] is None:
+            sizes |= dict.fromkeys(names, int(found[2]))
             continue
-        step = int(found[4] or 1)
         if varied:
-            raise DimError(f"dim={quoted(text)}: {varied[0]} has a range already; dims that share "
-                           f"it are written {varied[0]},{names[0]}=...")  # fmt: skip
-        varied = names
-        within = range(-(-int(found[2]) // (step or 1)) * step, int(found[3]) + 1, step or 1)
-        if not step or len(within) < 2:
+            first = varied.names[0]
+            raise DimError(f"dim={quoted(text)}: {first} has a range already; dims that share "
+                           f"it are written {first},{names[0]}=...")  # fmt: skip
+        step = int(found[4] or 1)
+        varied = DimRange(names, -(-int(found[2]) // (step or 1)) * step, int(found[3]), step or 1)
+        if not step or len(varied.within) < 2:
             raise DimError(f"dim={quoted(text)} holds no two sizes; give the smaller one first")
-    return sizes, varied, within
+    return sizes, varied
 
 
 def exact_dims(texts: Sequence[str]) -> Sizes:
     """Read `NAME[,NAME...]=SIZE`; raise DimError for others."""
-    sizes, varied, _ = parse_dims(texts)
+    sizes, varied = parse_dims(texts)
     if varied:
-        raise DimError(f"dim {varied[0]} has a range; give one size, or list its problems by "
-                       "tilewise import --dim, for tilewise tune")  # fmt: skip
+        raise DimError(f"dim {varied.names[0]} has a range; give one size, or make an IREE library "
+                       "by tilewise model --as iree --dim")  # fmt: skip
     return sizes
 
 
@@ -70,12 +109,10 @@ def problems_over(texts: Sequence[str], read: Callable[[Sizes], Json]) -> Json:
     `read` returns the object of `tilewise import --json` at some sizes. Ranges are fitted to the
     problems at both ends and at two sizes between.
     """
-    sizes, varied, within = parse_dims(texts)
-    if not varied:
+    sizes, varied = parse_dims(texts)
+    if varied is None:
         return read(sizes)
-    count = len(within)
-    sampled = [within[i] for i in sorted({0, count // 3, count // 2, count - 1})]
-    found = [read(sizes | dict.fromkeys(varied, size)) for size in sampled]
+    found = [read(sizes | varied.at(size)) for size in varied.samples]
     places = [_by_place(one) for one in found]
     problems: dict[str, list[str]] = {}
     skipped = list(found[-1]["skipped"])
@@ -83,10 +120,10 @@ def problems_over(texts: Sequence[str], read: Callable[[Sizes], Json]) -> Json:
         alike = [one.get(where, []) for one in places]
         for number in range(max(map(len, alike))):
             try:
-                problem = _over([one[number] for one in alike], sampled, within, varied[0])
+                problem = problem_over([one[number] for one in alike], varied)
                 problems.setdefault(problem, []).append(where)
             except IndexError:
-                reason = f"is no problem at each size of {varied[0]}; give it exact sizes"
+                reason = f"is no problem at each size of {varied.names[0]}; give it exact sizes"
             except ProblemError as error:
                 reason = str(error)
             else:
@@ -106,11 +143,12 @@ def _by_place(found: Json) -> dict[str, list[str]]:
     return places
 
 
-def _over(texts: Sequence[str], sampled: Sequence[int], within: range, name: str) -> str:
-    """Return the problem or the range of problems that has each problem at its size of a dim.
+def problem_over(texts: Sequence[str], dim: DimRange) -> str:
+    """Return the problem or the range of problems that has each problem at its sample of a dim.
 
     Raises ProblemError if no range has them.
     """
+    sampled, name = dim.samples, dim.names[0]
     problems = [parse_problem(text) for text in texts]
     first = problems[0]
     keys = dict.fromkeys(key for one in problems for key in one.to_json())
@@ -122,7 +160,7 @@ def _over(texts: Sequence[str], sampled: Sequence[int], within: range, name: str
     key = changed[0]
     sizes = [getattr(one, key) for one in problems]
     slope = (sizes[-1] - sizes[0]) // (sampled[-1] - sampled[0])
-    step = slope * within.step
+    step = slope * dim.step
     is_fitted = step > 0 and sizes[0] % step == 0 and sizes == [
         sizes[0] + slope * (size - sampled[0]) for size in sampled
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """A module as it was read: its problems, its other ops, and the tensors between."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -81,6 +81,14 @@ class ModuleProblem:
     where: tuple[str, ...]
 
 
+def grouped(found: Iterable[tuple[str, str]]) -> tuple[ModuleProblem, ...]:
+    """Return problems with their places, each once, from a pair of both for each op."""
+    places: dict[str, list[str]] = {}
+    for problem, where in found:
+        places.setdefault(problem, []).append(where)
+    return tuple(ModuleProblem(name, len(where), tuple(where)) for name, where in places.items())
+
+
 @dataclass(frozen=True)
 class Imported:
     """The problems of a module and the ops that were skipped, in order."""
@@ -91,12 +99,7 @@ class Imported:
     @property
     def problems(self) -> tuple[ModuleProblem, ...]:
         """Each problem once, in the order of the first ops."""
-        places: dict[str, list[str]] = {}
-        for found in self.occurrences:
-            places.setdefault(found.problem, []).append(found.where)
-        return tuple(
-            ModuleProblem(name, len(where), tuple(where)) for name, where in places.items()
-        )
+        return grouped((found.problem, found.where) for found in self.occurrences)
 
     def with_accuracy(self, accuracy: Accuracy) -> "Imported":
         """Return the module with all problems at an accuracy."""

@@ -187,7 +187,8 @@ def as_module(
 
     IREE compiles attention as one op, so it is taken apart. With `splits` convolutions of volumes
     and transposed ones are split, too, as `read_module` does; their module is on linalg then.
-    Dynamic dims get `sizes`; a module in StableHLO or TOSA is on linalg then.
+    Dynamic dims get `sizes`, or stay where those are 0; a module in StableHLO or TOSA is on linalg
+    then.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.

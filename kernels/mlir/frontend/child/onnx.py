@@ -78,7 +78,7 @@ def _set_sizes(graph: Any, sizes: dict[str, int]) -> None:
                 dims.setdefault(dim.dim_param or f"{value.name}.{axis}", []).append(dim)
     check_names(sizes, dims)
     for name, alike in dims.items():
-        for dim in alike:
+        for dim in alike if sizes[name] else ():
             dim.dim_value = sizes[name]
     graph.ClearField("value_info")
     for value in graph.output:

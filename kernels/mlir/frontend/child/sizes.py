@@ -25,7 +25,7 @@ _PREFIX = re.compile(r"(?<![^.])arg(?=\d+\.\d+$)")
 
 
 def set_sizes(module: Any, sizes: Mapping[str, int]) -> None:
-    """Give the arguments of public functions static shapes, and propagate these, in place.
+    """Give the arguments of public functions their sizes, and propagate these, in place.
 
     StableHLO and TOSA become linalg first: their ops cannot take another shape. Raise DimError
     for wrong names, MLIRError if a pass fails.
@@ -42,7 +42,8 @@ def set_sizes(module: Any, sizes: Mapping[str, int]) -> None:
     given = {_PREFIX.sub("", name): size for name, size in sizes.items()}
     check_names(given, dims)
     for name, (argument, axis) in dims.items():
-        _set_size(argument, axis, given[name])
+        if given[name]:
+            _set_size(argument, axis, given[name])
     for function in functions:
         if not is_torch:
             _cast_arguments(function)
