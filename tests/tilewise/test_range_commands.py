@@ -53,6 +53,25 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(
     (node,) = json.loads(planned.out)["nodes"]
     assert node["schedule"]["hash"] == shown["best"]["hash"]
 
+    over = (str(model), "--dim", "0.0,2.0=1..6")
+    ran = cli("model", *over, "--no-ops", "--json")
+    made = json.loads(ran.out)
+    assert ran.code == 0 and "tunes" not in ran.err and made["right"], ran.err
+    assert [(op["problem"], op["count"], op["replaced"]) for op in made["ops"]] == [(RANGE, 1, 1)]
+    assert made["arguments"] == ["tensor<?x8xf32>", "tensor<8x20xf32>", "tensor<?x20xf32>"]
+    assert [(one["size"], one["inside"]) for one in made["sizes"]] == [
+        ("0.0=7", False), ("0.0=1", True), ("0.0=5", True), ("0.0=6", True)
+    ]  # fmt: skip
+    for command in (("model", *over, "--as", "native"), ("model", *over, "--as", "packs")):
+        refused = cli(*command)
+        assert refused.code == 2 and refused.err == (
+            "tilewise: dim 0.0 has a range; give one size, or make an IREE library by tilewise "
+            "model --as iree --dim\n"
+        )
+    for command in (("script", *over, "--flavor", "iree"), ("model", *over, "--as", "iree")):
+        ran = cli(*command)  # so small an op may be left to IREE
+        assert RANGE in ran.out + ran.err and ran.code in (0, 3), ran.err
+
 
 @pytest.mark.parametrize("command", ["asm", "trials"])
 def test_commands_of_one_size_refuse_ranges(command: str, cli: Cli) -> None:

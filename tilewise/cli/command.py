@@ -100,7 +100,8 @@ OUTPUT = arg("-o --output", "file to write; default: stdout", metavar="FILE")
 STORED = (PROBLEM, TARGET, DB, SERVER)
 """A problem on a target, and where its results are stored."""
 DIM = arg(
-    "--dim", "size of a dynamic dim, by its name in ONNX or as ARG.AXIS, such as batch=8 or 0.1=8",
+    "--dim", "size of a dynamic dim, by its name in ONNX or as ARG.AXIS, such as batch=8 or 0.1=8; "
+    "one may be a range, such as batch=1..32, for import and IREE libraries",
     action="append", metavar="NAME=SIZE", default=None,
 )  # fmt: skip
 WITH_PAYLOAD = flag("--with-payload", "include the computation in the module")

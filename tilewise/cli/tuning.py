@@ -16,8 +16,8 @@ from tilewise.search.records import CacheMode, TuneRequest
 
 
 def missing(
-    backend: Backend, problems: Sequence[Problem], target: str, cache: CacheMode
-) -> list[Problem]:
+    backend: Backend, problems: Sequence[Problem | ProblemRange], target: str, cache: CacheMode
+) -> list[Problem | ProblemRange]:
     """Return the problems without a stored schedule of this toolchain, nor a range with one."""
     lacking = []
     for problem in problems:
@@ -61,7 +61,10 @@ def tune_missing(
 
 
 def tune_lacking(
-    backend: Backend, problems: Sequence[Problem], target: str, options: argparse.Namespace
+    backend: Backend,
+    problems: Sequence[Problem | ProblemRange],
+    target: str,
+    options: argparse.Namespace,
 ) -> None:
     """Tune the problems of a model that have no stored schedule, as the options say."""
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)

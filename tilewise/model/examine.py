@@ -1,8 +1,9 @@
 """Compile a model with and without tuned kernels in IREE, compare the results, and time both."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 
 from tilewise.backends.choose import Backend
@@ -15,16 +16,26 @@ from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
 from tilewise.kernels.dispatches.library import FLAG, text_of
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerError, KernelsError
-from tilewise.kernels.mlir.frontend.graph import Imported
+from tilewise.kernels.mlir.frontend.dims import DimRange
+from tilewise.kernels.mlir.frontend.graph import ModuleProblem, Skipped
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
 from tilewise.kernels.mlir.iree.compiler import compile_file
-from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
-from tilewise.model.measuring import measure
+from tilewise.model.libraries import entry_of
+from tilewise.model.measuring import ModelTimes, measure
 from tilewise.model.reference import COMPILE_S, FILE, NAME, compile_reference
-from tilewise.model.report import DATA_TILING, DEFAULT, WITH, ModelReport, ProblemReport, tolerance
-from tilewise.model.signature import declarations_in
+from tilewise.model.report import (
+    DATA_TILING,
+    DEFAULT,
+    WITH,
+    ModelReport,
+    ProblemReport,
+    SizeRun,
+    tolerance,
+)
+from tilewise.model.signature import declarations_in, tensors_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, KernelRow, judged
@@ -100,11 +111,13 @@ class ExaminedModel:
     """A model and what to measure of it.
 
     `cuts` are its ops as IREE's compiler presents them to patterns; `folder` exists. Without
-    `with_ops` no op is measured alone, so none is left to IREE for its speed.
+    `with_ops` no op is measured alone, so none is left to IREE for its speed. All dynamic dims of
+    its arguments have the sizes of `dim`.
     """
 
     source: Path
-    imported: Imported
+    problems: tuple[ModuleProblem, ...]
+    skipped: tuple[Skipped, ...]
     cuts: tuple[Cut, ...]
     folder: Path
     target: str = "host"
@@ -112,13 +125,14 @@ class ExaminedModel:
     entry: str | None = None
     with_ops: bool = True
     accuracy: Accuracy = "standard"
+    dim: DimRange | None = None
 
 
 def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None]) -> ModelReport:
     """Write the library, compile all forms, and measure them."""
     target = resolve(model.target)
     costs = _costs(model, backend, target)
-    ops = [ProblemReport(one.problem, one.count, one.where) for one in model.imported.problems]
+    ops = [ProblemReport(one.problem, one.count, one.where) for one in model.problems]
     found = [_known(backend, model, op, costs) for op in ops]
     cuts = dict(patterns_of(model.cuts))
     reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
@@ -135,23 +149,62 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     calls = Counter(forms.kernels)
     placed = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
-    forms_run = measure(forms.codes, model.entry, target.threads,
-                        declarations=forms.declarations, reference=forms.reference)  # fmt: skip
-    allowed = tolerance((parse_problem(op.problem), op.count) for op in placed)
+    runs = [*_runs(model, forms, target, tell)]
+    allowed = tolerance((_largest(op.problem), op.count) for op in placed)
     return ModelReport(
-        model.source.name, target.canonical, _machine(), placed, model.imported.skipped, forms_run,
-        allowed, dict(forms.refused), model.accuracy,
+        model.source.name, target.canonical, _machine(), placed, model.skipped,
+        _worst(runs, forms) if model.dim else runs[0].times, allowed, dict(forms.refused),
+        model.accuracy, tuple(runs) if model.dim else (),
     )  # fmt: skip
+
+
+def _runs(
+    model: ExaminedModel, forms: Forms, target: Target, tell: Callable[[str], None]
+) -> Iterator[SizeRun]:
+    """Run all forms; of a model with a dynamic dim at sizes of it, the largest one last."""
+
+    def run(declarations: Mapping[str, str]) -> ModelTimes:
+        return measure(forms.codes, model.entry, target.threads,
+                       declarations=declarations, reference=forms.reference)  # fmt: skip
+
+    if model.dim is None:
+        yield SizeRun("", run(forms.declarations))
+        return
+    outside = model.dim.outside
+    for size in (outside, *model.dim.tested):
+        sized = {name: text.replace("?", str(size)) for name, text in forms.declarations.items()}
+        named = f"{model.dim.names[0]}={size}"
+        try:
+            yield SizeRun(named, run(sized), is_inside=size != outside)
+        except TilewiseError as error:
+            if size != outside:
+                raise
+            tell(f"{named}, outside of the range, is not run: {error}")
+
+
+def _worst(runs: Sequence[SizeRun], forms: Forms) -> ModelTimes:
+    """Return the times at the last size, with types as declared and the largest deviations."""
+    last = runs[-1].times
+    takes, gives = tensors_in(forms.declarations.get(last.entry, ""))
+    worst = {
+        name: replace(form, deviation=max((run.times.forms[name].deviation for run in runs),
+                                          key=lambda one: (isnan(one), one)))
+        for name, form in last.forms.items()
+    }  # fmt: skip
+    return replace(last, arguments=takes or last.arguments, results=gives or last.results,
+                   forms=worst)  # fmt: skip
+
+
+def _largest(problem: str) -> Problem:
+    """Return a problem, or the last one of a range."""
+    found = parse_any(problem)
+    return found if isinstance(found, Problem) else found.at(found.sizes[-1])
 
 
 def _costs(model: ExaminedModel, backend: Backend, target: Target) -> LayerTimes:
     """Return times of schedules with cold weights, as in a model of several layers."""
     stored = stored_costs(backend, target.canonical, model.cache or "hot", most=RETIMED)
-    problems = (
-        parse_problem(found.problem)
-        for found in model.imported.problems
-        for _ in range(found.count)
-    )
+    problems = (_largest(found.problem) for found in model.problems for _ in range(found.count))
     return retimed(stored, target, bytes_of_weights(problems))
 
 
@@ -159,15 +212,17 @@ def _known(
     backend: Backend, model: ExaminedModel, op: ProblemReport, costs: LayerTimes
 ) -> tuple[ProblemReport, LibraryEntry | None]:
     """Return the op with its fastest stored schedule for use inside the model."""
+    problem = parse_any(op.problem)
     try:
-        best = backend.show(op.problem, model.target, model.cache)["best"]
+        stored = backend.show(op.problem, model.target, model.cache, match="range")
     except MissingError as error:
         return replace(op, reason=str(error)), None
+    if isinstance(problem, ProblemRange):
+        return op, entry_of(problem, stored)
     fastest = next(iter(costs.schedules(op.problem)), None)
     if fastest is not None:
-        best = {"hash": fastest.hash, "steps": list(fastest.steps)}
-    entry = LibraryEntry.of(parse_problem(op.problem), best["steps"])
-    return replace(op, schedule=best["hash"]), entry
+        stored = {"best": {"hash": fastest.hash, "steps": list(fastest.steps)}}
+    return replace(op, schedule=stored["best"]["hash"]), entry_of(problem, stored)
 
 
 def _timed(

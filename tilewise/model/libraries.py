@@ -16,14 +16,14 @@ from tilewise.kernels.errors import (
     ModuleError,
     ProofError,
 )
-from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_problem
+from tilewise.kernels.mlir.frontend.dims import parse_dims
+from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import RunnerError
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.dispatches.extraction.extract import Cut
-    from tilewise.kernels.range_schedule import RangeSchedule
     from tilewise.search.libraries.library import KernelRow, ProvenLibrary
     from tilewise.search.networks.plan import Plan
 
@@ -93,9 +93,9 @@ class UserModel:
     cuts: tuple["Cut", ...]
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Problem | ProblemRange]:
         """Each problem once, in the order of the ops."""
-        return [parse_problem(one) for one in dict.fromkeys(cut.problem for cut in self.cuts)]
+        return [parse_any(one) for one in dict.fromkeys(cut.problem for cut in self.cuts)]
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,21 @@ class ModelReplacement:
                 "passes": 0, "left": left}  # fmt: skip
 
 
-def read_model(path: str, module: bytes, accuracy: Accuracy = "standard") -> UserModel:
-    """Read a model's problems and patterns.
+def read_model(
+    path: str, module: bytes, accuracy: Accuracy = "standard", dims: Sequence[str] = ()
+) -> UserModel:
+    """Read a model's problems and patterns; `dims` are as `--dim` has them.
 
-    Raises BadInputError if IREE cannot compile it or it has no problem.
+    Raises BadInputError if IREE cannot compile it or it has no problem, DimError for wrong dims.
     """
     from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.kernels.mlir.frontend.read import as_module
 
+    sizes, dim = parse_dims(dims)
     try:
-        module = as_module(module, splits=True)
-        cuts = tuple(cut.with_accuracy(accuracy) for cut in cut_module(module))
+        module = as_module(module, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
+        found = cut_module(module, dim=dim)
+        cuts = tuple(cut.with_accuracy(accuracy) for cut in found if cut.problem)
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
     except CompilerAbsentError as error:
@@ -221,23 +225,19 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
+    return found[0][1]["target"], [entry_of(problem, stored) for problem, stored in found]
+
+
+def entry_of(problem: Problem | ProblemRange, stored: Json) -> "LibraryEntry":
+    """Return a stored result as an entry of a library."""
     from tilewise.kernels.dispatches.executable import LibraryEntry
-
-    wanted = [
-        LibraryEntry(problem.smallest, _variants(problem, stored))
-        if isinstance(problem, ProblemRange)
-        else LibraryEntry.of(problem, stored["best"]["steps"])
-        for problem, stored in found
-    ]
-    return found[0][1]["target"], wanted
-
-
-def _variants(problems: ProblemRange, stored: Json) -> "RangeSchedule":
-    """Return the schedules of a stored range."""
     from tilewise.kernels.range_schedule import RangeSchedule
 
+    if isinstance(problem, Problem):
+        return LibraryEntry.of(problem, stored["best"]["steps"])
     steps = [variant["steps"] for variant in stored["variants"]]
-    return RangeSchedule.from_json(problems, {"variants": steps, "spans": stored["spans"]})
+    whole = RangeSchedule.from_json(problem, {"variants": steps, "spans": stored["spans"]})
+    return LibraryEntry(problem.smallest, whole)
 
 
 def _say(row: "KernelRow") -> None:

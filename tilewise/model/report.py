@@ -86,8 +86,29 @@ class ProblemReport:
 
 
 @dataclass(frozen=True)
+class SizeRun:
+    """The runs of a model at one size of its dynamic dim, such as `seq=17`; empty without one."""
+
+    size: str
+    times: ModelTimes
+    is_inside: bool = True
+
+    def to_json(self) -> Json:
+        """Return one element of `sizes`."""
+        forms = {
+            name: {"time_ms": form.time_ms, "deviation": form.deviation}
+            for name, form in self.times.forms.items()
+        }
+        return {"size": self.size, "inside": self.is_inside, "forms": forms}
+
+
+@dataclass(frozen=True)
 class ModelReport:
-    """A model compiled with and without our kernels."""
+    """A model compiled with and without our kernels.
+
+    With a dynamic dim, `measured` has the times at its largest size, and the largest deviations of
+    all `sizes`.
+    """
 
     model: str
     target: str
@@ -98,6 +119,7 @@ class ModelReport:
     tolerance: float
     refused: dict[str, str] = field(default_factory=dict)
     accuracy: Accuracy = "standard"
+    sizes: tuple[SizeRun, ...] = ()
 
     @property
     def best(self) -> str:
@@ -181,6 +203,7 @@ class ModelReport:
             "speedup": {over: self.speedup(over) for over in (DEFAULT, DATA_TILING)},
             "tolerance": self.tolerance,
             "right": self.is_right,
+            "sizes": [run.to_json() for run in self.sizes],
         }  # fmt: skip
 
 
@@ -192,7 +215,7 @@ def overwritten(positions: Collection[int]) -> str:
 
 def report_text(report: ModelReport) -> str:
     """Describe the ops, the whole model, what was left to IREE, and the machine."""
-    lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report)]
+    lines = [*_ops(report.ops), "", *_sizes(report.sizes), *_forms(report), "", *_left(report)]
     lines += _machine(report)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
@@ -227,6 +250,20 @@ def _row(
         duration(alone_us.get(DATA_TILING)), duration(library_us),
         f"{known / library_us:.2f}" if known and library_us else "-",
     )  # fmt: skip
+
+
+def _sizes(sizes: Sequence[SizeRun]) -> list[str]:
+    """Return a row for each size of a dynamic dim."""
+    if not sizes:
+        return []
+    names = [*sizes[0].times.forms]
+    rows = [
+        (run.size if run.is_inside else f"{run.size}, outside",
+         *(duration(1e3 * run.times.forms[name].time_ms) for name in names),
+         f"{max(form.deviation for form in run.times.forms.values()):.2g}")
+        for run in sizes
+    ]  # fmt: skip
+    return [*columns([("size", *names, "deviation"), *rows], right=range(1, len(names) + 2)), ""]
 
 
 def _forms(report: ModelReport) -> list[str]:

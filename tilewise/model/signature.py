@@ -61,13 +61,19 @@ class TensorType:
         return f"tensor<{'x'.join(map(str, (*self.shape, self.element)))}>"
 
 
+def tensors_in(declaration: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the texts of argument and result types in `sync func @main(...) -> (...)`."""
+    given, _, results = declaration.partition("->")
+    return tuple(_VALUE.findall(given)), tuple(_VALUE.findall(results))
+
+
 def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
     """Return the argument and result types in `sync func @main(...) -> (...)`.
 
     Raises TilewiseError for anything but static tensors of known elements.
     """
-    given, _, results = declaration.partition("->")
-    return _types(given), _types(results)
+    given, results = tensors_in(declaration)
+    return [*map(_tensor, given)], [*map(_tensor, results)]
 
 
 def declarations_in(module: str) -> dict[str, str]:
@@ -123,10 +129,6 @@ def random_array(kind: TensorType, random: np.random.Generator) -> Array:
     else:
         made[...] = random.integers(0, 2, kind.shape)
     return made
-
-
-def _types(part: str) -> list[TensorType]:
-    return [_tensor(text) for text in _VALUE.findall(part)]
 
 
 def _tensor(text: str) -> TensorType:

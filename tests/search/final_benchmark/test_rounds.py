@@ -8,6 +8,7 @@ import pytest
 
 from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
+    WINDOW,
     Rounds,
     lasting,
     lower_third,

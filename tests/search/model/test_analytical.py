@@ -16,6 +16,7 @@ from tilewise.kernels.target import cores
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.initial_candidates import fetched_points, rows_in_l2
 from tilewise.search.model.prior import prior_points
+from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 
 

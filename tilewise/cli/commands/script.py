@@ -5,6 +5,7 @@ import argparse
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import (
     DB,
+    DIM,
     OUTPUT,
     SERVER,
     TARGET,
@@ -49,6 +50,9 @@ def script(options: argparse.Namespace) -> None:
             f"flavor {options.flavor}; give --flavor iree-spec, or a target cpu:NAME"
         )
     _check_accuracy(options)
+    is_of_model = any(one.endswith(ENDINGS) for one in options.problems)
+    if options.dim and not (options.flavor == "iree" and is_of_model):
+        raise BadInputError("--dim is for --flavor iree and a model; see tilewise model --help")
     makes_air = options.flavor == "air" and not named_server(options.server)
     if not makes_air:
         refuse_air_options(options)
@@ -171,6 +175,7 @@ COMMANDS = (
             WITH_PAYLOAD,
             OUTPUT,
             arg("--plan", PLAN, metavar="FILE"),
+            DIM,
             *in_group("a whole module", flag("--packs", PACKS), *BLOCKS),
             *in_group(
                 "flavor air",

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import (
@@ -34,14 +34,15 @@ from tilewise.cli.files import (
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import KernelsError, ModuleError
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.mlir.frontend.dims import DimRange, parse_dims
+from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import resolve, target_kind
 from tilewise.requirements import require
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.extraction.extract import Cut
-    from tilewise.kernels.mlir.frontend.graph import Imported
+    from tilewise.kernels.mlir.frontend.graph import Imported, ModuleProblem, Skipped
 
 PROBLEMS, REPORT = "problems.txt", "report.json"
 
@@ -68,17 +69,12 @@ which output is for whom:
 
 def model(options: argparse.Namespace) -> None:
     """Tune a model; write it as an IREE library, a native network or a packed script."""
-    with with_sizes(options):
-        _make(options)
-
-
-def _make(options: argparse.Namespace) -> None:
-    """Write the output that the options name."""
     runs_in_iree = options.way is None or (options.way == "iree" and options.executes)
     options.executes |= runs_in_iree
     if options.way == "packs":
         _refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), "packs")
-        make_packs_of_model(options)
+        with with_sizes(options):
+            make_packs_of_model(options)
         return
     if target_kind(options.target) == "iree":
         raise BadInputError(
@@ -89,7 +85,8 @@ def _make(options: argparse.Namespace) -> None:
         _refuse(options, (*OF_PACKS, *OF_LIBRARY, *OF_RUN), "native")
         options.module, options.output = options.output, None
         options.accuracy = options.accuracy or "standard"
-        make_native(options)
+        with with_sizes(options):
+            make_native(options)
         return
     if not runs_in_iree:
         _refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_RUN), "iree")
@@ -128,30 +125,29 @@ def run_in_iree(options: argparse.Namespace) -> None:
     from tilewise.model.report import report_text
 
     given = read_module_bytes(options.file)
+    sizes, dim = parse_dims(options.dim or ())
     with bad_input(source.name, ModuleError):
-        module = as_module(given, splits=True)
-    found = _imported(source.name, module).with_accuracy(options.accuracy)
-    for narrow, wide in dict.fromkeys((one.problem, one.wide) for one in found.occurrences):
-        if wide:
-            _note(f"IREE widens the factors of {narrow}, and calls kernels of {wide}")
-    imported = found.widened()
-    check_entry(source.name, module, options.entry)
-    cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module)]
-    imported = imported.with_problems([(one.whole, one.problem) for one in cuts if one.whole])
+        module = as_module(given, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
+    check_entry(source.name, module, options.entry, may_be_dynamic=dim is not None)
+    cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module, dim)]
+    listed, skipped = (
+        _listed(source.name, module, cuts, options) if dim is None else _over(source.name, cuts)
+    )
     folder = make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given or options.dim:
         source = folder / f"{source.stem}.mlirbc"
         write_bytes(str(source), module)
-    problems = [parse_problem(found.problem) for found in imported.problems]
-    counts = {found.problem: found.count for found in imported.problems}
-    lines = "".join(f"{one.canonical}  # {counts[one.canonical]}\n" for one in problems)
+    lines = "".join(f"{one.problem}  # {one.count}\n" for one in listed)
     write_text(str(folder / PROBLEMS), lines)
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
-    request = ExaminedModel(source, imported, tuple(cuts), folder, options.target, options.cache,
-                  options.entry, not options.no_ops, options.accuracy)  # fmt: skip
+    request = ExaminedModel(
+        source, listed, skipped, tuple(cuts), folder, options.target, options.cache, options.entry,
+        not options.no_ops, options.accuracy, dim,
+    )  # fmt: skip
     with backend_of(options) as backend:
-        tune_lacking(backend, problems, options.target, options)
+        wanted = [parse_any(one.problem) for one in listed]
+        tune_lacking(backend, wanted, options.target, options)
         report = examine(request, backend, _note)
     text = json_text(report.to_json())
     write_text(str(folder / REPORT), text)
@@ -161,25 +157,56 @@ def run_in_iree(options: argparse.Namespace) -> None:
         raise TilewiseError(report.disagreement)
 
 
+def _listed(
+    name: str, module: bytes, cuts: "Sequence[Cut]", options: argparse.Namespace
+) -> "tuple[tuple[ModuleProblem, ...], tuple[Skipped, ...]]":
+    """Return the problems of a static module, as IREE computes them, and the skipped ops."""
+    found = _imported(name, module).with_accuracy(options.accuracy)
+    for narrow, wide in dict.fromkeys((one.problem, one.wide) for one in found.occurrences):
+        if wide:
+            _note(f"IREE widens the factors of {narrow}, and calls kernels of {wide}")
+    whole = [(one.whole, one.problem) for one in cuts if one.whole]
+    return found.widened().with_problems(whole).problems, found.skipped
+
+
+def _over(
+    name: str, cuts: "Sequence[Cut]"
+) -> "tuple[tuple[ModuleProblem, ...], tuple[Skipped, ...]]":
+    """Return the problems of a module with a dynamic dim, and the ops without one."""
+    from tilewise.kernels.mlir.frontend.graph import Skipped, grouped
+
+    listed = grouped((one.problem, one.where) for one in cuts if one.problem)
+    skipped = tuple(Skipped(one.where.rpartition(" ")[2], one.reason, one.where)
+                    for one in cuts if not one.problem)  # fmt: skip
+    if not listed:
+        _refuse_none(name, skipped)
+    return listed, skipped
+
+
 def _imported(name: str, module: bytes) -> "Imported":
-    from tilewise.kernels.mlir.frontend.graph import why_none
     from tilewise.kernels.mlir.frontend.read import read_module
 
     with bad_input(name, ModuleError):
         found = read_module(module)
     if not found.occurrences:
-        why = why_none(found.skipped)
-        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
+        _refuse_none(name, found.skipped)
     return found
 
 
-def _cuts(name: str, module: bytes) -> "tuple[Cut, ...]":
+def _refuse_none(name: str, skipped: "Sequence[Skipped]") -> NoReturn:
+    from tilewise.kernels.mlir.frontend.graph import why_none
+
+    why = why_none(skipped)
+    raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
+
+
+def _cuts(name: str, module: bytes, dim: DimRange | None) -> "tuple[Cut, ...]":
     """Return the model's ops as IREE's compiler presents them to patterns."""
     from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.model.reference import COMPILE_S
 
     with bad_input(name, KernelsError):
-        return cut_module(module, COMPILE_S)
+        return cut_module(module, COMPILE_S, dim)
 
 
 def _note(text: str) -> None:

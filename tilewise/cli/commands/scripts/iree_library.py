@@ -11,6 +11,7 @@ from tilewise.cli.files import read_module_bytes, read_text, require_file, requi
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import Read, read_list
+from tilewise.kernels.mlir.frontend.dims import exact_dims
 from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.kernels.target import resolve
 from tilewise.model.libraries import (
@@ -49,7 +50,7 @@ def make_iree(options: argparse.Namespace) -> str:
     given = [one for one in options.problems if not one.endswith(ENDINGS)]
     problems = wished(given, parse_any)
     models = [
-        read_model(path, read_module_bytes(path), options.accuracy or "standard")
+        read_model(path, read_module_bytes(path), options.accuracy or "standard", options.dim or ())
         for path in options.problems
         if path.endswith(ENDINGS)
     ]
@@ -72,7 +73,7 @@ def make_library_of_model(options: argparse.Namespace) -> str:
                                 "kernels are; leave it out")  # fmt: skip
         return _of_plan(options, options.file)
     content = read_module_bytes(options.file)
-    model = read_model(options.file, content, options.accuracy or "standard")
+    model = read_model(options.file, content, options.accuracy or "standard", options.dim or ())
     target = resolve(options.target).canonical  # not what a service would take `host` for
     with backend_of(options) as backend:
         tune_lacking(backend, model.problems, target, options)
@@ -89,7 +90,8 @@ def _of_plan(options: argparse.Namespace, path: str) -> str:
     """Return the library of what a plan chose for its model."""
     plan = read_plan(options.plan, read_text(options.plan))
     target = resolve(plan.target).canonical
-    model = read_model(path, read_module_bytes(path), plan.accuracy)
+    exact_dims(options.dim or ())
+    model = read_model(path, read_module_bytes(path), plan.accuracy, options.dim or ())
     found = chosen(plan)
     lacking = {cut.problem for cut in model.cuts} - {str(one.found) for one in found.wanted}
     for note in (*found.notes, *(f"{one}: the plan has no kernel for it" for one in lacking)):
