@@ -54,8 +54,7 @@ def range_text(found: Json) -> str:
                 f"{sample['best_us'] / time_us:.1%}",
             )
         )
-    table = columns(rows)
-    lines += [("samples" if row is table[0] else "", row) for row in table]
+    lines += zip(["samples", *[""] * len(found["samples"])], columns(rows), strict=True)
     taken = f"{found['trials']} trials at each sample, {found['elapsed_s']:.1f} s in all"
     lines.append(("searched", taken))
     width = max(LABEL, *(len(label) + 2 for label, _ in lines))

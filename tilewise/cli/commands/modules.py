@@ -4,7 +4,6 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +216,7 @@ COMMANDS = (
         (
             arg("module", FILE, metavar="FILE"),
             arg("--rows", "GGUF: rows of A; default: 1", type=int, metavar="M"),
-            replace(DIM, text=f"{DIM.text}; with A..B[:STEP], print ranges of problems"),
+            DIM,
             time_limit(),
             accuracy_option(),
             SERVER,

@@ -128,11 +128,10 @@ def run_in_iree(options: argparse.Namespace) -> None:
     sizes, dim = parse_dims(options.dim or ())
     with bad_input(source.name, ModuleError):
         module = as_module(given, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
+    found = None if dim else _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry, may_be_dynamic=dim is not None)
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module, dim)]
-    listed, skipped = (
-        _listed(source.name, module, cuts, options) if dim is None else _over(source.name, cuts)
-    )
+    listed, skipped = _over(source.name, cuts) if found is None else _listed(found, cuts)
     folder = make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given or options.dim:
         source = folder / f"{source.stem}.mlirbc"
@@ -158,10 +157,9 @@ def run_in_iree(options: argparse.Namespace) -> None:
 
 
 def _listed(
-    name: str, module: bytes, cuts: "Sequence[Cut]", options: argparse.Namespace
+    found: "Imported", cuts: "Sequence[Cut]"
 ) -> "tuple[tuple[ModuleProblem, ...], tuple[Skipped, ...]]":
     """Return the problems of a static module, as IREE computes them, and the skipped ops."""
-    found = _imported(name, module).with_accuracy(options.accuracy)
     for narrow, wide in dict.fromkeys((one.problem, one.wide) for one in found.occurrences):
         if wide:
             _note(f"IREE widens the factors of {narrow}, and calls kernels of {wide}")
