@@ -24,23 +24,20 @@ def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:
     return out
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("to", ["f16", "tf32", "bf16"])
-def test_a_narrower_type_on_the_way_is_wrong(kind: Any, to: str) -> None:
-    out = compared(kind(), kind(to))
+@pytest.mark.parametrize(
+    ("payload", "other"),
+    [
+        (matmul(), matmul(sums_in="tf32")),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in (
+            *((kind(), kind(to)) for kind in KINDS for to in ("f16", "tf32", "bf16")),
+            (matmul(k=16411), matmul("tf32", k=16411)),
+        )),
+    ],
+)  # fmt: skip
+def test_a_narrower_type_on_the_way_is_wrong(payload: str, other: str) -> None:
+    out = compared(payload, other)
     assert out["failure"] == "wrong"
     assert "the payload's own is" in out["message"]
-
-
-@pytest.mark.parametrize("to", ["f16", "tf32"])
-def test_narrower_sums_are_wrong(to: str) -> None:
-    assert compared(matmul(), matmul(sums_in=to))["failure"] == "wrong"
-
-
-@pytest.mark.full
-def test_a_narrower_type_shows_in_long_sums() -> None:
-    assert compared(matmul(k=16411), matmul("tf32", k=16411))["failure"] == "wrong"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,10 +115,7 @@ func.func @f(%a: memref<5x7xf32>, %b: memref<5x7xf32>) -> memref<5x7xf32> {
 }"""
 
 
-def test_an_argument_that_is_only_read_stays_as_it_is() -> None:
+def test_only_arguments_that_are_writable_may_be_overwritten() -> None:
     out = compared(COPIES.format(writable="{bufferization.writable = false}"), OVERWRITES)
     assert out["failure"] == "wrong" and out["message"].startswith("argument 1 is off by")
-
-
-def test_an_argument_that_may_be_overwritten_may_be() -> None:
     assert "failure" not in compared(COPIES.format(writable=""), OVERWRITES)
