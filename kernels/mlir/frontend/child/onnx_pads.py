@@ -1,7 +1,8 @@
-"""Rewrite paddings of ONNX models for IREE's importer, which takes symmetric numbers.
+"""Rewrite paddings of ONNX models that IREE's importer cannot read.
 
-`auto_pad` becomes `pads`. Asymmetric pads become a `Pad` before the node, or for a transposed
-convolution, whose pads crop its result, a `Slice` after it.
+It reads those of `Conv` and `AveragePool`. For other nodes `auto_pad` becomes `pads`, and
+asymmetric pads become a `Pad` before the node, or for a transposed convolution, whose pads crop its
+result, a `Slice` after it.
 """
 
 from collections import defaultdict
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tilewise.kernels.mlir.frontend.child.onnx_nodes import Array, NodeWriter, rewrite_nodes
+from tilewise.kernels.mlir.frontend.child.onnx_nodes import NodeWriter, rewrite_nodes
 
 FLOAT = 1
 
@@ -57,30 +58,18 @@ class PaddedWindow:
         """The elements from the first tap to the last one."""
         return (self.taps - 1) * self.dilation + 1
 
-    def outputs(self, *, rounds_up: bool = False) -> int:
-        """Return the number of windows; with `ceil_mode`, none begins after the input."""
+    def outputs(self) -> int:
+        """Return the number of windows with `ceil_mode`, of which none begins after the input."""
         assert self.size is not None
         length = self.size + self.begin + self.end - self.span
-        count = (-(-length // self.stride) if rounds_up else length // self.stride) + 1
-        if rounds_up and (count - 1) * self.stride >= self.size + self.begin:
-            count -= 1
-        return count
+        count = -(-length // self.stride) + 1
+        begins_inside = (count - 1) * self.stride < self.size + self.begin
+        return count if begins_inside else count - 1
 
     def needed_end(self, outputs: int) -> int:
         """Return the padding after the input that so many windows need."""
         assert self.size is not None
         return max((outputs - 1) * self.stride + self.span - self.size - self.begin, 0)
-
-    def counts(self, outputs: int, *, with_padding: bool) -> list[int]:
-        """Return how many taps of each window are on the input, or on input and padding."""
-        assert self.size is not None
-        first = -self.begin if with_padding else 0
-        last = self.size + (self.end if with_padding else 0)
-        places = (
-            [at * self.stride - self.begin + tap * self.dilation for tap in range(self.taps)]
-            for at in range(outputs)
-        )
-        return [sum(first <= place < last for place in one) for one in places]
 
 
 def same_padding(window: PaddedWindow, *, is_upper: bool) -> tuple[int, int] | None:
@@ -107,6 +96,7 @@ SAME = ("SAME_UPPER", "SAME_LOWER")
 AUTO = (*SAME, "VALID", "NOTSET")
 _FILTER = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _ZERO_POINT = {"ConvInteger": 2, "QLinearConv": 2}
+_READ = ("Conv", "AveragePool")  # by the importer, with all paddings
 _WITH_WINDOWS = (*_FILTER, "MaxPool", "AveragePool")
 _END = 2**63 - 1
 
@@ -141,8 +131,10 @@ class _Writer(NodeWriter):
     def written(self, opset: int) -> list[Any]:
         """Return the nodes that replace it."""
         windows = self._windows()
-        if windows is None:  # the importer says what the node lacks
-            self._nodes.append(self._node)
+        if windows is None or self._node.op_type in _READ:
+            if windows is not None and self._node.op_type == _READ[1]:
+                self._check_average(windows)
+            self._nodes.append(self._node)  # without windows the importer says what the node lacks
         elif self._node.op_type == "ConvTranspose":
             self._transposed(windows, opset)
         elif all(one.begin == one.end for one in windows) or opset < LEAST_OPSET:
@@ -188,33 +180,26 @@ class _Writer(NodeWriter):
             self._refuse_size(f"auto_pad={self._auto}")
         return replace(window, begin=pair[0], end=pair[1])
 
+    def _check_average(self, windows: list[PaddedWindow]) -> None:
+        if self._given.get("ceil_mode") and any(one.begin != one.end for one in windows):
+            self._refuse("ceil_mode=1, and pads differ before and behind an axis")
+
     def _padded(self, windows: list[PaddedWindow]) -> None:
-        """Write a `Pad` and the node without pads; an average also needs a factor."""
-        node, given = self._node, self._given
+        """Write a `Pad` and the node without pads."""
+        node = self._node
         if node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1]:
             self._refuse(
                 "pads differ before and behind an axis, and the indices of the maxima are a result"
             )
-        rounds_up = bool(given.get("ceil_mode")) and self._auto not in SAME
-        is_average = node.op_type == "AveragePool"
-        pairs, outputs = [(one.begin, one.end) for one in windows], list[int]()
-        if rounds_up or is_average:
+        pairs = [(one.begin, one.end) for one in windows]
+        if self._given.get("ceil_mode") and self._auto not in SAME:
             if any(one.size is None for one in windows):
                 self._refuse_size("pads that differ before and behind an axis")
-            outputs = [one.outputs(rounds_up=rounds_up) for one in windows]
-        if rounds_up:
-            pairs = [(one.begin, one.needed_end(count))
-                     for one, count in zip(windows, outputs, strict=True)]  # fmt: skip
+            pairs = [(one.begin, one.needed_end(one.outputs())) for one in windows]
         node.input[0] = self._pad(pairs)
         self._set_pads([(0, 0)] * len(windows))
         self._drop("ceil_mode")
         self._nodes.append(node)
-        if is_average:
-            self._set(count_include_pad=1)
-            means, node.output[0] = node.output[0], self._name("means")
-            counts = _counts(windows, outputs, with_padding=bool(given.get("count_include_pad")))
-            weights = self._like_input("weights", counts.shape, counts.reshape(-1).tolist())
-            self._add("Mul", [node.output[0], weights], means)
 
     def _pad(self, pairs: list[tuple[int, int]]) -> str:
         """Return the name of the node's input with padding."""
@@ -305,13 +290,3 @@ def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int)
         if values is not None and name in ("strides", "dilations") and min(values) < 1:
             return f"{name}={','.join(map(str, values))}; each is at least 1"
     return ""
-
-
-def _counts(windows: list[PaddedWindow], outputs: list[int], *, with_padding: bool) -> Array:
-    """Return the factors of averages over whole windows: all taps over counted taps."""
-    ratios = np.ones((1, 1), np.float64)
-    for window, count in zip(windows, outputs, strict=True):
-        counted = np.array(window.counts(count, with_padding=with_padding), np.float64)
-        with np.errstate(divide="ignore"):
-            ratios = ratios[..., np.newaxis] * (window.taps / counted)
-    return ratios

@@ -25,18 +25,21 @@ class TorchWriter:
     op: Any
     numbers: dict[int, Any] = field(default_factory=dict)
 
-    def make(self, name: str, operands: Sequence[Any], kind: str, **attributes: Any) -> Any:
-        """Return the result of a new op."""
-        context = self.op.context
+    def op_of(self, name: str, operands: Sequence[Any], kind: str, **attributes: Any) -> Any:
+        """Return the result of a new op of any dialect."""
         made = ir.Operation.create(
-            f"torch.{name}", [ir.Type.parse(kind, context)], list(operands), attributes,
+            name, [ir.Type.parse(kind, self.op.context)], list(operands), attributes,
             loc=self.op.location, ip=ir.InsertionPoint(self.op),
         )  # fmt: skip
         return made.result
 
+    def make(self, name: str, operands: Sequence[Any], kind: str, **attributes: Any) -> Any:
+        """Return the result of a new op of torch."""
+        return self.op_of(f"torch.{name}", operands, kind, **attributes)
+
     def tensor(self, name: str, operands: Sequence[Any], shape: Sequence[int], dtype: str) -> Any:
         """Return a tensor that a new op makes."""
-        return self.make(name, operands, _tensor_type(shape, dtype))
+        return self.make(name, operands, tensor_type(shape, dtype))
 
     def whole(self, value: int) -> Any:
         """Return a number."""
@@ -70,7 +73,7 @@ class TorchWriter:
     def literal(self, values: Any) -> Any:
         """Return a constant tensor of f32."""
         attribute = ir.DenseElementsAttr.get(values, context=self.op.context)
-        return self.make("vtensor.literal", (), _tensor_type(values.shape, "f32"), value=attribute)
+        return self.make("vtensor.literal", (), tensor_type(values.shape, "f32"), value=attribute)
 
     def reshaped(self, value: Any, shape: Sequence[int]) -> Any:
         """Return a tensor in another shape."""
@@ -95,14 +98,9 @@ class TorchWriter:
                     self.none()]  # fmt: skip
         return self.tensor("aten.to.dtype", operands, shape, dtype)
 
-    def permuted(self, value: Any, order: Sequence[int]) -> Any:
-        """Return a tensor with axis `order[i]` as its axis i."""
-        shape, dtype = tensor_type_of(value)
-        operands = [value, self.wholes(order)]
-        return self.tensor("aten.permute", operands, [shape[at] for at in order], dtype)
 
-
-def _tensor_type(shape: Sequence[int], dtype: str) -> str:
+def tensor_type(shape: Sequence[int], dtype: str) -> str:
+    """Return the type of a tensor of torch."""
     return f"!torch.vtensor<[{','.join(map(str, shape))}],{dtype}>"
 
 

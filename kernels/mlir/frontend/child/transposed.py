@@ -176,13 +176,23 @@ def _inserted(value: Any) -> tuple[Any, list[list[int]] | None, list[int], list[
             or all(step == 1 for step in steps):  # fmt: skip
         return None
     offsets = [a + b for a, b in zip(offsets, low or [0] * len(steps), strict=True)]
-    for group, step, offset in zip(groups or (), steps, offsets, strict=False):
-        if len(group) > 1 and (step != 1 or offset):
-            return None
     if groups is not None:
-        offsets, steps = ([side[i] for i, group in enumerate(groups) for _ in group]
-                          for side in (offsets, steps))  # fmt: skip
+        origins = _origins(groups, value.type.shape)
+        if any(at not in origins and (step != 1 or offset)
+               for at, (step, offset) in enumerate(zip(steps, offsets, strict=True))):  # fmt: skip
+            return None
+        offsets = [0 if at is None else offsets[at] for at in origins]
+        steps = [1 if at is None else steps[at] for at in origins]
     return source, groups, offsets, steps
+
+
+def _origins(groups: list[list[int]], outer: Sequence[int]) -> list[int | None]:
+    """Return the axis before a reshape for each axis behind it; None for one of several parts."""
+    found = list[int | None]()
+    for i, group in enumerate(groups):
+        long = [axis for axis in group if outer[axis] != 1] or group[:1]
+        found += [i if [axis] == long else None for axis in group]
+    return found
 
 
 def _grown(
@@ -191,8 +201,8 @@ def _grown(
     """Return a source's shape behind a reshape, whose other axes are those of `outer`."""
     if groups is None:
         return shape
-    return tuple(outer[axis] if len(group) > 1 else shape[i]
-                 for i, group in enumerate(groups) for axis in group)  # fmt: skip
+    origins = enumerate(_origins(groups, outer))
+    return tuple(outer[axis] if at is None else shape[at] for axis, at in origins)
 
 
 class _Split(Writer):

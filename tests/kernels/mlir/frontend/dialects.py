@@ -168,3 +168,30 @@ OF_ONNX = {
 
 DIALECTS = {"torch": (TORCH, OF_TORCH), "stablehlo": (STABLEHLO, OF_STABLEHLO),
             "tosa": (TOSA, OF_TOSA), "onnx": (ONNX, OF_ONNX)}  # fmt: skip
+
+CONVOLUTION = """
+func.func @main(%x: !torch.vtensor<[{x}],f32>, %w: !torch.vtensor<[{w}],f32>)
+    -> !torch.vtensor<[{y}],f32> {{
+  %t = torch.constant.bool {flag}
+  %none = torch.constant.none
+  %1 = torch.constant.int 1
+  %2 = torch.constant.int 2
+  %0 = torch.constant.int 0
+  %l = torch.prim.ListConstruct {zeros} : ({ints}) -> !torch.list<int>
+  %s = torch.prim.ListConstruct {steps} : ({ints}) -> !torch.list<int>
+  %p = torch.prim.ListConstruct {pads} : ({ints}) -> !torch.list<int>
+  %d = torch.prim.ListConstruct {ones} : ({ints}) -> !torch.list<int>
+  %y = torch.aten.convolution %x, %w, %none, %s, %p, %d, %t, %l, %1
+    : !torch.vtensor<[{x}],f32>, !torch.vtensor<[{w}],f32>, !torch.none,
+    !torch.list<int>, !torch.list<int>, !torch.list<int>, !torch.bool, !torch.list<int>, !torch.int
+    -> !torch.vtensor<[{y}],f32>
+  return %y : !torch.vtensor<[{y}],f32>
+}}"""
+
+
+def in_torch(x: str, w: str, y: str, step: int, *, flag: str) -> str:
+    """A convolution of torch with a padding of one, transposed by `flag`."""
+    axes = x.count(",") - 1
+    names = {"steps": f"%{step}", "pads": "%1", "ones": "%1", "zeros": "%0", "ints": "!torch.int"}
+    lists = {name: ", ".join([one] * axes) for name, one in names.items()}
+    return CONVOLUTION.format(x=x, w=w, y=y, flag=flag, **lists)
