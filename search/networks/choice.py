@@ -7,7 +7,6 @@ the fewest values together is eliminated first. On a series-parallel graph no ta
 three variables, and this is block-by-block dynamic programming.
 """
 
-import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -49,91 +48,65 @@ def minimise(
     Each variable has the values 0 to size - 1. Raises ChoiceError if a table would have more than
     `most_entries`, or all sums are infinite.
     """
-    buckets = _Buckets(sizes, most_entries)
-    constant = sum(map(buckets.add, factors), 0.0)
-    gone = []
-    for variable in buckets.order():
-        eliminated, rest = buckets.eliminate(variable)
-        gone.append(eliminated)
-        constant += buckets.add(rest)
-    if not np.isfinite(constant):
+    buckets = _Buckets(sizes)
+    for factor in factors:
+        buckets.add(factor)
+    entries = {variable: buckets.entries(variable) for variable in buckets.factors}
+    gone = list[_Eliminated]()
+    while entries:
+        variable = min(entries, key=lambda one: (entries[one], one))
+        if (needed := entries.pop(variable)) > most_entries:
+            raise ChoiceError(
+                f"the choice is too wide: layouts depend on each other in a table of {needed} "
+                f"entries where {most_entries} are allowed; offer fewer layouts"
+            )
+        gone.append(buckets.eliminate(variable))
+        entries |= {one: buckets.entries(one) for one in gone[-1].neighbours}
+    if not np.isfinite(buckets.constant):
         raise ChoiceError("no choice of layouts fits all layers together")
-    return float(constant), _values(sizes, gone)
-
-
-def _values(sizes: Sequence[int], gone: Sequence[_Eliminated]) -> tuple[int, ...]:
-    """Return each variable's value, in reverse order of elimination."""
     values = [0] * len(sizes)
     for one in reversed(gone):
         values[one.variable] = int(one.best[tuple(values[i] for i in one.neighbours)])
-    return tuple(values)
+    return buckets.constant, tuple(values)
 
 
 class _Buckets:
-    """The remaining factors, by each of their variables."""
+    """The remaining factors by each of their free variables, and the sum of those without any."""
 
-    def __init__(self, sizes: Sequence[int], most_entries: int) -> None:
+    def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
-        self._most = most_entries
-        self._factors: dict[int, Factor] = {}
-        self._of: dict[int, set[int]] = {i: set() for i, size in enumerate(sizes) if size > 1}
-        self._added = 0
+        self.factors: dict[int, list[Factor]] = {i: [] for i, n in enumerate(sizes) if n > 1}
+        self.constant = 0.0
 
-    def add(self, factor: Factor) -> float:
-        """Add a factor; return its cost if no free variable is left in it."""
+    def add(self, factor: Factor) -> None:
+        """Add a factor."""
         free = [i for i, one in enumerate(factor.variables) if self._sizes[one] > 1]
         costs = factor.costs.reshape([factor.costs.shape[i] for i in free])
-        if not free:
-            return float(costs)
         kept = Factor(tuple(factor.variables[i] for i in free), costs)
-        self._factors[self._added] = kept
         for variable in kept.variables:
-            self._of[variable].add(self._added)
-        self._added += 1
-        return 0.0
+            self.factors[variable].append(kept)
+        if not free:
+            self.constant += float(costs)
 
-    def order(self) -> Iterable[int]:
-        """Yield the variable with the smallest table, which is to be eliminated before the next."""
-        waiting = [(self._entries(variable), variable) for variable in self._of]
-        heapq.heapify(waiting)
-        while waiting:
-            entries, variable = heapq.heappop(waiting)
-            if variable not in self._of:
-                continue
-            if entries != (now := self._entries(variable)):
-                heapq.heappush(waiting, (now, variable))
-                continue
-            neighbours = self._neighbours(variable)
-            yield variable
-            for one in neighbours:
-                heapq.heappush(waiting, (self._entries(one), one))
+    def entries(self, variable: int) -> int:
+        """Return the entries of the table that eliminating a variable needs."""
+        return prod(self._sizes[one] for one in {variable, *self._neighbours(variable)})
 
-    def eliminate(self, variable: int) -> tuple[_Eliminated, Factor]:
-        """Eliminate a variable; return the factor over its neighbours that replaces it."""
+    def eliminate(self, variable: int) -> _Eliminated:
+        """Replace all factors of a variable by one over its neighbours."""
         neighbours = self._neighbours(variable)
-        if (entries := self._entries(variable)) > self._most:
-            raise ChoiceError(
-                f"the choice is too wide: {len(neighbours) + 1} layouts depend on each other, a "
-                f"table of {entries} entries where {self._most} are allowed; offer fewer layouts"
-            )
         axes = (*neighbours, variable)
         total = np.zeros([self._sizes[one] for one in axes])
-        for number in sorted(self._of.pop(variable)):
-            factor = self._factors.pop(number)
+        for factor in self.factors.pop(variable):
             total += _spread(factor, axes)
-            for one in factor.variables:
-                if one != variable:
-                    self._of[one].discard(number)
-        best = total.argmin(axis=-1)
-        return _Eliminated(variable, neighbours, best), Factor(neighbours, total.min(axis=-1))
+        for one in neighbours:
+            self.factors[one] = [f for f in self.factors[one] if variable not in f.variables]
+        self.add(Factor(neighbours, total.min(axis=-1)))
+        return _Eliminated(variable, neighbours, total.argmin(axis=-1))
 
     def _neighbours(self, variable: int) -> tuple[int, ...]:
-        together = {one for number in self._of[variable] for one in self._factors[number].variables}
+        together = {one for factor in self.factors[variable] for one in factor.variables}
         return tuple(sorted(together - {variable}))
-
-    def _entries(self, variable: int) -> int:
-        around = prod(self._sizes[one] for one in self._neighbours(variable))
-        return around * self._sizes[variable]
 
 
 def _spread(factor: Factor, axes: tuple[int, ...]) -> Costs:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from benchmarks.models.flows import priced, resnet50
+from benchmarks.models.flows import priced
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
 
@@ -64,21 +64,6 @@ def test_the_choice_is_the_best_of_all() -> None:
         assert all(priced(flow, picks) == cost for picks, cost in costs.items())
         kinds.add((chosen.cost < max(costs.values()), bool(conversions(flow, chosen.picks))))
     assert kinds == {(True, True), (True, False), (False, True), (False, False)}
-
-
-@pytest.mark.parametrize("layouts", [3, 5])
-def test_a_networks_choice_costs_what_highs_finds(layouts: int) -> None:
-    pytest.importorskip("scipy.optimize", reason="scipy is not installed")
-    from benchmarks.models.highs import least_cost
-
-    flow = resnet50(layouts, seed=layouts)
-    assert len(flow.steps) == 53
-    chosen = choose(flow)
-    assert chosen.cost == pytest.approx(least_cost(flow), rel=1e-9)
-    assert chosen.cost == pytest.approx(priced(flow, chosen.picks), rel=1e-12)
-    alone = [min(range(len(s.alternatives)), key=lambda i, s=s: s.alternatives[i].cost)
-             for s in flow.steps]  # fmt: skip
-    assert chosen.cost < priced(flow, alone)
 
 
 def chain(readers: int, layouts: int) -> Flow:
