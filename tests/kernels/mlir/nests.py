@@ -4,8 +4,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
+from iree.compiler import ir
+
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.nest import Here, Nest, Stage
+from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.schedule import Schedule
 
 _CONSTANT = re.compile(r"(%c\d\w*) = arith\.constant (-?\d+) : index")
 _FOR = re.compile(r"scf\.for %\w+ = (%\w+) to (%\w+) step (%\w+)")
@@ -70,6 +78,21 @@ def read(text: str) -> Transformed:
         elif _PRODUCT.search(line):
             kernels.setdefault(place.loops, place)
     return Transformed(tuple(kernels.values()), fills)
+
+
+@contextmanager
+def transformed(problem: Problem | str, schedule: Schedule) -> Iterator[Any]:
+    """Yield the module that a script makes of its payload, in its context."""
+    parsed = parse_problem(problem) if isinstance(problem, str) else problem
+    with ir.Context() as context, ir.Location.unknown():
+        text = with_payload(parsed, emit_script(parsed, schedule))
+        yield apply_script(text, Diagnostics(context))
+
+
+def applied(problem: Problem | str, schedule: Schedule) -> str:
+    """The module that a script makes of its payload, as text."""
+    with transformed(problem, schedule) as module:
+        return str(module)
 
 
 def products(text: str) -> int:

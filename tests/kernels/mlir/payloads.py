@@ -49,28 +49,6 @@ func.func @f(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>, %c: tensor<{m}x{n
 }}"""
 
 
-def conv(to: str = "f32") -> str:
-    """A convolution of 7x9 pixels by 3x2 taps, nhwc, on an image taken through a type."""
-    lines, x = narrowed("x", to)
-    dims = "(n, h, w, f, y, x, c)"
-    return f"""
-func.func @f(%a: tensor<2x7x9x5xf32>, %b: tensor<3x2x5x11xf32>, %c: tensor<2x5x8x11xf32>)
-    -> tensor<2x5x8x11xf32> {{
-  %0 = linalg.generic {{indexing_maps = [affine_map<{dims} -> (n, h + y, w + x, c)>,
-      affine_map<{dims} -> (y, x, c, f)>, affine_map<{dims} -> (n, h, w, f)>],
-      iterator_types = ["parallel", "parallel", "parallel", "parallel",
-                        "reduction", "reduction", "reduction"]}}
-      ins(%a, %b : tensor<2x7x9x5xf32>, tensor<3x2x5x11xf32>)
-      outs(%c : tensor<2x5x8x11xf32>) {{
-  ^bb0(%x: f32, %y: f32, %z: f32):
-    {lines}%p = arith.mulf %{x}, %y : f32
-    %s = arith.addf %z, %p : f32
-    linalg.yield %s : f32
-  }} -> tensor<2x5x8x11xf32>
-  return %0 : tensor<2x5x8x11xf32>
-}}"""
-
-
 def gelu(to: str = "f32", function: str = "erf") -> str:
     """x (1 + erf(x / sqrt 2)) / 2, or by tanh; what the function gives is taken through a type."""
     lines, e = narrowed("e", to)

@@ -31,12 +31,3 @@ def test_names_of_layouts() -> None:
     assert ordered((0, 3, 1, 2), SHAPE).name == "axes 3,1,2"
     assert TensorLayout((3, 1, 2), 1, (1, 2)).name == "axes 3,1,2 halo 1"
     assert ordered((1, 0), (1, 5)) == plain((1, 5))
-
-
-def test_a_copy_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter((1.0, 2.0))
-    monkeypatch.setattr(copy_times, "hot_us", lambda *_: next(times))
-    shape = (1, 3, 5, 7)
-    other = ordered((0, 3, 1, 2), shape)
-    assert [conversion_us(shape, "f32", plain(shape), other) for _ in range(2)] == [1.0, 1.0]
-    assert conversion_us(shape, "bf16", plain(shape), other) == 2.0

@@ -126,18 +126,6 @@ def test_a_copy_is_paid_once_for_all_who_read_it(network: Graph) -> None:
     assert [one.tensor for one in plan.conversions].count(pooled) == 1
 
 
-def test_layouts_of_the_model_alone_are_asked_for_where_one_says_so(network: Graph) -> None:
-    costs = Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0)
-    plan = planned(network, costs, NAMED, "model")
-    assert costs.asked == {found.problem for found in network.layers}
-    assert not plan.conversions
-
-
-def test_the_fastest_algorithm_is_taken(network: Graph) -> None:
-    plan = planned(network, Costs(lambda _: 10, 1.0), NAMED)
-    assert {node.schedule.algorithm for node in plan.nodes if node.schedule} == {"direct"}
-
-
 def test_what_nobody_tuned_is_planned_around(network: Graph) -> None:
     def time(keys: dict) -> float | None:
         return None if keys.get("kw") == 7 else 10.0

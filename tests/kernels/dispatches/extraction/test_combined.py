@@ -53,20 +53,6 @@ def zeros(*shape: int) -> str:
   %f = linalg.fill ins(%zero : f32) outs(%e : {kind(*shape)}) -> {kind(*shape)}"""
 
 
-def fhwc(*, is_constant: bool, weights: Array) -> str:
-    """An NHWC convolution behind a pad, whose filter has its outputs first."""
-    x, w, y = kind(1, 9, 9, 8), kind(16, 3, 3, 8), kind(1, 9, 9, 16)
-    made = f'%w = arith.constant dense<"0x{weights.tobytes().hex()}"> : {w}' if is_constant else ""
-    given = "" if is_constant else f", %w: {w}"
-    return f"""func.func @main(%x: {x}{given}) -> {y} {{
-  {made}{padded("%x", (1, 9, 9, 8), (1, 2))}{zeros(1, 9, 9, 16)}
-  %r = linalg.conv_2d_nhwc_fhwc {{dilations = dense<1> : tensor<2xi64>,
-    strides = dense<1> : tensor<2xi64>}}
-    ins(%p, %w : {kind(1, 11, 11, 8)}, {w}) outs(%f : {y}) -> {y}
-  return %r : {y}
-}}"""
-
-
 def grouped() -> str:
     """Two groups of channels, whose filters are `g k r s c`."""
     x, w, y = kind(1, 9, 9, 2, 4), kind(2, 16, 3, 3, 4), kind(1, 9, 9, 2, 16)
@@ -146,17 +132,6 @@ def run_with_kernel(module: str, host: Target, inputs: list[Array]) -> tuple[Cut
     given = [(one, "FLOAT_32") for one in inputs]
     (found,) = LoadedModule(made.code, open_device(1)).results("main", given)
     return cut, found
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("is_constant", [True, False])
-def test_a_padded_image_and_a_filter_with_outputs_first(host: Target, *, is_constant: bool) -> None:
-    image, weights = random((1, 9, 9, 8), (16, 3, 3, 8))
-    module = fhwc(is_constant=is_constant, weights=weights)
-    cut, found = run_with_kernel(module, host, [image] if is_constant else [image, weights])
-    assert ",pad=1," in cut.problem
-    expected = convolved(image[..., np.newaxis, :], weights[np.newaxis])
-    np.testing.assert_allclose(found, expected[..., 0, :], atol=1e-4)
 
 
 def test_a_padded_image_in_groups_whose_filters_are_one_after_another(host: Target) -> None:

@@ -20,17 +20,16 @@ PRODUCT = """
 """
 
 
-def function(name: str, arguments: str, body: str, value: str, kind: str) -> str:
-    """A function that returns a value."""
-    return f"func.func @{name}({arguments}) -> {kind} {{\n{body}\n  return {value} : {kind}\n}}\n"
+def function(arguments: str, body: str, value: str, kind: str) -> str:
+    """A function that returns a value; its name is that of the spelling."""
+    return f"func.func @NAME({arguments}) -> {kind} {{\n{body}\n  return {value} : {kind}\n}}\n"
 
 
-def ended(name: str, ending: str, value: str = "%r", kind: str = "tensor<4x6xf32>",
-          start: str = START) -> str:  # fmt: skip
+def ended(ending: str, value: str = "%r", kind: str = "tensor<4x6xf32>", start: str = START) -> str:
     """A matmul, and what is done to its result."""
     arguments = ("%a: tensor<4x5xf32>, %b: tensor<5x6xf32>, %bias: tensor<6xf32>, "
                  "%tall: tensor<4xf32>, %c: tensor<4x6xf32>")  # fmt: skip
-    return function(name, arguments, start + PRODUCT + ending, value, kind)
+    return function(arguments, start + PRODUCT + ending, value, kind)
 
 
 def elementwise(
@@ -138,51 +137,46 @@ SMOOTH = {
 
 def _endings() -> dict[str, tuple[str, str]]:
     both = elementwise("%p", ADD, "%bias", name="q")
-    cases = {f"relu_{name}": (ended(f"relu_{name}", elementwise("%p", body)), f"{MM},epilogue=relu")
-             for name, body in RELUS.items()}  # fmt: skip
-    cases |= {f"no_{name}": (ended(f"no_{name}", elementwise("%p", body)), MM)
-              for name, body in NO_RELUS.items()}  # fmt: skip
-    cases |= {
-        f"relu6_{name}": (ended(f"relu6_{name}", elementwise("%p", body)), f"{MM},epilogue=relu6")
-        for name, body in RELU6S.items()
+    bodies = [
+        *((f"relu_{name}", body, "relu") for name, body in RELUS.items()),
+        *((f"no_{name}", body, "") for name, body in NO_RELUS.items()),
+        *((f"relu6_{name}", body, "relu6") for name, body in RELU6S.items()),
+        *((f"smooth_{name}", body, epilogue) for name, (epilogue, body) in SMOOTH.items()),
+    ]
+    cases = {
+        name: (ended(elementwise("%p", body)), f"{MM},epilogue={epilogue}" if epilogue else MM)
+        for name, body, epilogue in bodies
     }
     cases |= {
-        f"smooth_{name}": (
-            ended(f"smooth_{name}", elementwise("%p", body)),
-            f"{MM},epilogue={epilogue}" if epilogue else MM,
-        )
-        for name, (epilogue, body) in SMOOTH.items()
-    }
-    cases |= {
-        "relu6_twice": (ended("relu6_twice", elementwise("%p", RELUS["ugt"], name="q") + SCALAR),
+        "relu6_twice": (ended(elementwise("%p", RELUS["ugt"], name="q") + SCALAR),
                         f"{MM},epilogue=relu6"),
-        "bias": (ended("bias", elementwise("%p", ADD, "%bias")), f"{MM},bias"),
-        "bias_relu": (ended("bias_relu", both + elementwise("%q", RELUS["maximumf"])),
+        "bias": (ended(elementwise("%p", ADD, "%bias")), f"{MM},bias"),
+        "bias_relu": (ended(both + elementwise("%q", RELUS["maximumf"])),
                       f"{MM},bias,epilogue=relu"),
-        "bias_of_rows": (ended("bias_of_rows", elementwise("%p", ADD, "%tall", "rows")), MM),
-        "residual": (ended("residual", elementwise("%p", ADD, "%c", "whole")), MM),
-        "minus": (ended("minus", elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
-        "relu_bias": (ended("relu_bias", elementwise("%p", RELUS["ugt"], name="q")
+        "bias_of_rows": (ended(elementwise("%p", ADD, "%tall", "rows")), MM),
+        "residual": (ended(elementwise("%p", ADD, "%c", "whole")), MM),
+        "minus": (ended(elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
+        "relu_bias": (ended(elementwise("%p", RELUS["ugt"], name="q")
                             + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
-        "two_biases": (ended("two_biases", both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),
-        "two_users": (ended("two_users", elementwise("%p", ADD, "%bias", name="q")
+        "two_biases": (ended(both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),
+        "two_users": (ended(elementwise("%p", ADD, "%bias", name="q")
                             + elementwise("%p", ADD, "%q", "whole")), MM),
-        "bias_broadcast": (ended("bias_broadcast", BROADCAST.format("%bias", "tensor<6xf32>", 0)
+        "bias_broadcast": (ended(BROADCAST.format("%bias", "tensor<6xf32>", 0)
                                  + elementwise("%p", ADD, "%wide", "whole")), f"{MM},bias"),
         "bias_broadcast_down": (
-            ended("bias_broadcast_down", BROADCAST.format("%tall", "tensor<4xf32>", 1)
+            ended(BROADCAST.format("%tall", "tensor<4xf32>", 1)
                   + elementwise("%p", ADD, "%wide", "whole")), MM),
-        "on_tensors": (ended("on_tensors", "\n  %z = arith.constant dense<0.0> : tensor<4x6xf32>\n"
+        "on_tensors": (ended("\n  %z = arith.constant dense<0.0> : tensor<4x6xf32>\n"
                              "  %r = arith.maximumf %p, %z : tensor<4x6xf32>"),
                        f"{MM},epilogue=relu"),
         "seen_otherwise": (
-            ended("seen_otherwise", """
+            ended("""
   %e = tensor.expand_shape %p [[0], [1, 2]] output_shape [4, 2, 3]
       : tensor<4x6xf32> into tensor<4x2x3xf32>
   %z = arith.constant dense<0.0> : tensor<4x2x3xf32>
   %r = arith.maximumf %e, %z : tensor<4x2x3xf32>
 """, kind="tensor<4x2x3xf32>"), f"{MM},epilogue=relu"),
-        "in_place": (ended("in_place", f"""
+        "in_place": (ended(f"""
   %r = linalg.generic {{indexing_maps = [{MAPS["columns"]}, {MAPS["whole"]}],
       iterator_types = ["parallel", "parallel"]}} ins(%bias : tensor<6xf32>)
       outs(%p : tensor<4x6xf32>) {{
@@ -191,7 +185,7 @@ def _endings() -> dict[str, tuple[str, str]]:
     linalg.yield %v : f32
   }} -> tensor<4x6xf32>
 """), f"{MM},bias"),
-        "turned_result": (ended("turned_result", """
+        "turned_result": (ended("""
   %t = tensor.empty() : tensor<6x4xf32>
   %r = linalg.transpose ins(%p : tensor<4x6xf32>) outs(%t : tensor<6x4xf32>) permutation = [1, 0]
 """, kind="tensor<6x4xf32>"), "matmul:m=6,n=4,k=5,dtype=f32,transpose_a,transpose_b"),
@@ -202,27 +196,26 @@ def _endings() -> dict[str, tuple[str, str]]:
 def _starts() -> dict[str, tuple[str, str]]:
     shape = "tensor<4x6xf32>"
 
-    def start(name: str, lines: str) -> str:
-        return ended(name, "", "%p", start=f"\n  %empty = tensor.empty() : {shape}\n" + lines)
+    def start(lines: str) -> str:
+        return ended("", "%p", start=f"\n  %empty = tensor.empty() : {shape}\n" + lines)
 
     return {
-        "start_bias": (start("start_bias", BROADCAST.format("%bias", "tensor<6xf32>", 0).replace(
+        "start_bias": (start(BROADCAST.format("%bias", "tensor<6xf32>", 0).replace(
             "%wide", "%init")), f"{MM},bias"),
-        "start_rows": (start("start_rows", BROADCAST.format("%tall", "tensor<4xf32>", 1).replace(
+        "start_rows": (start(BROADCAST.format("%tall", "tensor<4xf32>", 1).replace(
             "%wide", "%init")), f"{MM},init=accumulate"),
-        "start_zeros": (start("start_zeros", f"  %init = arith.constant dense<0.0> : {shape}"), MM),
-        "start_splat": (start("start_splat", f"  %init = arith.constant dense<0.5> : {shape}"),
+        "start_zeros": (start(f"  %init = arith.constant dense<0.0> : {shape}"), MM),
+        "start_splat": (start(f"  %init = arith.constant dense<0.5> : {shape}"),
                         f"{MM},bias"),
-        "start_filled": (start("start_filled", f"""  %half = arith.constant 0.5 : f32
+        "start_filled": (start(f"""  %half = arith.constant 0.5 : f32
   %init = linalg.fill ins(%half : f32) outs(%empty : {shape}) -> {shape}"""), f"{MM},bias"),
         "start_constant": (
-            start("start_constant", f"  %init = arith.constant dense_resource<k> : {shape}"),
+            start(f"  %init = arith.constant dense_resource<k> : {shape}"),
             f"{MM},init=accumulate"),
         "start_argument": (
-            start("start_argument", f"  %init = tensor.cast %c : {shape} to {shape}"),
+            start(f"  %init = tensor.cast %c : {shape} to {shape}"),
             f"{MM},init=accumulate"),
-        "start_one_row": (function(
-            "start_one_row", "%a: tensor<1x5xf32>, %b: tensor<5x6xf32>", """
+        "start_one_row": (function("%a: tensor<1x5xf32>, %b: tensor<5x6xf32>", """
   %init = arith.constant dense<[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]> : tensor<1x6xf32>
   %p = linalg.matmul ins(%a, %b : tensor<1x5xf32>, tensor<5x6xf32>)
       outs(%init : tensor<1x6xf32>) -> tensor<1x6xf32>""", "%p", "tensor<1x6xf32>"),
@@ -231,8 +224,8 @@ def _starts() -> dict[str, tuple[str, str]]:
 
 
 def _weights() -> dict[str, tuple[str, str]]:
-    def product(name: str, lines: str) -> str:
-        return function(name, "%a: tensor<4x5xf32>, %x: tensor<6x5xf32>", START + lines + PRODUCT,
+    def product(lines: str) -> str:
+        return function("%a: tensor<4x5xf32>, %x: tensor<6x5xf32>", START + lines + PRODUCT,
                         "%p", "tensor<4x6xf32>")  # fmt: skip
 
     turned = """
@@ -241,17 +234,15 @@ def _weights() -> dict[str, tuple[str, str]]:
 """
     constant = "  %w = arith.constant dense_resource<w> : tensor<6x5xf32>\n"
     return {
-        "weights": (product("weights", "  %b = arith.constant dense_resource<w> : tensor<5x6xf32>"),
+        "weights": (product("  %b = arith.constant dense_resource<w> : tensor<5x6xf32>"),
                     f"{MM},weights=constant"),
-        "weights_turned": (product("weights_turned", constant + turned.replace("%x", "%w")),
+        "weights_turned": (product(constant + turned.replace("%x", "%w")),
                            "matmul:m=4,n=6,k=5,dtype=f32,transpose_b,weights=constant"),
-        "turned": (product("turned", turned), "matmul:m=4,n=6,k=5,dtype=f32,transpose_b"),
-        "weights_global": (product(
-            "weights_global", "  %b = util.global.load @frozen : tensor<5x6xf32>"),
+        "turned": (product(turned), "matmul:m=4,n=6,k=5,dtype=f32,transpose_b"),
+        "weights_global": (product("  %b = util.global.load @frozen : tensor<5x6xf32>"),
             f"{MM},weights=constant"),
-        "variable_global": (product(
-            "variable_global", "  %b = util.global.load @changing : tensor<5x6xf32>"), MM),
-        "weights_reshaped": (product("weights_reshaped", """
+        "variable_global": (product("  %b = util.global.load @changing : tensor<5x6xf32>"), MM),
+        "weights_reshaped": (product("""
   %w = arith.constant dense_resource<w> : tensor<30xf32>
   %b = tensor.expand_shape %w [[0, 1]] output_shape [5, 6] : tensor<30xf32> into tensor<5x6xf32>
 """), f"{MM},weights=constant"),
@@ -268,11 +259,11 @@ def _pads() -> dict[str, tuple[str, str]]:
     """Of an image of 6x6, or of what makes 8x8 of it, for a filter of 3x3."""
     line = "tensor<2x6x3xf32>"
 
-    def padded(name: str, low: str, high: str, shape: str, value: str = "0.0", extra: str = "",
+    def padded(low: str, high: str, shape: str, value: str = "0.0", extra: str = "",
                image: str = "1x6x6x3") -> str:  # fmt: skip
         whole = [int(size) for size in shape.split("x")]
         result = f"tensor<1x{whole[1] - 2}x{whole[2] - 2}x5xf32>"
-        return function(name, f"%a: tensor<{image}xf32>, %b: tensor<3x3x{whole[3]}x5xf32>", f"""
+        return function(f"%a: tensor<{image}xf32>, %b: tensor<3x3x{whole[3]}x5xf32>", f"""
   %zero = arith.constant 0.0 : f32
   %blank = arith.constant {value} : f32
   %empty = tensor.empty() : {result}
@@ -287,14 +278,14 @@ def _pads() -> dict[str, tuple[str, str]]:
 
     conv = f"{CONV},dtype=f32"
     return {
-        "pad": (padded("pad", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3"),
+        "pad": (padded("0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3"),
                 conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1")),
-        "pad_of_one": (padded("pad_of_one", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", "1.0"), conv),
-        "pad_after": (padded("pad_after", "0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"),
+        "pad_of_one": (padded("0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", "1.0"), conv),
+        "pad_after": (padded("0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"),
                       conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=0x0x2x2")),
-        "pad_one_way": (padded("pad_one_way", "0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"),
+        "pad_one_way": (padded("0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"),
                         conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1x0")),
-        "pad_of_a_line": (function("pad_of_a_line", f"%a: {line}, %b: tensor<3x3x5xf32>", """
+        "pad_of_a_line": (function(f"%a: {line}, %b: tensor<3x3x5xf32>", """
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : tensor<2x7x5xf32>
   %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<2x7x5xf32>) -> tensor<2x7x5xf32>
@@ -306,12 +297,12 @@ def _pads() -> dict[str, tuple[str, str]]:
       outs(%init : tensor<2x7x5xf32>) -> tensor<2x7x5xf32>
 """, "%p", "tensor<2x7x5xf32>"),
             "conv2d:n=2,h=1,w=6,ci=3,co=5,kh=1,kw=3,pad=0x1x0x2,dtype=f32"),
-        "pad_channels": (padded("pad_channels", "0, 1, 1, 1", "0, 1, 1, 0", "1x8x8x4"),
+        "pad_channels": (padded("0, 1, 1, 1", "0, 1, 1, 0", "1x8x8x4"),
                          conv.replace("ci=3", "ci=4")),
-        "pad_shared": (padded("pad_shared", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", extra="""
+        "pad_shared": (padded("0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", extra="""
   %other = linalg.conv_2d_nhwc_hwcf ins(%padded, %b : tensor<1x8x8x3xf32>, tensor<3x3x3x5xf32>)
       outs(%p : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>"""), conv),
-        "inserted": (function("inserted", "%a: tensor<1x6x6x3xf32>, %b: tensor<3x3x3x5xf32>", """
+        "inserted": (function("%a: tensor<1x6x6x3xf32>, %b: tensor<3x3x3x5xf32>", """
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : tensor<1x6x6x5xf32>
   %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>
@@ -353,8 +344,13 @@ def _layouts() -> dict[str, tuple[str, str]]:
   %init = linalg.fill ins(%zero : f32) outs(%empty : {c}) -> {c}
   %p = linalg.{op} ins(%a, %b : {a}, {b}) outs(%init : {c}) -> {c}
 """
-        found[op] = (function(op, f"%a: {a}, %b: {b}", body, "%p", c), f"{problem},dtype=f32")
+        found[op] = (function(f"%a: {a}, %b: {b}", body, "%p", c), f"{problem},dtype=f32")
     return found
 
 
-SPELLINGS = {**_endings(), **_starts(), **_weights(), **_pads(), **_layouts()}
+SPELLINGS = {
+    name: (text.replace("@NAME", f"@{name}"), problem)
+    for name, (text, problem) in {
+        **_endings(), **_starts(), **_weights(), **_pads(), **_layouts(),
+    }.items()
+}  # fmt: skip

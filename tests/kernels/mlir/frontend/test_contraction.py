@@ -6,7 +6,6 @@ from tilewise.kernels.mlir.frontend.nest import (
     ContractionNest,
     NestOperand,
     NestRefusedError,
-    is_contraction,
     matmul_layout,
 )
 
@@ -82,10 +81,3 @@ def test_the_cheapest_operand_is_moved() -> None:
 def test_what_is_none_is_refused(a: str, b: str, c: str, reason: str) -> None:
     with pytest.raises(NestRefusedError, match=reason):
         matmul_layout(nest(a, b, c))
-
-
-def test_products_element_by_element_are_no_contraction() -> None:
-    assert not is_contraction(nest("mn", "mn", "mn"))
-    assert not is_contraction(nest("mn", "n", "mn"))
-    assert is_contraction(nest("m", "n", "mn"))
-    assert is_contraction(nest("bk", "bk", "b"))

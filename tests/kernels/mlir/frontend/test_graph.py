@@ -107,16 +107,6 @@ def test_a_graph_skips_what_import_skips(dialect: str) -> None:
     assert Counter(graph.skipped) == Counter(imported.skipped)
 
 
-def test_ops_on_buffers_are_nodes_that_say_so() -> None:
-    text = """func.func @main(%a: memref<4x4xf32>, %b: memref<4x4xf32>) {
-      linalg.matmul ins(%a, %a : memref<4x4xf32>, memref<4x4xf32>) outs(%b : memref<4x4xf32>)
-      return
-    }"""
-    (node,) = read_graph(text.encode()).nodes
-    assert (node.kind, node.reads, node.makes) == ("other", (), ())
-    assert "works on buffers" in node.reason
-
-
 def test_tensors_are_made_before_they_are_read() -> None:
     for name in ("resnet50", "bert"):
         graph = graph_of(name, "torch")

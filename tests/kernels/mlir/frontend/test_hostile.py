@@ -122,17 +122,6 @@ def test_names_are_told_on_one_line_that_is_text(name: bytes, told: str) -> None
     assert read_op(module, found.where).found == found
 
 
-def test_products_of_buffers_are_named() -> None:
-    imported = read_module(b"""
-func.func @f(%a: memref<4x5xf32>, %b: memref<5x6xf32>, %c: memref<4x6xf32>) {
-  linalg.matmul ins(%a, %b : memref<4x5xf32>, memref<5x6xf32>) outs(%c : memref<4x6xf32>)
-  return
-}
-""")
-    assert not imported.occurrences
-    assert ["buffers" in one.reason for one in imported.skipped] == [True]
-
-
 def test_the_limits_hold() -> None:
     with pytest.raises(ModuleError, match="time limit"):
         read_module(GOOD, ReadLimits(seconds=0.05))

@@ -75,10 +75,6 @@ def test_a_model_as_a_module_computes_what_it_says(onnx: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_a_module_stays_one() -> None:
-    assert as_module(b"module {}") == b"module {}"
-
-
 def test_weights_in_other_files_are_refused_and_not_looked_for(onnx: Any) -> None:
     proto = layer(onnx, layer_weights())
     tensor = proto.graph.initializer[0]

@@ -249,27 +249,3 @@ def test_integer_products_with_several_zero_points_are_skipped_with_the_reason()
                    y_type=types.INT32)  # fmt: skip
     (skipped,) = read_module(source).skipped
     assert skipped.reason == "multiplies bytes, and the second input has several zero points"
-
-
-def test_scaled_sums_of_bytes_are_those_of_the_floats() -> None:
-    runtime: Any = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    rng = np.random.default_rng(6)
-    weights = {
-        "w": rng.integers(-128, 128, (64, 32)).astype(np.int8),
-        "sw": rng.uniform(0.01, 0.1, 32).astype(np.float32),
-        "sx": np.array(0.02, np.float32), "zx": np.array(77, np.uint8),
-    }  # fmt: skip
-    nodes = [
-        make.make_node("QuantizeLinear", ["x", "sx", "zx"], ["xq"]),
-        make.make_node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"]),
-        make.make_node("DequantizeLinear", ["w", "sw"], ["wd"], axis=1),
-        make.make_node("MatMul", ["xd", "wd"], ["y"]),
-    ]
-    source = model(nodes, (4, 64), (4, 32), weights, opset=17)
-    assert problems(source) == [f"{PRODUCT}u8,b=i8,zero=a,weights=constant"]
-    x = rng.standard_normal((4, 64)).astype(np.float32)
-    codes = np.clip(np.rint(x / weights["sx"]) + 77, 0, 255).astype(np.uint8)
-    sums = (codes.astype(np.int64) - 77) @ weights["w"].astype(np.int64)
-    session = runtime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    expected = sums * (weights["sx"].astype(np.float64) * weights["sw"])
-    assert np.allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-3)

@@ -91,23 +91,6 @@ def test_tosa_pads_with_the_zero_point(zero: int, keys: str) -> None:
     assert found(TOSA.format(zero=zero)).startswith(f"{shape},dtype=i8{keys},bias")
 
 
-def test_zeros_around_an_image_with_another_zero_point_are_no_padding() -> None:
-    text = """func.func @f(%a: tensor<1x4x4x8xi8>, %b: tensor<3x3x8x8xi8>, %c: tensor<1x4x4x8xi32>)
-        -> tensor<1x4x4x8xi32> {
-      %p = arith.constant PAD : i8
-      %i = tensor.pad %a low[0, 1, 1, 0] high[0, 1, 1, 0] {
-      ^bb0(%n: index, %y: index, %x: index, %d: index):
-        tensor.yield %p : i8
-      } : tensor<1x4x4x8xi8> to tensor<1x6x6x8xi8>
-      %s, %z = arith.constant 5 : i32
-      %r = linalg.conv_2d_nhwc_hwcf_q ins(%i, %b, %s, %z : tensor<1x6x6x8xi8>,
-        tensor<3x3x8x8xi8>, i32, i32) outs(%c : tensor<1x4x4x8xi32>) -> tensor<1x4x4x8xi32>
-      return %r : tensor<1x4x4x8xi32>
-    }""".replace("%s, %z = arith.constant 5", "%z = arith.constant 0 : i32\n %s = arith.constant 5")
-    assert "h=4,w=4,ci=8,co=8,kh=3,kw=3,pad=1,dtype=i8,zero=a" in found(text.replace("PAD", "5"))
-    assert "h=6,w=6,ci=8,co=8,kh=3,kw=3,dtype=i8,zero=a" in found(text.replace("PAD", "0"))
-
-
 def test_networks_and_scripts_of_ops_leave_them_out() -> None:
     text = PRODUCT.format(filled=FILLED, za="%s", zb="%z").encode()
     (node,) = (node for node in read_graph(text).nodes if node.reason)

@@ -62,17 +62,6 @@ TWO = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> ({TYPE}, {TYPE}) {
   }} -> ({TYPE}, {TYPE})
   return %r#0, %r#1 : {TYPE}, {TYPE}
 }}"""
-REDUCED = """func.func @f(%a: tensor<8x8xf32>, %b: tensor<8x8xf32>, %c: tensor<8xf32>)
-    -> (tensor<8xf32>, tensor<8xf32>) {
-  %r:2 = linalg.reduce ins(%a, %b : tensor<8x8xf32>, tensor<8x8xf32>)
-    outs(%c, %c : tensor<8xf32>, tensor<8xf32>) dimensions = [1]
-    (%x: f32, %y: f32, %o: f32, %q: f32) {
-      %p = arith.mulf %x, %y : f32
-      %t = arith.addf %o, %p : f32
-      linalg.yield %t, %q : f32, f32
-    }
-  return %r#0, %r#1 : tensor<8xf32>, tensor<8xf32>
-}"""
 GATHERED = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
   %r = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (k, n)>,
     affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
@@ -95,14 +84,6 @@ BUFFERS = f"""func.func @f(%a: memref<8x8xf32>, %b: memref<8x8xf32>, %c: memref<
   }}
   return
 }}"""
-VECTORS = """func.func @f(%a: vector<8x8xf32>, %b: vector<8x8xf32>) -> vector<8x8xf32> {
-  %z = arith.constant dense<0.0> : vector<8x8xf32>
-  %r = vector.contract {indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
-    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
-    iterator_types = ["parallel", "parallel", "reduction"], kind = #vector.kind<add>}
-    %a, %b, %z : vector<8x8xf32>, vector<8x8xf32> into vector<8x8xf32>
-  return %r : vector<8x8xf32>
-}"""
 LOOPS = """func.func @f(%a: memref<8xf32>, %b: memref<8xf32>, %z: f32) -> f32 {
   %0 = arith.constant 0 : index
   %1 = arith.constant 1 : index
@@ -168,7 +149,6 @@ LISTED = {
         generic(a="(m + 1, k)", kinds=("tensor<9x8xf32>", TYPE, TYPE)), "reads input 1 at d0 + 1;",
     ),
     "two results": (TWO, "has 2 results"),
-    "two results of a reduction": (REDUCED, "has 2 results"),
     "two types": (generic(MIXED, kinds=typed("f32", None, "i8")), "multiplies f32 by i8"),
     "complex": (generic(COMPLEX, kinds=typed("complex<f32>")), "multiplies complex<f32>"),
     "subtracted": (
@@ -187,7 +167,6 @@ LISTED = {
     ),
     "gathered": (GATHERED, "tensor.extract"),
     "buffers": (BUFFERS, "works on buffers"),
-    "vectors": (VECTORS, "multiplies numbers or vectors in loops"),
     "loops": (LOOPS, "multiplies numbers or vectors in loops"),
 }  # fmt: skip
 

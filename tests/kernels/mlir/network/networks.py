@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from examples.models.bert import bert
 from examples.models.graph import Graph, Value
+from examples.models.mixer import mixer as mixed
 from examples.models.mlp import mlp
 from examples.models.spellings import spelled
 
@@ -42,90 +43,9 @@ def separable(spelling: str = "linalg") -> bytes:
     return spelled(graph, spelling).encode()
 
 
-def mixer(tokens: int = 16, width: int = 32) -> bytes:
+def mixer() -> bytes:
     """Tokens mixed for each channel, then channels for each token; both with a shortcut."""
-    by_token, by_channel = (tokens, width), (width, tokens)
-    lines = _Lines([("%x", by_token)])
-    y = lines.transposed(lines.perceptron(lines.transposed("%x", by_token), by_channel, 24),
-                         by_channel)  # fmt: skip
-    x = lines.elementwise("add", [y, "%x"], by_token)
-    out = lines.elementwise("add", [lines.perceptron(x, by_token, 48), x], by_token)
-    return lines.function(out, by_token).encode()
-
-
-Shape = tuple[int, ...]
-
-
-class _Lines:
-    """Lines of a function on matrices; its weights are arguments."""
-
-    def __init__(self, given: list[tuple[str, Shape]]) -> None:
-        self.given = given
-        self.lines = ["%zero = arith.constant 0.0 : f32"]
-
-    def put(self, text: str) -> str:
-        """An op's result."""
-        self.lines.append(f"%{len(self.lines)} = {text}")
-        return f"%{len(self.lines) - 1}"
-
-    def weight(self, shape: Shape) -> str:
-        """An argument."""
-        self.given.append((f"%w{len(self.given)}", shape))
-        return self.given[-1][0]
-
-    def empty(self, shape: Shape) -> str:
-        """Room for a result."""
-        return self.put(f"tensor.empty() : {_type(shape)}")
-
-    def transposed(self, x: str, shape: Shape) -> str:
-        """Columns as rows."""
-        kind, turned = _type(shape), shape[::-1]
-        return self.put(
-            f"linalg.transpose ins({x} : {kind}) outs({self.empty(turned)} : {_type(turned)}) "
-            "permutation = [1, 0]"
-        )
-
-    def perceptron(self, x: str, shape: Shape, inner: int) -> str:
-        """Two products with weights, the magnitude between them."""
-        hidden = self.product(x, shape, inner)
-        cut = self.elementwise("abs", [hidden], (shape[0], inner))
-        return self.product(cut, (shape[0], inner), shape[1])
-
-    def product(self, x: str, shape: Shape, columns: int) -> str:
-        """A product with weights."""
-        out = _type((shape[0], columns))
-        return self.put(
-            f"linalg.matmul ins({x}, {self.weight((shape[1], columns))} : {_type(shape)}, "
-            f"{_type((shape[1], columns))}) outs({self.filled((shape[0], columns))} : {out}) "
-            f"-> {out}"
-        )
-
-    def filled(self, shape: Shape) -> str:
-        """Zeros."""
-        kind = _type(shape)
-        return self.put(
-            f"linalg.fill ins(%zero : f32) outs({self.empty(shape)} : {kind}) -> {kind}"
-        )
-
-    def elementwise(self, kind: str, read: list[str], shape: Shape) -> str:
-        """An op on single elements, by the name that linalg has for it."""
-        types = ", ".join([_type(shape)] * len(read))
-        return self.put(
-            f"linalg.elementwise <{kind}> "
-            f"ins({', '.join(read)} : {types}) outs({self.empty(shape)} : {_type(shape)}) "
-            f"-> {_type(shape)}"
-        )
-
-    def function(self, out: str, shape: Shape) -> str:
-        """The text."""
-        given = ", ".join(f"{name}: {_type(of)}" for name, of in self.given)
-        body = "\n  ".join(self.lines)
-        kind = _type(shape)
-        return f"func.func @main({given}) -> {kind} {{\n  {body}\n  return {out} : {kind}\n}}\n"
-
-
-def _type(shape: Shape) -> str:
-    return f"tensor<{'x'.join(map(str, shape))}xf32>"
+    return spelled(mixed(small=True)).encode()
 
 
 def pool(op: str, side: int, size: int) -> bytes:

@@ -124,19 +124,3 @@ def test_tiles_fit_registers_and_sets_and_divide_rows(
     assert max(map(lines.count, lines)) <= TARGET.l1_bytes // SETS_BYTES
     held = found.size * -(-columns // 16)
     assert found.size == 1 or held <= TARGET.vector_registers - SPARE_REGISTERS
-
-
-@pytest.mark.parametrize(
-    ("block", "line", "row", "tile"),
-    [
-        (32, 7, 7, LayerTile(7, 1, 4)),  # too few pixels a line for multiply-adds to overlap
-        (1, 4, 4, LayerTile(4, 4, 1)),
-        (8, 1, 1, LayerTile(1, 1, 8)),
-        (4, 56, 56, LayerTile(7, 1, 4)),
-    ],
-)
-def test_tiles_load_little_for_what_they_multiply(
-    block: int, line: int, row: int, tile: LayerTile
-) -> None:
-    shape = LayerShape((block, line, row, 16, 16), (0, 1, 2, 3), 2, 1, 0, True, 64, (4,), False)
-    assert tile_of(shape, TARGET) == tile

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kernels.mlir.network import networks, torch_networks
+from tests.kernels.mlir.frontend.dialects import in_torch
+from tests.kernels.mlir.network import networks
 from tests.kernels.mlir.network.here import pack, prove
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
@@ -12,13 +13,14 @@ from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
+IN_TORCH = in_torch("1,16,7,9", "32,16,3,3", "1,32,7,9", 1, flag="false").encode()
 FAMILIES = {
     "residual, nhwc": (networks.residual(), (0, 1, 1)),
     "residual, nchw": (networks.residual("torch"), (0, 1, 1)),
     "perceptron": (networks.perceptron(), (1, 1, 2)),
     "separable": (networks.separable(), (1, 1, 0)),
-    "mixer": (networks.mixer(), (4, 3, 2)),
-    "on torch": (torch_networks.residual(), (0, 1, 1)),
+    "mixer": (networks.mixer(), (9, 11, 11)),
+    "on torch": (IN_TORCH, (1, 1, 0)),
 }
 
 
@@ -91,35 +93,9 @@ def test_a_script_that_changes_numbers_is_wrong() -> None:
     assert proof.failure == "wrong" and "allowed" in proof.message
 
 
-def test_what_nothing_is_known_of_stays_plain_and_is_told() -> None:
-    between = """%s = tensor.empty() : tensor<8x24xf32>
-  %soft = linalg.softmax dimension(1) ins(%p0 : tensor<8x24xf32>) outs(%s : tensor<8x24xf32>)
-    -> tensor<8x24xf32>
-  """
-    module = networks.products(8, (16, 24, 20)).decode()
-    place = module.index("%e1 =")
-    module = f"{module[:place]}{between}{module[place:].replace('%p0', '%soft')}"
-    plan = pack(module.encode())
-    (left,) = plan.left
-    assert left.op == "linalg.softmax" and "stays plain" in left.reason
-    assert len(plan.packed) == 2 and f"// plain:    {left.where}" in plan.script
-    assert prove(plan).executed
-
-
-def test_dynamic_shapes_stay_plain_and_are_told() -> None:
-    module = networks.products(8, (16, 24)).decode().replace("<8x", "<?x")
-    module = module.replace("tensor.empty()", "tensor.empty(%m)").replace(
-        "%zero =",
-        "%at = arith.constant 0 : index\n%m = tensor.dim %x, %at : tensor<?x16xf32>\n%zero =",
-    )
-    plan = pack(module.encode())
-    assert not plan.packed
-    assert [one.reason for one in plan.left] == ["has dynamic shapes; give --dim NAME=SIZE"]
-
-
 def test_a_batch_that_torch_leaves_open_stays_plain_and_is_told() -> None:
-    plan = pack(torch_networks.residual("?"))
-    assert not plan.packed and plan.script.count("has dynamic shapes") == len(plan.left) == 5
+    plan = pack(IN_TORCH.replace(b"[1,", b"[?,"))
+    assert not plan.packed and plan.script.count("has dynamic shapes") == len(plan.left) == 1
 
 
 def test_an_argument_that_is_multiplied_in_batches_is_no_weight() -> None:

@@ -7,11 +7,11 @@ import pytest
 from iree.compiler import ir
 
 from tests.kernels.mlir import payloads
-from tests.kernels.mlir.payloads import conv, gelu, layer_norm, matmul, softmax
+from tests.kernels.mlir.payloads import gelu, layer_norm, matmul, softmax
 from tilewise.kernels.mlir.lowering.apply import Diagnostics
 from tilewise.kernels.mlir.proof.child.any_payload import run_payload
 
-KINDS = [matmul, conv, gelu, softmax, layer_norm]
+KINDS = [matmul, gelu, softmax, layer_norm]
 
 
 def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:

@@ -141,11 +141,12 @@ def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> Proo
 
 @pytest.mark.full
 def test_a_hang_is_a_timeout_that_names_the_stage() -> None:
-    def attempt(seconds: float) -> tuple[object, str]:
+    reply = ProofReply()
+    for seconds in (3.0, 12.0, 48.0, 192.0):  # on a busy machine a short limit ends it before
         reply = child(HANGS, seconds=seconds)
-        return reply.failure, str(reply.message)
-
-    assert in_stage("run", attempt) == ("timeout", "killed at the time limit in stage run")
+        if "stage run" in str(reply.message):
+            break
+    assert (reply.failure, reply.message) == ("timeout", "killed at the time limit in stage run")
 
 
 def test_a_segmentation_fault_is_a_crash() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from iree.compiler import ir
 
+from tests.cases import some
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import softmax
 from tests.kernels.mlir.proof.test_any_payload import compared

@@ -1,8 +1,6 @@
 """A folder that a network is written to runs with NumPy alone, and computes the same bits."""
 
-import errno
 import json
-import mmap
 import re
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,10 +13,7 @@ from examples.models import MODELS
 from tests.search.networks.lowering.drawn import apart, computed, plan_of
 from tests.search.networks.lowering.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
-from tilewise.kernels.native.programs.steps import At
 from tilewise.search.networks.loader import network as loader
-from tilewise.search.networks.lowering.kernel_calls import Memory
-from tilewise.search.networks.lowering.memory import Arena, PlacedBuffers
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.standalone import files
@@ -63,16 +58,6 @@ def test_arguments_are_checked(drawn: Drawn) -> None:
         network.run(np.zeros(2))
 
 
-def test_a_system_without_huge_pages_has_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing(mmap.mmap):
-        def madvise(self, *_: int) -> None:
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(mmap, "mmap", Refusing)
-    assert loader.zeroed(9).tolist() == [0] * 9
-    assert Arena(9).bytes.tolist() == [0] * 9
-
-
 def test_symbols_are_of_one_model_and_one_target(drawn: Drawn) -> None:
     def name(model: str, target: str, module: bytes = MODULE) -> str:
         return files._name(replace(drawn.network.plan, model=model, target=target), module)
@@ -88,17 +73,3 @@ def test_a_processor_that_lacks_extensions_is_told() -> None:
     told = loader._lacking(["avx512f", "no_such_extension"])
     assert told in ("no_such_extension", "avx512f, no_such_extension")
     assert loader._lacking([]) == "what the code needs"
-
-
-def test_a_refused_request_for_tiles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = "flags\t\t: amx_tile amx_bf16"
-    monkeypatch.setattr(loader.Path, "read_text", lambda *_: flags)
-    assert loader._lacking(["amx-tile", "amx-bf16"]) == "permission to use tile registers"
-    assert loader._lacking(["amx-tile", "amx-int8"]) == "amx-int8"
-
-
-def test_an_address_outside_the_arenas_has_no_place() -> None:
-    memory = Memory(Arena(256), PlacedBuffers((), (), 256), Arena(64), 1)
-    assert memory.place(memory.weights.bytes[8:].ctypes.data) == At("weights", 8)
-    with pytest.raises(ValueError, match="is in no arena of the network"):
-        memory.place(np.zeros(1).ctypes.data)
