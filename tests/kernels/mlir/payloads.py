@@ -5,9 +5,11 @@ Extents divide by nothing. `to` names the type that a value passes through on it
 
 from itertools import count
 
+from tests.kernels.mlir.text import filled, function, generic
+
 # The bits that f32 loses in types of its exponent: bf16, and what tensor cores call tf32.
 LOST = {"bf16": 16, "tf32": 13}
-ID, ROW = "affine_map<(i, j) -> (i, j)>", "affine_map<(i, j) -> (i)>"
+ID = "affine_map<(i, j) -> (i, j)>"
 _names = count()
 
 
@@ -29,56 +31,44 @@ def narrowed(value: str, to: str) -> tuple[str, str]:
     ), name
 
 
+ROWS, KIND = (7, 131), "tensor<7x131xf32>"
+
+
 def matmul(to: str = "f32", sums_in: str = "f32", m: int = 13, n: int = 17, k: int = 29) -> str:
     """C + A B, on operands taken through a type, with sums taken through another."""
-    lines, x = narrowed("x", to)
+    lines, a = narrowed("a", to)
     more, s = narrowed("s", sums_in)
-    return f"""
-func.func @f(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>, %c: tensor<{m}x{n}xf32>)
-    -> tensor<{m}x{n}xf32> {{
-  %0 = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
-      affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
-      iterator_types = ["parallel", "parallel", "reduction"]}}
-      ins(%a, %b : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>) outs(%c : tensor<{m}x{n}xf32>) {{
-  ^bb0(%x: f32, %y: f32, %z: f32):
-    {lines}%p = arith.mulf %{x}, %y : f32
-    %s = arith.addf %z, %p : f32
-    {more}linalg.yield %{s} : f32
-  }} -> tensor<{m}x{n}xf32>
-  return %0 : tensor<{m}x{n}xf32>
-}}"""
+    body = f"{lines}%p = arith.mulf %{a}, %b : f32\n%s = arith.addf %o, %p : f32\n{more}"
+    kinds = [f"tensor<{shape}xf32>" for shape in (f"{m}x{k}", f"{k}x{n}", f"{m}x{n}")]
+    product = generic("0", (m, n, k), ["%left[d0, d2]", "%right[d2, d1]"], "%sums[d0, d1]", body, 1,
+                      s)  # fmt: skip
+    arguments = f"%left: {kinds[0]}, %right: {kinds[1]}, %sums: {kinds[2]}"
+    return function(arguments, product, "%0", kinds[2])
 
 
-def gelu(to: str = "f32", function: str = "erf") -> str:
+def gelu(to: str = "f32", function_of: str = "erf") -> str:
     """x (1 + erf(x / sqrt 2)) / 2, or by tanh; what the function gives is taken through a type."""
     lines, e = narrowed("e", to)
     inner = (
-        "%u = arith.mulf %x, %root : f32"
-        if function == "erf"
-        else "%q = arith.mulf %x, %x : f32\n%r = arith.mulf %q, %cubic : f32\n"
-        "%v = arith.addf %r, %one : f32\n%w = arith.mulf %v, %x : f32\n"
+        "%u = arith.mulf %a, %root : f32"
+        if function_of == "erf"
+        else "%q = arith.mulf %a, %a : f32\n%c = arith.mulf %q, %cubic : f32\n"
+        "%v = arith.addf %c, %one : f32\n%w = arith.mulf %v, %a : f32\n"
         "%u = arith.mulf %w, %slope : f32"
     )
-    return f"""
-func.func @f(%a: tensor<7x13xf32>) -> tensor<7x13xf32> {{
-  %half = arith.constant 0.5 : f32
-  %one = arith.constant 1.0 : f32
-  %root = arith.constant 0.707106781 : f32
-  %cubic = arith.constant 0.044715 : f32
-  %slope = arith.constant 0.797884561 : f32
-  %o = tensor.empty() : tensor<7x13xf32>
-  %0 = linalg.generic {{indexing_maps = [{ID}, {ID}], iterator_types = ["parallel", "parallel"]}}
-      ins(%a : tensor<7x13xf32>) outs(%o : tensor<7x13xf32>) {{
-  ^bb0(%x: f32, %z: f32):
-    {inner}
-    %e = math.{function} %u : f32
-    {lines}%t = arith.addf %{e}, %one : f32
-    %h = arith.mulf %x, %half : f32
-    %g = arith.mulf %t, %h : f32
-    linalg.yield %g : f32
-  }} -> tensor<7x13xf32>
-  return %0 : tensor<7x13xf32>
-}}"""
+    numbers = {"half": 0.5, "one": 1.0, "root": 0.707106781, "cubic": 0.044715,
+               "slope": 0.797884561}  # fmt: skip
+    constants = "\n".join(
+        f"  %{name} = arith.constant {one} : f32" for name, one in numbers.items()
+    )
+    made = generic("0", (7, 13), ["%x[d0, d1]"], "%empty[d0, d1]", f"""{inner}
+      %e = math.{function_of} %u : f32
+      {lines}%t = arith.addf %{e}, %one : f32
+      %h = arith.mulf %a, %half : f32
+      %r = arith.mulf %t, %h : f32""")  # fmt: skip
+    room = "  %empty = tensor.empty() : tensor<7x13xf32>"
+    kind = "tensor<7x13xf32>"
+    return function(f"%x: {kind}", f"{constants}\n{room}{made}", "%0", kind)
 
 
 def softmax(to: str = "f32", by: str = "divf", low: str = "0xFF800000") -> str:
@@ -87,125 +77,58 @@ def softmax(to: str = "f32", by: str = "divf", low: str = "0xFF800000") -> str:
     They are divided by their sum (`divf`), or multiplied by its inverse (`mulf`).
     """
     lines, e = narrowed("e", to)
-    invert = "%i = arith.divf %one, %y : f32" if by == "mulf" else ""
-    return f"""
-func.func @f(%a: tensor<7x131xf32>) -> tensor<7x131xf32> {{
-  %low = arith.constant {low} : f32
-  %zero = arith.constant 0.0 : f32
-  %one = arith.constant 1.0 : f32
-  %r = tensor.empty() : tensor<7xf32>
-  %o = tensor.empty() : tensor<7x131xf32>
-  %m0 = linalg.fill ins(%low : f32) outs(%r : tensor<7xf32>) -> tensor<7xf32>
-  %m = linalg.generic {{indexing_maps = [{ID}, {ROW}], iterator_types = ["parallel", "reduction"]}}
-      ins(%a : tensor<7x131xf32>) outs(%m0 : tensor<7xf32>) {{
-  ^bb0(%x: f32, %y: f32):
-    %t = arith.maximumf %x, %y : f32
-    linalg.yield %t : f32
-  }} -> tensor<7xf32>
-  %p = linalg.generic {{indexing_maps = [{ID}, {ROW}, {ID}],
-      iterator_types = ["parallel", "parallel"]}}
-      ins(%a, %m : tensor<7x131xf32>, tensor<7xf32>) outs(%o : tensor<7x131xf32>) {{
-  ^bb0(%x: f32, %y: f32, %z: f32):
-    %d = arith.subf %x, %y : f32
-    %e = math.exp %d : f32
-    {lines}linalg.yield %{e} : f32
-  }} -> tensor<7x131xf32>
-  %s0 = linalg.fill ins(%zero : f32) outs(%r : tensor<7xf32>) -> tensor<7xf32>
-  %s = linalg.generic {{indexing_maps = [{ID}, {ROW}], iterator_types = ["parallel", "reduction"]}}
-      ins(%p : tensor<7x131xf32>) outs(%s0 : tensor<7xf32>) {{
-  ^bb0(%x: f32, %y: f32):
-    %t = arith.addf %x, %y : f32
-    linalg.yield %t : f32
-  }} -> tensor<7xf32>
-  %q = linalg.generic {{indexing_maps = [{ID}, {ROW}, {ID}],
-      iterator_types = ["parallel", "parallel"]}}
-      ins(%p, %s : tensor<7x131xf32>, tensor<7xf32>) outs(%o : tensor<7x131xf32>) {{
-  ^bb0(%x: f32, %y: f32, %z: f32):
-    {invert}
-    %t = arith.{by} %x, {"%i" if invert else "%y"} : f32
-    linalg.yield %t : f32
-  }} -> tensor<7x131xf32>
-  return %q : tensor<7x131xf32>
-}}"""
+    quotient = "%r = arith.divf %a, %b : f32" if by == "divf" else (
+        "%one = arith.constant 1.0 : f32\n%i = arith.divf %one, %b : f32\n"
+        "%r = arith.mulf %a, %i : f32")  # fmt: skip
+    power = f"%d = arith.subf %a, %b : f32\n%e = math.exp %d : f32\n{lines}"
+    return function(f"%x: {KIND}", "".join([
+        f"  %wide = tensor.empty() : {KIND}",
+        filled("lows", low, "7"),
+        generic("m", ROWS, ["%x[d0, d1]"], "%lows[d0]", "%r = arith.maximumf %a, %o : f32", 1),
+        generic("p", ROWS, ["%x[d0, d1]", "%m[d0]"], "%wide[d0, d1]", power, result=e),
+        filled("zeros", "0.0", "7"),
+        generic("s", ROWS, ["%p[d0, d1]"], "%zeros[d0]", "%r = arith.addf %a, %o : f32", 1),
+        generic("q", ROWS, ["%p[d0, d1]", "%s[d0]"], "%wide[d0, d1]", quotient),
+    ]), "%q", KIND)  # fmt: skip
 
 
 def layer_norm(to: str = "f32", root: str = "rsqrt") -> str:
     """Rows less their mean, by the root of their variance; the mean is taken through a type."""
-    lines, y = narrowed("y", to)
+    lines, b = narrowed("b", to)
+    off = f"{lines}%m = arith.divf %{b}, %count : f32\n%d = arith.subf %a, %m : f32\n"
     scale = (
         "%k = math.rsqrt %v : f32"
         if root == "rsqrt"
-        else "%q = math.sqrt %v : f32\n%k = arith.divf %one, %q : f32"
+        else "%one = arith.constant 1.0 : f32\n%q = math.sqrt %v : f32\n"
+        "%k = arith.divf %one, %q : f32"
     )
-    return f"""
-func.func @f(%a: memref<7x131xf32>, %b: memref<7x131xf32>, %s: memref<7xf32>, %w: memref<7xf32>) {{
-  %zero = arith.constant 0.0 : f32
-  %one = arith.constant 1.0 : f32
-  %tiny = arith.constant 1.0e-5 : f32
-  %count = arith.constant 131.0 : f32
-  linalg.fill ins(%zero : f32) outs(%s : memref<7xf32>)
-  linalg.fill ins(%zero : f32) outs(%w : memref<7xf32>)
-  linalg.generic {{indexing_maps = [{ID}, {ROW}], iterator_types = ["parallel", "reduction"]}}
-      ins(%a : memref<7x131xf32>) outs(%s : memref<7xf32>) {{
-  ^bb0(%x: f32, %z: f32):
-    %t = arith.addf %x, %z : f32
-    linalg.yield %t : f32
-  }}
-  linalg.generic {{indexing_maps = [{ID}, {ROW}, {ROW}],
-      iterator_types = ["parallel", "reduction"]}}
-      ins(%a, %s : memref<7x131xf32>, memref<7xf32>) outs(%w : memref<7xf32>) {{
-  ^bb0(%x: f32, %y: f32, %z: f32):
-    {lines}%m = arith.divf %{y}, %count : f32
-    %d = arith.subf %x, %m : f32
-    %p = arith.mulf %d, %d : f32
-    %t = arith.addf %p, %z : f32
-    linalg.yield %t : f32
-  }}
-  linalg.generic {{indexing_maps = [{ID}, {ROW}, {ROW}, {ID}],
-      iterator_types = ["parallel", "parallel"]}}
-      ins(%a, %s, %w : memref<7x131xf32>, memref<7xf32>, memref<7xf32>)
-      outs(%b : memref<7x131xf32>) {{
-  ^bb0(%x: f32, %y: f32, %u: f32, %z: f32):
-    {lines}%m = arith.divf %{y}, %count : f32
-    %d = arith.subf %x, %m : f32
-    %e = arith.divf %u, %count : f32
-    %v = arith.addf %e, %tiny : f32
-    {scale}
-    %t = arith.mulf %d, %k : f32
-    linalg.yield %t : f32
-  }}
-  return
-}}"""
+    square = f"{off}%p = arith.mulf %d, %d : f32\n%r = arith.addf %p, %o : f32"
+    scaled = (f"{off}%e = arith.divf %c, %count : f32\n%v = arith.addf %e, %tiny : f32\n{scale}\n"
+              "%r = arith.mulf %d, %k : f32")  # fmt: skip
+    return function(f"%x: {KIND}", "".join([
+        "  %tiny = arith.constant 1.0e-5 : f32\n  %count = arith.constant 131.0 : f32\n",
+        f"  %wide = tensor.empty() : {KIND}",
+        filled("zeros", "0.0", "7"),
+        generic("s", ROWS, ["%x[d0, d1]"], "%zeros[d0]", "%r = arith.addf %a, %o : f32", 1),
+        generic("w", ROWS, ["%x[d0, d1]", "%s[d0]"], "%zeros[d0]", square, 1),
+        generic("0", ROWS, ["%x[d0, d1]", "%s[d0]", "%w[d0]"], "%wide[d0, d1]", scaled),
+    ]), "%0", KIND)  # fmt: skip
 
 
 def split_matmul(m: int = 13, n: int = 17, k: int = 28, parts: int = 4) -> str:
     """C + A B in sums of `parts` products each, with fused multiplications, added in the end."""
     rest = k // parts
-    partial, result = f"tensor<{rest}x{m}x{n}xf32>", f"tensor<{m}x{n}xf32>"
     a, b = f"tensor<{m}x{parts}x{rest}xf32>", f"tensor<{parts}x{rest}x{n}xf32>"
-    return f"""
-func.func @f(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>, %c: {result}) -> {result} {{
-  %zero = arith.constant 0.0 : f32
-  %e = tensor.empty() : {partial}
-  %i = linalg.fill ins(%zero : f32) outs(%e : {partial}) -> {partial}
-  %x = tensor.expand_shape %a [[0], [1, 2]] output_shape [{m}, {parts}, {rest}]
-      : tensor<{m}x{k}xf32> into {a}
-  %y = tensor.expand_shape %b [[0, 1], [2]] output_shape [{parts}, {rest}, {n}]
-      : tensor<{k}x{n}xf32> into {b}
-  %p = linalg.generic {{indexing_maps = [affine_map<(m, n, o, i) -> (m, o, i)>,
-      affine_map<(m, n, o, i) -> (o, i, n)>, affine_map<(m, n, o, i) -> (i, m, n)>],
-      iterator_types = ["parallel", "parallel", "reduction", "parallel"]}}
-      ins(%x, %y : {a}, {b}) outs(%i : {partial}) {{
-  ^bb0(%u: f32, %v: f32, %w: f32):
-    %s = math.fma %u, %v, %w : f32
-    linalg.yield %s : f32
-  }} -> {partial}
-  %r = linalg.generic {{indexing_maps = [affine_map<(m, n, i) -> (i, m, n)>,
-      affine_map<(m, n, i) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
-      ins(%p : {partial}) outs(%c : {result}) {{
-  ^bb0(%u: f32, %w: f32):
-    %s = arith.addf %u, %w : f32
-    linalg.yield %s : f32
-  }} -> {result}
-  return %r : {result}
-}}"""
+    whole = [f"tensor<{shape}xf32>" for shape in (f"{m}x{k}", f"{k}x{n}", f"{m}x{n}")]
+    return function(f"%left: {whole[0]}, %right: {whole[1]}, %sums: {whole[2]}", "".join([
+        filled("zeros", "0.0", f"{rest}x{m}x{n}"),
+        f"""
+  %x = tensor.expand_shape %left [[0], [1, 2]] output_shape [{m}, {parts}, {rest}]
+      : {whole[0]} into {a}
+  %y = tensor.expand_shape %right [[0, 1], [2]] output_shape [{parts}, {rest}, {n}]
+      : {whole[1]} into {b}""",
+        generic("p", (rest, m, n, parts), ["%x[d1, d3, d0]", "%y[d3, d0, d2]"],
+                "%zeros[d0, d1, d2]", "%r = math.fma %a, %b, %o : f32", 1),
+        generic("0", (m, n, rest), ["%p[d2, d0, d1]"], "%sums[d0, d1]",
+                "%r = arith.addf %a, %o : f32", 1),
+    ]), "%0", whole[2])  # fmt: skip

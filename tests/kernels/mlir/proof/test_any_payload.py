@@ -57,7 +57,7 @@ def test_the_payload_itself_is_right(kind: Any) -> None:
         (softmax(), softmax(by="mulf")),
         (softmax(), softmax(low="-3.4e38")),
         (layer_norm(), layer_norm(root="sqrt")),
-        (gelu(function="tanh"), gelu(function="tanh")),
+        (gelu(function_of="tanh"), gelu(function_of="tanh")),
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Array
+from tests.kernels.mlir.text import generic
 from tests.search.networks.lowering.drawn import labels, loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect
@@ -11,31 +12,6 @@ from tilewise.search.networks.loader.network import Network
 from tilewise.search.networks.lowering.memory import poison_activations
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
-
-
-def generic(
-    name: str, sizes: tuple[int, ...], ins: list[str], out: str, body: str, reduces: int = 0
-) -> str:
-    """A linalg.generic over loops of `sizes`; its operands are like `%x[d0, d1]`.
-
-    The body gives %r of %a, %b and %o; an axis `0` has one element.
-    """
-    loops = len(sizes)
-    space = ", ".join(f"d{i}" for i in range(loops))
-    axes = [one.rstrip("]").split("[") for one in (*ins, out)]
-    maps = ", ".join(f"affine_map<({space}) -> ({where})>" for _, where in axes)
-    kinds = ", ".join('"reduction"' if i >= loops - reduces else '"parallel"' for i in range(loops))
-    extent = {"0": 1} | {f"d{i}": size for i, size in enumerate(sizes)}
-    types = [f"tensor<{''.join(f'{extent[a]}x' for a in w.split(', '))}f32>" for _, w in axes]
-    named = ", ".join(f"%{letter}: f32" for letter, _ in zip("abc", ins, strict=False))
-    return f"""
-  %{name} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}
-      ins({", ".join(one for one, _ in axes[:-1])} : {", ".join(types[:-1])})
-      outs({axes[-1][0]} : {types[-1]}) {{
-    ^bb0({named}, %o: f32):
-      {body}
-      linalg.yield %r : f32
-  }} -> {types[-1]}"""
 
 
 def network(text: str, threads: int = 1) -> Network:
