@@ -4,12 +4,15 @@ import re
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from tilewise.kernels.dispatches.executable import CompiledEntry
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.iree.compiler import compiled_text
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.native.objects.interface import Interface, problem_name
 from tilewise.kernels.native.objects.make import KernelObject
+from tilewise.kernels.oracle.operands import Array, empty_aligned
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import Target
 
@@ -66,3 +69,12 @@ def name_of(text: str) -> str:
     """What the kernel of a problem is called here."""
     problem: Problem = parse_problem(text)
     return problem_name(problem)
+
+
+def random_arrays(*shapes: tuple[int, ...]) -> list[Array]:
+    """Arrays of whole cache lines."""
+    rng, made = np.random.default_rng(7), list[Array]()
+    for shape in shapes:
+        made.append(empty_aligned(shape, np.float32))
+        made[-1][...] = rng.uniform(-1, 1, shape)
+    return made

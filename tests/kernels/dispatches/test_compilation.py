@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.kernels.dispatches.matching import random_arrays
 from tilewise.kernels.dispatches.compilation import compiled_with, replaced_in
 from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
@@ -10,7 +11,7 @@ from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.mlir.payload.function import ENTRY
-from tilewise.kernels.oracle.operands import empty_aligned, poison
+from tilewise.kernels.oracle.operands import poison
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile
 from tilewise.kernels.target import Target
@@ -36,11 +37,7 @@ def test_no_flag_of_the_compiler_changes_what_is_computed(flag: str, host: Targe
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     made = compiled_with(module_text(PROBLEM), library(host), (flag,))
     assert len(made.kernels) == 1
-    rng = np.random.default_rng(7)
-    arrays = []
-    for shape in ((9, 19), (19, 33), (33,), (9, 33)):
-        arrays.append(empty_aligned(shape, np.float32))
-        arrays[-1][...] = rng.uniform(-1, 1, shape)
+    arrays = random_arrays((9, 19), (19, 33), (33,), (9, 33))
     a, b, bias, out = arrays
     poison(out)
     LoadedModule(made.code, open_device(1)).bind(ENTRY, [(one, "f32") for one in arrays])(1)

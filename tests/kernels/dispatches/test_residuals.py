@@ -1,20 +1,15 @@
 """Residual additions after convolutions: which op takes them in, found by IREE, and right."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
-from tests.kernels.dispatches.matching import found_in, library_of, name_of
+from tests.kernels.dispatches.matching import found_in, library_of, name_of, random_arrays
 from tilewise.kernels.dispatches.compilation import compiled_with
 from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
-from tilewise.kernels.dispatches.patterns.pattern import Side, pattern, patterns
-from tilewise.kernels.dispatches.patterns.spelling import SPELLINGS
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import Target
@@ -110,25 +105,6 @@ def test_of_two_convolutions_the_one_on_the_right_starts_from_the_other(
     found = found_in(text, library_of(FUSED, BIASED))
     assert found == {"kernel": [name_of(BIASED), name_of(FUSED)]}
     assert {cut.problem for cut in cut_module(text.encode())} == {FUSED, BIASED}
-
-
-@pytest.mark.parametrize("order", ["wide", "narrow"])
-def test_a_library_leaves_the_sum_to_the_convolution_on_the_right(order: str) -> None:
-    """Also where it has the other one's kernel with a residual, for other places."""
-    wide = FUSED.replace("ci=8", "ci=4"), BIASED.replace("ci=8", "ci=4")
-    other = "tensor<1x5x7x4xf32>", "tensor<1x1x4x16xf32>"
-    narrowed = f"""
-  %slice = tensor.extract_slice %image[0, 0, 0, 0] [1, 5, 7, 4] [1, 1, 1, 1]
-    : {IMAGE} to {other[0]}
-  %taps = tensor.extract_slice %second[0, 0, 0, 0] [1, 1, 4, 16] [1, 1, 1, 1]
-    : {FILTER} to {other[1]}"""
-    z = convolved("z", "%slice", "%taps").replace(IMAGE, other[0]).replace(FILTER, other[1])
-    sides = ("%y", "%z") if order == "wide" else ("%z", "%y")
-    text = module(narrowed, ONE, z, added(*sides))
-    expected = [BIASED, wide[0]] if order == "wide" else [FUSED, wide[1]]
-    assert problems_of(text) == expected
-    found = found_in(text, library_of(FUSED, BIASED, *wide))
-    assert sorted(found["kernel"]) == sorted(name_of(one) for one in expected)
 
 
 @pytest.mark.parametrize("sides", [("%y", "%late"), ("%late", "%y")])
@@ -242,14 +218,6 @@ def test_a_product_leaves_its_residual_to_others() -> None:
     assert problems_of(matmul) == ["matmul:m=6,n=32,k=8,dtype=f32"]
 
 
-def test_each_spelling_has_the_tensor_on_both_sides() -> None:
-    problem = parse_problem(FUSED)
-    sides: tuple[Side, ...] = ("left", "right")
-    made = {pattern(problem, spelling, side).text for spelling, side in product(SPELLINGS, sides)}
-    assert len(made) == 2 * len({pattern(problem, spelling, "left").text for spelling in SPELLINGS})
-    assert made < {one.text for one in patterns(problem)}
-
-
 RUN = {
     "a shortcut": (BESIDE + added("%other", "%y"), FUSED),
     "two convolutions": (TWO + added("%y", "%z"), FUSED),
@@ -273,11 +241,9 @@ def test_the_result_is_right_and_the_shortcut_stays_as_it_was(
     cuts = patterns_of(cut_module(text.encode())) if by == "patterns of the module" else {}
     made = compiled_with(text, text_of(kernels, host, (), cuts))
     assert set(made.kernels) == {kernel.name for kernel in kernels}
-    rng = np.random.default_rng(7)
-    arrays = []
-    for shape in ((1, 5, 7, 8), (1, 1, 8, 16), (1, 1, 8, 16), (16,), (1, 5, 7, 16), (1, 5, 7, 16)):
-        arrays.append(empty_aligned(shape, np.float32))
-        arrays[-1][...] = rng.uniform(-1, 1, shape)
+    arrays = random_arrays(
+        (1, 5, 7, 8), (1, 1, 8, 16), (1, 1, 8, 16), (16,), (1, 5, 7, 16), (1, 5, 7, 16)
+    )
     image, first, second, bias, short, out = arrays
     before = short.copy()
     run = LoadedModule(made.code, open_device(1)).bind("kernel", [(one, "f32") for one in arrays])

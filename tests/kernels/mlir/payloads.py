@@ -9,7 +9,6 @@ from tests.kernels.mlir.text import filled, function, generic
 
 # The bits that f32 loses in types of its exponent: bf16, and what tensor cores call tf32.
 LOST = {"bf16": 16, "tf32": 13}
-ID = "affine_map<(i, j) -> (i, j)>"
 _names = count()
 
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from tests.kernels.dispatches.matching import random_arrays
 from tilewise.kernels.dispatches.compilation import compiled_with
 from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import Cut, cut_module, patterns_of
 from tilewise.kernels.dispatches.library import text_of
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
-from tilewise.kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.oracle.operands import Array
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile
 from tilewise.kernels.target import Target
@@ -102,15 +103,6 @@ def convolved(image: Array, filters: Array) -> Array:
     return np.einsum("nhwgcrs,gkrsc->nhwgk", windows, filters)
 
 
-def random(*shapes: tuple[int, ...]) -> list[Array]:
-    """Arrays of whole cache lines."""
-    rng, made = np.random.default_rng(7), []
-    for shape in shapes:
-        made.append(empty_aligned(shape, np.float32))
-        made[-1][...] = rng.uniform(-1, 1, shape)
-    return made
-
-
 def run_with_kernel(module: str, host: Target, inputs: list[Array]) -> tuple[Cut, Array]:
     """The only op of a module, and what the module computes with the op's kernel."""
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
@@ -135,7 +127,7 @@ def run_with_kernel(module: str, host: Target, inputs: list[Array]) -> tuple[Cut
 
 
 def test_a_padded_image_in_groups_whose_filters_are_one_after_another(host: Target) -> None:
-    image, weights = random((1, 9, 9, 2, 4), (2, 16, 3, 3, 4))
+    image, weights = random_arrays((1, 9, 9, 2, 4), (2, 16, 3, 3, 4))
     cut, found = run_with_kernel(grouped(), host, [image, weights])
     assert ",pad=1," in cut.problem and "groups=2" in cut.problem
     np.testing.assert_allclose(found, convolved(image, weights), atol=1e-4)
@@ -150,7 +142,7 @@ def test_an_op_without_a_pattern_of_all_that_is_around_it_loses_the_least(host: 
     assert (cut.whole, cut.problem) == (
         whole.problem, whole.problem.replace(",epilogue=relu", ""),
     )  # fmt: skip
-    x, w = random((3, 5, 8), (8, 5, 16))
+    x, w = random_arrays((3, 5, 8), (8, 5, 16))
     _, found = run_with_kernel(reshaped_result(), host, [x, w])
     expected = np.maximum(np.einsum("mdk,kdn->nmd", x, w), 0).reshape(16, 15)
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -169,7 +161,7 @@ def test_zeros_around_an_image_that_is_transposed_afterwards_are_no_pad(host: Ta
     ins(%t, %w : {kind(1, 11, 11, 8)}, {w}) outs(%f : {y}) -> {y}
   return %r : {y}
 }}"""
-    image, weights = random((1, 8, 9, 9), (3, 3, 8, 16))
+    image, weights = random_arrays((1, 8, 9, 9), (3, 3, 8, 16))
     _, found = run_with_kernel(module, host, [image, weights])
     nhwgc = image.transpose(0, 2, 3, 1)[..., np.newaxis, :]
     expected = convolved(nhwgc, weights.transpose(3, 0, 1, 2)[np.newaxis])

@@ -39,32 +39,6 @@ def test_the_loops_are_those_of_the_schedule() -> None:
         assert loops == [*trips_around(nest, list(nest.visit())[-1]), 8]
 
 
-def test_operands_that_lie_as_the_problem_has_them_are_not_packed() -> None:
-    module = generic(
-        "b, i, k, j", ("b, i, k", "b, j, k", "b, i, j"), ("3x24x24", "3x64x24", "3x24x64")
-    )
-    lone = read_op(module.encode())
-    assert schedulable(lone).canonical.endswith("transpose_b,init=accumulate")
-    schedule = Schedule((Tile("batch", 1), Pack("B"), Register(4, 16)))
-    script = emit_for_op(normal_form(lone, schedule), schedule)
-    assert "interchange" in script
-    assert "transform.structured.pack " not in script.split("@pack_panels")[0]
-    assert prove_lone(lone, schedule).ok
-
-
-def test_a_result_that_stays_is_written_in_place() -> None:
-    """Both inputs have batches innermost, and are packed; the result is not."""
-    module = generic(
-        "h, i, j, d", ("i, d, h", "d, j, h", "h, i, j"), ("40x32x6", "32x48x6", "6x40x48")
-    )
-    lone = read_op(module.encode())
-    schedule = Schedule((Tile("batch", 1), Register(8, 48)))
-    text = transformed(lone, schedule)
-    assert text.count("memref.alloc()") == 2
-    assert "linalg.copy" not in text
-    assert prove_lone(lone, schedule).ok
-
-
 HEADS = generic("h, i, j, d", ("i, h, d", "j, h, d", "h, i, j"), ("40x6x33", "50x6x33", "6x40x50"))
 """Heads in the middle, as attention has them."""
 

@@ -59,20 +59,6 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, ModuleProgr
     assert bool(halos) == (graph.name in HAVE_HALOS)
 
 
-@pytest.mark.full
-def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, ModuleProgram]) -> None:
-    *_, program = case
-    held = LoweredNetwork(plan_of(program, 0, copy_us=0.1), program).placed
-    pairs = list(zip(held.lifetimes, held.offsets, strict=True))
-    for number, (one, at) in enumerate(pairs):
-        assert at + one.size <= held.size
-        for other, beside in pairs[number + 1 :]:
-            is_apart = at + one.size <= beside or beside + other.size <= at
-            assert is_apart or not one.meets(other)
-    print(f"arena {held.size} bytes, buffers {held.apart}")
-    assert held.size < held.apart
-
-
 @pytest.fixture(scope="module")
 def residual() -> tuple[Graph, ModuleProgram]:
     """A residual that is read again after a layer has taken it in, and sums that no layer takes."""

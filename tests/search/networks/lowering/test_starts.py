@@ -118,54 +118,48 @@ def test_a_result_stays_where_sums_start_from_it(seed: int) -> None:
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
 
 
-def test_a_window_that_lies_outside_of_its_image_has_the_number_around_it() -> None:
-    module = """
-func.func @main(%x: tensor<1x3x3x4xf32>) -> tensor<1x7x7x4xf32> {
+PADDED = """
+func.func @main(%x: tensor<1x{h}x{w}x4xf32>) -> tensor<1x{mh}x{mw}x4xf32> {{
   %least = arith.constant -3.40282347E+38 : f32
-  %p = tensor.pad %x low[0, 3, 2, 0] high[0, 2, 3, 0] {
+  %none = arith.constant {start} : f32
+  %p = tensor.pad %x low[0, {low}, 0] high[0, {high}, 0] {{
     ^bb0(%i: index, %j: index, %k: index, %l: index):
       tensor.yield %least : f32
-  } : tensor<1x3x3x4xf32> to tensor<1x8x8x4xf32>
-  %window = tensor.empty() : tensor<2x2xf32>
-  %room = tensor.empty() : tensor<1x7x7x4xf32>
-  %lowest = linalg.fill ins(%least : f32) outs(%room : tensor<1x7x7x4xf32>) -> tensor<1x7x7x4xf32>
-  %r = linalg.pooling_nhwc_max ins(%p, %window : tensor<1x8x8x4xf32>, tensor<2x2xf32>)
-       outs(%lowest : tensor<1x7x7x4xf32>) -> tensor<1x7x7x4xf32>
-  return %r : tensor<1x7x7x4xf32>
-}"""
-    image = drawn(1, 3, 3, 4)
-    least = np.finfo(np.float32).min
-    wide = np.pad(image, ((0, 0), (3, 2), (2, 3), (0, 0)), constant_values=least)
-    expected = np.lib.stride_tricks.sliding_window_view(wide, (2, 2), (1, 2)).max((-1, -2))
-    (found,) = run(module, 0, image)
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(("dilation", "pad"), [(2, 1), (3, 2)])
-def test_a_window_around_a_smaller_image_has_the_number_beside_it(dilation: int, pad: int) -> None:
-    wide, made = 1 + 2 * pad, 1 + 2 * pad - dilation
-    module = f"""
-func.func @main(%x: tensor<1x1x1x4xf32>) -> tensor<1x{made}x1x4xf32> {{
-  %least = arith.constant -3.40282347E+38 : f32
-  %none = arith.constant 0xFF800000 : f32
-  %p = tensor.pad %x low[0, {pad}, 0, 0] high[0, {pad}, 0, 0] {{
-    ^bb0(%i: index, %j: index, %k: index, %l: index):
-      tensor.yield %least : f32
-  }} : tensor<1x1x1x4xf32> to tensor<1x{wide}x1x4xf32>
-  %window = tensor.empty() : tensor<2x1xf32>
-  %room = tensor.empty() : tensor<1x{made}x1x4xf32>
-  %lowest = linalg.fill ins(%none : f32) outs(%room : tensor<1x{made}x1x4xf32>)
-            -> tensor<1x{made}x1x4xf32>
+  }} : tensor<1x{h}x{w}x4xf32> to tensor<1x{ph}x{pw}x4xf32>
+  %window = tensor.empty() : tensor<{taps}xf32>
+  %room = tensor.empty() : tensor<1x{mh}x{mw}x4xf32>
+  %lowest = linalg.fill ins(%none : f32) outs(%room : tensor<1x{mh}x{mw}x4xf32>)
+            -> tensor<1x{mh}x{mw}x4xf32>
   %r = linalg.pooling_nhwc_max {{dilations = dense<[{dilation}, 1]> : tensor<2xi64>}}
-       ins(%p, %window : tensor<1x{wide}x1x4xf32>, tensor<2x1xf32>)
-       outs(%lowest : tensor<1x{made}x1x4xf32>) -> tensor<1x{made}x1x4xf32>
-  return %r : tensor<1x{made}x1x4xf32>
+       ins(%p, %window : tensor<1x{ph}x{pw}x4xf32>, tensor<{taps}xf32>)
+       outs(%lowest : tensor<1x{mh}x{mw}x4xf32>) -> tensor<1x{mh}x{mw}x4xf32>
+  return %r : tensor<1x{mh}x{mw}x4xf32>
 }}"""
-    image = drawn(1, 1, 1, 4)
-    around = np.pad(image, ((0, 0), (pad, pad), (0, 0), (0, 0)),
-                    constant_values=np.finfo(np.float32).min)  # fmt: skip
-    (found,) = run(module, 0, image)
-    np.testing.assert_array_equal(found, np.maximum(around[:, :made], around[:, dilation:]))
+
+
+@pytest.mark.parametrize(
+    ("image", "pads", "taps", "dilation", "start"),
+    [
+        ((3, 3), ((3, 2), (2, 3)), (2, 2), 1, "-3.40282347E+38"),  # windows outside of the image
+        ((1, 1), ((1, 1), (0, 0)), (2, 1), 2, "0xFF800000"),  # and around it
+        ((1, 1), ((2, 2), (0, 0)), (2, 1), 3, "0xFF800000"),
+    ],
+)
+def test_windows_without_a_pixel_have_the_number_around_the_image(
+    image: tuple[int, int], pads: tuple[tuple[int, int], tuple[int, int]], taps: tuple[int, int],
+    dilation: int, start: str,
+) -> None:  # fmt: skip
+    x = drawn(1, *image, 4)
+    wide = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=np.finfo(np.float32).min)
+    spans = (dilation * (taps[0] - 1) + 1, taps[1])
+    expected = np.lib.stride_tricks.sliding_window_view(wide, spans, (1, 2))
+    expected = expected[..., ::dilation, :].max((-1, -2))
+    (h, w), (ph, pw), (mh, mw) = image, wide.shape[1:3], expected.shape[1:3]
+    low, high = (f"{pads[0][side]}, {pads[1][side]}" for side in (0, 1))
+    (found,) = run(PADDED.format(h=h, w=w, ph=ph, pw=pw, mh=mh, mw=mw, low=low, high=high,
+                                 start=start, taps=f"{taps[0]}x{taps[1]}", dilation=dilation),
+                   0, x)  # fmt: skip
+    np.testing.assert_array_equal(found, expected)
 
 
 STARTED = """
