@@ -6,7 +6,6 @@ no errors, so the first one's stores of errors are dropped and our own wrapper c
 
 import functools
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -183,13 +182,12 @@ def _check(objects: dict[str, bytes]) -> None:
 
 
 SECONDS = 120.0
-_LLD, _CC = "iree-lld", ("cc", "gcc", "clang")
 
 
 def shared_library(program: CompiledProgram) -> bytes:
     """Return the shared library of a program, which exports its functions alone.
 
-    Raises LoweringError without a linker, or if linking fails.
+    Raises LoweringError if linking fails.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -199,33 +197,22 @@ def shared_library(program: CompiledProgram) -> bytes:
         (folder / "seen").write_text(f"{{ global:{seen} local: *; }};\n")
         options = ["-shared", "-soname", f"{program.name}.so", "--version-script", "seen",
                    "-z", "noexecstack", "--build-id=none", "-o", "made"]  # fmt: skip
-        _run_linker([*_linker(options), *program.objects], folder)
+        _run_linker([*options, *program.objects], folder)
         return (folder / "made").read_bytes()
 
 
-def _linker(options: Sequence[str]) -> list[str]:
-    """Return the command that links with options of `ld`."""
+def _run_linker(arguments: Sequence[str], folder: Path) -> None:
+    """Run the linker of IREE's compiler."""
+    from iree.compiler.tools import binaries
+
     try:
-        from iree.compiler.tools import binaries
-
-        return [str(binaries.find_tool(_LLD)), "-flavor", "gnu", *options]
-    except (ImportError, ValueError):
-        pass
-    found = next(filter(None, map(shutil.which, _CC)), None)
-    if found is None:
-        raise LoweringError("no linker is here; install tilewise[kernels] or a C compiler")
-    passed = [word for one in options for word in ("-Xlinker", one)]
-    return [found, "-nostdlib", "-shared", *passed]
-
-
-def _run_linker(command: Sequence[str], folder: Path) -> None:
-    try:
+        command = [str(binaries.find_tool("iree-lld")), "-flavor", "gnu", *arguments]
         ended = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, errors="replace",
             timeout=SECONDS, env=child_environment(), check=False,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LoweringError(f"{Path(command[0]).name} does not link: {error}") from error
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise LoweringError(f"iree-lld does not link: {error}") from error
     if ended.returncode:
         said = (ended.stderr or ended.stdout).strip().splitlines()
-        raise LoweringError(f"{Path(command[0]).name} does not link: {said[0] if said else ''}")
+        raise LoweringError(f"iree-lld does not link: {said[0] if said else ''}")
