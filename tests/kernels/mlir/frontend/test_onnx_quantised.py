@@ -249,3 +249,22 @@ def test_integer_products_with_several_zero_points_are_skipped_with_the_reason()
                    y_type=types.INT32)  # fmt: skip
     (skipped,) = read_module(source).skipped
     assert skipped.reason == "multiplies bytes, and the second input has several zero points"
+
+
+@pytest.mark.parametrize(
+    ("pads", "sizes"),
+    [([1, 1, 1, 1], "h=9,w=9,ci=5,co=20,kh=3,kw=3,pad=1"),
+     ([0, 0, 2, 2], "h=11,w=11,ci=5,co=20,kh=3,kw=3")],
+)  # fmt: skip
+def test_quantised_convolutions_are_padded_with_their_zero_point(
+    pads: list[int], sizes: str
+) -> None:
+    weights = {"w": np.ones((20, 5, 3, 3), np.int8), "s": np.array(0.1, np.float32),
+               "zx": np.array(121, np.uint8), "zw": np.array(0, np.int8)}  # fmt: skip
+    inputs = ["x", "s", "zx", "w", "s", "zw", "s", "zx"]
+    node = make.make_node("QLinearConv", inputs, ["y"], pads=pads)
+    source = model([node], (1, 5, 9, 9), (1, 20, 9, 9), weights, opset=17, x_type=types.UINT8,
+                   y_type=types.UINT8)  # fmt: skip
+    assert problems(source) == [
+        f"conv2d:n=1,{sizes},layout=nchw_fchw,dtype=i8,zero=a,weights=constant"
+    ]

@@ -1,12 +1,9 @@
 """Products of bytes with and without a sign, less zero points, are found; nothing runs them yet."""
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 from tilewise.kernels.errors import PlaceError
-from tilewise.kernels.mlir.frontend.read import as_module, read_graph, read_module, read_op
+from tilewise.kernels.mlir.frontend.read import read_graph, read_module, read_op
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -97,24 +94,3 @@ def test_networks_and_scripts_of_ops_leave_them_out() -> None:
     assert node.reason == "is of unsigned bytes or zero points, which no network runs"
     with pytest.raises(PlaceError, match=r"are for matmul:m=16,n=48,k=32,dtype=i8,zero=a alone"):
         read_op(text)
-
-
-def test_quantised_ops_of_onnx_are_found() -> None:
-    onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed")
-    make, types = onnx.helper, onnx.TensorProto
-    weights = {
-        "w": np.ones((20, 5, 3, 3), np.int8),
-        "scale": np.array(0.1, np.float32),
-        "zx": np.array(121, np.uint8),
-        "zw": np.array(0, np.int8),
-    }
-    shapes = (("x", types.UINT8, [1, 5, 9, 9]), ("y", types.UINT8, [1, 20, 9, 9]))
-    given, made = (make.make_tensor_value_info(*one) for one in shapes)
-    inputs = ["x", "scale", "zx", "w", "scale", "zw", "scale", "zx"]
-    node = make.make_node("QLinearConv", inputs, ["y"], pads=[1, 1, 1, 1])
-    tensors = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
-    graph = make.make_graph([node], "net", [given], [made], tensors)
-    sets = [make.make_opsetid("", 17)]
-    model = make.make_model(graph, opset_imports=sets, ir_version=8)
-    problem = found(as_module(model.SerializeToString()))
-    assert "kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=i8,zero=a" in problem

@@ -98,22 +98,6 @@ def test_a_network_around_it_computes_the_same(
     assert proof.failure is None and proof.executed, proof.message
 
 
-def test_what_a_loop_hands_on_is_no_weight() -> None:
-    product = """%fill = linalg.fill ins(%zero : f32) outs(%e : tensor<8x24xf32>)
-      -> tensor<8x24xf32>
-    %n = linalg.matmul ins(%square, %c : tensor<24x24xf32>, tensor<24x24xf32>)
-      outs(%c : tensor<24x24xf32>) -> tensor<24x24xf32>
-    scf.yield"""
-    loop = LOOP.partition("%n =")[0] + product + LOOP.partition("scf.yield")[2]
-    text = between(loop.replace("iter_args(%c = %p) -> tensor<8x24", "iter_args(%c = %square) -> "
-                                "tensor<24x24").replace("%n : tensor<8x24", "%n : tensor<24x24")
-                   .replace("%m = scf.for", "%k = scf.for"))  # fmt: skip
-    plan = pack(text.replace(b"ins(%m,", b"ins(%p,"), Blocks(16))
-    assert [one.reason for one in plan.left if one.op == "linalg.matmul"] == [
-        "multiplies two tensors that every run computes: packs would not pay"
-    ]
-
-
 def test_a_product_of_open_shape_is_told_and_those_around_it_are_packed() -> None:
     plan = pack(between(OPEN), Blocks(16))
     assert [one.reason for one in plan.left] == ["has dynamic shapes; give --dim NAME=SIZE"]
