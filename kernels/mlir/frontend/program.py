@@ -117,28 +117,26 @@ class Lines:
     table: NDArray[Any] | None = field(default=None, compare=False)
 
 
+def _firsts(loops: Loops) -> range:
+    """Return the loops that may be the first one over columns."""
+    count = len(loops.extents)
+    return range(count - loops.reduced if loops.reduced else 0, count - loops.reduced + 1)
+
+
+def _split_at(loops: Loops, first: int) -> MemoryView2d:
+    return MemoryView2d(prod(loops.extents[:first]), prod(loops.extents[first:]))
+
+
 def splits_of(loops: Loops) -> Iterator[MemoryView2d]:
     """Yield the ways in which loops may be split."""
-    extents = loops.extents
-    if loops.reduced:
-        yield MemoryView2d(prod(extents[: -loops.reduced]), prod(extents[-loops.reduced :]))
-        return
-    for first in range(len(extents) + 1):
-        yield MemoryView2d(prod(extents[:first]), prod(extents[first:]))
+    return (_split_at(loops, first) for first in _firsts(loops))
 
 
 def first_column(loops: Loops, split: MemoryView2d) -> int | None:
-    """Return the first loop over columns; None if loops do not split so."""
-    extents = loops.extents
-    if loops.reduced:
-        first = len(extents) - loops.reduced
-        return (
-            first if split == MemoryView2d(prod(extents[:first]), prod(extents[first:])) else None
-        )
-    if prod(extents) == split.rows * split.columns:
-        firsts = (i for i in range(len(extents) + 1) if prod(extents[:i]) == split.rows)
-        return next(firsts, None)
-    return len(extents) if prod(extents) == split.rows else None
+    """Return the first loop over columns, all loops if these are rows alone; None for neither."""
+    has_rows_alone = not loops.reduced and prod(loops.extents) == split.rows
+    rows_alone = len(loops.extents) if has_rows_alone else None
+    return next((at for at in _firsts(loops) if _split_at(loops, at) == split), rows_alone)
 
 
 def makes_columns(loops: Loops, split: MemoryView2d) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.kernels.mlir.frontend.graph import Size
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, poison
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.loader.network import Network, zeroed
@@ -91,7 +92,7 @@ class Arena:
     def take(self, size: int) -> Array:
         """Return the next bytes, aligned to a cache line."""
         found = self.part(self._taken, size)
-        self._taken += -(-size // LINE) * LINE
+        self._taken += _rounded(size)
         return found
 
     def keep(self, values: Array) -> Array:
@@ -103,7 +104,7 @@ class Arena:
 
 def arena_bytes(*sizes: int) -> int:
     """Return the bytes that `take` needs for parts of these sizes."""
-    return sum(-(-size // LINE) * LINE for size in sizes)
+    return sum(map(_rounded, sizes))
 
 
 def poison_activations(network: Network) -> None:
@@ -157,7 +158,11 @@ class Buffers:
 
 def static(plan: Plan, tensor: int) -> tuple[int, ...]:
     """Return the shape of a tensor; raise NetworkError if it is dynamic."""
-    shape = plan.tensors[tensor].shape
+    return sizes_of(tensor, plan.tensors[tensor].shape)
+
+
+def sizes_of(tensor: int, shape: Sequence[Size]) -> tuple[int, ...]:
+    """Return the shape in which a tensor is used; raise NetworkError if it is dynamic."""
     known = tuple(size for size in shape if size is not None)
     if len(known) != len(shape):
         raise NetworkError(f"tensor {tensor} has a dynamic shape; give --dim NAME=SIZE")

@@ -18,7 +18,7 @@ from tilewise.search.networks.lowering.kernel_calls import (
     refused,
     table_of,
 )
-from tilewise.search.networks.lowering.memory import Buffers, static, type_of
+from tilewise.search.networks.lowering.memory import Buffers, sizes_of, static, type_of
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.variants import TensorLayout
 
@@ -164,8 +164,7 @@ class Others:
     def _pool_behind(self, number: int) -> bool:
         """Return whether a pad's only reader is a pool that ignores the padding."""
         tensor = self.plan.nodes[number].makes[0].tensor
-        behind = [i for i, node in enumerate(self.plan.nodes)
-                  if any(use.tensor == tensor for use in node.reads)]  # fmt: skip
+        behind = self.program.outline.graph.readers_of(tensor)
         return len(behind) == 1 and self.pad_before(behind[0]) == number
 
     def pad_before(self, number: int) -> int | None:
@@ -230,10 +229,7 @@ def _fills_none(pad: Pad, window: PoolWindow, image: Shape) -> bool:
 
 
 def _sizes(use: PlannedUse) -> Shape:
-    known = tuple(size for size in use.shape if size is not None)
-    if len(known) != len(use.shape):
-        raise NetworkError(f"tensor {use.tensor} has a dynamic shape; give --dim NAME=SIZE")
-    return known
+    return sizes_of(use.tensor, use.shape)
 
 
 def _geometry(

@@ -311,13 +311,9 @@ class PassWorks:
         for member in group.members:
             (use,) = self._plan.nodes[member.number].makes
             tensor = self._plan.tensors[use.tensor]
-            read = any(
-                use.tensor == other.tensor
-                for number, node in enumerate(self._plan.nodes) if number not in inside
-                for other in node.reads
-            )  # fmt: skip
+            is_inside = inside.issuperset(self._program.outline.graph.readers_of(use.tensor))
             copied = any(one.tensor == use.tensor for one in self._plan.conversions)
-            if read or copied or tensor.is_result:
+            if not is_inside or copied or tensor.is_result:
                 yield use.tensor, member
 
 
