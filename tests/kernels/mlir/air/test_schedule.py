@@ -1,27 +1,11 @@
 """K-streaming schedules as values: JSON, legality, what is refused and how."""
 
-from collections.abc import Callable
-from itertools import product
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.cases import cases, some
-from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, matmul, streaming
+from tests.kernels.mlir.air.build import SMALL, THREADS_OWN, matmul, streaming
 from tilewise.kernels.errors import ScheduleError, UnsupportedError
-from tilewise.kernels.mlir.air import (
-    KStreaming,
-    Memories,
-    check_streaming,
-    choose,
-    describe,
-    emit_air,
-    require_streamed,
-    traffic,
-)
-from tilewise.kernels.mlir.transform.module import mlir_version
-from tilewise.kernels.problem import DTYPES, parse_problem
+from tilewise.kernels.mlir.air import KStreaming, emit_air, require_streamed
+from tilewise.kernels.problem import parse_problem
 
 PROBLEM = matmul("m=64,n=64,k=128,dtype=i32")
 
@@ -94,52 +78,3 @@ def test_other_problems_are_refused_by_name(text: str, field: str) -> None:
     with pytest.raises(UnsupportedError, match="air script") as caught:
         require_streamed(parse_problem(text))
     assert caught.value.field == field
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_scripts_of_the_discussed_problem(golden: Callable[[str, str], None], end: str) -> None:
-    problem = matmul("m=1024,n=512,k=2048,dtype=i32")
-    schedule = streaming(THREADS_OWN, end)
-    script = emit_air(problem, schedule, describe(problem, schedule))
-    golden(f"to_{end}.mlir", script.replace(mlir_version(), "VERSION"))
-
-
-SIZES = st.integers(1, 300)
-
-
-TYPES = sorted(DTYPES.keys() - {"u8"})  # which has no air script
-
-
-@cases(60, short=20)
-@given(SIZES, SIZES, SIZES, st.sampled_from(TYPES), st.sampled_from(ENDS))
-def test_every_size_gets_a_legal_schedule_that_fits(
-    m: int, n: int, k: int, dtype: str, end: str
-) -> None:
-    problem = matmul(f"m={m},n={n},k={k},dtype={dtype}")
-    memories = Memories(l1_bytes=16 << 10, l2_bytes=64 << 10)
-    plan = choose(problem, memories, end)
-    check_streaming(problem, plan)
-    t = traffic(problem, plan, memories.buffers)
-    assert t.l1_bytes <= memories.l1_bytes
-    assert t.l2_bytes <= memories.l2_bytes
-    assert plan.threads[0] <= memories.rows and plan.threads[1] <= memories.cols
-
-
-@pytest.mark.parametrize(
-    ("end", "dtype", "sizes"),
-    some(product(ENDS, TYPES, [(1024, 512, 2048), (64, 96, 64), (8, 1040, 40)]), of=5),
-)
-def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(
-    sizes: tuple[int, int, int], dtype: str, end: str
-) -> None:
-    m, n, k = sizes
-    plan = choose(matmul(f"m={m},n={n},k={k},dtype={dtype}"), result=end)
-    assert plan.threads == (2, 2)
-    assert (plan.pack_m, plan.pack_n, plan.pack_k) == (4, 8, 8)
-    loops = (plan.outer_k < k) + (plan.inner_k < plan.outer_k)
-    assert loops == (1 if k == 40 else 2)  # five packs deep is divided once
-
-
-def test_memories_that_are_too_small_are_refused() -> None:
-    with pytest.raises(ScheduleError, match=r"L1 of 16 bytes .* declare more"):
-        choose(matmul("m=4,n=4,k=4,dtype=f32"), Memories(l1_bytes=16))

@@ -10,11 +10,15 @@ from math import prod
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from iree.compiler import ir
 
 from tests.cases import cases
-from tests.kernels.mlir.nests import applied, products, read, stages, trips_around
+from tests.kernels.mlir.nests import Transformed, products, read, stages, trips_around
 from tests.kernels.strategies import schedules
 from tilewise.kernels.errors import LoweringError
+from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
+from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.native import lower
 from tilewise.kernels.nest import Compute, Nest, count, shape_of
 from tilewise.kernels.oracle.operands import make_operands
@@ -101,15 +105,16 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
     return problem, Schedule(tuple(steps))
 
 
-def counted(host: Target, problem: Problem, schedule: Schedule) -> Nest:
-    """The nest of a schedule, whose counts are those of the native driver."""
-    nest = loop_nest(problem, schedule)
-    counts, found = count(nest), lower(problem, schedule, host).counted_run(
-        make_operands(problem, 0)
-    )  # fmt: skip
-    assert found["micro_kernels"] == counts.micro_kernels
-    assert {name: found[name] for name in counts.packs} == counts.packs
-    return nest
+def transformed(problem: Problem, schedule: Schedule) -> Transformed:
+    """Applied in this process: a child for each of hundreds would take minutes."""
+    return read(applied(problem, schedule))
+
+
+def applied(problem: Problem, schedule: Schedule) -> str:
+    """The transformed module as text."""
+    with ir.Context() as context, ir.Location.unknown():
+        text = with_payload(problem, emit_script(problem, schedule))
+        return str(apply_script(text, Diagnostics(context)))
 
 
 @pytest.mark.timeout(900)
@@ -129,7 +134,9 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
         schedule = Schedule((*schedule.steps, Interleave("k", 2)))
     elif change == "tile":
         schedule = Schedule((Tile("n", cols), *schedule.steps))
-    nest = counted(host, problem, schedule)
+    nest = loop_nest(problem, schedule)
+    counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
+    assert counted["micro_kernels"] == count(nest).micro_kernels
     (kernel,) = read(applied(problem, schedule)).kernels
     assert kernel.trips == [*trips_of_tiles(nest), depth]
 
@@ -160,14 +167,20 @@ def trips_of_tiles(nest: Nest) -> list[int]:
 @given(matmuls() | convolutions())
 def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem, Schedule]) -> None:
     problem, schedule = drawn
-    nest = counted(host, problem, schedule)
-    found = read(applied(problem, schedule))
+    nest = loop_nest(problem, schedule)
+    counts, counted = count(nest), lower(problem, schedule, host).counted_run(
+        make_operands(problem, 0)
+    )  # fmt: skip
+    assert counted["micro_kernels"] == counts.micro_kernels
+    assert {name: counted[name] for name in counts.packs} == counts.packs
+
+    found = transformed(problem, schedule)
     taps = [t for t in (getattr(problem, "kh", 1), getattr(problem, "kw", 1)) if t > 1]
     steps = nest.depth // nest.compute.unroll
     inside = [*taps, *([steps] if steps > 1 else [])]
     assert len(found.kernels) == 1
     assert found.kernels[0].trips == trips_of_tiles(nest) + inside
-    assert prod(found.kernels[0].trips) == count(nest).micro_kernels * prod(inside)
+    assert prod(found.kernels[0].trips) == counts.micro_kernels * prod(inside)
     assert len(found.fills) == len(stages(nest))
     for stage in stages(nest):
         size = prod(shape_of(nest, stage))

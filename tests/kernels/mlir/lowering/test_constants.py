@@ -6,6 +6,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import llvm
 
 from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
+from tilewise.kernels.mlir.lowering.llvm_text import readable_constants
 
 # Infinities, quiet and signalling NaNs with and without payloads, the least subnormal, what six
 # digits tell and what they do not, and numbers that decimals of the type round to.
@@ -38,15 +39,53 @@ def stored(element: str, words: list[int], store: str) -> list[int]:
 
 
 @pytest.mark.parametrize("element", list(WORDS))
-@pytest.mark.parametrize("count", [1, 2])
-def test_constants_and_vectors_of_one_constant_keep_their_bits(element: str, count: int) -> None:
-    kind, value = ("{t}", "{word}") if count == 1 else ("vector<2x{t}>", "dense<{word}>")
+def test_a_scalar_constant_keeps_its_bits(element: str) -> None:
     store = (
-        f"  %c{{i}} = llvm.mlir.constant({value} : {kind}) : {kind}\n"
-        f"  %p{{i}} = llvm.getelementptr %p[{{i}}] : (!llvm.ptr) -> !llvm.ptr, {kind}\n"
-        f"  llvm.store %c{{i}}, %p{{i}} : {kind}, !llvm.ptr"
+        "  %c{i} = llvm.mlir.constant({word} : {t}) : {t}\n"
+        "  %p{i} = llvm.getelementptr %p[{i}] : (!llvm.ptr) -> !llvm.ptr, {t}\n"
+        "  llvm.store %c{i}, %p{i} : {t}, !llvm.ptr"
     )
     found = stored(element, WORDS[element], store)
-    assert found[: count * len(WORDS[element])] == [
-        word for word in WORDS[element] for _ in range(count)
-    ]
+    assert found[: len(WORDS[element])] == WORDS[element]
+
+
+@pytest.mark.parametrize("element", list(WORDS))
+def test_a_vector_of_one_constant_keeps_its_bits(element: str) -> None:
+    store = (
+        "  %c{i} = llvm.mlir.constant(dense<{word}> : vector<2x{t}>) : vector<2x{t}>\n"
+        "  %p{i} = llvm.getelementptr %p[{i}] : (!llvm.ptr) -> !llvm.ptr, vector<2x{t}>\n"
+        "  llvm.store %c{i}, %p{i} : vector<2x{t}>, !llvm.ptr"
+    )
+    found = stored(element, WORDS[element], store)
+    assert found == [word for word in WORDS[element] for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("  %5 = fmul float %4, 5.000000e-01", "  %5 = fmul float %4, 0x3FE0000000000000"),
+        (
+            "  %2 = phi half [ -inf, %0 ], [ %3, %1 ]",
+            "  %2 = phi half [ 0xHFC00, %0 ], [ %3, %1 ]",
+        ),
+        ("  %7 = fcmp olt float %6, -inf", "  %7 = fcmp olt float %6, 0xFFF0000000000000"),
+        (
+            "@g = constant [2 x float] [float f0x3EAAAAAB, float +nan(0x1)]",
+            "@g = constant [2 x float] [float 0x3FD5555560000000, float 0x7FF8000020000000]",
+        ),
+        (
+            "  %9 = fptrunc double 1.000000e-01 to float",
+            "  %9 = fptrunc double 0x3FB999999999999A to float",
+        ),
+        (
+            "  %8 = fadd <2 x bfloat> %7, splat (bfloat 1.0)",
+            "  %8 = fadd <2 x bfloat> %7, splat (bfloat 0xR3F80)",
+        ),
+        ("  %v1.0 = add i64 %0, 10", "  %v1.0 = add i64 %0, 10"),
+        ('  store float %inf, ptr @"1.0"', '  store float %inf, ptr @"1.0"'),
+        ("  store float 0x3FE0000000000000, ptr %0", "  store float 0x3FE0000000000000, ptr %0"),
+        ('source_filename = "1.0"', 'source_filename = "1.0"'),
+    ],
+)
+def test_constants_are_found_where_they_stand(line: str, read: str) -> None:
+    assert readable_constants(line) == read

@@ -79,6 +79,37 @@ func.func @f(%a: tensor<61xf32>) -> tensor<61xf32> {{
   }} -> tensor<61xf32>
   return %0 : tensor<61xf32>
 }}"""
+LOG = "%r = math.log %x : f32"
+LOG_OF_NEGATED = "%n = arith.negf %x : f32\n%r = math.log %n : f32"
+FINITE_LOG = (
+    "%l = math.log %x : f32\n%k = arith.cmpf ord, %l, %l : f32\n"
+    "%r = arith.select %k, %l, %one : f32"
+)
+TOO_LARGE = "%b = arith.constant 3.0e38 : f32\n%y = arith.mulf %x, %b : f32\n"
+INFINITE = f"{TOO_LARGE}%r = arith.addf %y, %y : f32"
+LARGEST = (
+    f"{TOO_LARGE}%s = arith.addf %y, %y : f32\n%m = arith.constant 3.40282347e38 : f32\n"
+    "%r = arith.minimumf %s, %m : f32"
+)
+OTHER_SIGN = f"{TOO_LARGE}%s = arith.addf %y, %y : f32\n%r = math.absf %s : f32"
+
+
+@pytest.mark.parametrize("body", [LOG, INFINITE])
+def test_a_payload_that_yields_nan_or_infinity_is_equal_to_itself(body: str) -> None:
+    out = compared(POINTWISE.format(body=body), POINTWISE.format(body=body))
+    assert "failure" not in out and out["max_error"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [
+        (LOG, LOG_OF_NEGATED), (LOG, FINITE_LOG), (INFINITE, LARGEST), (INFINITE, OTHER_SIGN),
+        (INFINITE, "%r = arith.addf %x, %x : f32"),
+    ],
+)  # fmt: skip
+def test_moved_or_changed_nans_and_infinities_are_wrong(body: str, other: str) -> None:
+    out = compared(POINTWISE.format(body=body), POINTWISE.format(body=other))
+    assert out["failure"] == "wrong"
 
 
 INTEGERS = """

@@ -17,23 +17,36 @@ from tilewise.kernels.problem import Problem, parse_problem
 
 SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
 MATCHED = "in %root : (!transform.any_op) -> !transform.any_op\n"
+SWAPPED = "[affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, k)>, {c}]"
+TRANSPOSED = "[affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>, {c}]"
+RESULT = "affine_map<(m, n, k) -> (m, n)>"
 
 
-def with_lines(*lines: str) -> str:
-    """The script of `SQUARE` with `lines` after its two matches."""
-    script = emit_script(SQUARE, schedule(*IN_PLACE))
+def with_lines(*lines: str, problem: Problem = SQUARE) -> str:
+    """The script of `problem` with `lines` after its two matches."""
+    script = emit_script(problem, schedule(*IN_PLACE))
     head, mark, tail = script.rpartition(MATCHED)
     return head + mark + "".join(f"    {line}\n" for line in lines) + tail
 
 
-@pytest.mark.full
-def test_wrong_results_are_caught() -> None:
-    """`test_verify` has scripts that permute operands."""
-    script = with_lines(
+def with_maps(maps: str) -> str:
+    return with_lines(
+        f"%maps = transform.param.constant {maps.format(c=RESULT)} -> !transform.any_param",
+        "%wrong = transform.structured.generalize %contraction "
+        ": (!transform.any_op) -> !transform.any_op",
+        'transform.annotate %wrong "indexing_maps" = %maps '
+        ": !transform.any_op, !transform.any_param",
+    ).replace("%contraction tile_sizes", "%wrong tile_sizes")
+
+
+def with_start(value: str, problem: Problem = SQUARE) -> str:
+    kind = problem.element.accumulator
+    return with_lines(
         '%zero = transform.structured.match ops{["arith.constant"]} in %root '
         ": (!transform.any_op) -> !transform.any_op",
-        "%value = transform.param.constant 1.0 : f32 -> !transform.any_param",
+        f"%value = transform.param.constant {value} : {kind} -> !transform.any_param",
         'transform.annotate %zero "value" = %value : !transform.any_op, !transform.any_param',
+        problem=problem,
     )
 
 
@@ -77,6 +90,11 @@ def test_a_script_that_does_not_apply_names_its_line() -> None:
     assert proof.message.startswith("line ")
     with pytest.raises(ProofError, match="apply"):
         transform(SQUARE, script)
+
+
+@pytest.mark.full
+def test_nonsense_is_an_apply_failure() -> None:
+    assert prove_script(SQUARE, "module {").failure == "apply"
 
 
 def test_scalar_code_is_a_structure_failure() -> None:
@@ -141,12 +159,11 @@ def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> Proo
 
 @pytest.mark.full
 def test_a_hang_is_a_timeout_that_names_the_stage() -> None:
-    reply = ProofReply()
-    for seconds in (3.0, 12.0, 48.0, 192.0):  # on a busy machine a short limit ends it before
+    def attempt(seconds: float) -> tuple[object, str]:
         reply = child(HANGS, seconds=seconds)
-        if "stage run" in str(reply.message):
-            break
-    assert (reply.failure, reply.message) == ("timeout", "killed at the time limit in stage run")
+        return reply.failure, str(reply.message)
+
+    assert in_stage("run", attempt) == ("timeout", "killed at the time limit in stage run")
 
 
 def test_a_segmentation_fault_is_a_crash() -> None:

@@ -16,6 +16,11 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 
+CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
+GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
+NARROW = "conv2d:n=1,h=9,w=11,ci=21,co=21,kh=3,kw=2"
+WINDOW = ("register rows=4 cols=16 outer=cols", "jam dim=oh factor=2")
+PLANES = ("register rows=2 cols=16 outer=rows",)
 SWEEP = ("stream dim=k depth=8", "register rows=1 cols=32 outer=cols", "sweep dim=n")
 SWEEP_OF_THREE = (SWEEP[0], "register rows=3 cols=32 outer=cols", SWEEP[2])
 LONG = ("register rows=4 cols=1 outer=cols", "split dim=k lanes=32", "unroll factor=2")
@@ -70,17 +75,55 @@ RIGHT = [
     # over a depth of 1 a contraction is elementwise, as its epilogue is
     ("matmul:m=1,n=17,k=1,dtype=i8,zero=a,add", IN_PARTS),
     ("matmul:m=5,n=17,k=1,dtype=f32,bias,add", IN_PARTS),
-    ("matmul:batch=3,m=5,n=3,k=33,dtype=f32,bias", ("tile dim=batch size=1", *COLUMNS)),
-    # three registers of sums, which LLVM would take apart badly
-    ("matmul:m=5,n=1,k=230,dtype=f32",
-     ("register rows=2 cols=1 outer=rows", "split dim=k lanes=48")),
+    (
+        "matmul:m=13,n=200,k=8,dtype=f32",
+        ("pack operand=B", "tile dim=n size=32", "tile dim=m size=8", *IN_PLACE),
+    ),
+    (f"{CONV},stride=2,dtype=f32", ("register rows=3 cols=24 outer=rows",)),
+    (f"{CONV},dtype=f32", IMAGE),
+    (f"{CONV},dtype=f32", ("register rows=3 cols=8 outer=rows",)),
+    (f"{CONV},stride=2,pad=1,dtype=f32,bias,epilogue=relu", IMAGE),
+    (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
+    ("conv2d:n=1,h=6,w=7,ci=16,co=32,kh=1,kw=1,dtype=f32,epilogue=relu", IMAGE),
+    ("conv2d:n=2,h=1,w=3,ci=1,co=1,kh=2,kw=1,stride=2,pad=1,dtype=f32", IMAGE),
+    ("matmul:m=13,n=37,k=16,dtype=f32,transpose_a", PACKED),
+    ("matmul:m=13,n=37,k=11,dtype=f32,transpose_a,transpose_b", IN_PLACE),
+    (
+        "matmul:batch=3,m=9,n=33,k=17,dtype=f64,transpose_a,transpose_b",
+        ("tile dim=batch size=1", *PACKED),
+    ),
+    (f"{CONV},stride=2,pad=1,dtype=f64,bias,epilogue=relu", IMAGE),
+    (f"{CONV},dilation=2,dtype=i32,weights=constant", IMAGE),
+    ("matmul:m=70,n=101,k=50,dtype=i8", PACKED),
+    (
+        "matmul:m=13,n=37,k=70,dtype=bf16,b=i4,group=32,scale=f16,zero_b=u4,transpose_b,"
+        "weights=constant",
+        PACKED,
+    ),
+    ("matmul:m=9,n=33,k=47,dtype=f32,b=i8,group=16,bias,epilogue=relu,weights=constant", IN_PLACE),
+    ("matmul:m=13,n=37,k=19,dtype=bf16,transpose_b,bias,init=accumulate", PACKED),
+    ("matmul:m=13,n=37,k=11,dtype=f16,epilogue=relu", IN_PLACE),
+    (f"{CONV},stride=3,pad=2,dtype=bf16", IMAGE),
+    (f"{CONV},dtype=f16", IMAGE),
+    (f"{CONV},pad=1,dtype=i8,bias", IMAGE),
+    (f"{GROUPED},pad=1,dtype=f32,bias,epilogue=relu", ("tile dim=g size=1", *IMAGE)),
+    (f"{GROUPED},stride=2,dtype=bf16", ("tile dim=g size=1", *IMAGE)),
+    (f"{GROUPED},layout=nchw_fchw,pad=1,dtype=f32,bias", ("tile dim=g size=1", *PIXELS)),
+    (f"{CONV},layout=nchw_fchw,stride=2,dtype=i8,epilogue=relu", PIXELS),
+    ("conv2d:n=2,h=6,w=7,ci=16,co=33,kh=1,kw=1,layout=nchw_fchw,dtype=f64", PIXELS),
+    (f"{NARROW},groups=21,dtype=f32", WINDOW),
+    (f"{NARROW},groups=21,pad=1,dtype=i8,bias,epilogue=relu", ("tile dim=oh size=4", *WINDOW)),
+    (f"{NARROW},groups=21,pad=2,stride=2,dtype=bf16", ("tile dim=co size=16", *WINDOW)),
+    (f"{NARROW},groups=7,pad=1,dtype=f64,bias", ("register rows=3 cols=18 outer=rows",)),
+    (f"{NARROW},groups=21,layout=nchw_fchw,pad=1,dtype=f32,epilogue=relu", PLANES),
+    (f"{NARROW},groups=7,layout=nchw_fchw,stride=2,dtype=i32,bias", PLANES),
+    ("matmul:m=1,n=100,k=37,dtype=bf16,bias,epilogue=relu", SWEEP),
     ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "interleave dim=k streams=4")),
     ("matmul:m=3,n=64,k=32,dtype=i8,init=accumulate", SWEEP_OF_THREE),
     # outputs of one row or column, and an image whose end a stride leaves unread
     ("conv2d:n=1,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,dtype=f32", IN_PLACE),
     ("conv2d:n=2,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,layout=nchw_fchw,dtype=f32", PIXELS),
-]  # fmt: skip
-"""What random schedules (`test_random`) seldom draw."""
+]
 
 
 GROUPS = [

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from tests.cases import some
+from tests.kernels.mlir import payloads
+from tests.kernels.mlir.payloads import matmul
 from tests.kernels.mlir.proof.test_any_payload import compared
 from tests.kernels.mlir.proof.test_verify import script
 from tilewise.kernels.mlir.lowering.functions import TYPES, Shaped, is_float
@@ -115,6 +117,38 @@ CASES = [
 @pytest.mark.parametrize(("name", "element"), CASES)
 def test_a_module_that_is_wrong_on_special_numbers_is_wrong(name: str, element: str) -> None:
     right, wrong = (pointwise(body, element) for body in (FLOATS | INTEGERS)[name])
+    assert "failure" not in compared(right, right)
+    assert compared(right, wrong).get("failure") == "wrong"
+
+
+RELU = """
+  %e = tensor.empty() : tensor<13x17xf32>
+  %1 = linalg.generic {{indexing_maps = [{map}, {map}], iterator_types = ["parallel", "parallel"]}}
+      ins(%0 : tensor<13x17xf32>) outs(%e : tensor<13x17xf32>) {{
+  ^bb0(%x: f32, %z: f32):
+    %k = arith.constant 0.0 : f32
+    {body}
+    linalg.yield %r : f32
+  }} -> tensor<13x17xf32>
+  return %1"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%p = arith.cmpf ogt, %x, %k : f32\n%r = arith.select %p, %x, %k : f32",
+        "%p = arith.cmpf ogt, %x, %k : f32\n%q = arith.uitofp %p : i1 to f32\n"
+        "%r = arith.mulf %x, %q : f32",
+        "%m = arith.maximumf %x, %k : f32\n%q = arith.mulf %x, %k : f32\n"
+        "%r = arith.addf %m, %q : f32",
+    ],
+)
+def test_a_relu_that_drops_or_makes_nans_of_sums_is_wrong(body: str) -> None:
+    bodies = ("%r = arith.maximumf %x, %k : f32", body)
+    right, wrong = (
+        matmul().replace("  return %0", RELU.format(map=payloads.ID, body=one)) for one in bodies
+    )
     assert "failure" not in compared(right, right)
     assert compared(right, wrong).get("failure") == "wrong"
 

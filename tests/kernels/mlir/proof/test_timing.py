@@ -7,7 +7,7 @@ import pytest
 
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
-from tilewise.kernels.mlir.proof.child.timing import summarise, time_beside
+from tilewise.kernels.mlir.proof.child.timing import summarise, time_beside, time_call
 
 
 def test_interval_encloses_the_median() -> None:

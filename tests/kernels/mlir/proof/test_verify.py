@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from iree.compiler import ir
 
-from tests.cases import some
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import softmax
 from tests.kernels.mlir.proof.test_any_payload import compared
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.prove import verify
+from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.problem import parse_problem
 
 PAYLOAD = """
@@ -119,6 +119,14 @@ def test_diagnostics_come_back_with_their_line(text: str, failure: str, says: st
     assert not verdict.proof.ok and not verdict.proof.applied
     assert verdict.proof.failure == failure
     assert says in verdict.proof.message
+
+
+@pytest.mark.full
+def test_a_script_is_held_to_the_payload_that_it_holds() -> None:
+    adds = with_payload(MATMUL, emit_script(MATMUL, schedule(*PACKED))).replace(
+        "outs(%init", "outs(%C"
+    )
+    assert verify(adds).proof.ok
 
 
 def passed_through(name: str, options: str = "{}") -> str:
@@ -355,6 +363,31 @@ def test_every_result_is_compared() -> None:
     right, wrong = (TWO_RESULTS.replace("OPf", op) for op in ("addf", "mulf"))
     assert verify(NOTHING, payload=right).proof.ok
     assert compared(right, wrong)["message"].startswith("result 1 is ")
+
+
+HELPED = (
+    PAYLOAD.replace("return %0", "%1 = call @copy(%0) : (R) -> R\n  return %1").replace(
+        "R", "tensor<16x40xf32>"
+    )
+    + """
+func.func private @unused(tensor<4xf32>) -> tensor<4xf32>
+func.func private @copy(%a: tensor<16x40xf32>) -> tensor<16x40xf32> {
+  %e = tensor.empty() : tensor<16x40xf32>
+  %r = linalg.copy ins(%a : tensor<16x40xf32>) outs(%e : tensor<16x40xf32>) -> tensor<16x40xf32>
+  return %r : tensor<16x40xf32>
+}"""
+)
+
+
+@pytest.mark.full
+def test_declarations_do_not_count_and_private_functions_are_part_of_their_caller() -> None:
+    declared = PAYLOAD + "func.func private @other(tensor<4xf32>) -> tensor<4xf32>\n"
+    assert verify(tiled("[2]", 1), payload=declared).proof.ok
+    assert verify(NOTHING, payload=HELPED).proof.ok
+    calls = HELPED.partition("func.func private @copy")[0]
+    calls += "func.func private @copy(tensor<16x40xf32>) -> tensor<16x40xf32>\n"
+    proof = verify(NOTHING, payload=calls).proof
+    assert proof.failure == "lower" and "call @copy" in proof.message
 
 
 DEPTHWISE = """

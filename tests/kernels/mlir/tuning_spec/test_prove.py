@@ -1,10 +1,12 @@
 """Proofs of specs: what is served was run, compared, and is faster than IREE alone."""
 
 import re
+import time
 
 import pytest
 
 from tests.kernels.mlir.tuning_spec.schedules import plain
+from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.mlir.tuning_spec import prove as proving
 from tilewise.kernels.mlir.tuning_spec.config import TileSize
@@ -36,6 +38,13 @@ def test_a_proof_ran_compared_and_timed_beside_iree_alone() -> None:
         assert entry_of(proof.script).config == plain(PROBLEM)
 
 
+@pytest.mark.full
+def test_constant_weights_are_given_to_the_module() -> None:
+    problem = parse_problem("matmul:m=24,n=64,k=40,dtype=bf16,weights=constant")
+    proof = prove(problem, plain(problem))
+    assert proof.executed and proof.failure in (None, "slower")
+
+
 def test_sizes_that_iree_refuses_fail_to_compile() -> None:
     problem = parse_problem("matmul:m=512,n=512,k=512,dtype=f32,bias")
     cut = [TileSize("cache_parallel", "m", 256), TileSize("cache_reduction", "k", 64)]
@@ -55,6 +64,20 @@ def test_a_result_that_is_wrong_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> 
     )  # fmt: skip
     proof = proof_of()
     assert (proof.failure, proof.applied, proof.executed) == ("wrong", True, True)
+
+
+def test_a_spec_that_nothing_was_timed_beside_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the time may be over before IREE's own modes have compiled."""
+
+    def slow(_text: str, _flags: tuple[str, ...], seconds: float) -> bytes:
+        time.sleep(seconds)
+        raise CompilerError(f"no code after {seconds:.0f} s")
+
+    monkeypatch.setattr(proving, "compile_with", lambda *_: b"")
+    monkeypatch.setattr(proving, "compile_module", slow)
+    proof = prove(PROBLEM, plain(PROBLEM), seconds=0.2)
+    assert (proof.failure, proof.ok) == ("timeout", False)
+    assert proof.message == "no time to compare with IREE's default: no code after 0 s"
 
 
 def test_one_file_has_each_op_once() -> None:

@@ -1,5 +1,6 @@
 """The text of specs, and what IREE's compiler makes of it: each entry takes its op, no other."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,13 @@ from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 from tilewise.kernels.mlir.tuning_spec.config import Configuration, TileSize
 from tilewise.kernels.mlir.tuning_spec.form import check_covered, form_of
-from tilewise.kernels.mlir.tuning_spec.text import SpecEntry, marks_in, outgrows_stack, spec_text
+from tilewise.kernels.mlir.tuning_spec.text import (
+    SpecEntry,
+    marks_in,
+    matcher_key,
+    outgrows_stack,
+    spec_text,
+)
 from tilewise.kernels.problem import parse_problem
 
 COVERED = [
@@ -55,6 +62,12 @@ def test_an_op_without_an_entry_is_left_to_iree() -> None:
     other = parse_problem("matmul:m=48,n=48,k=48,dtype=f32,transpose_b")
     with pytest.raises(LoweringError, match=r"its op was matched by nothing"):
         check_matched(text, [other])
+
+
+def test_a_problem_and_the_same_with_an_epilogue_have_entries_of_their_own() -> None:
+    entries = [entry(f"matmul:m=48,n=48,k=48,dtype=f32{more}") for more in (",bias", "")]
+    assert len({matcher_key(one.problem) for one in entries}) == 1
+    check_matched(spec_text(entries), [one.problem for one in entries])
 
 
 @pytest.mark.parametrize(
@@ -152,3 +165,9 @@ def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(
     assert "llvm.func" in alone
     assert marks_in(fused) == ([] if is_large else [problem.canonical])
     assert "llvm.func" in compiled_text(FUSED, "executable-targets", flags)
+
+
+def test_a_header_tells_what_it_is() -> None:
+    text = spec_text([entry(COVERED[0])], ["target:   iree:znver4,threads=1"])
+    assert text.startswith("// flavor:   iree-spec\n// target:   iree:znver4,threads=1\n//\n")
+    assert re.search(r"// matmul:m=48,n=48,k=48,dtype=f32\n +transform.named_sequence", text)
