@@ -1,4 +1,4 @@
-"""What a problem needs of a machine; light, so that a service can ask."""
+"""The memory that a problem needs, without heavy imports."""
 
 import os
 from math import prod

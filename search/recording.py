@@ -89,7 +89,7 @@ class Recording:
             raise RecordingError(f"{path} is not a recording: {error}") from error
         if document.get("format") != FORMAT:
             raise RecordingError(
-                f"{path} has format {document.get('format')}, not {FORMAT}; record it anew"
+                f"{path} has format {document.get('format')}, not {FORMAT}; record it again"
             )
         problem = parse_problem(document["problem"])
         target = document["target"]

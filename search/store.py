@@ -1,4 +1,4 @@
-"""The interface of a search to where a job's trials are kept."""
+"""The interface of a search to the store of its trials."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol

@@ -6,7 +6,7 @@ TOLERANCE = 0.03  # of the speed: a change that is none
 
 
 class Verdict(StrEnum):
-    """What an interval of ratios says about a change."""
+    """The verdict of an interval of ratios on a change."""
 
     FASTER = "faster"
     SLOWER = "slower"

@@ -148,7 +148,7 @@ def _rules(settings: Settings) -> GateRules:
 
 
 def stop_waiting(app: FastAPI) -> None:
-    """Answer the requests that wait, for a job or a text, since the service is about to end."""
+    """Answer waiting requests before the service stops."""
     services: Services | None = getattr(app.state, "services", None)
     if services is not None:
         _let_go(services)

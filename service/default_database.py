@@ -1,4 +1,4 @@
-"""Where results are stored unless somebody says otherwise."""
+"""The default database."""
 
 import os
 from pathlib import Path

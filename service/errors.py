@@ -18,32 +18,32 @@ class ServiceError(Exception):
 
 
 class NotFoundError(ServiceError):
-    """What was asked for does not exist; the message says what and how to make it."""
+    """The requested object does not exist; the message says what and how to create it."""
 
     status = HTTPStatus.NOT_FOUND
 
 
 class ConflictError(ServiceError):
-    """The request makes no sense in the state that the thing is in."""
+    """The request does not fit the current state of the object."""
 
     status = HTTPStatus.CONFLICT
 
 
 class ForbiddenError(ServiceError):
-    """Who asks may not do this; the message says who may."""
+    """The caller may not do this; the message says who may."""
 
     status = HTTPStatus.FORBIDDEN
 
 
 class TooManyJobsError(ServiceError):
-    """Who asks has as many jobs in flight as they may; ask again when one has ended."""
+    """The caller has reached its limit of active jobs; retry when one has ended."""
 
     status = HTTPStatus.TOO_MANY_REQUESTS
     retry_after_s = 30
 
 
 class KeyReusedError(ServiceError):
-    """An idempotency key came with another request than the one that it belongs to."""
+    """An idempotency key was reused with a different request."""
 
 
 class DatabaseError(ServiceError):
@@ -53,7 +53,7 @@ class DatabaseError(ServiceError):
 
 
 class BusyError(DatabaseError):
-    """Nothing is wrong but the moment: the database is locked, or all that serves is in use.
+    """The database is locked or all threads are in use; a retry may succeed.
 
     Asking again after a while is safe and as a rule enough.
     """
@@ -62,14 +62,14 @@ class BusyError(DatabaseError):
 
 
 class UndoneError(BusyError):
-    """A server has undone a transaction for the sake of another; nothing of it is left.
+    """The database server rolled back a transaction in favour of another.
 
     The whole of it may be repeated at once.
     """
 
 
 class OutageError(DatabaseError):
-    """The database is away, on a full disk, or only to be read, until somebody mends it.
+    """The database is unavailable, full or read-only until someone fixes it.
 
     Asking again later is safe, and right: nothing is wrong with what was asked.
     """
@@ -82,13 +82,13 @@ PASSING = (BusyError, OutageError)
 
 
 class UnfinishedError(ServiceError):
-    """What was asked for is being made, and takes longer than a request waits; ask again."""
+    """The result takes longer to generate than a request waits; retry later."""
 
     retry_after_s = 2
 
 
 class TamperedError(ServiceError):
-    """A stored row is not what was stored, so it is not served.
+    """A stored row does not match its digest, so it is not served.
 
     The message names the row, what disagrees, and how to have a right one again.
     """
@@ -98,7 +98,7 @@ class TamperedError(ServiceError):
 
 
 class UnknownTokenError(ServiceError):
-    """The token that was shown is worth nothing, or not for this."""
+    """The token is invalid, or not valid for this."""
 
     status = HTTPStatus.UNAUTHORIZED
 
@@ -149,15 +149,15 @@ class MachineError(ServiceError):
 
 
 class HostError(ServiceError):
-    """A host to serve on that is no address of this machine."""
+    """The host to serve on is not an address of this machine."""
 
 
 class AddressError(ServiceError):
-    """A port to serve on that cannot be had: another has it, or only root may."""
+    """The port to serve on is in use, or needs root."""
 
 
 class ArchiveError(ServiceError):
-    """A file is no archive of a store, or not what was written; the message says what is wrong."""
+    """A file is not a valid archive; the message says what is wrong."""
 
 
 class DrawingError(ServiceError):

@@ -1,4 +1,4 @@
-"""What goes wrong again and again, told once."""
+"""Log a recurring fault once."""
 
 import logging
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def tell_once(log: logging.Logger, message: str) -> None:
 
 
 class Faults:
-    """Keep a loop running whatever its steps raise, and log each fault once until a success."""
+    """Keep a loop running after errors, and log each error once until a success."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

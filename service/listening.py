@@ -1,4 +1,4 @@
-"""The sockets that a service listens on, had before any of its parts is started."""
+"""The sockets of a service, opened before its parts are started."""
 
 import errno
 import os
@@ -20,13 +20,13 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 def listen(host: str, port: int) -> list[socket.socket]:
     """Return sockets on every address of `host`; port 0 takes any free one.
 
-    Raises HostError if it is no address of this machine, AddressError if the port is taken or
+    Raises HostError if it is not an address of this machine, AddressError if the port is taken or
     privileged.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
-        raise HostError(f"host={quoted(host)} is no address of this machine") from error
+        raise HostError(f"host={quoted(host)} is not an address of this machine") from error
     opened: list[socket.socket] = []
     for family, _, _, _, (name, _, *scope) in dict.fromkeys(found):
         wanted = opened[0].getsockname()[1] if opened else port
@@ -40,7 +40,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
                 one.close()
             raise AddressError(f"port={wanted} of {host} {_reason(error)}") from error
     if not opened:
-        raise HostError(f"host={quoted(host)} is no address of this machine")
+        raise HostError(f"host={quoted(host)} is not an address of this machine")
     return opened
 
 

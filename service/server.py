@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn, which tells the application of its end in time."""
+"""The HTTP server: uvicorn, which notifies the application before it stops."""
 
 import gc
 import logging
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 whose application is not run into a connection that the server has given up.
+    """HTTP/1.1 that does not run the application on connections that the server has closed.
 
     uvicorn answers 400 to a body that is no HTTP by itself, while the application may be about to
     answer the same request: that second answer is an error on the connection, which was logged as
@@ -59,7 +59,7 @@ class Protocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Answer waiting requests at the signal to end; uvicorn alone breaks them off with a 500."""
+    """A server that answers waiting requests at the signal to end."""
 
     def __init__(self, app: FastAPI, **options: object) -> None:
         self._app = app
@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
         gc.freeze()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take note of a signal to end."""
+        """Record a signal to end."""
         stop_waiting(self._app)
         super().handle_exit(signal.Signals(sig), frame)
 
@@ -114,7 +114,7 @@ def serve(
             settings = settings.model_copy(update={"require_tokens": True})
         if settings.require_tokens and not _has_tokens(settings.db):
             log.warning(
-                "nobody may ask this service anything yet; make the first token on this machine: "
+                "no token exists yet; create the first one on this machine: "
                 "tilewise token create NAME --scope admin"
             )
         if settings.scheduler and not settings.service_url:

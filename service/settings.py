@@ -1,4 +1,4 @@
-"""What the environment says, read in this one place."""
+"""The settings of the service from environment variables."""
 
 import re
 from typing import Literal

@@ -96,7 +96,7 @@ def importance(trials: Sequence[Json]) -> Plot:
     found = parameters.importances(_some(trials))
     if not found:
         raise MissingError(
-            f"{len(trials)} trials tell nothing of parameters; "
+            f"{len(trials)} trials are too few for the importance of parameters; "
             f"{parameters.FEWEST} timed ones are needed"
         )
     return Plot(parameters.importance(found, len(trials)))

@@ -1,4 +1,4 @@
-"""The rates of a processor's instructions, measured where a type has several and none is known."""
+"""Measured rates of instructions, where a type has several."""
 
 import contextlib
 import subprocess

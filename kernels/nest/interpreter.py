@@ -1,4 +1,4 @@
-"""Run a nest in NumPy, node by node: the definition of what it means.
+"""Run a nest in NumPy, node by node; this defines the meaning of a nest.
 
 Loops visit blocks, stages copy them (what follows reads the copy alone), the micro-kernel adds the
 products of a tile, a store ends the sums. So every schedule of every problem can be tested against

@@ -141,7 +141,7 @@ def _read(reply: IO[str], where: str) -> Ended:
 
 
 def reply_to_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """In the child: read the request, and write the reply of `answer` within its limits."""
+    """Read the request and write the reply of `answer` within its limits, in the child."""
     request = json.load(sys.stdin)
     out = private_output()
     limit(request["seconds"], request["memory_bytes"])

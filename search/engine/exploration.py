@@ -223,7 +223,7 @@ class Exploration:
         return trial
 
     def take_back(self, number: int, runner: Runner) -> None:
-        """Let this machine try a candidate of another."""
+        """Try a candidate of another machine on this one."""
         proposal = self.out.pop(number)
         self._scales_out.pop(number)
         self._asked.append(proposal)

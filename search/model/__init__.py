@@ -1,4 +1,4 @@
-"""How long a schedule should take: an analytical model, its weights, and the schedules that it
+"""The analytical model of a schedule's time, its weights, and the schedules that it
 likes best.
 
 Face: `Model`, `prior_points`, `Weights`.

@@ -51,7 +51,7 @@ FITTED_WEIGHTS = {cpu: Weights.of(costs) for cpu, costs in FITTED.items()}
 
 
 def shipped(target: Target) -> Weights:
-    """The weights that a search on a target begins with.
+    """Return the weights with which a search on a target starts.
 
     Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. One more of Intel's
     was recorded, a server of the Golden Cove family (docs/search.md). On its eighteen spaces the

@@ -42,7 +42,7 @@ _reads = itemgetter(*map(AMOUNTS.index, READS))
 
 @dataclass(frozen=True)
 class AnalyticalModel:
-    """How long the schedules of a space should take.
+    """Estimates the time of the schedules of a space.
 
     Attributes:
         space: whose points the model judges.
@@ -54,15 +54,15 @@ class AnalyticalModel:
 
     @classmethod
     def shipped(cls, space: Space) -> "AnalyticalModel":
-        """The model with the weights that Tilewise ships for the space's target."""
+        """Return the model with the weights that Tilewise ships for the space's target."""
         return cls(space, shipped(space.target))
 
     def log_time(self, point: Point) -> float:
-        """Logarithm of the modelled cycles of a point."""
+        """Return the logarithm of the modelled cycles of a point."""
         return self.log_cycles(amounts(self.space, point).values())
 
     def log_cycles(self, counted: Iterable[float]) -> float:
-        """Logarithm of the modelled cycles of some amounts, in the order of `AMOUNTS`."""
+        """Return the logarithm of the modelled cycles of amounts in the order of `AMOUNTS`."""
         overlap = self.weights.overlap
         cycles = list(map(mul, self.weights.cycles, counted))
         unhidden, reading = sum(_unhidden(cycles)), sum(_reads(cycles))
@@ -71,7 +71,7 @@ class AnalyticalModel:
 
 
 def amounts(space: Space, point: Point) -> dict[str, float]:
-    """How much there is of each of `weights.AMOUNTS` in one run of one thread.
+    """Return the amounts of `weights.AMOUNTS` in one run of one thread.
 
     Slots of vector multiply-adds (or what else holds up a step) and of loads; accumulators
     that lack; steps of the reduction's loop; calls of micro-kernels; slots in tiles that are

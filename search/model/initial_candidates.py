@@ -58,7 +58,7 @@ def plain_point(space: Space) -> Point:
 
 
 def split_points(space: Space) -> Iterator[Point]:
-    """Points of split tiles, where there are any: large tiles first, nothing else cut.
+    """Return points of tiles with partial sums along k, large tiles first, without blocks.
 
     Long rows are read whole, one at a time; of short rows a tile reads all side by side. Where
     several of both factors are, tiles that load least come first, of whole and of short rows.
@@ -96,7 +96,7 @@ def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
 
 
 def streamed_points(space: Space) -> list[Point]:
-    """Points of tiles of all rows, which read panels that were packed ahead once, end to end.
+    """Return points of tiles of all rows, which read each packed panel once.
 
     The narrow ones come first, which have the fewest columns under way; the model thinks that they
     read A too often. Lines of a small image are such rows: their panels are read once for each
@@ -119,7 +119,7 @@ def streamed_points(space: Space) -> list[Point]:
 
 
 def joined_points(space: Space) -> list[Point]:
-    """Points of panels that few rows wait for, while the next block is fetched.
+    """Return points for few rows that prefetch the next block of packed panels.
 
     The block is small, and all its lines are fetched one after another: each step of the unrolled
     reduction has rows of the next block, and all tiles of rows together have the whole.
@@ -138,7 +138,7 @@ def joined_points(space: Space) -> list[Point]:
 
 
 def matrix_points(space: Space) -> Iterator[Point]:
-    """Points of matrix tiles, which keep one side in the first cache while the other streams by.
+    """Return points of AMX tiles, which keep one operand in L1 and stream the other.
 
     A strip of A stays there, and a block of B in half of the second cache. Few rows read each panel
     of B once; A is the side that streams then, and stays in the second cache. Of fewer than
@@ -182,13 +182,13 @@ def matrix_points(space: Space) -> Iterator[Point]:
 
 
 def swept_points(space: Space) -> list[Point]:
-    """Points of swept tiles, one for each; none where no tile is swept."""
+    """Return one point per skinny GEMM tile, if there are any."""
     base = plain_point(space)
     return [base | {"tile": tile} for tile in space.values("tile") if tile.kind == "sweep"]
 
 
 def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
-    """Those whose tiles share joined words, for more rows than one such tile has.
+    """Return the points whose tiles share interleaved words, for more rows than a tile has.
 
     Tiles of equally many rows come first, and with half of the registers for sums. Of each the
     deepest chunks come first, with prefetches where B is far. Without these, and where a row of B
@@ -227,7 +227,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
 
 
 def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
-    """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best.
+    """Return the points that compute all rows at once, those with the deepest k-blocks first.
 
     Before them come those that are so wide that words are joined in whole vectors.
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
@@ -267,7 +267,7 @@ def _by_depth(swept: Sequence[Point]) -> list[Point]:
 
 
 def division(space: Space) -> Point:
-    """The columns, else the dim with most to divide: then no thread packs what another packs."""
+    """Return the division of the columns, or else of the longest dim."""
     divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
     if not divisions:
         return {}
@@ -284,7 +284,7 @@ def division(space: Space) -> Point:
 
 
 def fetched_points(space: Space) -> Iterator[Point]:
-    """Points that read B in place, or fetch it, the likely ones first; none where L3 is near.
+    """Return points that read B in place or prefetch it, likely ones first; none if L3 is near.
 
     Rows of a B that share few sets of L2 are packed, all others read in place. Of a far B the
     chunks of the reduction are outside; a near B is not cut.
@@ -327,7 +327,7 @@ def _is_cut(space: Space, point: Point, tile: TilePoint) -> bool:
 
 
 def rows_in_l2(space: Space) -> int:
-    """Rows of B, read in place, of which L2 holds the same columns."""
+    """Return how many rows of B, read in place, keep the same columns in L2."""
     way = space.target.l2_bytes // L2_WAYS
     sets = way // gcd(space.workload.stored["B"].stride, way)
     return max(1, int(OWN_SHARE * L2_WAYS * sets))

@@ -42,7 +42,7 @@ _FIRST: tuple[Sizes, ...] = (
 
 @dataclass(frozen=True)
 class LevelModel:
-    """How long the configurations of a space should take, for a target of IREE's."""
+    """Estimates the time of the configurations of a space, for a target `iree:NAME`."""
 
     space: Space
 
@@ -54,7 +54,7 @@ class LevelModel:
         return found
 
     def log_time(self, point: Point) -> float:
-        """Logarithm of the modelled time of a point, up to a constant."""
+        """Return the logarithm of the modelled time of a point, up to a constant."""
         form, lanes = self.generator.form, self.generator.lanes
         high, wide = sides(point["tile"])
         vectors = ceil(wide / lanes)
@@ -89,7 +89,7 @@ TimeModel = AnalyticalModel | LevelModel
 
 
 def level_starts(model: LevelModel, most: int) -> list[Point]:
-    """Up to `most` points of different schedules that were good on most problems."""
+    """Return up to `most` points of different schedules that were good on most problems."""
     found = dict[str, Point]()
     for sizes in _FIRST:
         point = _point(model.generator, sizes)

@@ -45,7 +45,7 @@ LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 
 
 def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
-    """Up to `most` points of different schedules, the most promising first.
+    """Return up to `most` points of different schedules, the most promising first.
 
     Where there is a method of fewer products, these are points of the method that
     the model likes better, and, second and then every fourth time, of the other: the model may be
@@ -68,7 +68,7 @@ def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
 
 
 def direct_schedules(problem: Problem, target: Target, most: int) -> list[Schedule]:
-    """Up to `most` schedules that may have scripts, untimed, the most promising first."""
+    """Return up to `most` untimed schedules that can have scripts, the most promising first."""
     model = AnalyticalModel.shipped(Space(problem, target, has_scripts=True))
     return [schedule_of(model.space.workload, point) for point in _diverse(model, most, [DIRECT])]
 
@@ -100,7 +100,7 @@ def _legal(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Point]
 
 
 def ranked(model: AnalyticalModel, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
+    """Return points of special tiles, if any, then the points that the descents visited, by time.
 
     Args:
         model: of a space.
@@ -112,7 +112,7 @@ def ranked(model: AnalyticalModel, algorithms: Sequence[str] = (DIRECT,)) -> Ite
 def with_rules(
     model: AnalyticalModel, algorithms: Sequence[str], met: Iterator[Point]
 ) -> Iterator[Point]:
-    """The points of `met`, and between them those of tiles that the model misjudges.
+    """Return the points of `met`, interleaved with those of tiles that the model misjudges.
 
     Where split tiles compete with packing, both come in turn. So do swept tiles that share words
     and those of all rows, else small blocks. The best of other swept tiles comes behind the best
@@ -141,7 +141,7 @@ def with_rules(
 
 
 def in_turn(first: Iterator[Point], second: Iterator[Point]) -> Iterator[Point]:
-    """The points of both, one of each while there are any."""
+    """Return the points of both, alternating."""
     for pair in zip_longest(first, second):
         yield from (point for point in pair if point is not None)
 

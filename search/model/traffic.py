@@ -55,20 +55,20 @@ class Sizes(NamedTuple):
         return self.col_blocks * self.row_blocks * self.chunks
 
     def computed_share(self, tile_cols: int, lanes: int) -> float:
-        """Of all columns of the tiles, those that are computed: a rest within one vector is cut."""
+        """Return the share of the tiles' columns that are computed."""
         whole, rest = divmod(self.cols, tile_cols)
         last = 0 if not rest else lanes if rest <= lanes else tile_cols
         return (whole * tile_cols + last) / (self.col_tiles * tile_cols)
 
     def edge_share(self, tile_rows: int, tile_cols: int) -> float:
-        """Of all tiles, those that the result cuts off."""
+        """Return the share of tiles that the edge of the result cuts off."""
         rows, cols = self.row % tile_rows > 0, self.cols % tile_cols > 0
         per_row = -(-self.row // tile_rows)
         return 1 - (1 - rows / per_row) * (1 - cols / self.col_tiles)
 
 
 def sizes_of(space: Space, point: Point, tile_rows: int, tile_cols: int) -> Sizes:
-    """The pieces of a point's schedule, with register tiles of `tile_rows` by `tile_cols`."""
+    """Return the parts of a point's schedule, for register tiles of `tile_rows` by `tile_cols`."""
     extents, nest = space.part_of(point, tile_rows, tile_cols), space.workload.nest
     row = extents[nest.row]
     if nest.image == "A":

@@ -1,4 +1,4 @@
-"""What a schedule of transformed operands takes, in the amounts of `tilewise.search.model.amounts`.
+"""The amounts of a Winograd or Strassen schedule, for the analytical model.
 
 A matrix product for each point, at the register tile's efficiency; the transforms before and behind
 them, counted as lines that are copied; and the transformed filter, which every block of tiles reads
@@ -46,7 +46,7 @@ class _Filter(NamedTuple):
     is_fetched: bool
 
     def waited_for(self, space: Space) -> float:
-        """Lines that take as long as those do which other operands have from the last cache."""
+        """Return the cost of lines of the filter, in lines of other operands from L3."""
         streams, core = space.fetches_panels, space.target.core
         slowed = self._near(core.streams) if streams else 1.0
         if core.far_l3:
@@ -70,7 +70,7 @@ class _Filter(NamedTuple):
 
 
 def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
-    """The amounts of one run of one thread."""
+    """Return the amounts of one run of one thread."""
     workload, shape = space.workload, point["tile"]
     rows, cols = shape.rows, shape.cols(workload.lanes)
     extents = space.part_of(point, rows, cols)

@@ -1,4 +1,4 @@
-"""What a schedule of a convolution with few channels in a group amounts to.
+"""The amounts of depthwise and grouped convolutions, for the analytical model.
 
 A register tile loads a window of the image, and its filter where registers do not hold that; the
 vectors that it multiplies bound it, or its loads, or its stores. A line of the image comes from
@@ -42,7 +42,7 @@ class _Tile(NamedTuple):
 
 
 def window_amounts(space: Space, point: Point) -> dict[str, float]:
-    """How much there is of each of `weights.AMOUNTS` in one run."""
+    """Return the amounts of `weights.AMOUNTS` in one run."""
     problem, target = space.problem, space.target
     tile, out = _tile(space, point), dict.fromkeys(AMOUNTS, 0.0)
     tiles = _tiles(space, tile)

@@ -62,7 +62,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictor:
-    """What trials taught.
+    """A predictor trained on trials.
 
     Attributes:
         trees: corrections of the modelled logarithm of the time.

@@ -118,7 +118,7 @@ class Shares(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """How well a space is predicted.
+    """The accuracy of predictions for a space.
 
     Attributes:
         name: of the space.

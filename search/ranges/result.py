@@ -1,4 +1,4 @@
-"""What tuning a range of sizes gives: variants, their times at the samples, and the loss.
+"""The result of tuning a range: variants, their times at the samples, and the loss.
 
 Nothing here imports numba or numpy, so that the service and the client stay light.
 """

@@ -1,4 +1,4 @@
-"""Which sizes of a range are searched and timed, and by which sizes a choice is judged."""
+"""The sizes of a range that are searched, timed, and used to judge a choice."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product

@@ -1,1 +1,1 @@
-"""Where candidates run: killable processes that compile, check and time."""
+"""Child processes that compile, check and time candidates."""

@@ -1,4 +1,4 @@
-"""Compile candidates ahead in other processes than the one that times.
+"""Compile candidates ahead, in other processes than the timing process.
 
 Object code reaches the timing process through the cache folder. A candidate that hangs or crashes a
 compiler fails alone. While the timing process waits, it compiles what no compiler has begun.

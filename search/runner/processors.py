@@ -34,7 +34,7 @@ class Claim:
     _holder: socket.socket | None = field(default=None, repr=False)
 
     def release(self) -> None:
-        """Give the processor up."""
+        """Release the processor."""
         if self._holder is not None:
             self._holder.close()
             self._holder = None

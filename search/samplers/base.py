@@ -1,4 +1,4 @@
-"""What samplers over a space share: whole, legal points that are new to the study.
+"""Base classes of samplers over a space, which propose legal, untried points.
 
 The study knows what was tried and what is running, on any machine, so samplers keep no record of
 their own. In Optuna each parameter is the index of a value, which keeps the order of lists of
@@ -118,7 +118,7 @@ class History:
         self._study = self._study or study.study_name
         if study.study_name != self._study:
             raise SamplerError(
-                f"this sampler has learnt from the study {self._study}; make another one for "
+                f"this sampler belongs to the study {self._study}; create another one for "
                 f"{study.study_name}"
             )
         if len(study.directions) != 1:
@@ -255,4 +255,4 @@ def _end(study: Study) -> None:
     try:
         study.stop()
     except RuntimeError:  # no loop of the study runs that could be stopped
-        raise UsedUpError("every schedule of the space has had its trial") from None
+        raise UsedUpError("every schedule of the space has been tried") from None

@@ -214,7 +214,9 @@ def _loaded(name: str, model: TimeModel, seed: int, trials: int) -> BaseSampler:
             f"sampler={name!r} cannot be loaded: {type(error).__name__}: {error}", "sampler"
         ) from error
     if not (isinstance(found, type) and issubclass(found, BaseSampler)):
-        raise BudgetError(f"sampler={name!r} is no class of optuna.samplers.BaseSampler", "sampler")
+        raise BudgetError(
+            f"sampler={name!r} is not a subclass of optuna.samplers.BaseSampler", "sampler"
+        )
     offered = {"space": model.space, "model": model, "seed": seed, "trials": trials}
     try:
         wanted = inspect.signature(found).parameters

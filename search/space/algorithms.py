@@ -1,4 +1,4 @@
-"""Points that mean fewer products, by Winograd or Strassen: where they are offered, what they mean.
+"""Points of Winograd and Strassen schedules: where they are offered, and their schedules.
 
 A workload that has such an algorithm has two parameters more: `algorithm` and, of its tiles,
 `tiles`. Register tile, unroll factor, columns and division among threads are those of the direct
@@ -47,7 +47,7 @@ nothing.
 
 
 def levels_of(workload: Workload) -> tuple[int, ...]:
-    """The levels that a workload is offered; none where it is computed directly."""
+    """Return the levels that a search offers for a workload; none if it is computed directly."""
     problem = workload.problem
     return tuple(
         levels
@@ -90,7 +90,7 @@ LEAST_CHANNELS_OF_STRIDED = {(3, 3): {2: 16, 3: 16}, (5, 5): {2: 16}}
 
 
 def has_far_result(workload: Workload) -> bool:
-    """Whether the transforms write whole lines of a far result, which may go past the caches.
+    """Return whether the transforms write whole lines of a far result, which may bypass caches.
 
     On Emerald Rapids, with 2 MiB, 5x80x100x128 (20 MB) wins 10 to 15% by it, 28x28x512 (1.6 MB) 5%,
     56x56x128 (1.6 MB) 0 to 3%, and 28x28x256 (0.8 MB) loses 1% or wins 2%.
@@ -104,7 +104,7 @@ def has_far_result(workload: Workload) -> bool:
 
 
 def outputs_of(workload: Workload) -> tuple[int, ...]:
-    """The outputs of tiles that a workload is offered; none where it is computed directly."""
+    """Return the tile outputs that a search offers for a workload; none if computed directly."""
     problem = workload.problem
     if why_not_winograd(problem) is not None:
         return ()
@@ -115,12 +115,12 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
 
 
 def nest_of_tiles(workload: Workload, output: int) -> Nest:
-    """The products of transformed tiles of so many outputs, with no other step."""
+    """Return the nest of a Winograd step with so many outputs and no other step."""
     return chosen(workload.problem, {"winograd": output}).nest
 
 
 def has_large_filter(workload: Workload) -> bool:
-    """Whether a filter that is transformed ahead is so large that tiles wait for it."""
+    """Return whether a filter that is transformed ahead is so large that tiles wait for it."""
     outputs = outputs_of(workload)
     if not outputs or not workload.problem.has_constant_weights:
         return False
@@ -157,7 +157,7 @@ def algorithm_parameters(workload: Workload) -> tuple[Parameter, ...]:
 
 
 def fetches_panels(workload: Workload) -> bool:
-    """Whether B is transformed to so large panels that products wait for them."""
+    """Return whether B is transformed to so large panels that products wait for them."""
     return bool(levels_of(workload)) or has_large_filter(workload)
 
 
@@ -181,7 +181,7 @@ def algorithm_of(point: Point) -> Algorithm:
 
 
 def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
-    """What another problem's algorithm is here: itself, else the one with tiles most like its own.
+    """Return the algorithm most like another problem's: the same, else that of similar tiles.
 
     Of two as near, that with the larger tiles; the direct method where there is none of its kind.
     """
@@ -197,5 +197,5 @@ def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
 
 
 def channels_of(workload: Workload) -> str:
-    """The parameter that says in what blocks of output channels the direct method works."""
+    """Return the parameter of the direct algorithm's blocks of output channels."""
     return "rows" if workload.nest.image == "B" else "cols"

@@ -1,4 +1,4 @@
-"""How many different legal schedules a space holds, exactly, without listing them.
+"""Count the legal schedules of a space exactly, without enumerating them.
 
 Once the register tile, the division among threads and the depth are chosen, the choices for the
 columns (block, pack of B, prefetch) and those for the rows (block, pack of A) are independent:
@@ -21,7 +21,7 @@ SWEPT_CHOICES = ("parallel", "cols", "prefetch")
 
 
 def count_schedules(space: Space) -> int:
-    """The number of different legal schedules."""
+    """Return the number of different legal schedules."""
     workload = space.workload
     if workload.nest.group:
         return _count_windows(space)

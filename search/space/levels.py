@@ -36,12 +36,12 @@ class VectorTile(RegisterTile):
     """Tiles in elements."""
 
     def nearest(self, rows: int, cols: int) -> Value:
-        """The tile nearest to these sides."""
+        """Return the tile nearest to these sides."""
         return min(self.values, key=lambda tile: _doublings(tile, rows, cols))
 
 
 def sides(tile: Value) -> tuple[int, int]:
-    """Rows and columns of a tile."""
+    """Return rows and columns of a tile."""
     assert isinstance(tile, TilePoint)
     return tile.rows, tile.vectors
 
@@ -53,7 +53,7 @@ def _doublings(tile: Value, rows: int, cols: int) -> float:
 
 
 def vector_tiles(form: LoopForm, target: Target, lanes: int) -> VectorTile:
-    """The tiles that fit the registers and fill them, or hold the whole result's side."""
+    """Return the tiles that fit the registers and fill them, or hold the whole result's side."""
     rows, cols = form.extent(form.rows), form.extent(form.cols)
     free = target.vector_registers - SPARE_REGISTERS
     found: dict[TilePoint, None] = {}
@@ -119,7 +119,7 @@ class LevelGenerator:
         return tuple(chosen)
 
     def schedule(self, point: Point) -> Configuration:
-        """The configuration that a point means; levels without effect are left out."""
+        """Return the configuration of a point, without levels that have no effect."""
         tiles = (*self._distribution(point), *self._cached(point), *self._vectors(point))
         return Configuration(tiles, self._pipeline, _remainders(self.form, tiles))
 
@@ -129,7 +129,7 @@ class LevelGenerator:
         return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
 
     def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
-        """Why IREE's stack cannot take the sums of a cut reduction with an epilogue behind them.
+        """Return why the sums of a tiled reduction with an epilogue exceed IREE's stack, or None.
 
         Without one they lie in the result. What else IREE cannot do its compiler refuses.
         """
@@ -187,7 +187,7 @@ class LevelGenerator:
 
 
 def lead_name(loop: str) -> str:
-    """The parameter of a loop's share."""
+    """Return the parameter of a loop's share."""
     return f"share_{loop}"
 
 

@@ -34,12 +34,12 @@ class Parameter:
     values: tuple[Value, ...]
 
     def neighbours(self, value: Value) -> tuple[Value, ...]:
-        """The values next to `value` in the natural order."""
+        """Return the values next to `value` in the natural order."""
         at = self.values.index(value)
         return tuple(self.values[i] for i in (at - 1, at + 1) if 0 <= i < len(self.values))
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        """`value` as numbers; all values have equally many."""
+        """Return `value` as numbers, equally many for all values."""
         return (self.values.index(value) / max(1, len(self.values) - 1),)
 
 
@@ -48,11 +48,11 @@ class Choice(Parameter):
     """Values without an order: each is every other's neighbour, and equally far from it."""
 
     def neighbours(self, value: Value) -> tuple[Value, ...]:
-        """All other values."""
+        """Return all other values."""
         return tuple(v for v in self.values if v != value)
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        """One number for two values, else one for each."""
+        """Return one number for two values, else one for each."""
         if len(self.values) <= 2:
             return super().encode(value)
         return tuple(float(v == value) for v in self.values)
@@ -66,19 +66,19 @@ class Size(Parameter):
 
     @classmethod
     def below(cls, name: str, wanted: Iterable[int], extent: int) -> "Size":
-        """The wanted sizes that cut a dim of `extent`, and the whole."""
+        """Return the sizes below `extent`, and WHOLE."""
         return cls(name, (*(size for size in wanted if size < extent), WHOLE), extent)
 
     def size(self, value: Any) -> int:
-        """The size that a value wants."""
+        """Return the size that a value stands for."""
         return self.extent if value == WHOLE else int(value)
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        """The logarithm of the size."""
+        """Return the logarithm of the size."""
         return (log2(self.size(value)) / SIZE_SPAN,)
 
     def nearest(self, wanted: int) -> Value:
-        """The value nearest to `wanted` on a scale of ratios; WHOLE where it covers the dim."""
+        """Return the value nearest to `wanted` by ratio; WHOLE if it covers the dim."""
         if wanted >= self.extent:
             return WHOLE
         return min(self.values, key=lambda v: abs(log2(self.size(v) / max(1, wanted))))
@@ -91,7 +91,7 @@ class RegisterTile(Parameter):
     values: tuple[TilePoint, ...]
 
     def neighbours(self, value: Value) -> tuple[Value, ...]:
-        """The tiles with the next number of rows, of vectors, or of both that keeps the area.
+        """Return tiles with the next number of rows, of vectors, or of both at a similar area.
 
         Few tiles use all registers, and from one of those to another it takes two changes.
         """
@@ -130,7 +130,7 @@ class RegisterTile(Parameter):
         return min(product(of_kind, others), key=apart)
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        """Logarithms of rows and columns (or vectors), and what makes the kind of a tile.
+        """Return the logarithms of rows and columns (or vectors), and numbers for the kind of tile.
 
         That are the partial sums of a split, or the rows of a sweep and the streams that it has.
         """
@@ -154,7 +154,7 @@ def _are_near(one: TilePoint, other: TilePoint) -> bool:
 
 
 def step_aside(parameters: tuple[Parameter, ...], point: Point, random: Random) -> Point:
-    """A neighbour of `point`: one parameter moved to a value next to its own."""
+    """Return a neighbour of `point`, with one parameter changed to a neighbouring value."""
     movable = [p for p in parameters if len(p.values) > 1]
     if not movable:
         return point
@@ -164,10 +164,10 @@ def step_aside(parameters: tuple[Parameter, ...], point: Point, random: Random) 
 
 
 def default(parameter: Parameter) -> Value:
-    """The value of a parameter that a stored point does not have."""
+    """Return the value of a parameter that a stored point does not have."""
     return parameter.values[-1] if isinstance(parameter, Size) else parameter.values[0]
 
 
 def completed(parameters: Iterable[Parameter], params: Point) -> Point:
-    """A point that was stored, in the parameters that its problem has now."""
+    """Return a stored point in the current parameters of its problem."""
     return {p.name: params.get(p.name, default(p)) for p in parameters}

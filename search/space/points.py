@@ -61,7 +61,7 @@ class TilePoint:
         return ", ".join(parts)
 
     def cols(self, lanes: int) -> int:
-        """Columns of C, where a vector has so many lanes."""
+        """Return the columns of C, if a vector has so many lanes."""
         return self.vectors * lanes if self.kind in ("outer", "sweep", "matrix") else self.vectors
 
 

@@ -1,4 +1,4 @@
-"""Parameters that extensions add to spaces, and what their values make of a schedule.
+"""Parameters that extensions add to spaces, and the schedules of their values.
 
 A schedule is first made of the parameters of Tilewise. Then each added parameter changes it, in
 the order of registration.

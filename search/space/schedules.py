@@ -1,4 +1,4 @@
-"""The schedule that a point of a workload's space means, and whether the caches can take it.
+"""The schedule of a point, and whether it fits the caches.
 
 A point is resolved to what its kind of kernel makes of each parameter. The steps say what that is
 in a schedule (`tilewise.kernels.schedule.chosen`). Choices without effect make no step.

@@ -45,11 +45,11 @@ class NativeGenerator:
         return (*own, *added_parameters(self.workload, own))
 
     def schedule(self, point: Point) -> Schedule:
-        """The schedule that a point means."""
+        """Return the schedule of a point."""
         return changed(self.workload, point, schedule_of(self.workload, point))
 
     def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
-        """Why the caches cannot take a schedule, as `Space.why_illegal`."""
+        """Return why a schedule does not fit the caches, or None, as `Space.why_illegal`."""
         assert isinstance(schedule, Schedule), "this generator made it"
         return why_too_large(self.workload.problem, self.workload.target, schedule, operand)
 
@@ -93,11 +93,11 @@ class Space:
         return self.generator.parameters
 
     def parameter(self, name: str) -> Parameter | None:
-        """The parameter called `name`, if this space has it."""
+        """Return the parameter called `name`, if this space has it."""
         return self._by_name.get(name)
 
     def values(self, name: str) -> tuple[Any, ...]:
-        """The values of the parameter called `name`; none where there is no such parameter."""
+        """Return the values of the parameter called `name`; none without such a parameter."""
         found = self.parameter(name)
         return found.values if found else ()
 
@@ -106,13 +106,13 @@ class Space:
         return {p.name: p for p in self.parameters}
 
     def nearest_size(self, name: str, wanted: int) -> Value:
-        """The value of a parameter of sizes that is nearest to a wanted one."""
+        """Return the value of a parameter of sizes that is nearest to a wanted one."""
         size = self.parameter(name)
         assert isinstance(size, Size)
         return size.nearest(wanted)
 
     def encode(self, point: Point) -> tuple[float, ...]:
-        """A point as numbers; near points have near numbers."""
+        """Return a point as numbers; similar points have similar numbers."""
         codes = [code[point[name]] for name, code in self._codes.items()]
         return tuple(chain.from_iterable(codes))
 
@@ -126,13 +126,13 @@ class Space:
         return itemgetter(*(p.name for p in self.parameters))
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """The points that differ in one parameter, by a step."""
+        """Return the points that differ in one parameter, by a step."""
         for p in self.parameters:
             for value in p.neighbours(point[p.name]):
                 yield point | {p.name: value}
 
     def holds(self, point: Point) -> bool:
-        """Whether `point` is of this space: one that was stored may be of an earlier one."""
+        """Return whether `point` belongs to this space; a stored one may be of an earlier one."""
         return all(point.get(p.name) in p.values for p in self.parameters)
 
     @property
@@ -141,11 +141,11 @@ class Space:
         return prod(len(p.values) for p in self.parameters)
 
     def schedule(self, point: Point) -> AnySchedule:
-        """The schedule that a point means; steps without effect are left out."""
+        """Return the schedule of a point, without steps that have no effect."""
         return self.generator.schedule(point)
 
     def legal_hash(self, point: Point) -> str | None:
-        """The hash of the schedule that a point means; None where the caches cannot take it.
+        """Return the hash of a point's schedule; None if it does not fit the caches.
 
         The space keeps its answers, because a sampler asks about the same few points again.
         """
@@ -163,13 +163,13 @@ class Space:
         return {}
 
     def draw(self, random: Random) -> Point:
-        """A point with each parameter's value drawn alike."""
+        """Return a point with uniformly drawn parameters."""
         return {p.name: random.choice(p.values) for p in self.parameters}
 
     def free_point_beside(
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:
-        """A free point a few random steps from `point`; None when a long walk meets none."""
+        """Return an untried point a few random steps from `point`; None if none was found."""
         for _ in range(MAX_STEPS_ASIDE):
             point = step_aside(self.parameters, point, random)
             if is_free(point):
@@ -182,7 +182,7 @@ class Space:
         return fetches_panels(self.workload)
 
     def part_of(self, point: Point, rows: int, cols: int) -> dict[str, int]:
-        """The extents of one thread's part, for a register tile of `rows` by `cols`."""
+        """Return the extents of one thread's part, for a register tile of `rows` by `cols`."""
         key = (point.get("parallel"), point.get(ALGORITHM), rows, cols)
         if key not in self._parts:
             self._parts[key] = part_of(self.workload, point, rows, cols)
@@ -194,7 +194,7 @@ class Space:
         return {}
 
     def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
-        """Why the target cannot take a schedule that the problem can; None when it can.
+        """Return why a legal schedule of the problem does not fit the target; None if it does.
 
         Args:
             schedule: one that this space made.

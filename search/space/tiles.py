@@ -1,4 +1,4 @@
-"""Register tiles: which parts of C the registers hold at once.
+"""The register tiles that a search offers.
 
 Outer tiles have whole vectors of columns. Split tiles have single columns, for results that are too
 narrow to fill vectors: a split step sums each element of C in several vectors along the reduction.
@@ -39,7 +39,7 @@ MIN_VECTORS_IN_PLACE = 8  # along the reduction, for each addition of partial su
 
 
 def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors) of the tiles of whole vectors that fit the registers, narrow ones first.
+    """Return (rows, vectors) of the tiles that fit the registers, narrow ones first.
 
     A step of the reduction needs the tile's accumulators, one row of B, a splat of A, where
     products are added apart one register more, and where words of B are widened as they are
@@ -72,7 +72,7 @@ def _rows(workload: Workload) -> int:
 
 
 def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors) of tiles of one vector by all transformed rows that there are, if few.
+    """Return (rows, vectors) of tiles of one vector by all transformed rows, if these are few.
 
     Its sums, a vector of B and an element of A take all registers. It reads each panel once, and so
     pays where the last cache is far: on Emerald Rapids 25x1 of 7x7x2048->512 by pairs of rows is at
@@ -87,7 +87,7 @@ def tall_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
 
 
 def fits(tile: TilePoint, registers: int) -> bool:
-    """Whether all sums of a split tile fit the registers, which then compute it at once."""
+    """Return whether all partial sums of a tile fit the registers."""
     return tile.rows * tile.vectors * tile.partial_sums + tile.vectors + 1 <= registers
 
 
@@ -99,7 +99,7 @@ def _chains(tile: TilePoint, registers: int) -> int:
 
 
 def matrix_tiles(workload: Workload) -> tuple[TilePoint, ...]:
-    """The tiles of a target with matrix tiles: grids whose sums fit the tile registers.
+    """Return the tiles of a target with matrix tiles: grids whose sums fit the tile registers.
 
     Where a result has more than `MAX_SWEPT_ROWS` rows a space has no others: the peak of other
     instructions is a tenth. With fewer rows, reading B decides, and trials do.
@@ -114,7 +114,7 @@ def matrix_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 
 
 def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
-    """The split tiles to offer; none where columns fill vectors and B lies along them."""
+    """Return the tiles with partial sums to offer; none if columns of B fill vectors."""
     registers = workload.target.vector_registers
     if workload.nest.image or workload.problem.zero or workload.problem.quantised_weights:
         return ()
@@ -133,7 +133,7 @@ def split_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 
 
 def reads_in_place(workload: Workload) -> bool:
-    """Whether tiles of several rows and columns may read both factors along the reduction."""
+    """Return whether tiles of several rows and columns may read both factors along k."""
     problem = workload.problem
     if workload.nest.image or is_thin(workload):
         return False
@@ -155,7 +155,7 @@ def _tiles_in_place(workload: Workload) -> tuple[TilePoint, ...]:
 
 
 def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
-    """The swept tiles to offer; none where a result has many rows, or B lies across.
+    """Return the skinny GEMM tiles to offer; none for many rows or a transposed B.
 
     Those with the fewest tiles of rows come first, and those with one more behind them; then those
     that share joined words and have half of the registers for sums.
@@ -182,13 +182,13 @@ def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 
 
 def may_share_words(workload: Workload, width: int) -> bool:
-    """Whether several tiles of rows share words that are joined once, if they are so wide."""
+    """Return whether tiles so wide share words that are interleaved once."""
     deep = workload.swept_arithmetic.depth
     return deep > 1 and width % deep == 0 and workload.rows > 1
 
 
 def rows_sharing(workload: Workload, width: int) -> int:
-    """Rows of a tile that has as many sums as fit beside the words, and no more than there are."""
+    """Return the rows of a tile whose sums fit the registers together with the words."""
     sums = workload.target.vector_registers // 2  # the others have words
     return min(max(1, sums // width), workload.rows)
 
@@ -211,7 +211,7 @@ def _interleaved_tiles(workload: Workload, widths: Sequence[int]) -> tuple[TileP
 
 
 def joins_for_few_rows(workload: Workload) -> bool:
-    """Whether a far B is packed to words of several of its rows, for few rows of the result."""
+    """Return whether a far B is packed with several rows interleaved, for few result rows."""
     if workload.nest.image or not workload.packs_rows_of_b or not workload.has_far_b:
         return False
     how = workload.arithmetic
@@ -228,7 +228,7 @@ def _is_swept(workload: Workload) -> bool:
 
 
 def is_thin(workload: Workload) -> bool:
-    """Whether most lanes of a row of C are idle, or B is used few times and lies along k."""
+    """Return whether a row of C leaves most lanes idle, or B is transposed and rarely reused."""
     problem, rows = workload.problem, workload.rows
     if problem.transpose_a and rows > 1:
         return False

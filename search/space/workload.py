@@ -1,4 +1,4 @@
-"""What a space and its model know of a problem on a target: its nest, and how its factors lie."""
+"""A problem on a target: its loop nest, extents, operands and arithmetic."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,7 +99,7 @@ class Workload:
         return self.is_far(self.stored["B"].total)
 
     def is_far(self, size: int) -> bool:
-        """Whether so many bytes do not stay in L2 beside the other operands."""
+        """Return whether so many bytes do not fit in L2 together with the other operands."""
         return 2 * size > self.target.l2_bytes
 
     @cached_property
@@ -166,7 +166,7 @@ class Workload:
         return not (self.problem.element.is_float or self.arithmetic.instruction.adds)
 
     def divisions(self) -> tuple[str, ...]:
-        """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""
+        """Return the ways to divide the result among threads, such as `m=2,n=4`, and none."""
         nest, threads = self.nest, self.target.threads
         kept = {nest.k, *({"ow"} if nest.group else ())}
         dims = [d for d in nest.scheduled if d not in kept and nest.extent(d) > 1]

@@ -28,7 +28,7 @@ WANTED_CHANNELS = (1, 16, 32, 64, 128, 256, 512)
 
 
 def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
-    """The parameters, in their order; some have a single value."""
+    """Return the parameters in their order; some have a single value."""
     lines, channels = workload.nest.extent("oh"), workload.nest.extent("co")
     has_lines = workload.nest.row != "oh"
     chosen = [
@@ -60,13 +60,13 @@ def _window_tiles(workload: Workload) -> tuple[TilePoint, ...]:
 
 
 def most_sums(workload: Workload) -> int:
-    """Accumulators that a register tile may have."""
+    """Return how many accumulators a register tile may have."""
     products = workload.nest.taps * workload.depth
     return min(workload.target.vector_registers - FREE_REGISTERS, MOST_PRODUCTS // products)
 
 
 def jammed_lines(workload: Workload, tile: TilePoint, wanted: int) -> int:
-    """The lines that a tile has beside its rows: no more than registers hold."""
+    """Return the numbers of lines of a tile that fit the registers."""
     fitting = most_sums(workload) // (tile.rows * tile.vectors)
     return max(1, min(wanted, fitting))
 
@@ -90,7 +90,7 @@ WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 
 
 def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
-    """The parameters, in their order; some have a single value."""
+    """Return the parameters in their order; some have a single value."""
     nest = workload.nest
     if nest.group:
         return window_parameters(workload)

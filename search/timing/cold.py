@@ -1,4 +1,4 @@
-"""The cold mode: every timed run finds its operands in memory, as a model's layers do.
+"""Cold mode: operands of every timed run are in memory, not in caches.
 
 A buffer larger than the caches is written before each sample. A run too short for the clock takes
 turns over several copies of its operands. Code and predictors stay warm.

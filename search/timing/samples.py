@@ -120,7 +120,7 @@ def spent_s(threads: int) -> float:
 
 
 def settle(threads: int) -> None:
-    """Let the threads of the last run park."""
+    """Wait until the threads of the last run sleep."""
     if threads > 1:
         time.sleep(PAUSE_S)
 

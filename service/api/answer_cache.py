@@ -1,4 +1,4 @@
-"""Answers that are kept: a script is fetched thousands of times, and changes with a search.
+"""A cache of answers, valid until the database changes.
 
 An answer is kept with the number of the database's state before it was made, and given again
 for as long as that is the state. So nobody gets what a commit, of whatever process, has made
@@ -27,7 +27,7 @@ WHOLE = ("http.response.start", "http.response.body")
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """Weak comparison with a list of tags, as RFC 9110 has it for If-None-Match."""
+    """Compare weakly with a list of tags, as RFC 9110 defines for If-None-Match."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
 
@@ -53,7 +53,7 @@ class Answer:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, about."""
+        """The approximate size in bytes."""
         return OVERHEAD + len(self.body or b"") + sum(map(len, sum(self.headers, ())))
 
     async def send(self, send: Send, if_none_match: str | None) -> bool:
@@ -126,7 +126,7 @@ class _Listener:
         await self._send(message)
 
     def answer(self) -> Answer | None:
-        """The answer, if it came in one piece and has a strong tag."""
+        """Return the answer if it is complete and has a strong tag, or None."""
         if tuple(message["type"] for message in self._messages) != WHOLE:
             return None
         start, end = self._messages

@@ -1,4 +1,4 @@
-"""The contract's JSON: the result of a search, and a job while it runs."""
+"""JSON of results, jobs, trials, tokens and reports."""
 
 import functools
 import math
@@ -98,7 +98,7 @@ def results_json(
     toolchain: str | None = None,
     target: str | None = None,
 ) -> dict[int, Json | TamperedError]:
-    """For each row, by its id, what `result_json` gives or raises; a handful of queries for all."""
+    """Return the result or error of `result_json` for each row by id, with few queries."""
     present = toolchain or identity()
     proofs = shown_proofs(session, [row.id for row in rows])
     counts = trial_counts(session, {row.job_id for row in rows})
@@ -145,12 +145,12 @@ def _origin(row: models.Schedule) -> str | None:
 
 
 def machine_json(row: models.Machine) -> Json | None:
-    """The machine that has timed something; None where its row is damaged."""
+    """Return the machine that timed a result; None if its row is damaged."""
     return shown((row,), schema.Machine, peaks=row.peaks or {}) if is_sound(row) else None
 
 
 def match_json(row: models.Schedule, asked: Asked) -> Json:
-    """How near a row is to what was asked, and what differs."""
+    """Return how a row matches the request, and what differs."""
     given = {"target": row.target, "toolchain": row.toolchain.identity}
     wanted = {"target": asked.target, "toolchain": asked.toolchain}
     differs = {
@@ -169,7 +169,7 @@ def match_json(row: models.Schedule, asked: Asked) -> Json:
 
 @functools.lru_cache(maxsize=256)
 def space_json(problem: str, target: str) -> Json | None:
-    """How many different legal schedules a search has to choose from, counted exactly.
+    """Return the exact number of legal schedules of a search.
 
     None for the target of another machine, whose caches nobody here knows, where IREE's compiler
     decides what is legal, and where extensions have added parameters, which may have no effect.
@@ -189,7 +189,7 @@ def space_json(problem: str, target: str) -> Json | None:
 
 
 def job_json(session: Session, job: models.Job) -> Json:
-    """The object that `GET /v1/jobs/{id}` gives."""
+    """Return the object of `GET /v1/jobs/{id}`."""
     return shown(
         (job,),
         schema.Job,
@@ -212,7 +212,7 @@ def _helpers(session: Session, job: models.Job) -> int:
 
 
 def phase_json(session: Session, job: models.Job) -> Json | None:
-    """What the last run of a job does, or did last; None before the first one.
+    """Return the phase of a job's last run; None before the first one.
 
     A search tells of itself by its trials, so they are counted.
     """
@@ -225,17 +225,17 @@ def phase_json(session: Session, job: models.Job) -> Json | None:
 
 
 def token_json(row: models.Token) -> Json:
-    """A token, without itself."""
+    """Return a token's record without its secret."""
     return shown((row,), Token)
 
 
 def suite_report_json(row: models.SuiteReport) -> Json:
-    """A report of a suite, without its problems."""
+    """Return a report of a suite, without its problems."""
     return shown((row,), SuiteReportHead, toolchain=row.toolchain.identity)
 
 
 def report_of(row: models.SuiteReport) -> Json:
-    """The whole report; DamagedError where it is none any more."""
+    """Return the whole report; raise DamagedError if its row is damaged."""
     try:
         return SuiteReport.checked(row.report).document()
     except ValueError as error:
@@ -243,7 +243,7 @@ def report_of(row: models.SuiteReport) -> Json:
 
 
 def trial_json(row: models.Trial) -> Json:
-    """One trial; `samples_us` are its samples as they were, `time_us` is at pace 1."""
+    """Return a trial; `samples_us` are as measured, `time_us` is at machine speed factor 1."""
     tile = row.params.get("tile")
     return shown(
         (row,),
@@ -260,7 +260,7 @@ def trial_json(row: models.Trial) -> Json:
 
 
 def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
-    """One trial, with the job and the work that it belongs to."""
+    """Return a trial with its job, problem and target."""
     return {
         **trial_json(row),
         "job": job.id,
@@ -271,7 +271,7 @@ def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
 
 
 def best_json(row: models.Schedule | models.PastSchedule) -> Json:
-    """The best schedule and its speed."""
+    """Return the best schedule and its speed."""
     return shown(
         (row,),
         schema.Best,
@@ -292,7 +292,7 @@ def past_json(row: models.PastSchedule) -> Json:
 
 
 def instruction_text(problem: str, steps: Any, machine: models.Machine | None) -> str | None:
-    """The instruction that multiplies and adds in a schedule's kernel; None where nobody can tell.
+    """Return the multiply-add instruction of a schedule's kernel; None if unknown.
 
     A schedule that names none takes what the machine that timed it has.
     """
@@ -361,7 +361,7 @@ def _fastest_trial(session: Session, job: models.Job) -> Json | None:
 
 
 def moment(when: datetime) -> str:
-    """A moment in UTC, as JSON has it."""
+    """Return a moment in UTC for JSON."""
     return when.isoformat().replace("+00:00", "Z")
 
 

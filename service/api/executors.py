@@ -1,4 +1,4 @@
-"""Executors: threads for one kind of work each, so that no kind waits behind another.
+"""One executor per kind of work, so that slow work blocks only itself.
 
 What blocks (a lock of somebody else, a slow query) uses up the threads of its own lane alone.
 A request that gets none in time is told to come again, rather than queued without end.
@@ -45,8 +45,8 @@ class Lane:
                 await self._free.acquire()
         except TimeoutError as error:
             raise BusyError(
-                f"{self._threads} {self._name} run, and none of them ended within "
-                f"{self._patience_s:g} s; try again"
+                f"limit reached: all {self._threads} {self._name} were busy for "
+                f"{self._patience_s:g} s; retry later"
             ) from error
         try:
             return await run_sync(partial(_repeated, work), limiter=self._limiter)

@@ -1,4 +1,4 @@
-"""What holds for every route: the largest body, and HEAD wherever there is GET.
+"""Middleware of all routes: the largest body, and HEAD for every GET.
 
 Both are plain ASGI, so that they cost nothing to streams and are not seen by the routes.
 """
@@ -82,7 +82,7 @@ class _Budget:
         self._free = most_bytes
 
     def try_take(self, size: int) -> bool:
-        """Reserve `size` bytes; return False where they are not free."""
+        """Reserve `size` bytes; return False if they are not free."""
         if size > self._free:
             return False
         self._free -= size
@@ -121,7 +121,7 @@ class _Body:
         except TimeoutError as error:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT,
-                f"the body did not come within {self._limits.most_seconds:g} s; send it faster",
+                f"the body did not arrive within {self._limits.most_seconds:g} s; send it faster",
                 headers={"Connection": "close"},
             ) from error
         self._received += len(message.get("body", b""))
@@ -129,7 +129,7 @@ class _Body:
         return message
 
     async def send(self, message: Message) -> None:
-        """A piece of the answer; a refusal ends when the body does."""
+        """Send a part of the answer."""
         is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if not (self._refused and is_last):
             await self._send(message)
@@ -157,8 +157,7 @@ class _Body:
             self._refused = True
             raise HTTPException(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body is larger than {most // KIB} KiB, the most that is taken; "
-                "send less at once",
+                f"the body exceeds the limit of {most // KIB} KiB; send less at once",
                 headers={"Connection": "close"},
             )
         if size > self._reserved:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the framework makes of the routes, with our errors in it.
+"""The OpenAPI document of the framework, completed with the errors of the API.
 
 The framework describes its own answer to invalid requests, and every body as plain JSON. Ours
 are problem documents, and some belong to every route.
@@ -34,17 +34,17 @@ Json = dict[str, Any]
 
 
 class DescribedApp(FastAPI):
-    """An application that describes the answers that it gives."""
+    """An application that describes its responses."""
 
     def openapi(self) -> Json:
-        """The framework's document, corrected once."""
+        """Return the framework's document, corrected once."""
         if self.openapi_schema is None:
             self.openapi_schema = corrected(super().openapi())
         return self.openapi_schema
 
 
 def corrected(document: Json) -> Json:
-    """The framework's document with the errors of every operation as they are, in place."""
+    """Correct the errors of all operations in the framework's document, in place."""
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _correct(path, operation)

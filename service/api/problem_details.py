@@ -47,7 +47,7 @@ _FIELD: dict[type[Exception], str] = {
 
 
 def wants_page(path: str, accept: str) -> bool:
-    """Whether a browser asks for a page, by its `Accept` header."""
+    """Return whether the `Accept` header asks for a page."""
     return HTML in accept and not path.startswith(OF_PROGRAMS)
 
 
@@ -96,12 +96,12 @@ def headers_of(error: Exception) -> dict[str, str]:
 
 
 def field_of(error: Exception) -> str:
-    """The field of a request that a refused value stood in."""
+    """Return the request field of a refused value."""
     return str(getattr(error, "field", None) or _FIELD.get(type(error), "problem"))
 
 
 def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entry of a route that can answer with these errors."""
+    """Return the OpenAPI entry of a route that can answer with these errors."""
     return {
         status.value: {"model": ProblemDetails, "description": status.phrase} for status in statuses
     }
@@ -236,7 +236,7 @@ async def _fault(request: Request, _error: Exception) -> JSONResponse:
 
 
 def fault_response(path: str) -> ProblemResponse:
-    """A fault of ours; the server logs it, and the client learns no more."""
+    """Return the response to an internal error, without details."""
     detail = "the service failed; its log says more"
     return problem_response(path, HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 

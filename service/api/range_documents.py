@@ -1,4 +1,4 @@
-"""The JSON of ranges: what tuning one gives, and the answer of a range for a single size."""
+"""JSON of tuned ranges, and of a range's answer for a single size."""
 
 from dataclasses import asdict
 

@@ -81,7 +81,7 @@ _Search: Any = create_model("_Search", __base__=_Subject, **declared(TuneRequest
 
 
 class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
-    """What to tune, where, and how hard.
+    """The request of a search.
 
     `again` times the finalists of a stored result again, with its own number of trials.
     The kind `recheck` times the winner of an earlier toolchain again, without a search.
@@ -104,8 +104,8 @@ class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest`
         """Refuse a class by name: a request must not choose what code the service imports."""
         if name not in SAMPLERS and ":" in name:
             raise ValueError(
-                f"over HTTP one of {', '.join(SAMPLERS)}; a MODULE:CLASS runs with "
-                "`tilewise tune` on the machine that has it"
+                f"give one of {', '.join(SAMPLERS)}; a service runs no MODULE:CLASS, but "
+                "`tilewise tune` without --server does"
             )
         return name
 
@@ -144,7 +144,7 @@ class LookupRequest(BaseModel):
 
 
 class TokenRequest(BaseModel):
-    """A token to make: whose it is, what it may do, and for how many days."""
+    """The request of a token: its name, scope and days."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -78,7 +78,7 @@ NAMES: dict[type, str] = {
 
 
 class FiniteView(BaseModel):
-    """What holds numbers of the database; JSON has no infinite ones."""
+    """Base of models with numbers of the database, which must be finite for JSON."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -102,14 +102,14 @@ class ProblemDetails(BaseModel):
 
 
 class UnfinishedView(BaseModel):
-    """What was asked for is being made; ask `location` again."""
+    """The result is being generated; request `location` again."""
 
     detail: str
     location: str
 
 
 class StatusView(BaseModel):
-    """Whether the service is there, and its version."""
+    """The state of the service and its version."""
 
     status: Literal["ok"] = "ok"
     version: str
@@ -202,7 +202,7 @@ class TokensView(BaseModel):
 
 
 class LookupView(BaseModel):
-    """The answers of a look-up, in the order in which they were asked for."""
+    """The results of a look-up, in the order of the request."""
 
     target: str
     toolchain: str

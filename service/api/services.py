@@ -1,4 +1,4 @@
-"""What the routes share: sessions, this machine, the toolchain, the workers."""
+"""The parts that routes share: sessions, this machine, the toolchain, the workers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ OTHERS = 4  # connections of what is no request: the pool of workers, and what i
 
 
 class Executors:
-    """The threads of requests, by what they do with the database; probes ask for health."""
+    """The threads of requests for reads, writes and health probes."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self.reads = Lane("reads", READERS, patience_s)
@@ -71,13 +71,13 @@ class Services:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session that reads a database of the right schema; raises DatabaseError."""
+        """Return a read session on a database of the right schema; raise DatabaseError."""
         with self.metrics.timed_database("read"), checked.reading(self.sessions) as session:
             yield session
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
-        """A transaction on a database of the right schema; raises DatabaseError."""
+        """Return a transaction on a database of the right schema; raise DatabaseError."""
         with self.metrics.timed_database("write"), checked.writing(self.sessions) as session:
             yield session
 
@@ -113,7 +113,7 @@ class Services:
         return text
 
     def wake(self) -> None:
-        """Tell the workers that there is something to do."""
+        """Notify the workers of new work."""
         if self.pool is not None:
             self.pool.wake()
 

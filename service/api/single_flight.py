@@ -1,4 +1,4 @@
-"""Single-flight: what takes seconds to make is made once, for all who ask for it meanwhile.
+"""Single-flight: compute a slow result once for all concurrent requests.
 
 The name is that of Go's `golang.org/x/sync/singleflight`. A request waits for a while; where
 the making takes longer, it is told to come again, and finds what has landed since.
@@ -60,18 +60,18 @@ class SingleFlight:
             left = end - asyncio.get_running_loop().time()
             if left <= 0 or self._is_closing:
                 raise UnfinishedError(
-                    f"this is one of the {self._name} that are being made; ask again"
+                    f"this is one of the {self._name} that are being generated; retry later"
                 )
             await asyncio.wait((flight,), timeout=min(left, LOOK_S))
         made: Result = flight.result()
         return made
 
     def let_go(self) -> None:
-        """Let every request go; may be called from a signal handler."""
+        """Release all waiting requests; may be called from a signal handler."""
         self._is_closing = True
 
     async def close(self) -> None:
-        """Let every request go, and begin no more; what runs ends with the process."""
+        """Release all waiting requests and start no new work."""
         self.let_go()
         flights = list(self._flights.values())
         for flight in flights:
@@ -80,10 +80,13 @@ class SingleFlight:
 
     def _start(self, key: Hashable, work: Callable[[], Any], size: int) -> asyncio.Task[Any]:
         if len(self._bytes) >= self._most:
-            raise BusyError(f"{self._most} {self._name} are being made; try again")
+            raise BusyError(
+                f"limit reached: {self._most} {self._name} are being generated; retry later"
+            )
         if size and size + sum(self._bytes.values()) > self._most_bytes:
             raise BusyError(
-                f"the {self._name} that are being made use all memory set aside for them; try again"
+                f"limit reached: the {self._name} being generated use all reserved memory; "
+                "retry later"
             )
         flight = asyncio.create_task(self._fly(work))
         self._flights[key] = flight
@@ -107,7 +110,7 @@ class SingleFlight:
 
 
 async def in_daemon(work: Callable[[], Result], name: str) -> Result:
-    """What `work` returns, from a daemon thread of its own."""
+    """Run `work` in a daemon thread and return its result."""
     loop = asyncio.get_running_loop()
     made: asyncio.Future[Result] = loop.create_future()
 

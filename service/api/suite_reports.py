@@ -52,7 +52,7 @@ class _Strict(BaseModel):
 
 
 class SpeedOf(_Strict):
-    """A speed with its 95% interval; older reports do not say of what quality it is."""
+    """A speed with its 95% interval; older reports lack the quality."""
 
     gflops: Positive
     interval: tuple[Positive, Positive]
@@ -147,7 +147,7 @@ class SuiteReport(_Strict):
 
     @classmethod
     def checked(cls, given: object) -> "SuiteReport":
-        """What was given, as a report; ValueError with one line that names the field."""
+        """Validate a report; raise ValueError with one line that names the field."""
         try:
             return cls.model_validate(given)
         except ValidationError as error:
@@ -156,7 +156,7 @@ class SuiteReport(_Strict):
             raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from error
 
     def document(self) -> dict[str, Any]:
-        """The report as it was sent."""
+        """Return the report as it was sent."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 

@@ -34,7 +34,7 @@ class Member(_Part):
 
 
 class Manifest(_Part):
-    """What an archive says of itself.
+    """The manifest of an archive.
 
     A reader accepts its own `format` and earlier ones. `created_at` is the moment of the snapshot,
     `selection` the options of the export, `left_out` the number of damaged rows by member.
@@ -77,7 +77,7 @@ def read_manifest(text: bytes) -> Manifest:
 
 
 def said(error: ValidationError) -> str:
-    """The first fault as one phrase that names the field."""
+    """Return the first error as one phrase that names the field."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else str(first["msg"])
@@ -101,7 +101,7 @@ _BROKEN = (
 
 
 class LeftError(ArchiveError):
-    """The file has changed since it was checked, and something of it was taken in."""
+    """The file changed after it was checked, and a part of it was imported."""
 
 
 class ArchiveWriter:
@@ -113,7 +113,7 @@ class ArchiveWriter:
 
     @contextmanager
     def member(self, name: str) -> Iterator[Callable[[bytes], None]]:
-        """Begin a member; gives what adds a line to it."""
+        """Begin a member; yield a function that adds a line to it."""
         rows = size = 0
         digest = hashlib.sha256()
         with self._zip.open(_entry(name), "w", force_zip64=True) as file:
@@ -142,7 +142,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` once it is whole and on the disk."""
+    """Yield a file that replaces `path` once it is complete and on the disk."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with part.open("xb") as file:
@@ -247,7 +247,7 @@ def _check_line(line: bytes, place: str) -> None:
 
 
 def holds_nul(line: bytes) -> bool:
-    """Whether a text of a JSON line holds NUL, which PostgreSQL keeps in no text."""
+    """Return whether a JSON line contains NUL, which PostgreSQL text cannot store."""
     return b"\\u0000" in line and _NUL.search(line) is not None
 
 

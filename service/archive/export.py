@@ -65,7 +65,7 @@ class Selection:
         return {name: list(values) for name, values in options.items() if values}
 
     def jobs(self) -> list[ColumnElement[bool]]:
-        """Conditions on jobs that are joined with their problems."""
+        """Return conditions on jobs that are joined with their problems."""
         found = self._of_work(models.Job.target)
         if self.since is not None:
             found.append(
@@ -83,7 +83,7 @@ class Selection:
         | type[models.PastSchedule]
         | type[models.TunedRange] = models.Schedule,
     ) -> list[ColumnElement[bool]]:
-        """Conditions on stored or past results that are joined with their problems."""
+        """Return conditions on stored or past results that are joined with their problems."""
         found = self._of_work(model.target)
         if self.since is not None:
             found.append(model.created_at >= self.since)
@@ -92,7 +92,7 @@ class Selection:
     def of_place(
         self, target: SQLCoreOperations[str], created: SQLCoreOperations[datetime]
     ) -> list[ColumnElement[bool]]:
-        """Conditions on what belongs to a target and a moment, and to no one problem."""
+        """Return conditions on rows that have a target and a moment, but no problem."""
         found = [target.in_(self.targets)] if self.targets else []
         return [*found, *([] if self.since is None else [created >= self.since])]
 
@@ -231,7 +231,7 @@ class _Export:
     def _job_line(self, row: models.Job) -> Line:
         line = rows.job_line(row)
         if line.job in self.used["job"]:
-            raise RefusedRowError("another job has its name")
+            raise RefusedRowError("another job has the same name")
         self.jobs[row.id] = line.job
         return line
 

@@ -1,4 +1,4 @@
-"""Fields that the lines of an archive share: what a value of a column may be.
+"""Field types that the lines of an archive share.
 
 A line is checked when it is written as well, so that what one store writes another can read.
 """
@@ -46,7 +46,7 @@ _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Line(BaseModel):
-    """One line of a member: it has just its fields, each of just its type, and finite numbers."""
+    """One line of a member, with exactly its fields, exact types and finite numbers."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -78,7 +78,7 @@ def _in_utc(moment: datetime) -> datetime:
     try:
         found = moment.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError("is no moment in UTC") from error
+        raise ValueError("is not a moment in UTC") from error
     if not EPOCH <= found <= now() + SKEW:
         raise ValueError("is before 1970, or more than a day ahead of this machine's clock")
     return found
@@ -127,7 +127,7 @@ def _deviation(value: object) -> object:
     if value == INFINITE:
         return math.inf
     if isinstance(value, int | float) and value < 0:
-        raise ValueError("no result is off by less than nothing")
+        raise ValueError("an error cannot be negative")
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -144,12 +144,12 @@ def _encoded(value: bytes) -> str:
 
 
 def digest_of(value: object) -> str:
-    """SHA-256 of a JSON value in its compact form, hex."""
+    """Return the SHA-256 of a JSON value in compact form, hex."""
     return hashlib.sha256(_compact(value).encode()).hexdigest()
 
 
 def is_named(name: str, steps: list[Any]) -> bool:
-    """Whether steps have the hash that names their schedule."""
+    """Return whether steps have the hash that names their schedule."""
     return digest_of(steps)[:16] == name
 
 

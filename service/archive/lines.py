@@ -1,4 +1,4 @@
-"""What the lines of an archive hold: one class for each member, in the words of the tables.
+"""The lines of an archive: one class per member, with the columns of the tables.
 
 Rows refer to each other by what they are, and not by the numbers of one database: a problem by
 its canonical string, a machine by its host, a job by its `name`.
@@ -59,7 +59,7 @@ def require_interval(low: float | None, high: float | None) -> None:
 
 
 class ProblemLine(Line):
-    """A problem, and when it was first asked for."""
+    """A problem, and when it was first requested."""
 
     problem: Problem
     created_at: Moment
@@ -130,7 +130,7 @@ class JobLine(Line):
 
 
 def name_of(job: JobLine) -> str:
-    """What names a job in every store: the work, the seed, and the moment when it was asked for.
+    """Return the name of a job that is the same in all databases.
 
     No store has two active jobs for the same work, so no two jobs for it were asked for at the
     same microsecond. A budget is no part of the name: a job that waits may get a larger one.
@@ -175,7 +175,7 @@ class TrialLine(Line):
 
 
 class ScriptLine(Line):
-    """A transform script, and what it spells."""
+    """A transform script and its schedule."""
 
     flavor: Annotated[str, Field(max_length=16), AfterValidator(printable)]
     hash: Hash
@@ -186,7 +186,7 @@ class ScriptLine(Line):
 
 
 class ProofLine(Line):
-    """What became of a script on real MLIR; `script` is None if none was made."""
+    """The proof of a script; `script` is None if none was generated."""
 
     ok: bool
     applied: bool

@@ -1,4 +1,4 @@
-"""Lines of an archive, taken into a store that may have some of them."""
+"""Merge the lines of an archive into a database that may have some of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs", "was_bes
 
 @dataclass
 class Merged:
-    """What an import has done.
+    """The outcome of an import.
 
     `added` and `known` count rows by table; `replaced` schedules gave way to faster ones of the
     archive, ranges to newer ones. `postponed` trials belong to jobs that are active here.
@@ -83,7 +83,7 @@ class Numbers:
     unfinished: list[JobLine] = field(default_factory=list)
 
     def work(self, line: JobLine | ScheduleLine | RangeLine) -> dict[str, Any]:
-        """The columns of the piece of work that a job or a schedule is for."""
+        """Return the columns of a job's or schedule's problem, target, toolchain and caches."""
         return {
             "problem_id": self.problems[line.problem],
             "target": line.target,
@@ -99,7 +99,7 @@ _FACTS = (
 
 
 def add_problem(session: Session, line: ProblemLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a problem, which was asked for when any store was first asked for it."""
+    """Merge a problem; its first request is the earlier one."""
     problem = parse_problem(line.problem)
     known = session.scalar(select(models.Problem.id).where(models.Problem.key == problem.key))
     row = problem_row(session, problem)
@@ -110,7 +110,7 @@ def add_problem(session: Session, line: ProblemLine, numbers: Numbers, merged: M
 
 
 def add_toolchain(session: Session, line: ToolchainLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a toolchain, as a problem."""
+    """Merge a toolchain, like a problem."""
     named = models.Toolchain.identity == line.toolchain
     known = session.scalar(select(models.Toolchain.id).where(named))
     row = toolchain_row(session, line.toolchain)
@@ -121,7 +121,7 @@ def add_toolchain(session: Session, line: ToolchainLine, numbers: Numbers, merge
 
 
 def add_machine(session: Session, line: MachineLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a machine; of two of one host, the facts of the one that was seen later stay."""
+    """Merge a machine; of one host, the facts that were seen later are kept."""
     row = session.scalar(select(models.Machine).where(models.Machine.host == line.host))
     is_new = row is None
     if row is None:
@@ -136,7 +136,7 @@ def add_machine(session: Session, line: MachineLine, numbers: Numbers, merged: M
 
 
 def add_suite(session: Session, line: SuiteLine, merged: Merged, target: str) -> None:
-    """Take in a report of a suite, which its SHA-256 names, as one of a target."""
+    """Merge a report of a suite, identified by its SHA-256."""
     row, is_new = suites.keep(session, line.report)
     if is_new:
         row.created_at, row.target = line.created_at, target
@@ -146,7 +146,7 @@ def add_suite(session: Session, line: SuiteLine, merged: Merged, target: str) ->
 
 
 def add_model(session: Session, line: ModelLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a model, which its module and the moment name."""
+    """Merge a model, identified by its module and moment."""
     known = (
         select(models.Network.id)
         .join(models.Network.job)
@@ -270,7 +270,7 @@ def _stored(session: Session, jobs: set[int]) -> dict[int, _Stored]:
 
 
 def resume(session: Session, numbers: Numbers) -> int:
-    """Ask anew for the searches that had not ended; how many wait now.
+    """Queue the searches that had not ended; return how many are queued.
 
     Each begins with the trials of the one that it stands for, and is answered by what is stored
     where that is as good.
@@ -316,7 +316,7 @@ def _seal(session: Session, row: Result) -> None:
 
 
 def add_past(session: Session, line: PastLine, numbers: Numbers, merged: Merged) -> None:
-    """Take in a past result, unless it is here, in the history or as the best."""
+    """Merge a past result unless it is already stored."""
     is_new = not _is_here(session, line, numbers)
     merged.count("history", is_new=is_new)
     if is_new:
@@ -424,7 +424,7 @@ def add_range(session: Session, line: RangeLine, numbers: Numbers, merged: Merge
 
 
 def proof_row(line: ProofLine, **others: Any) -> models.Proof:
-    """A proof as a row, with the row of its script; `others` are further columns of both."""
+    """Return a proof as a row with its script's row; `others` are further columns of both."""
     script = line.script
     spelled = None if script is None else models.Script(**script.model_dump(), **others)
     return models.Proof(script=spelled, **line.model_dump(exclude={"script"}), **others)

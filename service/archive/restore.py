@@ -1,4 +1,4 @@
-"""Import: an archive, checked and taken into a store."""
+"""Import: check an archive and merge it into a database."""
 
 import tempfile
 import time
@@ -61,7 +61,7 @@ class TargetFeatures:
         self._machines: dict[str, tuple[str, Differences]] = {}
 
     def look_at(self, line: Line) -> None:
-        """Note what a line says of a machine."""
+        """Record the features of a line's machine."""
         if isinstance(line, MachineLine):
             found = differences(line.cpu, line.features) if line.features else _UNKNOWN
             self._machines[line.host] = line.cpu, found
@@ -120,7 +120,7 @@ _REFERS_BY: dict[type[Line], tuple[str, ...]] = {
 
 
 class Checks:
-    """Looks at the lines of an archive in their order."""
+    """Check the lines of an archive in order."""
 
     def __init__(self) -> None:
         self._names: dict[str, dict[str, int]] = {name: {} for name in _NAMED_BY.values()}
@@ -270,9 +270,7 @@ def _take(begin: Begin, archive: Reader, taking: Taking, *, resume: bool) -> Non
     except ArchiveError as error:
         raise LeftError(f"{error}; {LEFT}") from error
     except IntegrityError as error:
-        raise BusyError(
-            f"somebody wrote the same rows to the database meanwhile; {LEFT}"
-        ) from error
+        raise BusyError(f"another process wrote the same rows to the database; {LEFT}") from error
 
 
 def _pieces(archive: Reader) -> Iterator[list[Line]]:
@@ -290,7 +288,7 @@ def _pieces(archive: Reader) -> Iterator[list[Line]]:
 
 
 def read_lines(archive: Reader) -> Iterator[tuple[str, Line]]:
-    """Every line with its place; what is wrong with one names the member and the line."""
+    """Yield each line with its place; errors name the member and the line."""
     members = archive.manifest.members
     for name, kind in MEMBERS.items():
         if name not in members:  # of a format that came later

@@ -52,7 +52,7 @@ def made(line: type[Made], values: Mapping[str, Any]) -> Made:
 
 
 def text_of(line: Line) -> bytes:
-    """A line as it is written, without its end."""
+    """Return a line as it is written, without its end."""
     return line.model_dump_json().encode()
 
 
@@ -60,7 +60,7 @@ def text_of(line: Line) -> bytes:
 
 
 def problem_line(row: models.Problem) -> ProblemLine:
-    """A problem as a line."""
+    """Return a problem as a line."""
     _require_sound(row)
     if hashlib.sha256(row.canonical.encode()).hexdigest() != row.key:
         raise RefusedRowError("its problem does not have its key")
@@ -68,12 +68,12 @@ def problem_line(row: models.Problem) -> ProblemLine:
 
 
 def toolchain_line(row: models.Toolchain) -> ToolchainLine:
-    """A toolchain as a line."""
+    """Return a toolchain as a line."""
     return made(ToolchainLine, {"toolchain": row.identity, "created_at": row.created_at})
 
 
 def job_line(row: models.Job) -> JobLine:
-    """A job as a line; one that runs has run until it last showed itself."""
+    """Return a job as a line; a running one has run until its last heartbeat."""
     _require_sound(row)
     problem_line(row.problem)
     toolchain_line(row.toolchain)
@@ -137,24 +137,24 @@ _TAMPERED = "it is not what was stored"
 
 
 def travelling(work: ResultKey, values: Mapping[str, Any], job: str | None) -> str:
-    """The digest of a schedule with its job's name in place of the number; of a range with 0."""
+    """Return the digest of a schedule with its job's name for the number, of a range with 0."""
     if job is None:
         return integrity.result_digest(work, models.TunedRange(**values, job_id=0))
     return integrity.result_digest(work, models.Schedule(**values, job_id=job))
 
 
 def machine_line(row: models.Machine) -> MachineLine:
-    """A machine as a line."""
+    """Return a machine as a line."""
     return made(MachineLine, _own(MachineLine, row))
 
 
 def suite_line(row: models.SuiteReport) -> SuiteLine:
-    """A report of a suite as a line."""
+    """Return a report of a suite as a line."""
     return made(SuiteLine, {"report": row.report, "created_at": row.created_at})
 
 
 def model_line(row: models.Network) -> ModelLine:
-    """A model as a line."""
+    """Return a model as a line."""
     toolchain_line(row.job.toolchain)
     of_job = ("target", "trials", "cache", "created_at")
     values = {name: getattr(row.job, name) for name in of_job}

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
-    """Drive until SIGINT or SIGTERM; wait for the database and the scheduler if they are away.
+    """Run the driver until SIGINT or SIGTERM; wait for an unavailable database or scheduler.
 
     `arguments` are passed to `tilewise.service.workers` for every job.
     """
@@ -43,7 +43,7 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
 
 
 def main() -> int:
-    """Drive as the environment says."""
+    """Run a driver with the settings of the environment."""
     parser = argparse.ArgumentParser(prog="python -m tilewise.service.cluster", description=__doc__)
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     options, others = parser.parse_known_args()

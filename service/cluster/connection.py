@@ -27,7 +27,7 @@ class Task:
     future: Any
 
     def ending(self) -> Ending | None:
-        """None while it runs; `killed` where its worker has died with it."""
+        """Return None while it runs, `killed` if its worker died, else `ended`."""
         status = self.future.status
         if status == "pending":
             return None
@@ -43,7 +43,7 @@ class Task:
         return False
 
     def cancel(self) -> None:
-        """Forget it; the service reports the state of a run that continues."""
+        """Cancel the task; the service reports the state of a run that continues."""
         self.future.cancel()
 
 
@@ -66,7 +66,7 @@ class Cluster:
         return facts_in(found["workers"])
 
     def submit(self, offer: OfferedJob, toolchain: str) -> Task:
-        """Give a job to the worker that it is offered to, which runs nothing else then."""
+        """Submit a job to the worker that it is offered to, which runs nothing else."""
         helps = ("--helps",) if offer.role == "helper" else ()
         arguments = (*self._arguments, f"--kind={offer.kind}", *helps)
         given = offer.job_id, offer.token, self._service, toolchain, arguments

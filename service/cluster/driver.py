@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 def kind_of(facts: Facts) -> Kind:
-    """What a worker can time."""
+    """Return the kind of work that a worker can do."""
     return facts.targets, facts.toolchain
 
 
 def recall_for_waiting(
     sessions: Sessions, helpers: Mapping[str, Facts], idle: Collection[Kind]
 ) -> None:
-    """Recall as many helpers as jobs wait that could run on their workers.
+    """Recall as many helpers as there are queued jobs that their workers could run.
 
     `idle` are the kinds of workers that no job waits for.
     """
@@ -125,7 +125,7 @@ class Driver:
         self.stop()
 
     def tick(self) -> None:
-        """One look at everything; what goes wrong with one thing keeps the others from nothing."""
+        """Run all checks once; an error in one does not prevent the others."""
         for given in list(self._given.values()):
             with self._faults.kept_from(f"job {given.offer.job_id}"):
                 self._settle_ended(given)
@@ -144,7 +144,7 @@ class Driver:
             self._note_unserved()
 
     def stop(self) -> None:
-        """Give the jobs back to the queue, and leave the cluster."""
+        """Return the jobs to the queue, and leave the cluster."""
         for given in list(self._given.values()):
             with self._faults.kept_from(f"job {given.offer.job_id}"):
                 given.task.cancel()

@@ -1,4 +1,4 @@
-"""The driver beside a service: a child that is started again when it dies."""
+"""The driver of a service as a child process that is restarted when it dies."""
 
 import logging
 import threading
@@ -34,10 +34,10 @@ class DriverProcess:
         self._thread.start()
 
     def wake(self) -> None:
-        """Do nothing: the driver looks several times a second."""
+        """Do nothing: the driver polls several times a second."""
 
     def stop(self) -> None:
-        """End the driver, which gives its jobs back to the queue."""
+        """End the driver, which returns its jobs to the queue."""
         self._stopping.set()
         self._thread.join()
 

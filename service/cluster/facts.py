@@ -1,4 +1,4 @@
-"""What a worker tells of itself when it joins a cluster."""
+"""The facts that a worker reports when it joins a cluster."""
 
 import json
 from dataclasses import dataclass
@@ -42,12 +42,12 @@ class Facts:
         return WorkerEntry(self.owner, self.machine, self.targets, self.toolchain, capacity=1)
 
     def text(self, _worker: object = None) -> str:
-        """What `read` reads, for Dask: a text, which no process has to unpickle."""
+        """Return the facts as text for Dask, so that no process unpickles them."""
         return json.dumps(to_json(self))
 
     @classmethod
     def read(cls, text: object) -> "Facts":
-        """The facts of a text; ValueError where it has none."""
+        """Return the facts of a text; raise ValueError if it has none."""
         if not isinstance(text, str):
             raise ValueError("it is not a worker of Tilewise")
         return from_json(cls, json.loads(text))
@@ -69,7 +69,7 @@ def _measured() -> MachineSpeed | None:
 
 
 def facts_in(workers: dict[str, Any]) -> dict[str, Facts]:
-    """The facts of each worker that a scheduler names, by address; of others there are none."""
+    """Return the facts of each worker of a scheduler, by address."""
     found = {}
     for address, said in workers.items():
         try:

@@ -1,4 +1,4 @@
-"""Makes a plain `dask worker` one of Tilewise's, by `--preload tilewise.service.cluster.preload`.
+"""Turn a plain `dask worker` into a Tilewise worker by `--preload`.
 
 For whoever starts workers by Dask's own means, such as dask-jobqueue. The worker has to have one
 thread and no nanny.

@@ -82,7 +82,7 @@ async def _serve(host: str, port: int, protocol: str) -> None:
 
 
 def ends_at_signal() -> asyncio.Event:
-    """What is set once this process is asked to end."""
+    """Return an event that is set when this process is asked to end."""
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for asked in (signal.SIGINT, signal.SIGTERM):

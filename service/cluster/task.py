@@ -1,4 +1,4 @@
-"""What a worker does with a job that it is given: Dask runs `run_offer` there.
+"""The task that Dask runs on a worker: `run_offer` runs one assigned job.
 
 A child of the worker runs the job; all compiling and timing happens in it or below, since the
 worker itself loads no compilers. Here it is only watched, so that a job that was cancelled or given

@@ -1,4 +1,4 @@
-"""A worker of a cluster: joins a scheduler, and joins again whenever that has gone."""
+"""A worker of a cluster, which joins the scheduler again after a loss."""
 
 import asyncio
 import logging

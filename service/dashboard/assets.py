@@ -27,7 +27,7 @@ THEMES, BUNDLE = "themes.js", "vega.js"
 
 @cache
 def version() -> str:
-    """Names the present content of all assets."""
+    """Return a hash of the current content of all assets."""
     digest = hashlib.sha256(f"{_renderer()} {VEGA_LITE}".encode())
     for name, data in sorted(_files().items()):
         digest.update(name.encode() + data)
@@ -107,7 +107,7 @@ router = APIRouter(prefix="/assets", include_in_schema=False)
 @router.get("/{named}/{name}")
 @in_executor("reads")
 def get_asset(named: str, name: str, services: ServicesDep) -> Response:
-    """An asset; every browser that runs modules takes gzip."""
+    """Return an asset, compressed with gzip."""
     if named != version():
         raise NotFoundError("the dashboard has changed; load the page again")
     if name == BUNDLE:

@@ -1,4 +1,4 @@
-"""The schedules that answer: how far each is from its limits, and which need attention first."""
+"""The problems of the overview: their distance from the limits, and what needs attention."""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What goes on now, pushed to every open overview: read once, however many look at it."""
+"""Live updates of the overview, read once for all watchers."""
 
 import json
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def job_row(job: stored.Json) -> stored.Json:
 
 
 def phase_text(phase: stored.Json | None) -> str:
-    """What a run does, and how much of it is done."""
+    """Return the phase of a run and its progress as text."""
     if phase is None:
         return ""
     return f"{phase['name']} {phase['done']}/{phase['total']}" if phase["total"] else phase["name"]
@@ -59,6 +59,6 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/live")
 async def get_live(services: ServicesDep) -> Response:
-    """Server-sent events `overview`: jobs that run or wait, and machines with what they do."""
+    """Stream events `overview`: running and queued jobs, and machines with their work."""
     services.overviews.require_room()
     return EventSourceResponse(services.overviews.follow(OVERVIEW, -1), headers=HEADERS)

@@ -1,4 +1,4 @@
-"""The page of a plan: a model as a graph of what was chosen for it."""
+"""The page of a plan: a model as a graph of chosen layouts and algorithms."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ def shown(plan: Plan, hrefs: dict[str, str]) -> PlanPage:
 
 
 def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
-    """Of each problem that is stored its page, with the schedule that the plan has taken."""
+    """Return the page of each stored problem, with the schedule of the plan."""
     chosen = {
         parse_problem(node.problem).key: (node.problem, node.schedule.hash)
         for node in plan.nodes
@@ -147,7 +147,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get("/plans/{plan_id}")
 @in_executor("reads")
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
-    """A plan: how far its problems are, then its times, its graph and its nodes."""
+    """Return the page of a plan: the progress of its problems, or its times and graph."""
     with services.reading() as session:
         row = model_jobs.get_plan(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.job.state == "done":

@@ -1,4 +1,4 @@
-"""What the page of a range shows."""
+"""The page of a range."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 def calls_of(document: Json) -> dict[str, list[Json]]:
-    """The calls of an OpenAPI document with method and path, by their tag, in its order."""
+    """Return the calls of an OpenAPI document with method and path, by tag, in order."""
     found: dict[str, list[Json]] = {}
     for path, methods in document["paths"].items():
         for method, call in methods.items():
@@ -45,7 +45,7 @@ def calls_of(document: Json) -> dict[str, list[Json]]:
 
 
 def describe_schema(schema: Json) -> str:
-    """What a value may be, in a few words."""
+    """Return a short description of a value's schema."""
     if "anyOf" in schema:
         kinds = [describe_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
         return " or ".join(kinds)
@@ -64,7 +64,7 @@ MOST_HIGHLIGHTED = 120_000  # characters; a longer text is shown plain
 
 
 class MlirLexer(RegexLexer):
-    """What stands out in MLIR: operations, values, symbols, attributes, types, comments."""
+    """Highlight MLIR: operations, values, symbols, attributes, types, comments."""
 
     name = "MLIR"
     tokens: ClassVar = {
@@ -90,12 +90,12 @@ class MlirLexer(RegexLexer):
 
 
 def mlir(text: str) -> Markup:
-    """A script."""
+    """Return a script."""
     return _marked(text, MlirLexer())
 
 
 def python(text: str) -> Markup:
-    """A kernel."""
+    """Return a kernel."""
     return _marked(text, PythonLexer())
 
 
@@ -112,7 +112,7 @@ def _marked(text: str, lexer: RegexLexer) -> Markup:
 
 
 def differences(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The lines of two texts beside each other: `same`, `changed`, `removed`, `added`."""
+    """Return the lines of two texts side by side: `same`, `changed`, `removed`, `added`."""
     rows: list[tuple[str, str, str]] = []
     matcher = SequenceMatcher(a=left, b=right, autojunk=False)
     for kind, a, b, c, d in matcher.get_opcodes():
@@ -136,10 +136,10 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StoredRoute(APIRoute):
-    """A route that shows what is stored: a text that makes no sense there is a damaged row."""
+    """A route that shows stored data; an unreadable value there is a damaged row."""
 
     def get_route_handler(self) -> Handler:
-        """The handler, with such texts told as what they are."""
+        """Return the handler, which answers such errors as pages."""
         handler = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
@@ -154,10 +154,10 @@ class StoredRoute(APIRoute):
 
 
 class PageRoute(StoredRoute):
-    """A route whose refusals are pages; faults of ours are left to the framework."""
+    """A route that answers refusals with pages; internal errors are left to the framework."""
 
     def get_route_handler(self) -> Handler:
-        """The handler, with its errors caught."""
+        """Return the handler, with its errors caught."""
         handler = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
@@ -172,7 +172,7 @@ class PageRoute(StoredRoute):
 
 
 def as_page(request: Request, answer: ProblemResponse) -> HTMLResponse:
-    """A problem document as a page: what is wrong, and the way out."""
+    """Return a problem document as a page."""
     details = answer.details
     return _refusal(request, HTTPStatus(details.status), details.detail, answer.further)
 
@@ -206,7 +206,7 @@ def page(
 
 @cache
 def environment() -> Environment:
-    """The templates; every value is escaped, and one that is missing is an error."""
+    """Return the templates, which escape every value and reject missing ones."""
     made = Environment(
         loader=PackageLoader("tilewise.service.dashboard"),
         autoescape=True,
@@ -231,7 +231,7 @@ times, closely = _formatted("{:.2f}x"), _formatted("{:.3f}x")
 
 
 def seconds(value: float | None) -> str:
-    """A duration as people read it: `1 h 4 min`."""
+    """Return a duration such as `1 h 4 min`."""
     if value is None:
         return ""
     if value < 60:
@@ -241,7 +241,7 @@ def seconds(value: float | None) -> str:
 
 
 def ago(when: str | datetime | None) -> str:
-    """How long ago a moment was."""
+    """Return how long ago a moment was."""
     if when is None:
         return ""
     moment = datetime.fromisoformat(when) if isinstance(when, str) else when
@@ -268,5 +268,5 @@ def code(text: str) -> Markup:
 
 
 def short(toolchain: str) -> str:
-    """A toolchain by its generator alone, which differs most often."""
+    """Return a toolchain's generator hash, which differs most often."""
     return toolchain.rpartition("generator ")[2] or toolchain

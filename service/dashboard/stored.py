@@ -1,4 +1,4 @@
-"""What pages show of the database, as plain values."""
+"""Database contents for pages, as plain values."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ MOST_PAGES = 10_000
 
 
 def live(session: Session) -> Json:
-    """What goes on now: jobs that run or wait, and machines with what they do."""
+    """Return running and queued jobs, and the machines with their work."""
     running = queue.list_jobs(session, state="running", limit=MOST_LIVE)
     queued = queue.list_jobs(session, state="queued", limit=MOST_LIVE)
     jobs = [job_json(session, job) for job in (*running, *queued) if is_sound(job)]
@@ -59,7 +59,7 @@ def _host(owner: str | None) -> str | None:
 
 
 def problem_named(session: Session, key: str) -> str:
-    """The canonical string of a stored problem; NotFoundError where there is none."""
+    """Return the canonical string of a stored problem; raise NotFoundError if there is none."""
     found = session.scalar(select(models.Problem.canonical).where(models.Problem.key == key))
     if found is None:
         raise NotFoundError(f"no problem with the key {key} is stored")
@@ -67,7 +67,7 @@ def problem_named(session: Session, key: str) -> str:
 
 
 def rows_of(session: Session, key: str) -> list[models.Schedule]:
-    """All stored schedules of a problem, newest first."""
+    """Return all stored schedules of a problem, newest first."""
     query = (
         select(models.Schedule)
         .join(models.Schedule.problem)
@@ -78,7 +78,7 @@ def rows_of(session: Session, key: str) -> list[models.Schedule]:
 
 
 def schedule_row(session: Session, number: int) -> models.Schedule:
-    """A stored schedule by its number; NotFoundError where there is none."""
+    """Return a stored schedule by its number; raise NotFoundError if there is none."""
     row = session.get(models.Schedule, number)
     if row is None:
         raise NotFoundError(f"there is no schedule {number}")
@@ -122,7 +122,7 @@ _DIGITS = 10
 
 
 def steps_text(steps: list[Json]) -> list[str]:
-    """A schedule's steps, a line each; as JSON where this version does not know them."""
+    """Return a schedule's steps, one per line; as JSON if this version does not know them."""
     try:
         return str(read_steps(steps)).splitlines()
     except ScheduleError:
@@ -160,7 +160,7 @@ _TRIAL = (
 
 
 def trials_of(session: Session, job_id: int) -> list[Json]:
-    """The trials of a job with what plots show, without their samples, by number."""
+    """Return the trials of a job for plots, without samples, by number."""
     query = select(*_TRIAL).where(models.Trial.job_id == job_id).order_by(models.Trial.number)
     return _readable_rows(session, query)
 
@@ -174,7 +174,7 @@ class TrialsQuery(BaseModel):
 
 
 def trials_shown(session: Session, job_id: int, selection: TrialsQuery) -> list[Json]:
-    """One page of a job's trials."""
+    """Return one page of a job's trials."""
     query = select(*_TRIAL).where(models.Trial.job_id == job_id)
     if selection.state:
         query = query.where(models.Trial.state == selection.state)
@@ -183,7 +183,7 @@ def trials_shown(session: Session, job_id: int, selection: TrialsQuery) -> list[
 
 
 def origins_of(session: Session, job_id: int) -> dict[str, int]:
-    """How many of a job's trials each proposer has proposed, the most first."""
+    """Return the number of a job's trials per origin, the largest first."""
     query = (
         select(models.Trial.origin, func.count().label("many"))
         .where(models.Trial.job_id == job_id)

@@ -1,4 +1,4 @@
-"""Pages of suites: which there are, and one over time and by problem."""
+"""Pages of suites: the list, and one suite over time and by problem."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Change:
 
 
 def latest(session: Session) -> list[tuple[models.SuiteReport, int]]:
-    """Of each suite on each target the newest report, with how many there are; newest first."""
+    """Return the newest report of each suite and target with the number of reports."""
     return [(row, many) for row, many in suites.latest(session, HISTORY) if is_sound(row)]
 
 
@@ -56,7 +56,7 @@ def _like(
 
 
 def stored_keys(session: Session, problems: Sequence[Json]) -> dict[str, str]:
-    """Of the problems of a table those that are stored, with their keys."""
+    """Return the stored problems of a table, with their keys."""
     keys = {row["problem"]: parse_problem(row["problem"]).key for row in problems}
     query = select(models.Problem.key).where(models.Problem.key.in_(keys.values()))
     known = set(session.scalars(query))
@@ -78,7 +78,7 @@ def before(session: Session, row: models.SuiteReport) -> tuple[int, Json] | None
 
 
 def changes(report: Json, old: Json | None) -> list[Change | None]:
-    """For each problem of a report how its speed has changed; None where either lacks it."""
+    """Return the change in speed of each problem of a report; None if either lacks it."""
     known = {} if old is None else {row["problem"]: row["ours"] for row in old["problems"]}
     return [_change(row["ours"], known.get(row["problem"])) for row in report["problems"]]
 
@@ -105,7 +105,7 @@ def history_rows(rows: Sequence[models.SuiteReport]) -> list[Row]:
 
 
 def weighted_ratio(row: models.SuiteReport) -> float | None:
-    """The best peers' time for the whole suite over ours; None where no problem counts."""
+    """Return the best peers' time for the suite over ours; None if no problem counts."""
     if row.ours_gflops is None or not row.oracle_gflops:
         return None
     return row.ours_gflops / row.oracle_gflops
@@ -120,7 +120,7 @@ ReportId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 @router.get("/suites")
 @in_executor("reads")
 def every_suite(request: Request, services: ServicesDep) -> Response:
-    """Each suite on each target, as it was measured last."""
+    """Return the page of the newest reports of all suites and targets."""
     with services.reading() as session:
         rows = [{**_summed(row), "many": many} for row, many in latest(session)]
     return page(request, "suites.html", rows=rows)
@@ -131,7 +131,7 @@ def every_suite(request: Request, services: ServicesDep) -> Response:
 def one_report(
     number: ReportId, request: Request, services: ServicesDep, part: PageNumber = 1
 ) -> Response:
-    """A suite's table as `tilewise bench` prints it, beside the report before, and its history."""
+    """Return the page of a report: its table, changes since the previous one, and history."""
     with services.reading() as session:
         row = suites.get(session, number)
         report, old = report_of(row), before(session, row)
@@ -159,7 +159,7 @@ def one_report(
 @plots.get("/{number}/history")
 @in_executor("reads")
 def of_history(number: ReportId, services: ServicesDep) -> Spec:
-    """The ratios of a suite as its reports went by."""
+    """Return the plot of a suite's ratios over time."""
     with services.reading() as session:
         row = suites.get(session, number)
         rows = history_rows(history(session, row))
@@ -169,7 +169,7 @@ def of_history(number: ReportId, services: ServicesDep) -> Spec:
 @plots.get("/{number}/roofline")
 @in_executor("reads")
 def of_roofline(number: ReportId, services: ServicesDep) -> Spec:
-    """The problems of a report under the limits of its machine."""
+    """Return the problems of a report under the limits of its machine."""
     with services.reading() as session:
         return roofline.of_report(report_of(suites.get(session, number)))
 

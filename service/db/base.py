@@ -67,7 +67,7 @@ SERVER_CLOCK = ServerClock()
 
 
 def now() -> datetime:
-    """The present moment, aware, in UTC: by the clock of the database server, if there is one."""
+    """Return the current time in UTC, by the clock of the database server if there is one."""
     return SERVER_CLOCK.now()
 
 
@@ -97,7 +97,7 @@ class _Tolerant(TypeDecorator[Any]):
     def result_processor(
         self, dialect: Dialect, coltype: object
     ) -> Callable[[Any | None], Any | None] | None:
-        """What turns a driver's value into Python's; it raises nothing."""
+        """Return the conversion from a driver's value to Python's, which never raises."""
         read = super().result_processor(dialect, coltype)
         kind = self.kind
 
@@ -112,7 +112,7 @@ class _Tolerant(TypeDecorator[Any]):
 
 
 class UtcDateTime(_Tolerant):
-    """A timestamp that goes in aware and comes out in UTC; SQLite itself keeps no zone."""
+    """A timestamp with a zone, stored in UTC; SQLite itself stores no zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -202,7 +202,7 @@ def damage(row: Base) -> str | None:
 
 
 def is_sound(row: Base) -> bool:
-    """Whether a row has no `damage`."""
+    """Return whether a row has no `damage`."""
     return damage(row) is None
 
 

@@ -1,4 +1,4 @@
-"""Whether anything was committed to the database since it was last looked at."""
+"""Detect commits to the database since the last check."""
 
 import sqlite3
 from contextlib import suppress
@@ -11,7 +11,7 @@ from tilewise.service.db.session import make_engine
 
 
 class Changes:
-    """Number the states of a database, as far as that costs microseconds.
+    """Number the states of a database, where that takes microseconds only.
 
     SQLite counts the commits of all other connections (sqlite.org/pragma.html, `data_version`).
     This connection never writes, so it sees all of them. A server is not asked, since that is a
@@ -26,7 +26,7 @@ class Changes:
                 self._connection = self._engine.raw_connection()
 
     def number(self) -> int | None:
-        """A number that differs after every commit; None where it cannot be told."""
+        """Return a number that changes with every commit; None if there is none."""
         if self._connection is None:
             return None
         try:

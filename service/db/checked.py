@@ -1,4 +1,4 @@
-"""Sessions on a database of the right schema, whoever has migrated it meanwhile."""
+"""Sessions that check the schema of the database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""For developers: draft the migration that the models ask for.
+"""For developers: draft the migration for a change of the models.
 
 `python -m tilewise.service.db.draft_migration WHAT IT DOES` writes it; then it is edited by hand.
 """

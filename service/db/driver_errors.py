@@ -1,4 +1,4 @@
-"""A driver's exception into one message that says how to mend the database."""
+"""Translate a driver's exception into one message that says how to fix the database."""
 
 import sqlite3
 
@@ -32,12 +32,12 @@ _SQLITE_OUTAGES = (
 
 
 def is_read_only(error: BaseException | None) -> bool:
-    """Whether SQLite refused because it may only read."""
+    """Return whether SQLite refused because the database is read-only."""
     return isinstance(error, sqlite3.Error) and _sqlite_code(error) == sqlite3.SQLITE_READONLY
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether the database refused for what others do with it, which passes."""
+    """Return whether the database refused because others use it, so that a retry may succeed."""
     if isinstance(error, sqlite3.Error):
         return _sqlite_code(error) == sqlite3.SQLITE_BUSY
     return _state(error) in _BUSY

@@ -1,4 +1,4 @@
-"""Rows that exist once per natural key: found, or made by whoever comes first."""
+"""Find or create rows that are unique per natural key."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -37,7 +37,7 @@ def inserted(session: Session, *rows: Base) -> bool:
 
 
 def problem_row(session: Session, problem: Problem | ProblemRange) -> models.Problem:
-    """The row of a problem or a range, set right where it says to be of another one."""
+    """Return the row of a problem or a range, corrected if it names another one."""
     row = _ensure(session, models.Problem, {"key": problem.key}, canonical=problem.canonical)
     if row.canonical != problem.canonical:
         row.canonical = problem.canonical
@@ -45,12 +45,12 @@ def problem_row(session: Session, problem: Problem | ProblemRange) -> models.Pro
 
 
 def toolchain_row(session: Session, identity: str) -> models.Toolchain:
-    """The row of a toolchain."""
+    """Return the row of a toolchain."""
     return _ensure(session, models.Toolchain, {"identity": identity})
 
 
 def machine_row(session: Session, machine: MachineInfo) -> models.Machine:
-    """The row of a machine, brought up to date."""
+    """Return the updated row of a machine."""
     facts = {**vars(machine), "features": list(machine.features)}
     del facts["host"]
     row = _ensure(session, models.Machine, {"host": machine.host}, **facts)
@@ -60,7 +60,7 @@ def machine_row(session: Session, machine: MachineInfo) -> models.Machine:
 
 
 def worker_row(session: Session, owner: str, **facts: Any) -> models.Worker:
-    """The row of a process that takes jobs, made of its facts where there is none."""
+    """Return the row of a worker process, created from its facts if there is none."""
     return _ensure(session, models.Worker, {"owner": owner}, **facts)
 
 

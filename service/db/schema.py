@@ -1,4 +1,4 @@
-"""The schema's version: what the database has, what the code needs, and the way from one to other.
+"""The schema version of the database, the version that the code needs, and upgrades.
 
 Alembic's migrations are the only source of DDL.
 """
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def alembic_config(connection: Connection | None = None) -> "Config":
-    """Alembic's configuration, with the migrations found through their package."""
+    """Return Alembic's configuration for the migrations of the package."""
     from alembic.config import Config
 
     folder = Path(migrations.__file__).parent
@@ -58,7 +58,7 @@ def current(connection: Connection) -> str | None:
         revision = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
     if revision is None and tables - {VERSION_TABLE}:
         name = shown(connection.engine.url)
-        raise DatabaseError(f"database {name} holds tables of something else; {ELSEWHERE}")
+        raise DatabaseError(f"database {name} contains tables of another program; {ELSEWHERE}")
     return revision
 
 
@@ -202,7 +202,7 @@ def _connected(engine: Engine) -> Iterator[Connection]:
 
 
 def is_absent(url: str) -> bool:
-    """Whether `url` names a missing SQLite file; raise DatabaseError if it is no database URL."""
+    """Return whether `url` names a missing SQLite file; raise DatabaseError if it is invalid."""
     return _is_absent(make_engine(url))
 
 

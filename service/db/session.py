@@ -1,4 +1,4 @@
-"""Engines and sessions: how the database is opened, and what reading and writing mean."""
+"""Engines and sessions: open the database, and read and write transactions."""
 
 import threading
 import time
@@ -133,12 +133,12 @@ def _server_options(url: URL, patience_s: float, statement_s: float | None) -> d
 
 
 def make_sessions(engine: Engine) -> Sessions:
-    """A session factory; objects stay readable after a commit."""
+    """Return a session factory whose objects stay readable after a commit."""
     return sessionmaker(engine, expire_on_commit=False)
 
 
 def shown(url: URL) -> str:
-    """The URL without its password, for messages."""
+    """Return the URL without its password, for messages."""
     return url.render_as_string(hide_password=True)
 
 
@@ -174,7 +174,9 @@ def _turn(engine: Engine) -> Iterator[None]:
         yield
         return
     if not turns.lock.acquire(timeout=turns.patience_s):
-        raise BusyError(f"database {shown(engine.url)}: others write for long; try again")
+        raise BusyError(
+            f"database {shown(engine.url)}: another process holds the write lock; retry later"
+        )
     try:
         yield
     finally:
@@ -183,7 +185,7 @@ def _turn(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def write_connection(engine: Engine) -> Iterator[Connection]:
-    """Like `writing`, but a bare connection, as migrations need it."""
+    """Yield a connection in a transaction, for migrations."""
     with engine.connect() as connection:
         connection.execution_options(**{_WRITES: True})
         connection.begin()
@@ -233,8 +235,8 @@ def _check_sqlite(url: URL) -> None:
     memory = url.database in (None, "", ":memory:") or "memory" in url.query.get("mode", ())
     if memory or (url.database or "").startswith("file::memory:"):
         raise DatabaseError(
-            f"database {shown(url)}: workers are processes of their own and cannot see a database "
-            "in memory; write sqlite:///FILE"
+            f"database {shown(url)}: worker processes cannot see an in-memory database; "
+            "write sqlite:///FILE"
         )
     if "uri" not in url.query and (ignored := set(url.query) - _SQLITE_OPTIONS):
         raise DatabaseError(

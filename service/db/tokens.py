@@ -1,4 +1,4 @@
-"""Tokens: made, found by what is shown, listed, revoked. The database has their digests alone.
+"""Create, find, list and revoke tokens; the database stores digests only.
 
 A token is 256 random bits, so that a plain SHA-256 of it tells nobody anything; the slow digests
 that passwords need would cost each request what they are meant to cost a guesser.
@@ -24,7 +24,7 @@ TOUCHED_EVERY = timedelta(minutes=1)
 
 
 def digest(token: str) -> str:
-    """What the database has of a token; 64 hex digits."""
+    """Return the SHA-256 of a token, 64 hex digits."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -43,7 +43,7 @@ def create(session: Session, name: str, scope: Scope, expires_at: datetime | Non
 
 
 def find(session: Session, token: str) -> Token | None:
-    """The row of a token that is worth something now; None for any other."""
+    """Return the row of a valid token; None for any other."""
     row = session.scalar(select(Token).where(Token.digest == digest(token)))
     if row is None or not is_sound(row) or row.revoked_at is not None:
         return None
@@ -51,14 +51,14 @@ def find(session: Session, token: str) -> Token | None:
 
 
 def touch(session: Session, token_id: int) -> None:
-    """Note that a token was shown, to the minute."""
+    """Record the use of a token, to the minute."""
     row = session.get(Token, token_id)
     if row is not None and (row.used_at is None or row.used_at < now() - TOUCHED_EVERY):
         row.used_at = now()
 
 
 def every(session: Session) -> Sequence[Token]:
-    """All tokens, by name; also those that are worth nothing any more."""
+    """Return all tokens by name, including expired and revoked ones."""
     return [row for row in session.scalars(select(Token).order_by(Token.name)) if is_sound(row)]
 
 

@@ -1,4 +1,4 @@
-"""Trials as rows, and which of them a search may learn from."""
+"""Trials as rows, and the trials that transfer may use."""
 
 import array
 import logging
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 def is_above_0(value: object) -> TypeGuard[float]:
-    """Whether a value of the database is a finite number above 0."""
+    """Return whether a value of the database is a finite number above 0."""
     return isinstance(value, float) and 0 < value < inf
 
 
 def fault_of(trial: TrialRecord) -> str | None:
-    """Why this was never a trial; None for one that may have been."""
+    """Return why a row cannot be a trial; None if it can."""
     speed = trial.measurement
     if speed is None:
         return None if trial.state == "failed" else f"{trial.state} without a speed"
@@ -36,7 +36,7 @@ def fault_of(trial: TrialRecord) -> str | None:
 
 
 def earlier_search(job_id: int, problem: str, target: str, ran: int) -> Earlier | None:
-    """A search that others can learn from; None, logged, where nobody can tell what it was for."""
+    """Return an earlier search for transfer; log and return None if its work is unreadable."""
     try:
         parse_target(target)
         return Earlier(job_id, parse_problem(problem), target, ran)
@@ -53,7 +53,7 @@ _SHARED = (
 
 
 def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:
-    """A trial as the columns of a row of job `job_id`."""
+    """Return a trial as the columns of a row of job `job_id`."""
     speed = trial.measurement
     low, high = speed.interval if speed else (None, None)
     return {
@@ -70,7 +70,7 @@ def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:
 
 
 def readable(row: models.Trial) -> TrialRecord | None:
-    """A row as the trial that was stored; None, logged, for one that is no trial."""
+    """Return a row as a trial; log and return None if it is damaged."""
     broken = damage(row)
     if broken is None:
         try:
@@ -85,7 +85,7 @@ def readable(row: models.Trial) -> TrialRecord | None:
 
 
 def record(row: models.Trial) -> TrialRecord:
-    """A row as the trial that was stored, equal to it in every field."""
+    """Return a row as the trial that was stored."""
     return TrialRecord(
         **{name: getattr(row, name) for name in _SHARED},
         schedule=read_steps(row.steps),
@@ -101,7 +101,7 @@ def _measurement(row: models.Trial) -> Measurement | None:
 
 
 def pack_samples(samples: tuple[float, ...]) -> bytes:
-    """Samples as little-endian float64, which keeps them exactly."""
+    """Pack samples as little-endian float64, without loss."""
     packed = array.array("d", samples)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -109,7 +109,7 @@ def pack_samples(samples: tuple[float, ...]) -> bytes:
 
 
 def unpack_samples(blob: bytes) -> tuple[float, ...]:
-    """The samples that `pack_samples` packed."""
+    """Unpack the samples of `pack_samples`."""
     packed = array.array("d", blob)
     if sys.byteorder == "big":
         packed.byteswap()

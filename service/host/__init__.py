@@ -1,1 +1,1 @@
-"""This machine, and which of its processes live."""
+"""This machine and its live processes."""

@@ -1,4 +1,4 @@
-"""What a child process makes, for what the service must not carry in its own memory.
+"""Run work in a child process whose modules the service must not load.
 
 `python -m tilewise.service.host.child FUNCTION` is the child.
 """

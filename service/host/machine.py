@@ -1,4 +1,4 @@
-"""This machine, as jobs need it: examined once, in a short child process.
+"""The description of this machine, examined once in a child process.
 
 Naming the processor takes LLVM, which the service must not carry in its memory.
 """
@@ -21,7 +21,7 @@ from tilewise.service.host.child import answer_of
 
 @dataclass(frozen=True)
 class MachineInfo:
-    """What is stored and shown of a machine.
+    """The stored description of a machine.
 
     `cpu` and `features` are LLVM's names; `cores` are those that a job may use; `caches` are bytes
     of the data caches, as `l1`, `l2`, `l3`.
@@ -83,7 +83,7 @@ class MachineInfo:
 
 @functools.cache
 def has_iree() -> bool:
-    """Whether IREE's compiler and its runtime are installed; loads neither."""
+    """Return whether IREE's compiler and runtime are installed, without loading them."""
     try:
         return all(find_spec(name) is not None for name in ("iree.compiler", "iree.runtime"))
     except ModuleNotFoundError:

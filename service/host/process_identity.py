@@ -1,4 +1,4 @@
-"""Who holds a lease: one process, told apart from a later one with the same pid."""
+"""The identity of a process that holds a lease, distinct from later ones with its pid."""
 
 import os
 import socket
@@ -21,13 +21,13 @@ class Owner:
 
     @classmethod
     def here(cls) -> "Owner":
-        """This process."""
+        """Return this process."""
         pid = os.getpid()
         return cls(socket.gethostname(), pid, _start_time(pid) or 0)
 
     @classmethod
     def parse(cls, text: str) -> "Owner | None":
-        """What `str` made a text of; None for text that names no process."""
+        """Parse the text that `str` returns; return None for other text."""
         try:
             host, pid, started = text.rsplit(":", 2)
             return cls(host, int(pid), int(started))
@@ -51,18 +51,18 @@ class Owner:
 
 
 def me() -> str:
-    """This process, as leases name it: `host:pid:starttime`."""
+    """Return this process's name in leases: `host:pid:starttime`."""
     return str(Owner.here())
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process that a lease names is known to have ended."""
+    """Return whether the process that a lease names is known to have ended."""
     named = Owner.parse(owner)
     return named is not None and named.has_ended
 
 
 def host_of(owner: str) -> str | None:
-    """The host of the process that a lease names; None where it names none."""
+    """Return the host of the process that a lease names, or None."""
     named = Owner.parse(owner)
     return None if named is None else named.host
 

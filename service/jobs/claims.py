@@ -1,4 +1,4 @@
-"""Claims: which job a free process takes next, and jobs that nobody can take any more."""
+"""Claims: the next job of a free process, and jobs that no process can take any more."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
@@ -114,12 +114,12 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
     jobs = [job for job in session.scalars(query) if fault_of(job) or is_free(job)]
     for job in jobs:
         former = job.toolchain.identity
-        fail(session, job, f"it was for the toolchain {former}, which changed; ask again")
+        fail(session, job, f"its toolchain {former} is no longer installed here; request it again")
     return len(jobs)
 
 
 def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
-    """Note since when jobs wait without a worker; fail those that did for `most`.
+    """Record since when jobs wait without a worker; fail those that have waited for `most`.
 
     `served` are the targets of live workers with their toolchains. A model waits for its problems
     alone. Returns how many failed.

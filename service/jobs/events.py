@@ -1,4 +1,4 @@
-"""What a job has to tell: its last trial, the present phase, its end."""
+"""Events of a job: trials, phases and the end."""
 
 import logging
 from datetime import timedelta
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def last_number(session: Session, job_id: int) -> int:
-    """The number of a job's last trial; -1 where it has none."""
+    """Return the number of a job's last trial, or -1."""
     query = select(func.max(models.Trial.number)).where(models.Trial.job_id == job_id)
     last = session.scalar(query)
     return -1 if last is None else last
@@ -41,7 +41,7 @@ def note_phase(sessions: Sessions, held: Lease, phase: SearchPhase) -> None:
 
 
 def is_over(job: models.Job) -> bool:
-    """Whether a job has ended, and the trial that was under way too."""
+    """Return whether a job has ended, including the trial that was running."""
     if job.state != "cancelled" or job.owner is None:
         return job.state in models.ENDED
     return job.finished_at is None or now() - job.finished_at > LATE_TRIAL

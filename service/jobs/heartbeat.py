@@ -43,7 +43,7 @@ class Heartbeat:
         self._thread.join()
 
     def should_stop(self) -> bool:
-        """Whether the run was cancelled or taken over; checked between trials.
+        """Return whether the run was cancelled or taken over.
 
         Where the database is away for now nobody can tell: the run goes on to its next write,
         which is refused if it has to be.

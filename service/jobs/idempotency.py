@@ -1,4 +1,4 @@
-"""Requests that are sent again: a key that the client chose names the first of them.
+"""Repeated requests, recognised by a key that the client chose.
 
 The header is that of the IETF's draft-ietf-httpapi-idempotency-key-header.
 """
@@ -37,7 +37,7 @@ def digest_of(
     again: bool = False,
     kind: str = "tune",
 ) -> str:
-    """SHA-256 of a search that is asked for, however it was spelled, hex."""
+    """Return the SHA-256 of a requested search, independent of its spelling, hex."""
     more = ({"again": True} if again else {}) | ({"kind": kind} if kind != "tune" else {})
     asked = [problem.canonical, target, request.to_json() | more]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -55,7 +55,7 @@ class Lease:
         return f"job {self.job_id}"
 
     def of_run(self) -> Update:
-        """A change of the job, if this is its run."""
+        """Return an update of the job that applies if this is its run."""
         return update(Job).where(
             Job.id == self.job_id, Job.owner == self.owner, Job.epoch == self.epoch
         )
@@ -92,7 +92,7 @@ def _is_part(found: object) -> bool:
 
 
 def take(session: Session, job: Job, owner: str) -> Lease | None:
-    """Begin a run of a job that was read in this transaction; None if it is not free any more.
+    """Begin a run of a job that was read in this transaction; return None if it is not free.
 
     A damaged job fails.
     """
@@ -126,13 +126,13 @@ def take(session: Session, job: Job, owner: str) -> Lease | None:
 
 
 def claim_one(session: Session, job_id: int, owner: str) -> Lease | None:
-    """Take this one job; None when it has ended or somebody runs it."""
+    """Claim this job; return None if it has ended or is running."""
     job = session.get(Job, job_id)
     return None if job is None else take(session, job, owner)
 
 
 def is_free(job: Job) -> bool:
-    """Whether a job waits, or is known to have lost the run that it had."""
+    """Return whether a job is queued or has lost its run."""
     if job.state != "running":
         return job.state == "queued"
     return _is_late(job) or (job.owner is not None and is_dead(job.owner))
@@ -146,7 +146,7 @@ def _is_late(job: Job) -> bool:
 
 
 def holds(session: Session, held: Lease) -> bool:
-    """Whether the job is running, and this is its run."""
+    """Return whether the job is running and this is its run."""
     query = select(Job.id).where(
         Job.id == held.job_id,
         Job.owner == held.owner,
@@ -157,7 +157,7 @@ def holds(session: Session, held: Lease) -> bool:
 
 
 def has_left(session: Session, held: Lease, state: str) -> bool:
-    """Whether the job has ended in a state, and this was its last run."""
+    """Return whether the job has ended in a state and this was its last run."""
     query = select(Job.id).where(
         Job.id == held.job_id, Job.epoch == held.epoch, Job.state == state, Job.owner.is_(None)
     )
@@ -187,7 +187,7 @@ def lost(held: Lease) -> LeaseLostError:
 
 
 def release(session: Session, held: Lease) -> bool:
-    """Give the job back to the queue; False when this was not its run."""
+    """Return the job to the queue; return False if this was not its run."""
     return end(session, held, state="queued")
 
 

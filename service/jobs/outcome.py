@@ -1,4 +1,4 @@
-"""The end of a job: schedule, scripts and proofs, stored with it in one transaction."""
+"""The end of a job: store its schedule, scripts and proofs in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def store(
     attempts: Sequence[Attempt],
     machine: MachineInfo,
 ) -> models.Schedule | None:
-    """End a job with what it found; return None if it was cancelled or taken over.
+    """End a job with its result; return None if it was cancelled or taken over.
 
     The row of (problem, target, toolchain) keeps the better result
     (`tilewise.search.final_benchmark.quality`), and the other goes into the history. It keeps the
@@ -178,7 +178,7 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
 
 
 def measured_json(best: Winner) -> Json:
-    """How the speed of a best schedule was had, and its accuracy where it is not direct."""
+    """Return how a best schedule was measured, and its accuracy if it is not direct."""
     return {
         "samples": best.samples,
         "placements": best.placements,
@@ -190,7 +190,7 @@ def measured_json(best: Winner) -> Json:
 
 
 def peers_json(peers: dict[str, Measurement]) -> Json:
-    """The speeds of other libraries, by name."""
+    """Return the speeds of other libraries, by name."""
     return {
         name: {"gflops": m.gflops, "interval": list(m.interval), "time_us": m.time_us}
         for name, m in peers.items()

@@ -1,4 +1,4 @@
-"""The problems of a whole model: the state of each, and the order in which those of a plan ended.
+"""The problems of a whole model, their states, and the order in which they ended.
 
 Whoever is to report that a problem has ended gives it the next number, and the database keeps it.
 So the order is the same for all who follow, and does not depend on the clocks of the hosts that
@@ -132,7 +132,7 @@ def _part(found: Json, key: str, job: Job | None, time_us: float | None) -> Mode
 
 
 def is_tuned(session: Session, plan: Plan) -> bool:
-    """Whether all jobs of a plan have ended."""
+    """Return whether all jobs of a plan have ended."""
     query = select(Job.id).where(Job.id.in_(_jobs(plan)), Job.state.not_in(ENDED))
     return session.scalar(query.limit(1)) is None
 

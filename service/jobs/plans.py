@@ -1,4 +1,4 @@
-"""What a run that makes a plan starts from, and how it stores its phase, the plan and its end.
+"""Orders of plans, and how a run stores its phase, the plan and its end.
 
 What is served of a plan carries a digest, so that a row that was changed is refused.
 """
@@ -158,7 +158,7 @@ def note(sessions: Sessions, held: Lease, phase: str, plan: Json | None) -> None
 
 
 def done(session: Session, held: Lease, made: Made) -> bool:
-    """End a plan with what was made; False when it was cancelled or taken over meanwhile."""
+    """End a plan with its result; return False if it was cancelled or taken over."""
     if not lease.end(session, held, state="done", complete=True, error=None):
         return False
     row, packed = of_job(session, held.job_id), made.packed

@@ -1,4 +1,4 @@
-"""Searches for problems and ranges: asked for, looked at; and what cancels jobs of any kind."""
+"""The queue: request and look up searches, and cancel jobs of any kind."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who asks for a search; `most_in_flight` limits the token's active jobs, 0 is no limit."""
+    """The caller of a search; `most_in_flight` limits the token's active jobs, 0 is no limit."""
 
     token_id: int | None = None
     request_id: str | None = None
@@ -138,11 +138,10 @@ def require_room(session: Session, by: Submitter, kind: JobKind) -> None:
         models.Job.state.in_(("queued", "running")),
     )
     if (session.scalar(query) or 0) >= by.most_in_flight:
-        what = "jobs of this token wait or run" if kind == "tune" else (
-            "plans of this token wait or are made"
-        )  # fmt: skip
+        what = "jobs" if kind == "tune" else "plans"
         raise TooManyJobsError(
-            f"{by.most_in_flight} {what}, the most that may; ask again when one has ended"
+            f"limit reached: this token already has {by.most_in_flight} queued or running {what}; "
+            "retry when one has ended"
         )
 
 
@@ -210,7 +209,7 @@ def _widen(session: Session, job: models.Job, request: TuneRequest, kind: JobKin
 
 
 def answers(stored: models.Schedule, request: TuneRequest) -> bool:
-    """Whether a fresh schedule was searched for as hard as `request` asks, and is not noisy."""
+    """Return whether a current schedule answers `request`: searched as long, and not noisy."""
     is_enough = stored.budget >= request.trials and (stored.peers is not None or not request.peers)
     return is_enough and history.quality(stored) == "good"
 
@@ -303,8 +302,8 @@ def call_off(session: Session, job: models.Job, name: str, only_of: int | None) 
     """
     if only_of is not None and job.token_id != only_of:
         raise ForbiddenError(
-            f"{name} was asked for with another token; that one, or one of scope admin, "
-            "may cancel it"
+            f"{name} was requested with another token; cancel it with that one, or with one of "
+            "scope admin"
         )
     if job.state in ("done", "failed"):
         raise ConflictError(f"{name} is {job.state} and cannot be cancelled")
@@ -324,7 +323,7 @@ def counts(session: Session, job_id: int) -> dict[str, int]:
 
 
 def best_trial(session: Session, job_id: int) -> models.Trial | None:
-    """The fastest trial of the job that was timed to its end."""
+    """Return the fastest completely timed trial of the job."""
     query = (
         select(models.Trial)
         .where(models.Trial.job_id == job_id, models.Trial.state == "timed")
@@ -353,7 +352,7 @@ def trials_page(
 
 
 def range_of(session: Session, job: models.Job) -> models.TunedRange | None:
-    """What is stored for the range of a job that is done; None for one that is not."""
+    """Return the stored range of a completed job; None for other jobs."""
     if job.state != "done":
         return None
     work = job.problem.key, job.target, job.toolchain.identity, job.cache
@@ -361,7 +360,7 @@ def range_of(session: Session, job: models.Job) -> models.TunedRange | None:
 
 
 def result_of(session: Session, job: models.Job) -> models.Schedule | None:
-    """What is stored for the work of a job that is done; None for one that is not."""
+    """Return the stored result of a completed job; None for other jobs."""
     if job.state != "done":
         return None
     return find_fresh(session, job.problem.key, job.target, job.toolchain.identity, job.cache)

@@ -1,4 +1,4 @@
-"""Which processes take jobs now, and what their machines can do, in the database for all to see."""
+"""The registry of live workers and the speeds of their machines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class WorkerEntry:
 
 @dataclass(frozen=True)
 class MachineSpeed:
-    """What one thread of a machine reaches: peaks in GFLOP/s by dtype, and bandwidth in GB/s."""
+    """Measured speed of one thread: peaks in GFLOP/s by dtype, and bandwidth in GB/s."""
 
     peaks: dict[str, float]
     bandwidth_gbs: float
@@ -68,12 +68,12 @@ def find_machine(session: Session, host: str) -> models.Machine | None:
 
 
 def leave(session: Session, owner: str) -> None:
-    """Strike a process off."""
+    """Delete the row of a process."""
     session.execute(delete(models.Worker).where(models.Worker.owner == owner))
 
 
 def live(session: Session) -> list[models.Worker]:
-    """The processes that take jobs now, by host."""
+    """Return the live worker processes, by host."""
     query = (
         select(models.Worker)
         .join(models.Worker.machine)
@@ -85,7 +85,7 @@ def live(session: Session) -> list[models.Worker]:
 
 
 def is_gone() -> ColumnElement[bool]:
-    """Whether a process has not shown itself for long."""
+    """Return whether a process has missed its heartbeats for long."""
     return models.Worker.seen_at < now() - 10 * LOST_AFTER
 
 
@@ -97,7 +97,7 @@ def note_measured(session: Session, machine: MachineInfo, measured: MachineSpeed
 
 
 def needs_measuring(session: Session, machine: MachineInfo, kept: timedelta) -> bool:
-    """Whether a machine was not measured of late, or not wholly."""
+    """Return whether a machine's peaks are missing, incomplete or old."""
     row = session.scalar(select(models.Machine).where(models.Machine.host == machine.host))
     if row is None or None in (row.peaks, row.bandwidth_gbs) or row.peaks_at is None:
         return True

@@ -1,4 +1,4 @@
-"""Retention: the samples of old trials are thinned, and what nobody needs any more goes.
+"""Retention: thin the samples of old trials and delete expired rows.
 
 Best schedules, their proofs and scripts, and the trials of the jobs that found them stay as they
 are, and so do plans of models that are done; those that failed or were cancelled go once they are
@@ -43,7 +43,7 @@ class Pruned:
 
 
 def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool = False) -> Pruned:
-    """Thin the samples of old trials, and delete what is not needed any more.
+    """Thin the samples of old trials and delete expired rows.
 
     It can run beside a service, in transactions of a few hundred rows, and be interrupted. `keep`
     is the number of samples of a trial, at least `LEAST_KEPT`. `dry_run` only counts.
@@ -76,7 +76,7 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
 
 
 def give_back(engine: Engine) -> None:
-    """Give the space of dropped rows back to the disk; it takes a while, and on SQLite a lock."""
+    """Return the space of deleted rows to the disk, which takes a while, and a lock on SQLite."""
     connection = engine.raw_connection()
     try:
         if engine.dialect.name == "postgresql":

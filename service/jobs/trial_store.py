@@ -72,7 +72,7 @@ class SqlTrialStore:
         self._unreadable: set[int] = set()
 
     def trials(self) -> list[TrialRecord]:
-        """Every finished trial, by number; a row that is none is left out, and logged."""
+        """Return all finished trials by number; log and leave out damaged rows."""
         self._unreadable = set()
         return self._readable(self._rows(0, None))
 
@@ -95,7 +95,7 @@ class SqlTrialStore:
         return [trial for trial in found.values() if trial is not None]
 
     def known_failures(self) -> set[str]:
-        """Hashes of the schedules that failed in any job of this problem, target and toolchain.
+        """Return the hashes of schedules that failed for this problem, target and toolchain.
 
         Neither the state of that job nor its cache mode matters: what hangs hangs.
         """
@@ -114,7 +114,7 @@ class SqlTrialStore:
             return set(session.scalars(query))
 
     def earlier_paces(self) -> list[list[float]]:
-        """The paces of the trials of the last hour in other jobs on this target, by job."""
+        """Return the machine speed factors of other jobs' trials of the last hour, by job."""
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
             rows = session.execute(_paces_beside(own)).all()
@@ -207,7 +207,7 @@ class SqlTrialStore:
         return [search for search in found if search is not None]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
-        """What some of those have found, in the order of `searches`."""
+        """Return the results of `searches`, in their order."""
         found = self._points([search.key for search in searches])
         return [
             Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
@@ -215,7 +215,7 @@ class SqlTrialStore:
         ]
 
     def solved_by(self, keys: Sequence[int]) -> list[Solved]:
-        """The same for their keys alone; those that no search can learn from are left out."""
+        """Return the results by key, without those that transfer cannot use."""
         query = (
             select(models.Job.id, models.Problem.canonical, models.Job.target, literal(0))
             .join(models.Problem, models.Problem.id == models.Job.problem_id)

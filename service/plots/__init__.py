@@ -1,4 +1,4 @@
-"""What is drawn: Vega-Lite specifications made of the API's JSON, and drawings of loop
+"""Plots: Vega-Lite specifications from the API's JSON, and drawings of loop
 nests and of planned networks.
 
 The same specification is drawn in a page, in a file and in a notebook. The modules here load

@@ -1,4 +1,4 @@
-"""How a search went: each trial and the best so far, the machine's pace, and who proposed what."""
+"""Plot a search: trials, the best so far, the machine speed factor, and origins."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ def convergence(problem: str, trials: Sequence[Row], peak: float | None = None) 
 
 
 def pace(trials: Sequence[Row]) -> Spec:
-    """How many times longer than in the first trial everything took; 1 is as fast."""
+    """Return the machine speed factor relative to the first trial."""
     return plot(
         "pace of the machine; above 1 it was slower than undisturbed",
         "The machine's pace by trial",
@@ -67,7 +67,7 @@ def pace(trials: Sequence[Row]) -> Spec:
 
 
 def origins(trials: Sequence[Row]) -> Spec:
-    """Speeds by who proposed the trial: the model's prior, near problems, or the sampler."""
+    """Plot the speeds by origin: the model, near problems, or the sampler."""
     names = sorted({row["origin"] for row in trials})
     return plot(
         "where trials came from",
@@ -86,7 +86,7 @@ def origins(trials: Sequence[Row]) -> Spec:
 
 
 def search(problem: str, trials: Sequence[Row], peak: float | None = None) -> Spec:
-    """All three below each other, for a file."""
+    """Return all three plots below each other, for a file."""
     parts = [convergence(problem, trials, peak), pace(trials), origins(trials)]
     title = parts[0].pop("title")
     for part in parts:

@@ -1,4 +1,4 @@
-"""How every plot looks, and how one becomes SVG or PNG."""
+"""The style of all plots, and their conversion to SVG and PNG."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -41,7 +41,7 @@ COLOURS: dict[Theme, dict[str, Any]] = {
 
 
 def config(theme: Theme) -> Spec:
-    """Vega-Lite's `config` for a page of this kind."""
+    """Return Vega-Lite's `config` for a page of this theme."""
     colours = COLOURS[theme]
     text = {"labelColor": colours["ink"], "titleColor": colours["ink"], "labelFontSize": 11}
     return {
@@ -85,19 +85,19 @@ def plot(title: str | Sequence[str], says: str, **parts: Any) -> Spec:
 
 
 def sized(spec: Spec, width: int = WIDTH) -> Spec:
-    """The specification as a picture of its own: a plot without a width gets one."""
+    """Return the specification for a separate file, with a width."""
     if "vconcat" in spec:
         return {**spec, "vconcat": [sized(part, width) for part in spec["vconcat"]]}
     return {"width": width, "height": HEIGHT, **spec}
 
 
 def themed(spec: Spec, theme: Theme = "light") -> Spec:
-    """The specification with the colours of a page."""
+    """Return the specification with the colours of a page."""
     return {**spec, "config": config(theme)}
 
 
 def state_scale() -> Spec:
-    """How a trial ended, by colour and shape: who cannot tell the one sees the other."""
+    """Return the scale of trial states by colour and shape."""
     scale = {"domain": list(STATES)}
     return {
         "color": {"field": "state", "type": "nominal", "scale": scale},
@@ -108,7 +108,7 @@ def state_scale() -> Spec:
 
 
 def tooltip(*fields: str) -> list[Spec]:
-    """What is told of the thing under the pointer."""
+    """Return the tooltip of a mark."""
     return [{"field": name, "title": name} for name in fields]
 
 
@@ -116,7 +116,7 @@ MOST = 1500
 
 
 def trial_row(trial: Row) -> Row:
-    """What plots need of a trial of the API; pages make the same of an event (`live.js`)."""
+    """Return a trial of the API as a row for plots, as `live.js` does for events."""
     low, high = trial["interval"] or (None, None)
     return {
         "number": trial["number"],
@@ -141,7 +141,7 @@ def thinned(rows: Sequence[Row], most: int = MOST) -> list[Row]:
 
 
 def improvements(rows: Iterable[Row]) -> set[int]:
-    """Numbers of the trials that were faster than all before them."""
+    """Return the numbers of the trials that were faster than all earlier ones."""
     found, best = set(), 0.0
     for row in rows:
         if row["state"] == "timed" and (row["gflops"] or 0.0) > best:
@@ -151,7 +151,7 @@ def improvements(rows: Iterable[Row]) -> set[int]:
 
 
 def shown_of(shown: int, total: int) -> list[str]:
-    """A line that says that not all are shown, where that is so."""
+    """Return a line that says how many trials are shown, unless all are."""
     return [] if shown == total else [f"{shown} of {total} trials: every improvement, some others"]
 
 
@@ -196,7 +196,7 @@ def draw_svg(svg: str, kind: Format) -> bytes:
     try:
         return bytes(_renderer().svg_to_png(svg, scale=PNG_SCALE))
     except ValueError as error:
-        raise DrawingError(f"the drawing cannot be made a picture: {error}") from error
+        raise DrawingError(f"the drawing cannot be rendered: {error}") from error
 
 
 def bundle() -> str:

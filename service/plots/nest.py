@@ -1,4 +1,4 @@
-"""A schedule drawn as the loop nest that it makes: boxes in each other, packs at their level.
+"""Draw a schedule as a loop nest: nested boxes, with packs at their level.
 
 This drawing and those of `tilewise.service.plots.networks` no plotting library has; all other
 pictures are specifications.
@@ -228,7 +228,7 @@ def _text(
 
 
 def said_bytes(size: float) -> str:
-    """A number of bytes as people read it: `512 KiB`."""
+    """Format a number of bytes, such as `512 KiB`."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if size >= 10 or size == int(size) else f"{size:.1f} {unit}"

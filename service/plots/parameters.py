@@ -1,4 +1,4 @@
-"""Which parameters matter: their importances, and parallel coordinates of the trials."""
+"""Plot the importance of parameters, and parallel coordinates of the trials."""
 
 import warnings
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Speed over arithmetic intensity, both logarithmic, under what the machine can do.
+"""Plot rooflines: speed over arithmetic intensity, both logarithmic.
 
 Williams, Waterman and Patterson, Roofline: an insightful visual performance model (CACM
 52(4), 2009). Intensity counts every operand once; problems that live in a cache are read
@@ -43,7 +43,7 @@ def limits_of(result: dict[str, Any]) -> MachineLimits:
 
 
 def of_report(found: dict[str, Any]) -> Spec:
-    """The roofline of what `tilewise bench --json` prints: ours, and the best peer of each."""
+    """Plot the roofline of a `tilewise bench --json` report, with the best peer of each problem."""
     machine = found["machine"]
     limits = MachineLimits(machine["peak_gflops"], machine["bandwidth_gbs"])
     rows = [row for entry in found["problems"] for row in _rows_of_entry(entry)]

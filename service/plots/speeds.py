@@ -1,4 +1,4 @@
-"""Speeds beside each other: of a suite's problems, of toolchains, of two schedules."""
+"""Compare speeds in plots: of a suite's problems, of toolchains, of two schedules."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,1 @@
-"""What is stored of a problem: schedules, scripts, kernels, trials."""
+"""Stored results: schedules, scripts, kernels, trials."""

@@ -1,4 +1,4 @@
-"""Results that are not the stored ones any more, or never were, and results to measure again."""
+"""Results that were replaced or not kept, and results to measure again."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ def quality(row: Any) -> Quality:
 
 
 def supersede(session: Session, row: models.Schedule) -> None:
-    """Keep a stored result that is about to be replaced; a damaged one is worth nothing."""
+    """Move a result that is about to be replaced to the history, unless it is damaged."""
     if integrity.is_whole(row):
         values = {name: getattr(row, name) for name in _SAME}
         session.add(models.PastSchedule(**values, was_best=True, ended_at=now()))

@@ -1,4 +1,4 @@
-"""Whether a stored row is what was stored: asked before anything is served as proven.
+"""Check stored rows against their digests before they are served as proven.
 
 A schedule and a proof each carry a digest of what they claim and of the work that they claim it
 of. A row whose digest, texts or numbers disagree is refused, logged and counted.
@@ -52,14 +52,14 @@ _lock = threading.Lock()
 
 
 def result_digest(work: ResultKey, row: Result) -> str:
-    """The digest of a result as its columns are now; 64 hex digits."""
+    """Return the digest of a result's current columns, 64 hex digits."""
     if isinstance(row, models.TunedRange):
         return _digest("range", work, _values(row, _RANGE))
     return _digest("schedule", work, _values(row, _SCHEDULE))
 
 
 def proof_digest(work: ResultKey, proof: models.Proof) -> str:
-    """The digest of a proof and of the script that it proves; 64 hex digits."""
+    """Return the digest of a proof and its script, 64 hex digits."""
     script = None if proof.script is None else _values(proof.script, _SCRIPT)
     return _digest("proof", work, {**_values(proof, _PROOF), "script": script})
 
@@ -83,29 +83,29 @@ def check_proof(work: ResultKey, proof: models.Proof) -> None:
 
 
 def is_whole(row: Result) -> bool:
-    """Whether a result is what was stored, and its job is; its proofs are not looked at."""
+    """Return whether a result and its job match their digests; proofs are not checked."""
     return row.job is not None and _result_fault(row) is None
 
 
 def without_job(row: models.Schedule) -> TamperedError:
-    """The error that refuses a schedule whose job is gone, and its counts of trials with it."""
+    """Return the error for a schedule whose job is missing."""
     return refusal("schedules", row.id, "the job that found it is not there")
 
 
 def is_proof_whole(work: ResultKey, proof: models.Proof) -> bool:
-    """Whether a proof of some work is what was stored, with its script."""
+    """Return whether a proof and its script match their digest."""
     return _proof_fault(work, proof) is None
 
 
 def tampered_proofs(session: Session, schedule: models.Schedule) -> list[models.Proof]:
-    """The proofs of a schedule, of every flavor, that are not what was stored."""
+    """Return a schedule's proofs, of any flavor, that do not match their digest."""
     work = ResultKey.of(schedule)
     proofs = stored.all_proofs(session, schedule.id)
     return [proof for proof in proofs if not is_proof_whole(work, proof)]
 
 
 def refusal(table: str, row: int | str, fault: str, way_out: str = TUNE_AGAIN) -> TamperedError:
-    """The error that refuses a row, logged and counted."""
+    """Log and count a refused row, and return the error for it."""
     message = (
         f"row {row} of {table} is not what was stored: {fault}; {way_out}, "
         "or stop the service and restore a copy of the database"
@@ -117,7 +117,7 @@ def refusal(table: str, row: int | str, fault: str, way_out: str = TUNE_AGAIN) -
 
 
 def refused() -> dict[str, int]:
-    """How often this process has refused a row, by table."""
+    """Return how many rows this process has refused, by table."""
     with _lock:
         return dict(_refused)
 

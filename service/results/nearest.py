@@ -1,4 +1,4 @@
-"""What is stored nearest to what was asked for, and what differs; never silently.
+"""Find the stored result nearest to a request, and describe the differences.
 
 Nearest is the target itself, under the present toolchain before others; then, if somebody asks
 for it, the same number of threads of a processor whose kernels the asked one can run: another
@@ -24,7 +24,7 @@ from tilewise.service.results.stored import among
 
 @dataclass(frozen=True)
 class Asked:
-    """What a look-up is for; `cache` None prefers hot over cold."""
+    """A look-up; `cache` None prefers hot over cold."""
 
     target: str
     toolchain: str
@@ -33,7 +33,7 @@ class Asked:
 
 
 def kind_of(target: str, toolchain: str, asked: Asked) -> MatchKind:
-    """How near a result of this target and toolchain is to what was asked."""
+    """Return how a result of this target and toolchain matches the request."""
     if target != asked.target or why_not_exact(target, asked.target) is not None:
         return "processor"
     return "exact" if toolchain == asked.toolchain else "toolchain"

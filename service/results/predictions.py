@@ -1,4 +1,4 @@
-"""Predicted schedules of problems that nothing is stored of."""
+"""Predicted schedules of problems without stored results."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

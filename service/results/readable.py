@@ -1,4 +1,4 @@
-"""Lists that outlive a damaged row: it is left out, counted and logged."""
+"""Lists that leave out, count and log damaged rows."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

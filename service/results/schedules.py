@@ -1,4 +1,4 @@
-"""The best schedules that are stored, fresh or stale."""
+"""The stored best schedules, current or stale."""
 
 from collections.abc import Iterable
 
@@ -86,5 +86,5 @@ def find_schedules(
 
 
 def key_of(problem: Problem | str) -> str:
-    """The key of a problem, which may be given in its place."""
+    """Return the key of a problem or of a key."""
     return problem if isinstance(problem, str) else problem.key

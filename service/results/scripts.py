@@ -1,4 +1,4 @@
-"""Scripts of stored results, for CPUs and for AIR: their proofs, and which is served."""
+"""Scripts of stored results, their proofs, and the script that is served."""
 
 import hashlib
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _OF_PROOF = (
 
 
 def searched_flavor(target: str) -> str:
-    """The flavor of script that a search on a target proves."""
+    """Return the flavor of script that a search on a target proves."""
     return SEARCHED[target_kind(target)]
 
 
@@ -82,14 +82,14 @@ def _script(
 
 
 def searched_proofs(session: Session, row: models.Schedule) -> list[models.Proof]:
-    """The attempts that a search makes; those of other flavors do not depend on what it found."""
+    """Return the proofs made by searches."""
     proofs = stored.all_proofs(session, row.id)
     flavor = searched_flavor(row.target)
     return [proof for proof in proofs if proof.script is None or proof.script.flavor == flavor]
 
 
 def drop_proofs(session: Session, proofs: Sequence[models.Proof]) -> None:
-    """Forget attempts, with their scripts."""
+    """Delete proofs with their scripts."""
     scripts = [proof.script.id for proof in proofs if proof.script is not None]
     session.execute(delete(models.Proof).where(models.Proof.id.in_([p.id for p in proofs])))
     session.execute(delete(models.Script).where(models.Script.id.in_(scripts)))
@@ -212,7 +212,7 @@ def _keep(sessions: Sessions, toolchain: str, key: str, target: str, made: AirSc
 
 
 def find(session: Session, row: models.Schedule) -> ScriptText | None:
-    """What was proven; None when nothing was tried; NotFoundError when it failed."""
+    """Return the proven script, None without an attempt; raise NotFoundError if it failed."""
     script = proven_script(session, row, FLAVOR)
     if script is not None:
         return ScriptText(script.text, script.sha256)

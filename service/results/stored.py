@@ -47,7 +47,7 @@ class ResultKey:
     def of(
         cls, row: models.Schedule | models.PastSchedule | models.TunedRange | models.Job
     ) -> "ResultKey":
-        """The work that a schedule or a job belongs to."""
+        """Return the work that a schedule or a job belongs to."""
         problem = row.problem
         return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)
 
@@ -86,7 +86,7 @@ def why_not_own(session: Session, schedule_id: int, name: str) -> str | None:
 def among(
     session: Session, column: ColumnElement[Any], values: Collection[Any]
 ) -> ColumnElement[bool]:
-    """Whether a column has one of some values.
+    """Return the condition that a column has one of some values.
 
     A server gets them as one array: its driver takes longer over hundreds of parameters than the
     server over the question.
@@ -97,7 +97,7 @@ def among(
 
 
 def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], ...]:
-    """The order in which stored schedules answer: the present toolchain's, hot ones, new ones."""
+    """Return the order of stored schedules: current toolchain, hot, and newest first."""
     return (
         (_TOOLCHAINS.c.identity == present).desc(),
         (_SCHEDULES.c.cache == "hot").desc(),
@@ -108,19 +108,19 @@ def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], .
 def best_proof(
     session: Session, key: str, target: str, flavor: str, toolchain: str
 ) -> tuple[ResultKey, models.Proof | None] | None:
-    """The best schedule's work, and the proof of its fastest script of a flavor, in one query."""
+    """Return the best schedule's work and the proof of its fastest script, in one query."""
     given = {"key": key, "target": target, "flavor": flavor, "toolchain": toolchain}
     row = session.execute(_BEST_PROOF, given).first()
     return None if row is None else (ResultKey(*row[1:]), row[0])
 
 
 def all_proofs(session: Session, schedule_id: int) -> list[models.Proof]:
-    """Every proof of a schedule, of each flavor, in the order in which they were stored."""
+    """Return all proofs of a schedule in the order in which they were stored."""
     return list(session.scalars(_of(schedule_id).order_by(_PROOF.id)))
 
 
 def fastest_proof(session: Session, schedule_id: int, flavor: str) -> models.Proof | None:
-    """The proof of the schedule's fastest script of a flavor that is marked as proven."""
+    """Return the proof of the schedule's fastest proven script of a flavor."""
     query = _of(schedule_id).where(_PROOF.ok, _SCRIPT.flavor == flavor).order_by(*FASTEST)
     return session.scalar(query.limit(1))
 
@@ -138,7 +138,7 @@ def fastest_proofs(
 
 
 def latest_failure(session: Session, schedule_id: int, flavor: str) -> models.Proof | None:
-    """The latest attempt at a script of a flavor that failed."""
+    """Return the latest failed proof of a flavor."""
     query = _of(schedule_id).where(~_PROOF.ok, _SCRIPT.flavor == flavor).order_by(_PROOF.id.desc())
     return session.scalar(query.limit(1))
 

@@ -49,7 +49,7 @@ def get(session: Session, number: int) -> models.SuiteReport:
 
 
 def latest(session: Session, limit: int) -> list[tuple[models.SuiteReport, int]]:
-    """Of each suite on each target the newest report, with how many there are; newest first."""
+    """Return the newest report of each suite and target with the number of reports."""
     of_each = (
         select(func.max(models.SuiteReport.id).label("id"), func.count().label("many"))
         .group_by(models.SuiteReport.suite, models.SuiteReport.target)

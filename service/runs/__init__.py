@@ -1,1 +1,1 @@
-"""What one run of a job needs of the place where its job is kept."""
+"""The interface between a run and the store of its job."""

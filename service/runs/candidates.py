@@ -1,4 +1,4 @@
-"""Candidates on their way: the leader of a job puts them out, its helpers take and answer them.
+"""Candidates of distributed searches: the leader offers them, helpers try them.
 
 Only a call of the leader, which carries the epoch of its run, makes a trial of an answer. A
 candidate is a helper's or the leader's: one that its helper has lost goes back to the leader, and
@@ -158,7 +158,7 @@ def _helped(session: Session, held: Lease, of_run: ColumnElement[bool], start: i
 
 
 def has_any(session: Session, offer: models.Offer) -> bool:
-    """Whether `take` may find a candidate; asked before a transaction that writes."""
+    """Return whether `take` may find a candidate, without writing."""
     is_its = or_(Of.taken_by.is_(None), Of.taken_by == offer.digest)
     query = select(Of.id).where(Of.job_id == offer.job_id, Of.epoch == offer.epoch, _OPEN, is_its)
     return session.scalar(query.limit(1)) is not None

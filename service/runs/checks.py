@@ -1,4 +1,4 @@
-"""Whether what a worker of a cluster says fits the job that it was given.
+"""Check the messages of a cluster worker against its job.
 
 Types and ranges are checked where a message is read (`tilewise.service.runs.wire`). What is checked
 here needs the job, its trials or the worker's machine.
@@ -54,7 +54,7 @@ LONGEST_S = 1e6
 
 @dataclass(frozen=True)
 class JobWork:
-    """The job of a run, as far as messages are compared with it."""
+    """The parts of a run's job that messages are compared with."""
 
     problem: Problem
     target: TargetName

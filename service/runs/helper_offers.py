@@ -32,7 +32,7 @@ def make(
 
 
 def is_wanted(session: Session, targets: Sequence[str], toolchain: str) -> bool:
-    """Whether `make` may find a job; asked before a transaction that writes."""
+    """Return whether `make` may find a job, without writing."""
     return session.scalar(_wanting(targets, toolchain).limit(1)) is not None
 
 
@@ -57,7 +57,7 @@ def _wanting(targets: Sequence[str], toolchain: str) -> Select[Job]:
 
 
 def recall(session: Session, workers: Collection[str], count: int) -> list[str]:
-    """Recall helpers until `count` of these workers are to be free; return their addresses."""
+    """Recall helpers until `count` of these workers will be free; return their addresses."""
     query = select(Of).where(Of.role == "helper", Of.worker.in_(workers)).order_by(Of.id.desc())
     rows = list(session.scalars(query.with_for_update()))
     missing = count - sum(row.is_recalled for row in rows)
@@ -81,13 +81,13 @@ def join(session: Session, row: models.Offer, owner: str) -> Job:
 
 
 def is_needed(job: Job, row: models.Offer) -> bool:
-    """Whether a helper is of use: in the search of the run that it has joined or may join."""
+    """Return whether the run that a helper has joined or may join still needs help."""
     is_searching = job.state == "running" and job.phase == "search"
     return is_searching and not row.is_recalled and row.epoch in (None, job.epoch)
 
 
 def count(session: Session, job_id: int, epoch: int) -> int:
-    """How many helpers have joined a run and stay."""
+    """Return the number of helpers of a run."""
     query = select(func.count()).where(
         Of.job_id == job_id, Of.role == "helper", Of.epoch == epoch, Of.is_recalled.is_(False)
     )

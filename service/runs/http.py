@@ -1,4 +1,4 @@
-"""A run that needs no database: it says everything to the service, as leader or as helper."""
+"""A run without database access, which uses the HTTP API as leader or as helper."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -100,7 +100,7 @@ class RunCalls:
         return self._answered("POST", path, said, {}, kind.model_validate_json)
 
     def get(self, path: str, kind: type[Answer], **query: str | int) -> Answer:
-        """What the service answers to a question; raises what `post` does."""
+        """Return the service's answer to a GET; raise as `post`."""
         return self._answered("GET", path, None, query, kind.model_validate_json)
 
     def get_bytes(self, path: str) -> bytes:
@@ -108,7 +108,7 @@ class RunCalls:
         return self._answered("GET", path, None, {}, bytes)
 
     def goes_on(self) -> bool | None:
-        """Whether the run is to go on; asked once. None where nobody answers that now."""
+        """Return whether the run may continue, without retries; None without an answer."""
         try:
             answer = self._client.post("/alive", timeout=ASKED_S)
             if answer.status_code in _LOST:
@@ -169,7 +169,7 @@ class HttpTrialStore:
         self.is_stopped = False
 
     def trials(self) -> list[TrialRecord]:
-        """Every finished trial, by number."""
+        """Return every finished trial, by number."""
         found: list[TrialRecord] = []
         after: int | None = 0
         while after is not None:
@@ -184,7 +184,7 @@ class HttpTrialStore:
         self.is_stopped = self._calls.post("/trials", said, WordWire).word == "stop"
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
-        """Have the speeds and paces of stored trials replaced; errors as for `add`."""
+        """Replace the speeds and machine speed factors of stored trials; raise as `add`."""
         for trial in trials:
             self.add(trial)
 
@@ -193,16 +193,16 @@ class HttpTrialStore:
         return set(self._history().known_failures)
 
     def earlier_paces(self) -> list[list[float]]:
-        """The paces of the trials of the last hour in other jobs on this target, by job."""
+        """Return the machine speed factors of other jobs' trials of the last hour, by job."""
         return self._history().earlier_paces
 
     def earlier(self, operation: str) -> list[Earlier]:
-        """The earlier searches for an operation (`matmul`), the newest first."""
+        """Return earlier searches for an operation (`matmul`), newest first."""
         found = self._calls.get("/earlier", SearchesWire, operation=operation)
         return [search.to(Earlier) for search in found.searches]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
-        """What some of those have found, in the order of `searches`."""
+        """Return the results of `searches`, in their order."""
         found: list[Solved] = []
         for first in range(0, len(searches), MOST_SEARCHES):
             keys = [search.key for search in searches[first : first + MOST_SEARCHES]]
@@ -223,7 +223,7 @@ class HttpHelpers:
     def exchange(
         self, start: int, offered: Sequence[RemoteTrial], back: Collection[int], late_s: float
     ) -> Exchanged:
-        """Offer candidates, take others back, and have what was timed stored.
+        """Offer candidates, withdraw others, and return the stored trials.
 
         Raises LeaseLostError or UnreachableError.
         """
@@ -283,11 +283,11 @@ class HttpPlanKeeper(_HttpRun):
         return nullcontext()
 
     def note(self, phase: PlanPhase, plan: Json | None) -> None:
-        """Have it stored what the run does now, and the plan once it is chosen."""
+        """Store the current phase of the run, and the plan once it is chosen."""
         self._calls.post("/chosen", ChosenWire(epoch=self.epoch, phase=phase, plan=plan), WordWire)
 
     def done(self, made: Made) -> bool:
-        """End the job with its plan; False where it was cancelled or taken over."""
+        """End the job with its plan; return False if it was cancelled or taken over."""
         return self._ended("/made", MadeWire(epoch=self.epoch, made=to_json(made)))
 
 
@@ -309,18 +309,18 @@ class HttpKeeper(_HttpRun):
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:
-        """Whether the search is to stop."""
+        """Yield a function that says whether the search must stop."""
         yield lambda: self.trials.is_stopped
 
     def note(self, phase: SearchPhase) -> None:
-        """Have it stored what the run does now."""
+        """Store the current phase of the run."""
         said = PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
         self._calls.post("/phase", said, WordWire)
 
     def done(
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
-        """End the job with its results; False where it was cancelled or taken over."""
+        """End the job with its results; return False if it was cancelled or taken over."""
         said = EndWire(
             epoch=self.epoch,
             best=BestWire.model_validate(best),

@@ -1,4 +1,4 @@
-"""Where the job of a run is kept, as the run sees it: in the database.
+"""The interface of a run to its job in the database.
 
 A run outlives its database's absence: what it reads and writes is tried again, for a while. Only
 whole transactions are repeated. One whose answer was lost may have been committed, so each learns
@@ -82,7 +82,7 @@ Given = ParamSpec("Given")
 
 
 class PatientTrials:
-    """A `tilewise.search.store.TrialStore` over one in a database that may be away for a while."""
+    """A `tilewise.search.store.TrialStore` that retries while its database is unavailable."""
 
     def __init__(self, store: SqlTrialStore, job_id: int) -> None:
         def patient(read: Callable[Given, Answer]) -> Callable[Given, Answer]:
@@ -98,7 +98,7 @@ class PatientTrials:
         self.solved = patient(store.solved)
 
     def add(self, trial: TrialRecord) -> None:
-        """Keep one finished trial; as the other store does, once that can."""
+        """Store one finished trial, once the database is available."""
 
         def step(is_repeated: bool) -> None:
             keep = self._store.ensure if is_repeated else self._store.add
@@ -122,7 +122,7 @@ class RunOrder:
     elapsed_s: float
 
     def seconds_left(self, began: float) -> float | None:
-        """Seconds for a run that began at this moment of `time.monotonic`; None without limit."""
+        """Return the seconds left of a run that began at `begin`; None without limit."""
         if self.request.seconds is None:
             return None
         left = self.request.seconds - self.elapsed_s - (time.monotonic() - began)
@@ -138,7 +138,7 @@ class SqlRun:
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:
-        """Keeps the lease meanwhile."""
+        """Renew the lease meanwhile; yield a function that says whether to stop."""
         with Heartbeat(self._sessions, self._held) as heartbeat:
             yield heartbeat.should_stop
 
@@ -151,7 +151,7 @@ class SqlRun:
         return self._end("failed", fail)
 
     def release(self) -> None:
-        """Give the job back to the queue; at once or not at all, since the process is to end."""
+        """Return the job to the queue, without retries, because the process ends."""
         with writing(self._sessions) as session:
             lease.release(session, self._held)
 
@@ -180,11 +180,11 @@ class SqlPlanKeeper(SqlRun):
         return patiently(read, self._held.name)
 
     def note(self, phase: PlanPhase, plan: plans.Json | None) -> None:
-        """Keep what the run does now, and the plan once it is chosen; raise LeaseLostError."""
+        """Store the run's current phase, and the plan once it is chosen; raise LeaseLostError."""
         plans.note(self._sessions, self._held, phase, plan)
 
     def done(self, made: Made) -> bool:
-        """End the job with its plan, unless it was taken away at the last moment."""
+        """End the job with its plan, unless it was cancelled or taken over."""
         return self._end("done", lambda session: plans.done(session, self._held, made))
 
 
@@ -212,13 +212,13 @@ class SqlKeeper(SqlRun):
         return RunOrder(job.id, problem, job.target, request, job.elapsed_s)
 
     def note(self, phase: SearchPhase) -> None:
-        """Keep what the run does now."""
+        """Store the current phase of the run."""
         note_phase(self._sessions, self._held, phase)
 
     def done(
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
-        """End the job with its results, unless it was taken away at the last moment."""
+        """End the job with its results, unless it was cancelled or taken over."""
 
         def store(session: Session) -> bool:
             row = outcome.store(session, self._held, result, best, attempts, machine)
@@ -227,7 +227,7 @@ class SqlKeeper(SqlRun):
         return self._end("done", store)
 
     def done_with_range(self, result: RangeResult, machine: MachineInfo) -> bool:
-        """End the job of a range with its result, unless it was taken away."""
+        """End the job of a range with its result, unless it was cancelled or taken over."""
 
         def store(session: Session) -> bool:
             if not lease.end(session, self._held, state="done", complete=True):

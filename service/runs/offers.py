@@ -1,4 +1,4 @@
-"""Offers: which worker of a cluster a job is given to, and what the offer's token allows.
+"""Offers: the assignment of a job to a worker, and the permissions of its token.
 
 A driver makes an offer and gives its token to the worker. Whoever shows the token may begin a run
 of this one job and write what that run does. A new offer makes the token before it worth nothing,
@@ -56,7 +56,7 @@ def make(
 def give(
     session: Session, job: Job, worker: str, driver: str, role: OfferRole
 ) -> OfferedJob | None:
-    """Offer a job to a worker; None where another driver was first, with either."""
+    """Offer a job to a worker; return None if another driver was first with either."""
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     made = models.Offer(
         job_id=job.id, digest=digest(token), driver=driver, worker=worker, role=role
@@ -74,12 +74,12 @@ def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job |
 
 
 def has_job(session: Session, targets: Sequence[str], toolchain: str) -> bool:
-    """Whether `make` may find a job; asked before a transaction that writes."""
+    """Return whether `make` may find a job, without writing."""
     return waiting(session, targets, toolchain) > 0
 
 
 def waiting(session: Session, targets: Sequence[str], toolchain: str) -> int:
-    """How many jobs `make` may find."""
+    """Return how many jobs `make` may find."""
     jobs = session.scalars(_open_jobs(targets, toolchain))
     return sum(lease.fault_of(job) is not None or _can_begin(session, job) for job in jobs)
 
@@ -101,7 +101,7 @@ def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
 
 
 def taken(session: Session) -> dict[str, OfferRole]:
-    """What the workers that were given a job are to do for it, by their addresses."""
+    """Return the roles of the workers that have a job, by address."""
     rows = session.execute(select(models.Offer.worker, models.Offer.role))
     return {row.worker: row.role for row in rows}
 
@@ -130,7 +130,7 @@ def _unknown(job_id: int) -> UnknownTokenError:
 
 
 def is_known(session: Session, token: str) -> bool:
-    """Whether a token belongs to any offer."""
+    """Return whether a token belongs to any offer."""
     query = select(models.Offer.id).where(models.Offer.digest == digest(token))
     return session.scalar(query) is not None
 
@@ -216,7 +216,7 @@ def beat(session: Session, driver: str, digests: Collection[str]) -> set[str]:
 
 
 def settle(session: Session, digest_: str, why: str | None) -> None:
-    """Take an offer back, if that was not done already; a run that has not ended is over.
+    """Withdraw an offer, if that was not done; end its run.
 
     `why` says how the worker died, which counts against the job; None does not count.
     """
@@ -236,7 +236,7 @@ def settle(session: Session, digest_: str, why: str | None) -> None:
 
 
 def abandoned(session: Session, driver: str) -> list[str]:
-    """Digests of the offers of other drivers that have died, or not shown themselves for long."""
+    """Return the digests of offers of drivers that died or missed their heartbeats."""
     rows = session.scalars(select(models.Offer).where(models.Offer.driver != driver))
     late = now() - DRIVER_LOST_AFTER
     return [

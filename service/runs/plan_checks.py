@@ -1,4 +1,4 @@
-"""Whether a plan that a worker of a cluster made is one of the order that it was given."""
+"""Check a cluster worker's plan against its order."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What processes that run jobs load by name, and the exit code of one that reached nobody."""
+"""Load functions by name in processes that run jobs; the exit code for an unreachable service."""
 
 from importlib import import_module
 from typing import Any
@@ -7,6 +7,6 @@ UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked, o
 
 
 def load(path: str) -> Any:
-    """The object at `module:name`, for it loads compilers, which the service must not."""
+    """Load the object at `module:name`, whose module imports compilers."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)

@@ -1,1 +1,1 @@
-"""What the service reports of itself: metrics, logs and traces."""
+"""Telemetry of the service: metrics, logs and traces."""

@@ -1,4 +1,4 @@
-"""Logs: one event a line, for people on a terminal and as JSON for everything else.
+"""Logs: one event per line, as text on a terminal and as JSON elsewhere.
 
 Whatever logs, ours or a library's, comes through here, and carries what its context has bound:
 the request's id in the service, the job in a worker. JSON keeps what a client has sent inside of
@@ -53,7 +53,7 @@ def configure_logs(level: str, form: Form = "auto") -> None:
 
 
 def bind(**fields: object) -> None:
-    """Have every line of this context carry these."""
+    """Add these fields to every log line of this context."""
     structlog.contextvars.bind_contextvars(**fields)
 
 

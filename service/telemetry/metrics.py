@@ -1,4 +1,4 @@
-"""Metrics: what this process counts, and what the database says, the same from every process.
+"""Metrics: counters of this process, and values from the database.
 
 To add up what the database says over processes would count everything as often as there are
 processes; take the largest. Trials are counted from when this process began to look, a row once.
@@ -117,7 +117,7 @@ TABLES = ("problems", "schedules", "proofs", "plans")
 
 @dataclass(eq=False)
 class StoredMetrics(Collector):
-    """What `look` last found in the database, for Prometheus.
+    """The last values read from the database, for Prometheus.
 
     `last` is the number of the last counted trial's row.
     """
@@ -133,11 +133,11 @@ class StoredMetrics(Collector):
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, session: Session) -> None:
-        """Take the trials that are there as known."""
+        """Count only trials that are stored from now on."""
         self.last = session.scalar(select(func.max(models.Trial.id))) or 0
 
     def look(self, session: Session) -> None:
-        """Bring everything up to date; what it costs depends on what is new alone.
+        """Update all values; the cost depends only on what is new.
 
         But for regressions, whose count reads all schedules once a minute.
         """
@@ -156,7 +156,7 @@ class StoredMetrics(Collector):
             self._count_trials(session)
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """The metrics, as Prometheus asks for them."""
+        """Yield the metrics for a Prometheus scrape."""
         jobs = GaugeMetricFamily("tilewise_jobs", "Jobs by state.", labels=["state"])
         for state in STATES:
             jobs.add_metric([state], self.jobs.get(state, 0))
@@ -217,5 +217,5 @@ class StoredMetrics(Collector):
 
 
 def add_to(chosen: CollectorRegistry, metrics: StoredMetrics) -> None:
-    """Have a registry collect them."""
+    """Register the metrics."""
     chosen.register(metrics)

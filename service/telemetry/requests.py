@@ -1,4 +1,4 @@
-"""Each request observed: named, counted, timed, and told of in the log."""
+"""Observe each request: give it an id, count, time and log it."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Traces of OpenTelemetry, where its environment variables ask for them; loaded only then.
+"""OpenTelemetry traces, loaded only if environment variables enable them.
 
 Requests go on with the trace that their `traceparent` names. A job is a trace of its own, which
 has the id of the request that asked for it.
@@ -30,7 +30,7 @@ class Span:
         self._span, self._method = span, method
 
     def end(self, route: str | None, status: int) -> None:
-        """Say where the request went, and how it was answered."""
+        """Record the route and the status of the request."""
         self._span.update_name(f"{self._method} {route}" if route else self._method)
         if route:
             self._span.set_attribute("http.route", route)
@@ -50,7 +50,7 @@ class Tracing:
 
     @contextmanager
     def request(self, scope: Scope) -> Iterator[Span]:
-        """The span of a request."""
+        """Yield the span of a request."""
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind
 
@@ -68,7 +68,7 @@ class Tracing:
 
     @contextmanager
     def job(self, **attributes: str | int) -> Iterator[None]:
-        """The span of one run of a job."""
+        """Yield the span of one run of a job."""
         named = {f"tilewise.{name}": value for name, value in attributes.items()}
         with self._tracer.start_as_current_span("job", attributes=named):
             yield

@@ -1,4 +1,4 @@
-"""How children that run jobs are started and ended, and why they died."""
+"""Start and end the child processes that run jobs, and explain their deaths."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def start(
 
 
 def end(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
-    """Ask a child to end, then make it, with whatever it has started."""
+    """Terminate a child and all that it has started; kill them after a while."""
     child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(grace_s)
@@ -38,7 +38,7 @@ def end(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
 
 
 def reason_of(code: int) -> str:
-    """Why a child ended with a return code that is not 0."""
+    """Return why a child ended with a return code other than 0."""
     if code < 0:
         return f"signal {signal_name(-code)}"
     return f"exit status {code}; its log says more"

@@ -1,4 +1,4 @@
-"""What a worker loads by name, for it loads compilers, which the service must not."""
+"""Functions that a worker loads by name, because their modules import compilers."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Running one claimed job in this process: search, prove, store.
+"""Run one claimed job in this process: search, prove, store.
 
 The command line's `tune` and the worker child both come here.
 """
@@ -43,14 +43,14 @@ class TrialReached:
 
 @dataclass(frozen=True)
 class ScriptTried:
-    """A script was put to the proof."""
+    """The proof of a script was attempted."""
 
     attempt: Attempt
 
 
 @dataclass(frozen=True)
 class RunPhase:
-    """What the run does now, and how much of it is done; the search tells of itself by trials."""
+    """The phase of a run and its progress, except for searches, which report trials."""
 
     phase: SearchPhase
 
@@ -164,7 +164,7 @@ class _Run:
         )
 
     def on_phase(self, phase: SearchPhase) -> None:
-        """Tell of what the run does now, and store it."""
+        """Report and store the current phase of the run."""
         self._on_event(RunPhase(phase))
         self._keeper.note(phase)
 
@@ -202,7 +202,7 @@ class _Run:
     def store(
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> JobOutcome:
-        """End the job with its results, unless it was taken away at the last moment."""
+        """End the job with its results, unless it was cancelled or taken over."""
         is_stored = self._keeper.done(result, best, attempts, machine)
         return JobOutcome("done") if is_stored else self.interrupted()
 

@@ -1,4 +1,4 @@
-"""Make a plan on a machine of its target: take times, choose, prove the pack script.
+"""Make a plan on a machine of its target: time, choose, prove the pack script.
 
 It loads compilers, and MLIR in children of its own, so it runs in the child of a worker that has
 claimed the job.
@@ -98,7 +98,7 @@ def chosen(order: PlanOrder, module: bytes) -> Json:
     costs = retimed(stored, resolve(order.target), weights_bytes(order.graph))
     plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
-        raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
+        raise PlanError("a copy between layouts cannot be compiled; request layouts=model")
     return plan
 
 
@@ -121,7 +121,7 @@ def _passes(order: PlanOrder, module: bytes) -> "PassTimes | None":
 
 
 def packed(target: str, module: bytes) -> PackOutcome:
-    """The script that packs a whole module, applied, run and compared; or why there is none."""
+    """Return the proven script that packs a whole module, or why there is none."""
     from tilewise.kernels.mlir.network.pack import pack_module, prove_packs
     from tilewise.kernels.mlir.network.packing import Blocks
 

@@ -83,15 +83,15 @@ class Pool:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin to take jobs."""
+        """Start to take jobs."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look for jobs now, rather than at the next poll."""
+        """Poll for jobs now."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End the children and give their jobs back to the queue."""
+        """End the children and return their jobs to the queue."""
         self._stopping = True
         self._wake.set()
         self._thread.join()

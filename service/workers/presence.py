@@ -1,4 +1,4 @@
-"""A pool shows itself in the database, and has its machine measured while there is time."""
+"""The registration of a pool, and the measurement of its machine while it is idle."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class PeakMeasurement:
-    """A child that measures, looked after by whoever has started it.
+    """A child process that measures this machine.
 
     It is to run while nothing is being timed: it keeps a core and the memory busy for some tenths
     of a second.
@@ -49,7 +49,7 @@ class PeakMeasurement:
         return self._read()
 
     def wait(self) -> MachineSpeed:
-        """What it has found, once it has; raises what `result` does."""
+        """Wait for the measurement and return it; raise as `result`."""
         found = None
         while found is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -71,7 +71,7 @@ class PeakMeasurement:
 
 
 def measured() -> MachineSpeed:
-    """The peaks and the bandwidth of one thread; loads LLVM."""
+    """Measure the peaks and the bandwidth of one thread, which loads LLVM."""
     from tilewise.kernels.native.microbench import bandwidth_gbs, measure_rates, peak_gflops
     from tilewise.kernels.problem import DTYPES
     from tilewise.kernels.target import detect
@@ -114,7 +114,7 @@ class Presence:
             self._measure()
 
     def leave(self) -> None:
-        """Strike the pool off."""
+        """Delete the row of the pool."""
         self._stop_measuring()
         with writing(self._sessions) as session:
             registry.leave(session, self._entry.owner)

@@ -1,4 +1,4 @@
-"""Which prover a schedule's script has: that of our own scripts, or that of IREE's specs.
+"""Select the prover of a schedule's script: for transform scripts or IREE tuning specs.
 
 Both load MLIR, so they are loaded when they are needed.
 """

@@ -1,4 +1,4 @@
-"""Which scripts of a run are put to the proof, and how many there is time for."""
+"""Select and prove the scripts of a run within its time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ class Proofs:
             longest = max(longest, time.monotonic() - begin)
 
     def complete(self, result: TuneResult, best: Winner) -> None:
-        """See to it that the winner of the finals was put to the proof, where time is no matter."""
+        """Prove the winner of the final benchmark unless the budget is in seconds."""
         tried = [attempt.schedule for attempt in self.attempts]
         finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
         if tried:

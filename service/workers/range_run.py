@@ -1,4 +1,4 @@
-"""Running one claimed job of a range: search its samples, time the finalists, store the variants.
+"""Run one claimed job of a range: search its samples, time the finalists, store variants.
 
 Each sample has a job of its own, which other processes may run; a stored result answers without.
 """
@@ -46,7 +46,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class RangeParts:
-    """What a run calls; tests replace them. `machine` None examines this one."""
+    """The functions that a run calls, which tests replace."""
 
     tune_range: RangeTuner | None = None
     tuner: Tuner | None = None
@@ -98,7 +98,7 @@ class _SampleKeeper(SqlKeeper):
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:
-        """Keep the lease meanwhile."""
+        """Renew the lease meanwhile; yield a function that says whether to stop."""
         with super().beating() as should_stop:
             yield lambda: should_stop() or self._is_over()
 

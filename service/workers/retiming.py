@@ -1,4 +1,4 @@
-"""Noisy and stale results are measured again while workers have nothing else to do."""
+"""Measure noisy and stale results again while workers are idle."""
 
 import logging
 import time

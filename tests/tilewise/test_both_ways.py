@@ -110,7 +110,7 @@ def test_the_environment_names_a_service_for_every_flavor(
 ) -> None:
     monkeypatch.setenv("TILEWISE_SERVER", both.url)
     refused = cli("script", PROBLEM, "--flavor", "air", "--l1-bytes", "65536")
-    assert refused.code == 2 and "made here, without --server" in refused.err
+    assert refused.code == 2 and "works only without --server" in refused.err
 
 
 def test_a_suite_is_measured_here_with_schedules_of_a_service(

@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_one_line(
 def test_an_accuracy_is_of_a_module_that_says_none(cli: Cli, module: str) -> None:
     for options, told in (
         ((PROBLEM,), "is of MODEL.mlir; a problem says it itself, as "),
-        ((module, "--packs"), "what is packed is computed by direct loops; leave it out"),
+        ((module, "--packs"), "packed scripts use direct loops only; leave it out"),
         ((module, "--flavor", "iree", "--plan", "plan.json"), "the plan says how accurate"),
     ):
         ran = cli("script", *options, "--accuracy", "strict")

@@ -1,1 +1,1 @@
-"""Where a command runs: on this machine, or at a service."""
+"""Backends of commands: this machine or a service."""

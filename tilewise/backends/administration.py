@@ -57,7 +57,7 @@ def database(action: str, database_url: str | None) -> Json:
 
 
 def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, vacuum: bool) -> Json:
-    """Thin the samples of old trials; return what was, or would be, done."""
+    """Thin the samples of old trials; return the counts of changes."""
     with opened_sessions(database_url) as sessions:
         found = retention.prune(sessions, timedelta(days=days), keep, dry_run=dry_run)
         if vacuum and not dry_run:
@@ -161,4 +161,6 @@ def _moment(text: str) -> datetime:
         found = datetime.fromisoformat(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise BadInputError(f"since={text!r} is no day such as 2026-01-31, nor a moment") from error
+        raise BadInputError(
+            f"since={text!r} is neither a day such as 2026-01-31 nor a moment"
+        ) from error

@@ -19,7 +19,7 @@ def schedule(host: str, port: int, *, uses_tls: bool) -> None:
 
 
 def drive(scheduler: str | None, service: str | None, database_url: str | None) -> None:
-    """Drive a cluster until interrupted."""
+    """Run a driver until interrupted."""
     from tilewise.service.cluster.__main__ import drive as run
 
     found = _with_scheduler(settings(database_url, scheduler=scheduler, service_url=service))
@@ -32,7 +32,7 @@ def drive(scheduler: str | None, service: str | None, database_url: str | None) 
 
 
 def work(scheduler: str | None, host: str | None, *, measures_peaks: bool) -> None:
-    """Work until interrupted."""
+    """Run a worker until interrupted."""
     from tilewise.service.cluster.facts import facts_of_this_machine
     from tilewise.service.cluster.worker import run_worker
 
@@ -44,7 +44,7 @@ def work(scheduler: str | None, host: str | None, *, measures_peaks: bool) -> No
 
 def _with_scheduler(found: "Settings") -> "Settings":
     if not found.scheduler:
-        raise BadInputError("which scheduler? give --scheduler tcp://HOST:PORT, or set "
+        raise BadInputError("no scheduler: give --scheduler tcp://HOST:PORT, or set "
                             "TILEWISE_SCHEDULER")  # fmt: skip
     return found
 

@@ -136,7 +136,7 @@ def _of_archive(file: str) -> list[tuple[Work, Speed]]:
 def _of_database(url: str) -> list[tuple[Work, Speed]]:
     with converted_errors():
         if schema.is_absent(url):
-            raise BadInputError(f"database {url!r} does not exist; give one that was tuned into")
+            raise BadInputError(f"database {url!r} does not exist; give a database with results")
     joined = (joinedload(models.Schedule.problem), joinedload(models.Schedule.toolchain))
     with opened_sessions(url) as sessions, checked.reading(sessions) as session:
         return [

@@ -81,7 +81,7 @@ class LocalBackend:
         self.close()
 
     def close(self) -> None:
-        """Do nothing: nothing is held between commands."""
+        """Do nothing."""
 
     def tune(
         self,

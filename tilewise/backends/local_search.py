@@ -26,7 +26,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class LocalSearch:
-    """What is searched for, and who watches.
+    """A search and its observer.
 
     `began` is the moment of `time.monotonic` from which a budget in seconds counts.
     """

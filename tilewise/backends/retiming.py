@@ -23,7 +23,7 @@ Steps = tuple[list[Any], list[Any]]
 
 
 def retime(rows: list[Json], steps: Mapping[int, Steps], tolerance: float, seconds: float) -> None:
-    """Settle doubtful rows of a comparison in place, within about `seconds`.
+    """Time undecided rows of a comparison again, in place, within about `seconds`.
 
     `steps` are by the index of the row. Each pair has its share of the time that is left. A row
     gets `timed_again`, or a `reason` why it stays.

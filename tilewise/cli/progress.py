@@ -66,12 +66,12 @@ class Watched:
         self._reach(SearchPhase("search", 0, self.request.trials), since=0)
 
     def trial(self, seen: TrialSeen) -> None:
-        """Take in a finished trial."""
+        """Record a finished trial."""
         with self.lock:
             self._count(seen)
 
     def phase(self, phase: SearchPhase) -> None:
-        """Take in a phase."""
+        """Record a phase."""
         if phase.name != "search":
             with self.lock:
                 self._reach(phase)

@@ -13,7 +13,7 @@ DOES = {"samples": "searches sample", "variants": "times the finalists at sample
 
 
 def say_phase(phase: SearchPhase) -> None:
-    """Say on stderr what the tuning of a range does now."""
+    """Print the phase of a range's tuning to stderr."""
     does = DOES.get(phase.name, phase.name)
     sys.stderr.write(f"tilewise: {does} {phase.done + 1} of {phase.total}\n")
 

@@ -170,5 +170,5 @@ def _object(data: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise TilewiseError("an event of the service is not JSON") from error
     if not isinstance(found, dict):
-        raise TilewiseError("an event of the service is no object")
+        raise TilewiseError("an event of the service is not an object")
     return found

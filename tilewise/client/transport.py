@@ -135,7 +135,7 @@ class Service:
         service refuses or is absent.
         """
         if not is_path(request.path):  # another host must not see the token
-            raise TilewiseError(f"{quoted(request.path)} is no path of {self.url}")
+            raise TilewiseError(f"{quoted(request.path)} is not a path of {self.url}")
         began_s, losses = now_s(), 0
         for number in itertools.count():
             is_last = losses == MOST_TRIES - 1 or not request.is_safe
@@ -214,8 +214,8 @@ class Service:
             pause = retry_after_s(response) or RETRY_S
             if now_s() + pause > end:
                 raise TilewiseError(
-                    f"{self.url}{request.path} was not made within {MADE_WITHIN_S:.0f} s; "
-                    "the service goes on, so ask again later"
+                    f"{self.url}{request.path} was not generated within {MADE_WITHIN_S:.0f} s; "
+                    "the service continues, retry later"
                 )
             await self.sleep(pause)
             response = await self.send(request)
@@ -278,7 +278,7 @@ def headers_of(token: str | None) -> dict[str, str]:
     if not shown:
         return {}
     if not shown.isascii() or not shown.isprintable() or " " in shown:
-        raise BadInputError(f"{TOKEN} is no token: it has characters that cannot be sent")
+        raise BadInputError(f"{TOKEN} is not a token: it has characters that cannot be sent")
     return {"Authorization": f"Bearer {shown}"}
 
 
@@ -308,7 +308,7 @@ def sendable(url: str) -> Iterator[None]:
         raise BadInputError(f"server {url!r} is not a URL: {error}") from error
     except UnicodeEncodeError as error:
         part = error.object[error.start : error.end]
-        raise BadInputError(f"{quoted(part)} is no text that can be sent") from error
+        raise BadInputError(f"{quoted(part)} cannot be sent") from error
     except (httpx.DecodingError, httpx.TooManyRedirects) as error:
         raise TilewiseError(f"no answer from {url}: {one_line(error)}") from error
 
@@ -387,7 +387,7 @@ def objects_of(answer: Json, name: str) -> list[Json]:
 
 def _of_another_form(name: str, found: object, wanted: str) -> TilewiseError:
     return TilewiseError(
-        f"the service's answer is of another form: {name} is {found!r:.80}, not {wanted}"
+        f"unexpected answer from the service: {name} is {found!r:.80}, not {wanted}"
     )
 
 

@@ -164,7 +164,7 @@ def kept(digest: str) -> str | None:
 def required_digest(text: str) -> str:
     """Return a hash that is safe as a file name; raise BadInputError otherwise."""
     if not DIGEST.fullmatch(text):
-        raise BadInputError(f"{one_line(text)[:80]!r} is no SHA-256 of 64 lower-case hex digits")
+        raise BadInputError(f"{one_line(text)[:80]!r} is not a SHA-256 of 64 lower-case hex digits")
     return text
 
 

@@ -103,7 +103,7 @@ class Lock:
             found = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             hint = "; it holds a merge's marks" if "<<<<<<<" in text else ""
-            raise BadInputError(f"{name} is no lock file: {error}{hint}") from error
+            raise BadInputError(f"{name} is not a lock file: {error}{hint}") from error
         version = found.get("version")
         if type(version) is not int or not 1 <= version <= VERSION:
             raise BadInputError(
@@ -113,18 +113,18 @@ class Lock:
         try:
             entries = [from_json(LockEntry, one, tolerant=True) for one in found.get("file", [])]
         except (ValueError, TypeError) as error:
-            raise BadInputError(f"{name} is no lock file: {error}") from error
+            raise BadInputError(f"{name} is not a lock file: {error}") from error
         paths = set[str]()
         for entry in entries:
             fault = _fault(entry)
             if entry.path in paths:
                 fault = f"{entry.path} has two blocks; delete the one that a merge left"
             if fault is not None:
-                raise BadInputError(f"{name} is no lock file: {fault}")
+                raise BadInputError(f"{name} is not a lock file: {fault}")
             paths.add(entry.path)
         folder = found.get("folder", "")
         if not isinstance(folder, str):
-            raise BadInputError(f"{name} is no lock file: folder={folder!r} is no name")
+            raise BadInputError(f"{name} is not a lock file: folder={folder!r} is no name")
         return cls.of(entries, folder)
 
     def render(self) -> str:

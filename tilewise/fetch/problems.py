@@ -30,7 +30,7 @@ def read_list(path: str, text: str, parse: Callable[[str], Read]) -> list[Read]:
     else:
         found = _lines(path, text, parse)
     if not found:
-        raise BadInputError(f"{path} names no problem; write one a line")
+        raise BadInputError(f"{path} contains no problem; write one per line")
     return list({problem.key: problem for problem in found}.values())
 
 

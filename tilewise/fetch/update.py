@@ -93,7 +93,7 @@ class Update:
         return [*lacking, *(one for one, found in self.variants if found is None)]
 
     def ask(self) -> "list[tuple[Problem, Found]]":
-        """Look all problems up in one request, and each range in one of its own."""
+        """Look up all problems in one request, and each range in a separate one."""
         target, problems = self.wanted.target, self.wanted.problems
         texts, known = [problem.canonical for problem in problems], self._known()
         answers = self.backend.look_up(texts, target, self.wanted.kinds, known) if texts else []

@@ -80,7 +80,7 @@ class GgufFile:
         """Read the header of a file's bytes; raise BadInputError if it is not well formed."""
         reader = _Reader(data)
         if reader.take(len(MAGIC)) != MAGIC:
-            raise BadInputError("this is no GGUF file: it does not begin with GGUF")
+            raise BadInputError("this is not a GGUF file: it does not begin with GGUF")
         (version,) = reader.numbers("I")
         if version not in VERSIONS:
             raise BadInputError(f"GGUF version {version}; 2 and 3 are read, little-endian")
@@ -106,7 +106,7 @@ class GgufFile:
     def open(cls, path: str | Path) -> "GgufFile":
         """Map a file into memory, and read its header."""
         if not Path(path).stat().st_size:
-            raise BadInputError("this is no GGUF file: it is empty")
+            raise BadInputError("this is not a GGUF file: it is empty")
         return cls(np.memmap(path, np.uint8, "r"))
 
     def problems(self, rows: int = 1) -> Iterator[tuple[GgufTensor, Problem | str]]:

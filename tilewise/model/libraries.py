@@ -43,7 +43,7 @@ def read_plan(path: str, text: str) -> "Plan":
     try:
         return Plan.from_json(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{quoted(path)} is no plan: {error}") from error
+        raise BadInputError(f"{quoted(path)} is not a plan: {error}") from error
 
 
 def chosen(plan: "Plan") -> PlanKernels:
@@ -108,7 +108,7 @@ class ModelReplacement:
     left: tuple[tuple[str, int, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """One element of `models`."""
+        """Return one element of `models`."""
         left = [{"problem": name, "count": n, "reason": why} for name, n, why in self.left]
         return {"file": self.path, "ops": self.ops, "replaced": self.calls,
                 "passes": 0, "left": left}  # fmt: skip

@@ -134,10 +134,10 @@ def random_array(kind: TensorType, random: np.random.Generator) -> Array:
 def _tensor(text: str) -> TensorType:
     found = _TENSOR.fullmatch(text.strip())
     if found is None:
-        raise TilewiseError(f"the model takes or gives {text}; only tensors of static shape run")
+        raise TilewiseError(f"the model takes or returns {text}; give it tensors of static shape")
     if found[2] not in NUMPY:
-        raise TilewiseError(f"the model takes or gives {text.strip()}; {found[2]} cannot be run "
-                            f"here; known are {', '.join(NUMPY)}")  # fmt: skip
+        raise TilewiseError(f"the model takes or returns {text.strip()}; "
+                            f"supported are {', '.join(NUMPY)}")  # fmt: skip
     shape = tuple(int(size) for size in found[1].split("x") if size)
     return TensorType(shape, found[2])
 
@@ -146,7 +146,7 @@ def declaration_of(module: "LoadedModule", entry: str, others: Mapping[str, str]
     """Return a function's declaration, from the compiler's or the module's."""
     found = others.get(entry) or module.declaration(entry)
     if found is None:
-        raise TilewiseError(f"the function {entry} does not say what it takes; wrap it in one "
+        raise TilewiseError(f"the function {entry} has no declaration; wrap it in a function "
                             "of tensors")  # fmt: skip
     return found
 
@@ -161,7 +161,7 @@ def entry_of(functions: list[str], asked: str | None) -> str:
         if not name.startswith("__") and name.removesuffix(ASYNC) not in {*functions} - {name}
     ]  # fmt: skip
     if not names:
-        raise TilewiseError("the model has no public function, which alone can be run")
+        raise TilewiseError("the model has no public function; make one public")
     if asked is not None:
         if asked not in names:
             raise TilewiseError(f"the model has no function {asked}; it has {', '.join(names)}")

@@ -78,4 +78,4 @@ def read_part(kind: type[Value], source: Json) -> Value:
     try:
         return from_json(kind, source, tolerant=True)
     except ValueError as error:
-        raise TilewiseError(f"the service's answer is of another form: {error}") from error
+        raise TilewiseError(f"unexpected answer from the service: {error}") from error

@@ -1,1 +1,1 @@
-"""The ops that mean a problem, in every spelling in which IREE sees them (`patterns`)."""
+"""The ops of a problem, in every spelling in which IREE sees them (`patterns`)."""

@@ -1,1 +1,1 @@
-"""MLIR modules as problems: what a model multiplies and convolves, where, and what is skipped."""
+"""The matmuls and convolutions of MLIR modules, their places, and what is skipped."""

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def passing_of(found: Occurrence, shapes: tuple[Shape, Shape, Shape]) -> Passing:
-    """What turns a problem's operands into an op's, and its result into C."""
+    """Return the transforms from a problem's operands to an op's, and from its result to C."""
     inputs = ("B", "A") if found.is_swapped else ("A", "B")
     names = (*inputs, "C")
     arrangements = {"A": found.a, "B": found.b, "C": found.c}

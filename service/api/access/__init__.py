@@ -1,4 +1,4 @@
-"""Access control: tokens, request limits, and protection against other pages of a browser."""
+"""Access control: tokens, request limits, and protection against requests of other web pages."""
 
 from tilewise.service.api.access.caller import ANYONE, CALLER, Caller, caller_of, request_id_of
 

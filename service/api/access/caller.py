@@ -1,4 +1,4 @@
-"""Who makes a request: a token that a client shows, or a browser that has signed in."""
+"""The caller of a request: a client with a token, or a browser that has signed in."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TOKEN_COOKIE = "tilewise_token"
 
 
 def token_in(cookie: str) -> str | None:
-    """The token of a `Cookie` header; None where it has none."""
+    """Return the token of a `Cookie` header, or None."""
     try:
         found = SimpleCookie(cookie).get(TOKEN_COOKIE)
     except CookieError:
@@ -29,7 +29,7 @@ CALLER = "tilewise.caller"
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request; `token_id` is None if no token was shown."""
+    """The sender of a request; `token_id` is None without a token."""
 
     token_id: int | None
     scope: Scope
@@ -53,13 +53,13 @@ NOBODY = Caller(None, "read")
 
 
 def caller_of(request: Request) -> Caller:
-    """Who has sent this request."""
+    """Return the caller of this request."""
     found: Caller = request.scope.get(CALLER, ANYONE)
     return found
 
 
 def request_id_of(request: Request) -> str | None:
-    """The name of this request in logs, if it has one."""
+    """Return the id of this request in logs, or None."""
     found: str | None = request.scope.get(REQUEST_ID)
     return found
 
@@ -70,13 +70,13 @@ ANY = "*"
 
 
 def is_allowed_host(host: str, allowed: Collection[str]) -> bool:
-    """Whether a `Host` header names loopback or one of `allowed`, where `*` allows all."""
+    """Return whether a `Host` header names loopback or one of `allowed`, where `*` allows all."""
     name = host_name(host)
     return ANY in allowed or name in allowed or name == LOOPBACK_NAME or is_loopback(name)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a text is an address that only this machine reaches."""
+    """Return whether a text is a loopback address or name."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -84,7 +84,7 @@ def is_loopback(address: str) -> bool:
 
 
 def host_name(host: str) -> str:
-    """The name or address of a `Host`, lower case, without its port; empty for what is none."""
+    """Return the host of a `Host` header in lower case without port; empty if invalid."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -94,7 +94,7 @@ def host_name(host: str) -> str:
 def is_of_another_page(
     method: str, host: str, origin: str | None, site: str | None, mode: str | None
 ) -> bool:
-    """Whether a page of another origin made the browser send this.
+    """Return whether a page of another origin caused this request.
 
     `origin`, `site` and `mode` are the headers `Origin`, `Sec-Fetch-Site` and `Sec-Fetch-Mode`.
     Following a link is navigation, which is allowed.

@@ -1,4 +1,4 @@
-"""The gate: who may pass is decided before anything else happens, also before kept answers."""
+"""Middleware that checks access before anything else, including cached answers."""
 
 import math
 import time
@@ -97,7 +97,7 @@ class GateRules:
 
 
 class Gate:
-    """Let requests pass or answer why not, and forbid that an answer is framed or sniffed.
+    """Check access of every request, and add security headers to responses.
 
     `as_page` renders an error as HTML for browsers.
     """
@@ -298,7 +298,7 @@ async def _is_allowed(scope: Scope) -> bool:
 
 
 def needed(method: str, path: str) -> TokenScope:
-    """The scope that a request needs."""
+    """Return the scope that a request needs."""
     if path == ADMINISTRATION or path.startswith(f"{ADMINISTRATION}/"):
         return "admin"
     is_read = method in ("GET", "HEAD", "OPTIONS") or path in READING_POSTS
@@ -326,7 +326,7 @@ def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
 
 
 def bearer(authorization: str) -> str:
-    """The token of an `Authorization` header; empty where it is of another kind."""
+    """Return the bearer token of an `Authorization` header; empty without one."""
     kind, _, token = authorization.partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 

@@ -1,4 +1,4 @@
-"""Which tokens are known, read from the database and kept for a while."""
+"""A short-lived cache of the tokens in the database."""
 
 import logging
 import time
@@ -52,7 +52,7 @@ class TokenBook:
         self._shared = SharedReads()
 
     async def caller(self, token: str) -> Caller | None:
-        """Who shows this token; None where it is worth nothing."""
+        """Return the caller that a token belongs to; None if it is invalid."""
         now_s = time.monotonic()
         known = self._known.get(token)
         if known is None or known.until_s < now_s:
@@ -68,12 +68,12 @@ class TokenBook:
         return known.caller
 
     def is_known(self, token: str) -> bool:
-        """Whether nobody has to ask the database for this token."""
+        """Return whether the token is cached."""
         known = self._known.get(token)
         return known is not None and known.until_s >= time.monotonic()
 
     def forget(self) -> None:
-        """Ask the database anew for every token."""
+        """Clear the cache of tokens."""
         self._known.clear()
 
     def _read(self, token: str) -> Caller | None:

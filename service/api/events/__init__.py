@@ -1,1 +1,1 @@
-"""A job's progress as server-sent events, read once for all who watch it."""
+"""Progress as server-sent events, read once for all watchers."""

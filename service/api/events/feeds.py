@@ -1,4 +1,4 @@
-"""Feeds: what somebody watches is read by one poller, however many watch it.
+"""Feeds of events: one poller per watched object, shared by all watchers.
 
 The database is what all processes share, and is asked in the lane of reads. A watcher that comes
 late, or again after a loss, reads what it lacks in pages and goes on with the others.
@@ -77,7 +77,7 @@ class _Feed:
         self.changed = asyncio.Event()
 
     def after(self, number: int) -> list[tuple[int, bytes]]:
-        """The kept events of later parts."""
+        """Return the kept events after a number."""
         start = bisect_right(self.numbers, number)
         return list(zip(self.numbers[start:], self.events[start:], strict=True))
 
@@ -114,13 +114,13 @@ class Feeds:
         return sum(feed.watchers for feed in self._feeds.values())
 
     def close(self) -> None:
-        """Let every watcher go; may be called from a signal handler."""
+        """Release all watchers; may be called from a signal handler."""
         self._is_closing = True
 
     def require_room(self) -> None:
         """Raise BusyError where no more streams are opened."""
         if self._is_closing or self.streams >= self._most_streams:
-            raise BusyError(f"{self.streams} streams of events are open; try again")
+            raise BusyError(f"limit reached: {self.streams} event streams are open; retry later")
 
     async def require(self, source: Source, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Raise what `check` raises for a missing source, once for all who ask at the same time.

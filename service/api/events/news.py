@@ -1,4 +1,4 @@
-"""News of jobs and of plans as the bytes of server-sent events, read in the lane of reads."""
+"""Events of jobs and plans as bytes, read in the executor for reads."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -42,7 +42,7 @@ HEARTBEAT = format_sse_event(comment="heartbeat")
 
 @dataclass(frozen=True)
 class EncodedEvent:
-    """What happened in a job or a plan after an event, encoded.
+    """An encoded event of a job or a plan.
 
     `last` is the number of the last part that was read, even if it could not be shown. `end` is
     None while there may be more. `is_settled` means that only a change of the database can bring
@@ -58,7 +58,7 @@ class EncodedEvent:
 
 @dataclass(frozen=True)
 class NewsReader:
-    """Read what happened in jobs and plans, in a lane."""
+    """Read events of jobs and plans in an executor."""
 
     lane: Lane
     sessions: Sessions

@@ -61,7 +61,7 @@ async def get_events(
     after: Number = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Server-sent events of a job: every trial once and in order, its phases, and its end.
+    """Stream a job's events: every trial once and in order, its phases, and its end.
 
     A stream that is broken off goes on after the trial that `Last-Event-ID` names, or `after`
     where there is no such header. After `end` the stream closes. A stream is closed after an
@@ -87,7 +87,7 @@ async def get_events_of_plan(
     after: Number = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Server-sent events of a plan: each problem once its job has ended, phases, and its end.
+    """Stream a plan's events: each problem once its job has ended, phases, and its end.
 
     Problems come in one order for all who follow, whatever clocks say.
 

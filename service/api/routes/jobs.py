@@ -1,4 +1,4 @@
-"""`/v1/jobs`: ask for a search, watch it, call it off."""
+"""`/v1/jobs`: request, watch and cancel searches."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +91,7 @@ def list_jobs(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Jobs, newest first."""
+    """List jobs, newest first."""
     with services.reading() as session:
         found = queue.list_jobs(session, state=state, before=cursor, limit=limit + 1)
         page = RowPage("jobs", "/v1/jobs", limit, {"state": state})
@@ -101,7 +101,7 @@ def list_jobs(
 @router.get("/{job_id}", response_model=JobView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_executor("reads")
 def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
-    """State, progress and the best so far."""
+    """Return state, progress and the best result so far."""
     with services.reading() as session:
         return job_json(session, queue.get(session, job_id))
 
@@ -133,7 +133,7 @@ def list_trials(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """The finished trials of a job, by number."""
+    """Return the finished trials of a job, by number."""
     with services.reading() as session:
         queue.get(session, job_id)
         found = queue.trials_page(session, job_id, state=state, after=cursor, limit=limit + 1)
@@ -162,7 +162,7 @@ class Sender:
 
 
 def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | None, JSONResponse]:
-    """Validate and store a request; the job's number when there is one to wait for."""
+    """Validate and store a request; return the number of a job to wait for, if any."""
     problem = parse_any(body.problem)
     target = services.require_served(body.target)
     request = TuneRequest.of(body)

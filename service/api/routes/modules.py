@@ -85,7 +85,7 @@ async def parse_module(
     accuracy: Accuracy = "standard",
     dim: DimTexts = (),
 ) -> dict[str, Any]:
-    """The matmuls and convolutions of a module, as problem strings, and what is skipped and why.
+    """List the matmuls and convolutions of a module, and what is skipped and why.
 
     The body is the module as `text/x-mlir`, text or bytecode, or JSON with it as `module`: linalg,
     torch, StableHLO or TOSA; or an ONNX model's bytes, where `onnx` is installed. Each dynamic dim
@@ -116,7 +116,7 @@ async def script_of_op(
     with_payload: bool = False,
     accuracy: Accuracy = "standard",
 ) -> dict[str, Any]:
-    """The transform script of one op of a module, proven on the op as the module has it.
+    """Return the transform script of one op of a module, proven on the op as the module has it.
 
     `place` is what `/v1/problems/parse` says of the op, or its number among the module's problems,
     from 1; a module with one problem needs none. The schedule is the fastest stored one that proves

@@ -66,7 +66,7 @@ async def post_model(
 @router.get("/{model_id}", response_model=NetworkView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_executor("reads")
 def get_model(model_id: ModelId, services: ServicesDep) -> dict[str, Any]:
-    """A model, with the state of each of its problems."""
+    """Return a model, with the state of each of its problems."""
     with services.reading() as session:
         return model_json(session, model_jobs.get_model(session, model_id))
 
@@ -81,7 +81,7 @@ def _ask(
     _, imported = module
     if not imported.occurrences:
         why = why_none(imported.skipped)
-        raise ModuleError(f"nothing in the module multiplies or convolves what can be tuned{why}")
+        raise ModuleError(f"the module has no matmul or convolution that can be tuned{why}")
     canonical = services.require_served(target)
     for found in imported.problems:
         problem = parse_problem(found.problem)

@@ -65,7 +65,7 @@ async def post_plan(
     name: Name | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Plan a model: 202 with the plan, whose jobs the store did not answer.
+    """Plan a model; answer 202 with the plan.
 
     The body is as that of `/v1/problems/parse`. Once all jobs have ended, a worker of the target
     times the copies between layouts, chooses, and proves the script that packs the module. The
@@ -99,7 +99,7 @@ def list_plans(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Plans without their problems, newest first; in one state, if asked.
+    """List plans without their problems, newest first; optionally in one state.
 
     A plan whose jobs run is `queued` to this filter: no worker has it yet.
     """
@@ -112,7 +112,7 @@ def list_plans(
 @router.get("/{plan_id}", response_model=PlanView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_executor("reads")
 def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
-    """A plan: its state, that of each of its problems, and what was chosen."""
+    """Return a plan: its state, that of each of its problems, and what was chosen."""
     with services.reading() as session:
         row = model_jobs.get_plan(session, plan_id, Plan.plan, Plan.script)
         if row.job.state == "done":
@@ -149,7 +149,7 @@ def _texts(media_type: str) -> dict[int | str, dict[str, Any]]:
 async def get_script(
     plan_id: PlanId, services: ServicesDep, if_none_match: Annotated[str | None, Header()] = None
 ) -> Response:
-    """The transform script that packs the whole module, with its proof in its header.
+    """Return the transform script that packs the whole module, with its proof in its header.
 
     409 while the plan is not done; 404 where it has failed or was cancelled, or the module cannot
     be packed: the detail says why.
@@ -165,7 +165,7 @@ async def get_runner(
     form: Annotated[Literal["module"], Query(alias="format")] = "module",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """A Python module whose `load` gives the planned network of the module that was planned.
+    """Return a Python module whose `load` gives the planned network of the module that was planned.
 
     It needs Tilewise where it is imported, on a machine of the plan's target. 409 while the plan
     is not done; 404 where it has failed or was cancelled.
@@ -199,8 +199,7 @@ def _checked(services: Services, wanted: Wanted) -> Wanted:
     """
     if not wanted.graph.layers:
         raise ModuleError(
-            "nothing in the module multiplies or convolves what can be tuned"
-            f"{wanted.graph.why_no_layer}"
+            f"the module has no matmul or convolution that can be tuned{wanted.graph.why_no_layer}"
         )
     if target_kind(wanted.target) != "cpu":
         raise TargetError(f"target {wanted.target!r}: plans are of native kernels; give cpu:host")
@@ -236,7 +235,9 @@ def _done(services: Services, plan_id: int, what: str) -> Plan:
         if row.job.state == "cancelled":
             raise NotFoundError(f"plan {plan_id} has no {what}, since it was cancelled")
         if row.job.state != "done":
-            raise ConflictError(f"plan {plan_id} is not done; its {what} is there once it is")
+            raise ConflictError(
+                f"plan {plan_id} is {row.job.state}; request its {what} once it is done"
+            )
         plans.check(row)
         return row
 

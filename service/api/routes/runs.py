@@ -1,4 +1,4 @@
-"""`/v1/runs`: what the workers of a cluster say of the one job that they were given.
+"""`/v1/runs`: the calls of cluster workers about their job.
 
 Every call shows the token of an offer, which allows what its run does, or its helper, and nothing
 else. Every call may be sent twice.
@@ -118,7 +118,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> Assignment
 @router.post("/begin_plan")
 @in_executor("writes")
 def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanWire:
-    """Begin the run of an offer that makes a plan; `/module` is what it is a plan of."""
+    """Begin the run of an offer that makes a plan of the module at `/module`."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True)
         _require_registered(session, shown.job_id, body, "model")
@@ -134,7 +134,7 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
 @router.get("/module")
 @in_executor("reads")
 def get_module(shown: ShownDep, services: ServicesDep) -> Response:
-    """The module of a plan."""
+    """Return the module of a plan."""
     _, module = _plan_order(services, _held(services, shown))
     return Response(module, media_type="application/octet-stream")
 
@@ -142,7 +142,7 @@ def get_module(shown: ShownDep, services: ServicesDep) -> Response:
 @router.post("/chosen")
 @in_executor("writes")
 def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> WordWire:
-    """Note what a run that makes a plan does now, and the plan once it is chosen."""
+    """Store the phase of a run that makes a plan, and the plan once it is chosen."""
     held = _held(services, shown, body.epoch)
     if body.plan is not None:
         check_plan(_plan_order(services, held)[0], body.plan)
@@ -165,7 +165,7 @@ def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 @router.post("/alive")
 @in_executor("reads")
 def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
-    """Whether the run goes on; asked twice a second, which keeps its lease."""
+    """Return whether the run goes on, and renew its lease."""
     with services.reading() as session:
         found = offers.pulse(session, shown.job_id, shown.token)
     if found.due is not None:
@@ -179,7 +179,7 @@ def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
 def get_trials(
     shown: ShownDep, services: ServicesDep, start: Annotated[int, Query(ge=0, le=LARGEST)] = 0
 ) -> TrialsWire:
-    """The job's finished trials, by number."""
+    """Return the job's finished trials, by number."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     page, more = store.page(start, TRIALS_A_PAGE)
     return TrialsWire(trials=list(map(TrialWire.model_validate, page)), next=more)
@@ -206,7 +206,7 @@ def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire
 @router.get("/history")
 @in_executor("reads")
 def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
-    """What failed before in jobs for the same work, and how the pace went in others of late."""
+    """Return earlier failures of the same work, and recent machine speeds of other jobs."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     failures = sorted(store.known_failures())
     return HistoryWire(known_failures=failures, earlier_paces=store.earlier_paces())
@@ -217,7 +217,7 @@ def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
 def get_earlier(
     shown: ShownDep, services: ServicesDep, operation: Annotated[str, Query(max_length=64)]
 ) -> SearchesWire:
-    """Other jobs for an operation (`matmul`), the newest first."""
+    """Return other jobs for an operation (`matmul`), newest first."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     return SearchesWire(searches=list(map(EarlierWire.model_validate, store.earlier(operation))))
 
@@ -225,7 +225,7 @@ def get_earlier(
 @router.post("/solved")
 @in_executor("reads")
 def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
-    """What some of those have found, in the order in which they are asked for."""
+    """Return the results of some of these jobs, in the order of the request."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     return FoundWire(found=list(map(SolvedWire.model_validate, store.solved_by(body.keys))))
 
@@ -233,7 +233,7 @@ def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> Found
 @router.post("/phase")
 @in_executor("writes")
 def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordWire:
-    """Note what the run does now."""
+    """Store the current phase of the run."""
     held = _held(services, shown, body.epoch)
     SqlKeeper(services.sessions, held).note(body.phase())
     return GO
@@ -242,7 +242,7 @@ def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordW
 @router.post("/done")
 @in_executor("writes")
 def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
-    """End the job with what the run has found."""
+    """End the job with the result of the run."""
     with services.reading() as session:
         held = _held_by(session, shown, body.epoch)
         work = JobWork.of(queue.get(session, shown.job_id))
@@ -267,7 +267,7 @@ def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedW
 @router.post("/release")
 @in_executor("writes")
 def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
-    """Give the job back to the queue."""
+    """Return the job to the queue."""
     held = _held(services, shown, body.epoch)
     SqlRun(services.sessions, held).release()
     return EndedWire(ended=True)
@@ -291,7 +291,7 @@ def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 @router.post("/candidates")
 @in_executor("writes")
 def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
-    """Put candidates out for helpers, and store what came of others; the leader learns of it."""
+    """Offer candidates to helpers; store and return the trials of others."""
     offered = [one.candidate() for one in body.offered]
     late = timedelta(seconds=body.late_s)
     with services.writing() as session:
@@ -326,7 +326,7 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentW
 @router.post("/help")
 @in_executor("writes")
 def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
-    """Say what came of a candidate, and take others."""
+    """Report the trial of a candidate, and take others."""
     if body.answer is None:  # it asks again and again, and a writer would keep others waiting
         with services.reading() as session:
             row = _joined(session, shown, body.epoch)

@@ -60,7 +60,7 @@ def get_schedule(
     cache: CacheMode | None = None,
     match: Match = "exact",
 ) -> dict[str, Any]:
-    """The best schedule; `problem` is a problem string, or its JSON object as text.
+    """Return the best schedule; `problem` is a problem string, or its JSON object as text.
 
     Of those for hot and for cold caches `cache` chooses; by itself the hot one is given.
 
@@ -112,7 +112,7 @@ async def get_script(
     match: KeyMatch = "exact",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The transform script, proven on real MLIR; one that was not is never given.
+    """Return the proven transform script.
 
     A script of flavor air or iree is made and proven when first asked for, in some seconds. Where
     that takes longer than a request waits, the answer is 202 and the script is there soon. One of
@@ -148,7 +148,7 @@ async def get_kernel(
     form: Annotated[Form, Query(alias="format")] = "module",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The best schedule's kernel as a Python module that runs on its own, or as machine code.
+    """Return the best schedule's kernel as a standalone Python module or as machine code.
 
     With the key of a tuned range it serves all sizes of the range. Of the kernels for hot and for
     cold caches `cache` chooses; by default the one for hot caches is given.
@@ -252,7 +252,7 @@ def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, s
 @router.post("/lookup", response_model=LookupView)
 @in_executor("reads")
 def look_up(body: LookupRequest, services: ServicesDep) -> Response:
-    """The best schedules of many problems at once, as `GET /v1/schedules` has each.
+    """Return the best schedules of many problems at once.
 
     With `files` the answer names the entity tag of each script and kernel, and with `known` it
     is short where the client has them all: one conditional request for a whole folder.

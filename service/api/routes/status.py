@@ -1,4 +1,4 @@
-"""Whether the service is there and fit to work, what it can time, and its metrics."""
+"""Health, readiness, targets and metrics."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -41,7 +41,7 @@ async def healthz() -> StatusView:
 )
 @in_executor("probes")
 def readyz(services: ServicesDep) -> dict[str, Any]:
-    """The database has the right schema, takes writes and has room; the workers are there.
+    """Check the schema, writes, disk space and workers.
 
     503 names each part that is not ready.
     """
@@ -69,7 +69,7 @@ def _kind(faults: list[DatabaseError]) -> type[DatabaseError]:
 
 def _require_workers(services: Services) -> None:
     if services.pool is not None and not services.pool.is_alive:
-        raise DatabaseError("nothing takes jobs any more; restart the service")
+        raise DatabaseError("the workers have stopped; restart the service")
 
 
 CHECKS: dict[str, Callable[[Services], None]] = {
@@ -83,7 +83,7 @@ CHECKS: dict[str, Callable[[Services], None]] = {
 @router.get("/v1/targets", response_model=TargetsView)
 @in_executor("reads")
 def get_targets(services: ServicesDep) -> dict[str, Any]:
-    """The targets that live workers serve, here and elsewhere, and what their machines reach."""
+    """Return the targets of all live workers, and the measured speeds of their machines."""
     with services.reading() as session:
         workers = registry.live(session)
         served = {target for worker in workers for target in worker.targets}
@@ -103,7 +103,7 @@ def _shown(worker: models.Worker) -> dict[str, Any]:
 @router.get("/metrics", response_class=Response, responses=FORMS)
 @in_executor("probes")
 def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
-    """The metrics of this process, and those that the database tells."""
+    """Return the metrics of this process and of the database."""
     with services.reading() as session:
         services.stored_metrics.look(session)
     encode, kind = choose_encoder(accept)

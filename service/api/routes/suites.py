@@ -59,7 +59,7 @@ def list_reports(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Reports without their problems, newest first; of one suite, if asked."""
+    """List reports without their problems, newest first; optionally of one suite."""
     with services.reading() as session:
         of_suite = given((SuiteRow.suite, suite))
         found = newest(session, SuiteRow, cursor, limit + 1, *of_suite)
@@ -72,7 +72,7 @@ def list_reports(
 )
 @in_executor("reads")
 def get_report(report_id: ReportId, services: ServicesDep) -> dict[str, Any]:
-    """One report, whole."""
+    """Return one complete report."""
     with services.reading() as session:
         row = suites.get(session, report_id)
         return {**suite_report_json(row), "report": report_of(row)}

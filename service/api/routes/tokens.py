@@ -1,4 +1,4 @@
-"""`/v1/tokens`: who may use the service, managed by those of scope admin."""
+"""`/v1/tokens`: tokens, managed with scope `admin`."""
 
 from datetime import timedelta
 from http import HTTPStatus
@@ -23,7 +23,7 @@ TokenName = Annotated[str, Path(pattern=NAME, max_length=100)]
 @router.get("", response_model=TokensView)
 @in_executor("reads")
 def list_tokens(services: ServicesDep) -> dict[str, Any]:
-    """All tokens, by name, without themselves."""
+    """List all tokens by name, without their secrets."""
     with services.reading() as session:
         return {"tokens": [token_json(row) for row in tokens.every(session)]}
 
@@ -36,7 +36,7 @@ def list_tokens(services: ServicesDep) -> dict[str, Any]:
 )
 @in_executor("writes")
 def create_token(body: TokenRequest, services: ServicesDep) -> dict[str, Any]:
-    """A new token, which is told this once."""
+    """Create a token, which is shown only once."""
     expires = None if body.days is None else now() + timedelta(days=body.days)
     with services.writing() as session:
         token = tokens.create(session, body.name, body.scope, expires)
@@ -46,7 +46,7 @@ def create_token(body: TokenRequest, services: ServicesDep) -> dict[str, Any]:
 @router.delete("/{name}", response_model=TokenView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_executor("writes")
 def revoke_token(name: TokenName, services: ServicesDep) -> dict[str, Any]:
-    """Make a token worth nothing, here at once and in other processes within a second."""
+    """Revoke a token, in this process at once and in others within a second."""
     with services.writing() as session:
         answer = token_json(tokens.revoke(session, name))
     services.tokens.forget()

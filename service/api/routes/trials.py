@@ -1,4 +1,4 @@
-"""`/v1/trials`: what has been timed, of every job."""
+"""`/v1/trials`: the trials of all jobs."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def list_trials(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Finished trials in the order in which they were stored, each with its problem and job.
+    """List finished trials in the order of storing, each with its problem and job.
 
     A trial that a later job took over is shown once. Without `target`, those of all targets.
     """

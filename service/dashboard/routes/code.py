@@ -34,7 +34,7 @@ Number = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 @router.get("/{number}/kernel")
 async def kernel(number: Number, request: Request, services: ServicesDep) -> Response:
-    """The kernel as a Python module."""
+    """Return the kernel as a Python module."""
     result = await services.executors.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
     text = await _soon(services.code(source, MODULE))
@@ -45,7 +45,7 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
 
 @router.get("/{number}/air")
 async def air(number: Number, request: Request, services: ServicesDep) -> Response:
-    """The script of flavor air of the schedule's problem."""
+    """Return the script of flavor air of the schedule's problem."""
     result = await services.executors.reads.run(partial(_result, services, number))
     key, target = result["key"], result["target"]
     making = partial(scripts.make, services.sessions, services.toolchain, key, target)
@@ -59,7 +59,7 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
 
 @router.get("/{number}/assembly")
 async def assembly(number: Number, request: Request, services: ServicesDep) -> Response:
-    """The inner loop with its counts and the bound that they imply."""
+    """Return the inner loop with its counts and the bound that they imply."""
     result = await services.executors.reads.run(partial(_result, services, number))
     text = await inner_loop(services, result)
     return await _shown(services, request, {"result": result, "title": "Inner loop", "href": None},
@@ -75,7 +75,7 @@ async def inner_loop(services: Services, result: stored.Json) -> str | None:
 
 
 def counts_first(text: str) -> str:
-    """An inner loop with its counts and bound above the hundreds of lines that they are of."""
+    """Return an inner loop with its counts and bound first."""
     loop, found, counts = text.partition("\ncounts ")
     return f"counts {counts}\n{loop}\n" if found else text
 

@@ -30,7 +30,7 @@ async def compare(
     request: Request, services: ServicesDep, left: ResultName, right: ResultName,
     code: CodeKind = "script",
 ) -> Response:  # fmt: skip
-    """Two results: what differs in speed, in the nest, in the steps, and in their code."""
+    """Return the comparison of two results: speed, nest, steps and code."""
     reads = services.executors.reads
     sides = await reads.run(partial(_sides, services, (left, right)))
     if code == "assembly":

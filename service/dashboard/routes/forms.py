@@ -1,4 +1,4 @@
-"""What pages send: a problem to tune, a job to call off, a token to sign in with."""
+"""Forms of the dashboard: start a search, cancel a job, sign in."""
 
 from functools import partial
 from http import HTTPStatus
@@ -34,7 +34,7 @@ Next = Annotated[str, Query(alias="next", max_length=LONGEST)]
 
 
 class SearchForm(BaseModel):
-    """What the form for a search holds, as text."""
+    """The fields of the search form, as text."""
 
     problem: Text = ""
     target: Text = "host"
@@ -49,7 +49,7 @@ class SearchForm(BaseModel):
 async def show_form(
     request: Request, services: ServicesDep, problem: str = "", target: str = "host"
 ) -> Response:
-    """The form for a new search."""
+    """Return the form for a new search."""
     given = SearchForm(problem=problem[:LONGEST], target=target[:LONGEST]).model_dump()
     return await _form(request, services, given, {})
 
@@ -58,7 +58,7 @@ async def show_form(
 async def send_form(
     request: Request, services: ServicesDep, form: Annotated[SearchForm, Form()]
 ) -> Response:
-    """Ask for the search, and go to its page, or to the stored result; else say what is wrong.
+    """Request a search and redirect to its page or to the stored result, or show the error.
 
     With `again` the finalists of a stored result are timed again.
     """
@@ -81,7 +81,7 @@ async def send_form(
 async def check(
     services: ServicesDep, problem: Annotated[str, Query(max_length=LONGEST)] = ""
 ) -> dict[str, Any]:
-    """What a problem string means, or what is wrong with it, as it is typed."""
+    """Return the meaning of a problem string, or its error, while it is typed."""
     try:
         found = parse_problem(problem.strip())
         check_memory(found)
@@ -107,7 +107,7 @@ def cancel(job_id: JobId, request: Request, services: ServicesDep) -> Response:
 
 @router.get("/sign-in")
 async def show_sign_in(request: Request, place: Next = "/") -> Response:
-    """The form for a token."""
+    """Return the form for a token."""
     return page(request, "sign_in.html", place=_local(place), wrong="")
 
 
@@ -118,7 +118,7 @@ async def sign_in(
     token: Annotated[str, Form(max_length=LONGEST_TOKEN)] = "",
     place: Annotated[str, Form(alias="next", max_length=LONGEST)] = "/",
 ) -> Response:
-    """Keep a token in a cookie that no script reads, and that no other site's page sends."""
+    """Store a token in a cookie that scripts cannot read and other sites cannot send."""
     caller = await services.tokens.caller(token.strip()) if token.strip().isascii() else None
     if caller is None:
         wrong = "the token is unknown, expired or revoked"

@@ -60,7 +60,7 @@ def overview(
     services: ServicesDep,
     selection: Annotated[FleetQuery, Query()],
 ) -> Response:
-    """What runs, the machines, and every problem with how far it is from its limits."""
+    """Return the overview: jobs, machines, targets and problems."""
     with services.reading() as session:
         found = stored.live(session)
         jobs = [live.job_row(job) for job in found["jobs"]]
@@ -75,7 +75,7 @@ def overview(
 @router.get("/api")
 @router.get("/docs")
 async def api(request: Request) -> Response:
-    """The calls of the HTTP API."""
+    """Return the calls of the HTTP API."""
     return page(request, "api.html", tags=calls_of(request.app.openapi()))
 
 
@@ -118,7 +118,7 @@ def jobs(
 
 @router.get("/plans")
 async def plans() -> Response:
-    """Where plans were listed before jobs of all kinds had one page."""
+    """Redirect to the page of jobs."""
     return RedirectResponse("/jobs?kind=model", HTTPStatus.MOVED_PERMANENTLY.value)
 
 
@@ -165,7 +165,7 @@ def job(
     services: ServicesDep,
     selection: Annotated[TrialsQuery, Query()],
 ) -> Response:
-    """A search: how it goes, which parameters matter, and its trials."""
+    """Return the page of a search."""
     with services.reading() as session:
         row = queue.get(session, job_id)
         found = job_json(session, row)
@@ -197,7 +197,7 @@ def problem(
     services: ServicesDep,
     schedule: ScheduleId | None = None,
 ) -> Response:
-    """A problem: its best schedule as a loop nest, its script, its proof, its history."""
+    """Return the page of a problem."""
     with services.reading() as session:
         canonical = stored.problem_named(session, key)
         rows = [row for row in stored.rows_of(session, key) if is_sound(row)]

@@ -29,7 +29,7 @@ OfJob = Literal["convergence", "pace", "origins", "importance", "parallel"]
 @router.get("/jobs/{job_id}/{kind}")
 @in_executor("reads")
 def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
-    """A plot of a search."""
+    """Return a plot of a search."""
     with services.reading() as session:
         job = queue.get(session, job_id)
         name = job.problem.canonical
@@ -45,14 +45,16 @@ def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
     if kind == "parallel":
         return parameters.parallel(trials, list(found))
     if not found:
-        raise NotFoundError(f"{parameters.FEWEST} timed trials tell first which parameters matter")
+        raise NotFoundError(
+            f"{parameters.FEWEST} timed trials are needed for the importance of parameters"
+        )
     return parameters.importance(found, len(trials))
 
 
 @router.get("/schedules/{number}/roofline")
 @in_executor("reads")
 def of_schedule(number: int, services: ServicesDep) -> Spec:
-    """A schedule under its machine's peak, with the trials of its search and its peers."""
+    """Return a schedule under its machine's peak, with the trials of its search and its peers."""
     with services.reading() as session:
         row = _row(session, number)
         result = result_json(session, row, services.toolchain)
@@ -63,7 +65,7 @@ def of_schedule(number: int, services: ServicesDep) -> Spec:
 @router.get("/ranges/{number}")
 @in_executor("reads")
 def of_range(number: JobId, services: ServicesDep) -> Spec:
-    """The speed of a range's variants over the size, with stored speeds of peers."""
+    """Return the speed of a range's variants over the size, with stored speeds of peers."""
     with services.reading() as session:
         return over_sizes(*ranges.plotted(session, number, services.toolchain))
 
@@ -71,7 +73,7 @@ def of_range(number: JobId, services: ServicesDep) -> Spec:
 @router.get("/problems/{key}/history")
 @in_executor("reads")
 def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
-    """A problem's speed as its toolchains and machines went by."""
+    """Return the plot of a problem's speed over time."""
     with services.reading() as session:
         name = stored.problem_named(session, key)
         kept = [row for row in stored.rows_of(session, key) if is_sound(row)]
@@ -83,7 +85,7 @@ def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
 @router.get("/compare/{left}/{right}")
 @in_executor("reads")
 def of_two(left: str, right: str, services: ServicesDep) -> Spec:
-    """The speeds of two schedules with their intervals."""
+    """Return the speeds of two schedules with their intervals."""
     with services.reading() as session:
         rows = [
             _interval(session, services, number, side)

@@ -1,4 +1,4 @@
-"""The tables: what was asked for, where it was timed, what came of it, and who may ask."""
+"""The tables: requests, machines, results and tokens."""
 
 from tilewise.service.db.models.jobs import (
     ACTIVE,

@@ -1,4 +1,4 @@
-"""What was asked for: problems, jobs, whole models, and the workers that jobs are offered to."""
+"""Tables of problems, jobs, whole models, and offers of jobs to workers."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -203,7 +203,7 @@ class Plan(Base):
 
 
 class PlanSource(Base):
-    """What a plan is made of, until it has ended: its graph, and the module, zlib-compressed.
+    """The graph and the compressed module of a plan, until it has ended.
 
     It is a separate row because SQLite writes whole rows: every change of the plan would write the
     module again.

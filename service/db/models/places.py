@@ -1,4 +1,4 @@
-"""Where things were timed, and by what: machines, workers, toolchains; and who may ask."""
+"""Tables of machines, workers, toolchains and tokens."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from tilewise.service.db.base import Base, now
 
 
 class Machine(Base):
-    """A machine that has timed something, or has workers that could.
+    """A machine that has timed something or has workers.
 
     `features` are LLVM's, None in older rows. `peaks` are GFLOP/s of one thread by dtype and
     `bandwidth_gbs` GB/s of one thread, as measured at `peaks_at`.

@@ -1,4 +1,4 @@
-"""What came of jobs: trials, schedules of problems and ranges, scripts, proofs, and reports."""
+"""Tables of trials, schedules, ranges, scripts, proofs and reports."""
 
 from datetime import datetime
 from typing import Any
@@ -190,7 +190,7 @@ class Script(Base):
 
 
 class Proof(Base):
-    """What became of a script on real MLIR, also of one that could not be written.
+    """The proof of a script, including one that could not be generated.
 
     Only scripts with `ok` are served. `digest` is as in `Schedule`. The table is not called
     `proofs` because a view is.

@@ -1,4 +1,4 @@
-"""What a planned network is drawn of: boxes with their words, arrows and bars, as plain values."""
+"""The elements of a planned network's drawing: boxes, edges and bars, as plain values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +22,17 @@ FUSED = {  # what a layer takes in, as people call it
 
 
 def format_us(time_us: float | None) -> str:
-    """A time with as many digits as mean something, as `tilewise plan` prints it."""
+    """Format a time with significant digits, as `tilewise plan` prints it."""
     return "" if time_us is None else duration(time_us)
 
 
 def format_shape(shape: Sequence[Size], dtype: str) -> str:
-    """A tensor's type as MLIR spells it."""
+    """Format a tensor's type as MLIR does."""
     return "x".join([*("?" if size is None else str(size) for size in shape), dtype])
 
 
 def extents(problem: Problem) -> str:
-    """How large a problem is, and of which type."""
+    """Return the extents and the type of a problem as text."""
     if isinstance(problem, Matmul):
         lead = f"{problem.batch} of " if problem.batch > 1 else ""
         size = f"{lead}m={problem.m} n={problem.n} k={problem.k}"
@@ -46,7 +46,7 @@ def extents(problem: Problem) -> str:
 
 
 def title(problem: Problem) -> str:
-    """What a problem does, without its extents."""
+    """Return a problem's title without its extents."""
     if isinstance(problem, Matmul):
         return "batch matmul" if problem.batch > 1 else problem.op
     if not isinstance(problem, Conv2d):
@@ -130,7 +130,7 @@ class PlanPicture:
 
 
 def layout_kind(layout: TensorLayout) -> LayoutKind:
-    """By which an edge is coloured; a halo is more than an order."""
+    """Return the kind of layout that selects an edge's colour."""
     if layout.halo:
         return "halo"
     return "plain" if layout.is_plain else "order"
@@ -186,12 +186,12 @@ class _Parts:
         return len(self.boxes) - 1
 
     def join(self, source: int | None, target: int, layout: TensorLayout) -> None:
-        """An edge, unless the two have one: a product of a tensor with itself reads it twice."""
+        """Add an edge unless there is one between the two nodes."""
         if source is not None:
             self.edges.setdefault((source, target), Edge(source, target, layout))
 
     def source(self, tensor: int, layout: TensorLayout) -> int | None:
-        """Where a tensor comes from in a layout: from a copy of it, else from who made it."""
+        """Return the node that a tensor comes from in a layout: its copy, else its producer."""
         return self.copies.get((tensor, layout), self.makers.get(tensor))
 
 
@@ -253,7 +253,7 @@ class Bar:
 
 
 def bars(picture: PlanPicture, totals: Totals) -> list[Bar]:
-    """The planned time in its parts, and the two others; none where nothing was timed."""
+    """Return bars of the planned time by part, and of the two alternatives; none if untimed."""
     times = {
         "planned": totals.chosen_us,
         "all as the model has it": totals.plain_us,
@@ -276,7 +276,7 @@ def bars(picture: PlanPicture, totals: Totals) -> list[Bar]:
 
 
 def kind_of(box: Box) -> str:
-    """By which a part of a bar is coloured."""
+    """Return the kind of work that selects the colour of a bar's part."""
     if box.kind != "layer":
         return "copy" if box.kind == "copy" else "pass"
     return "direct" if box.algorithm == DIRECT else "other-algorithm"

@@ -1,4 +1,4 @@
-"""Where the boxes of a network go: ranks, then places in them."""
+"""Arrange the boxes of a network in ranks."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a run begins, its orders, its phases and its end, as JSON between worker and service."""
+"""JSON messages about the start, phases and end of a run."""
 
 from typing import Annotated, Any, Self
 
@@ -25,7 +25,7 @@ from tilewise.service.runs.wire.trials import (
 
 
 class BeginWire(Wire):
-    """Who begins a run, and with which compilers."""
+    """The process that begins a run, and its compilers."""
 
     owner: Name
     toolchain: Name
@@ -61,18 +61,18 @@ class AssignmentWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequ
         )
 
     def order(self, job_id: int) -> RunOrder:
-        """The order that was said."""
+        """Return the order of the message."""
         return RunOrder(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
 
 
 class PlanWire(EpochWire):
-    """A plan that a run is to make (`tilewise.service.jobs.plans.PlanOrder`)."""
+    """A plan for a run to make (`tilewise.service.jobs.plans.PlanOrder`)."""
 
     order: dict[str, Any]
 
 
 class ChosenWire(EpochWire):
-    """What a run that makes a plan does now, and the plan once it is chosen."""
+    """The phase of a run that makes a plan, and the plan once it is chosen."""
 
     phase: PlanPhase
     plan: dict[str, Any] | None
@@ -85,7 +85,7 @@ class MadeWire(EpochWire):
 
 
 class PhaseWire(EpochWire):
-    """What a run does now, and how much of it is done."""
+    """The phase of a run and its progress."""
 
     name: PhaseName
     done: Number
@@ -98,12 +98,12 @@ class PhaseWire(EpochWire):
         return self
 
     def phase(self) -> SearchPhase:
-        """The phase that was said."""
+        """Return the phase of the message."""
         return SearchPhase(self.name, self.done, self.total)
 
 
 class WordWire(Wire):
-    """Whether a run goes on."""
+    """The answer whether a run may continue."""
 
     word: Word
 
@@ -116,7 +116,7 @@ Deviation = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
 
 class MachineWire(Wire):
-    """The machine that a run was on."""
+    """The machine of a run."""
 
     host: Annotated[str, Field(max_length=255)]
     cpu: Annotated[str, Field(max_length=64)]
@@ -127,7 +127,7 @@ class MachineWire(Wire):
 
 
 class ProofWire(Wire):
-    """What became of a script that was put to the proof."""
+    """The outcome of a proof."""
 
     ok: bool
     applied: bool
@@ -144,7 +144,7 @@ class ProofWire(Wire):
 
 
 class AttemptWire(Wire):
-    """One schedule's script that was put to the proof; without a proof the prover failed."""
+    """One attempt to prove a schedule's script; without a proof the prover failed."""
 
     schedule: SaidSchedule = Field(alias="steps")
     proof: ProofWire | None
@@ -153,7 +153,7 @@ class AttemptWire(Wire):
 
 
 class BestWire(Wire):
-    """The winner of the finals, as `tilewise.search.records.Winner` has it."""
+    """The winner of the final benchmark (`tilewise.search.records.Winner`)."""
 
     schedule: SaidSchedule = Field(alias="steps")
     measurement: Measurement
@@ -174,7 +174,7 @@ class BestWire(Wire):
 
 
 class EndWire(EpochWire):
-    """What a run has found, without its trials, which are stored."""
+    """The result of a run, without its trials."""
 
     best: BestWire
     peers: Annotated[dict[Label, Measurement], Field(max_length=MOST_NAMES)]
@@ -184,7 +184,7 @@ class EndWire(EpochWire):
     machine: MachineWire
 
     def result(self, trials: tuple[TrialRecord, ...]) -> TuneResult:
-        """What was found, with the trials that are stored."""
+        """Return the result of the message, with the stored trials."""
         return TuneResult(self.best.to(Winner), trials, self.elapsed_s, self.complete, self.peers)
 
 
@@ -195,12 +195,12 @@ class FailWire(EpochWire):
 
 
 class CrashWire(Wire):
-    """How the process of a run has died."""
+    """The crash of a run's process."""
 
     why: Message
 
 
 class EndedWire(Wire):
-    """Whether the job ended with what was said; false where it was cancelled or taken over."""
+    """Whether the job ended with this result; false if it was cancelled or taken over."""
 
     ended: bool

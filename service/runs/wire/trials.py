@@ -1,4 +1,4 @@
-"""Trials, candidates and what searches learn from others, as JSON of workers."""
+"""JSON messages about trials, candidates and earlier searches."""
 
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -101,7 +101,7 @@ Value = TypeVar("Value")
 
 
 class Wire(BaseModel):
-    """What is said: no more than is declared, and an infinity as text, which JSON lacks.
+    """Base of messages: no undeclared fields; infinities are text, which JSON lacks.
 
     `model_validate` takes an object with attributes of the same names as well.
     """
@@ -123,7 +123,7 @@ class Wire(BaseModel):
 
 
 class EpochWire(Wire):
-    """Which run says something."""
+    """Base of messages of one run."""
 
     epoch: Number
 
@@ -134,7 +134,7 @@ MOST_SAMPLES = 100_000
 
 
 class TrialWire(Wire):
-    """One finished trial, as `tilewise.search.records.TrialRecord` has it."""
+    """One finished trial (`tilewise.search.records.TrialRecord`)."""
 
     number: Number
     schedule: SaidSchedule = Field(alias="steps")
@@ -158,7 +158,7 @@ class TrialWire(Wire):
         return self
 
     def record(self) -> TrialRecord:
-        """The trial that was said."""
+        """Return the trial of the message."""
         return self.to(TrialRecord)
 
 
@@ -185,7 +185,7 @@ class EarlierWire(Wire):
 
 
 class SolvedWire(Wire):
-    """What an earlier search has found: its fastest points and the others that it tried early."""
+    """The result of an earlier search: its fastest and its first points."""
 
     problem: SaidProblem
     target: str
@@ -194,7 +194,7 @@ class SolvedWire(Wire):
 
 
 class HistoryWire(Wire):
-    """What a search asks of other jobs on the same target before it begins."""
+    """Results of other jobs on the same target that a search needs before it starts."""
 
     known_failures: list[str]
     earlier_paces: list[list[float]]
@@ -207,13 +207,13 @@ class SearchesWire(Wire):
 
 
 class AskedWire(Wire):
-    """Earlier searches, by their keys, whose findings are asked for."""
+    """Keys of earlier searches whose results are requested."""
 
     keys: Annotated[list[Number], Field(max_length=MOST_SEARCHES)]
 
 
 class FoundWire(Wire):
-    """What earlier searches have found."""
+    """The results of earlier searches."""
 
     found: list[SolvedWire]
 
@@ -225,14 +225,14 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 
 
 class ControlWire(Wire):
-    """The schedule that a machine's pace is read from, and what one run takes at pace 1."""
+    """The control schedule, and the time of one run at machine speed factor 1."""
 
     schedule: SaidSchedule = Field(alias="steps")
     seconds: Seconds
 
 
 class CandidateWire(Wire):
-    """A point that is to be tried, as `tilewise.search.helpers.RemoteTrial` has it."""
+    """A point to try (`tilewise.search.helpers.RemoteTrial`)."""
 
     number: Number
     schedule: SaidSchedule = Field(alias="steps")
@@ -242,13 +242,13 @@ class CandidateWire(Wire):
     control: ControlWire | None
 
     def candidate(self) -> RemoteTrial:
-        """The candidate that was said."""
+        """Return the candidate of the message."""
         control = None if self.control is None else self.control.model_dump()
         return RemoteTrial(**{**dict(self), "control": control})
 
 
 class ExchangeWire(EpochWire):
-    """What a leader offers and wants back.
+    """The candidates that a leader offers and withdraws.
 
     `start` is the first trial that it does not know, `back` are numbers of candidates that it takes
     back unless a helper has them, and after `late_s` a helper has lost a candidate.
@@ -268,12 +268,12 @@ class HelpedWire(Wire):
     place: Annotated[str, Field(max_length=64)]
 
     def helped(self) -> Helped:
-        """The trial that was said."""
+        """Return the trial of the message."""
         return Helped(self.number, self.trial.record(), self.place)
 
 
 class ExchangedWire(Wire):
-    """What an exchange comes to; with `stop`, the job has ended or was taken over."""
+    """The result of an exchange; with `stop`, the job has ended or was taken over."""
 
     helped: list[HelpedWire]
     out: list[Number]
@@ -281,12 +281,12 @@ class ExchangedWire(Wire):
     word: Word
 
     def exchanged(self) -> Exchanged:
-        """The outcome that was said."""
+        """Return the outcome of the message."""
         return Exchanged([one.helped() for one in self.helped], set(self.out), self.helpers)
 
 
 class HelpWire(EpochWire):
-    """What a helper has tried, under its candidate's number, and how many it wants to hold."""
+    """The trial of a helper's candidate, and how many candidates it wants."""
 
     answer: TrialWire | None
     wants: Annotated[int, Field(ge=0, le=MOST_AT_ONCE)]

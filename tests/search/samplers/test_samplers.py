@@ -186,7 +186,7 @@ def test_a_sampler_by_module_and_class_is_given_what_it_takes() -> None:
     [
         ("no_such_module:Class", "cannot be loaded: ModuleNotFoundError: No module named"),
         (f"{HERE}:Nothing", "cannot be loaded: AttributeError"),
-        ("math:pi", "is no class of optuna.samplers.BaseSampler"),
+        ("math:pi", "is not a subclass of optuna.samplers.BaseSampler"),
         (f"{HERE}:Wanting", "cannot be made: TypeError"),
         ("optuna.samplers:BaseSampler", "cannot be made: TypeError"),
     ],

@@ -36,7 +36,7 @@ def test_a_bad_problem_names_its_key(client, sessions, problem, field, message):
         ({"trials": "many"}, "trials", "valid integer"),
         ({"seconds": -1}, "seconds", "out of range"),
         ({"sampler": "magic"}, "sampler", "not one of"),
-        ({"sampler": "os:system"}, "sampler", "over HTTP one of surrogate"),
+        ({"sampler": "os:system"}, "sampler", "give one of surrogate"),
         ({"spread": 0}, "spread", "greater than or equal to 1"),
         ({"wait": "yes"}, "wait", "valid boolean"),
         ({"trails": 64}, "trails", "unknown field"),

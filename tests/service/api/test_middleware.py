@@ -50,7 +50,7 @@ def test_a_body_that_is_too_large_is_refused(small, sessions, path, pieces):
     content = sent[0] if pieces == 1 else iter(sent)
     answer = small.post(path, content=content, headers=JSON)
     details = assert_problem(answer, 413)
-    assert details["instance"] == path and "larger than 2 KiB" in details["detail"]
+    assert details["instance"] == path and "exceeds the limit of 2 KiB" in details["detail"]
     assert_nothing_stored(sessions)
 
 
@@ -112,7 +112,7 @@ def port(app) -> Iterator[int]:
 def require_refusal(connection: http.client.HTTPConnection) -> None:
     answer = connection.getresponse()
     assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
-    assert b"larger than" in answer.read()
+    assert b"exceeds the limit" in answer.read()
 
 
 def start_post(port: int, headers: dict[str, str]) -> http.client.HTTPConnection:

@@ -135,7 +135,7 @@ def test_a_service_that_ends_lets_go_who_waits_for_a_text(client, tuned, printer
 
 def test_too_much_to_make_is_503_with_a_time_to_come_again(client, tuned, printer, changed):
     changed(kernels=SingleFlight("kernels", 1, keeps_results=True, most=0))
-    assert_busy(client.get(f"/v1/schedules/{KEY}/kernel"), "are being made")
+    assert_busy(client.get(f"/v1/schedules/{KEY}/kernel"), "are being generated")
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_readers_that_hang_keep_neither_writers_nor_health_waiting(
 
     wait_until(are_refused)
     for answer in refused:
-        assert_busy(answer, "16 reads run, and none of them ended")
+        assert_busy(answer, "all 16 reads were busy")
     assert impatient.get("/healthz").status_code == 200
     assert impatient.get("/readyz").status_code == 200
     assert impatient.post("/v1/jobs", json={"problem": SQUARE.format(1)}).status_code == 202

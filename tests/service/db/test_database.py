@@ -62,7 +62,7 @@ def test_tables_of_something_else_are_left_alone(tmp_path):
     execute(url, "CREATE TABLE cats (name TEXT)")
     before = file_of(url).read_bytes()
     for refuse in (schema.upgrade, schema.prepare):
-        with pytest.raises(DatabaseError, match="holds tables of something else; point"):
+        with pytest.raises(DatabaseError, match="contains tables of another program; point"):
             refuse(url)
     with sqlite3.connect(file_of(url)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cats",)]

@@ -137,7 +137,7 @@ def test_an_older_service_says_less() -> None:
 def test_an_answer_of_another_form_is_an_error_that_names_the_field(
     change: documents.Json, said: str
 ) -> None:
-    with pytest.raises(TilewiseError, match=f"another form: {said}"):
+    with pytest.raises(TilewiseError, match=f"unexpected answer from the service: {said}"):
         read(Result, documents.result(**change))
 
 

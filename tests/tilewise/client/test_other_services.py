@@ -169,7 +169,7 @@ def test_a_list_of_another_form_is_an_error_that_names_it(name: str, listed: Any
     field = "schedules" if name == "look_up" else name
     answer = {"next": None} if listed is ... else {field: listed, "next": None}
     said = refused(lambda _: httpx.Response(200, json=answer), ASKED[name])
-    assert f"another form: {field}" in said
+    assert f"unexpected answer from the service: {field}" in said
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_lock_that_names_no_digest_or_no_file_is_refused(
     for options in ((), ("--frozen",), ("--check",)):
         ran = place.fetch(*options)
         assert ran.code == 2 and len(ran.err.splitlines()) == 1, ran.err
-        assert "is no lock file" in ran.err and "Traceback" not in ran.err
+        assert "is not a lock file" in ran.err and "Traceback" not in ran.err
     assert place.lock.read_text() == wrong and not list(place.folder.iterdir())
 
 

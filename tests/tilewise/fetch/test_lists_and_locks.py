@@ -107,17 +107,17 @@ def test_any_text_comes_back(text, speed):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no lock file"),
+        ("{", "is not a lock file"),
         ("version = 2\n", "version=2 is not one that this tilewise reads, 1"),
         ("", "version=None"),
         ('version = "1"\n', "version='1'"),
         ("version = true\n", "version=True"),
         ("version = 1\n<<<<<<< ours\n", "it holds a merge's marks"),
         ("version = 1\n[[file]]\npath = 'x'\n", "Entry has no key, kind"),
-        ("version = 1\nfile = 3\n", "is no lock file"),
-        ("version = 1\nfile = [3]\n", "is no lock file"),
-        (f"version = {'9' * 5000}\n", "is no lock file"),
-        (f"version = 1\nx = {'[' * 100_000}\n", "is no lock file"),
+        ("version = 1\nfile = 3\n", "is not a lock file"),
+        ("version = 1\nfile = [3]\n", "is not a lock file"),
+        (f"version = {'9' * 5000}\n", "is not a lock file"),
+        (f"version = 1\nx = {'[' * 100_000}\n", "is not a lock file"),
     ],
 )
 def test_what_is_no_lock_file(text, said):
@@ -130,5 +130,5 @@ def test_two_blocks_of_one_file_are_refused():
     """Which of them holds would not show in a diff."""
     text = Lock.of([entry("f")]).render()
     block = text[text.index("[[file]]") :]
-    with pytest.raises(BadInputError, match="is no lock file: f has two blocks"):
+    with pytest.raises(BadInputError, match="is not a lock file: f has two blocks"):
         Lock.parse(text + block.replace("1" * 64, "2" * 64), "tilewise.lock")

@@ -177,7 +177,7 @@ def test_types_of_arguments_are_the_reason_before_anything_is_tuned(
     path.write_text(text)
     assert json.loads(cli("import", str(path), "--json").out)["problems"]
     done = cli("model", str(path), "-o", str(tmp_path / "made"))
-    assert done.code == 2 and f"takes or gives {said}" in done.err, done.err
+    assert done.code == 2 and f"takes or returns {said}" in done.err, done.err
     assert "tunes" not in done.err and not (tmp_path / "made").exists()
 
 
@@ -185,8 +185,8 @@ def test_types_of_arguments_are_the_reason_before_anything_is_tuned(
     ("entry", "more", "said"),
     [
         ("nope", "", "no function nope; it has one"),
-        ("one", ", %n: i32", "takes or gives i32"),
-        ("one", ", %n: tensor<?xf32>", "takes or gives tensor<?xf32>"),
+        ("one", ", %n: i32", "takes or returns i32"),
+        ("one", ", %n: tensor<?xf32>", "takes or returns tensor<?xf32>"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_tuned(

@@ -15,7 +15,7 @@ STORE = "URL of a database, or an archive of `store export`"
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Tell for each problem of two stores whether it became faster or slower."""
+    """Report for each problem of two stores whether it became faster or slower."""
     if not 0 <= options.tolerance < 1:
         raise BadInputError(f"tolerance={options.tolerance:g} is not at least 0 and less than 1")
     if not options.seconds > 0:

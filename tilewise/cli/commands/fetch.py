@@ -99,7 +99,9 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: WantedFiles) -> None
         for why in (*absent, *([row.reason] if row.reason else [])):
             sys.stderr.write(f"tilewise: {row.path}: {why}\n")
     if missing:
-        raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
+        raise MissingError(
+            f"{len(missing)} files are not stored; use --tune-missing to search for them"
+        )
 
 
 def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOutcome]) -> None:
@@ -116,7 +118,9 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOut
             named = one.problem if one.state == "missing" else one.path
             sys.stderr.write(f"tilewise: {named}: {one.reason}\n")
     if missing:
-        raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
+        raise MissingError(
+            f"{len(missing)} files are not stored; use --tune-missing to search for them"
+        )
 
 
 def _wanted(options: argparse.Namespace) -> WantedFiles:

@@ -118,7 +118,7 @@ def asm(options: argparse.Namespace) -> None:
 
 
 def library(options: argparse.Namespace) -> None:
-    """Make a static library of tuned kernels, with a C header and a manifest."""
+    """Build a static library of tuned kernels, with a C header and a manifest."""
     require_file(options.problems)
     problems = read_problems(options.problems, read_text(options.problems))
     folder = Folder(Path(options.output))

@@ -120,8 +120,7 @@ def verify(options: argparse.Namespace) -> None:
     """Apply, run and time a script on real MLIR, and print the result."""
     if options.server:
         raise BadInputError(
-            "verify compiles and runs what it is given, which no service does for a client; "
-            "leave out --server"
+            "verify runs untrusted code, which services do not do for clients; leave out --server"
         )
     script = read_text(options.script)
     problem, payload = _subject(script, options)

@@ -14,7 +14,7 @@ SPACES = "recorded spaces (files or folders); without any and --db: the trials o
 
 
 def predictor(options: argparse.Namespace) -> None:
-    """Train a predictor, or evaluate how well held-out problems and processors are predicted."""
+    """Train a predictor, or evaluate it on held-out problems and processors."""
     from tilewise.backends import predictors
 
     spaces = predictors.read_spaces(options.spaces, options.db)

@@ -105,8 +105,8 @@ def the_problem(options: argparse.Namespace) -> str:
     """Return the only problem; raise BadInputError for several."""
     if len(options.problems) > 1:
         raise BadInputError(
-            f"{len(options.problems)} problems: a script is of one; "
-            "--flavor iree-spec takes several, and --flavor iree without --server"
+            f"{len(options.problems)} problems: give one; only --flavor iree-spec, and "
+            "--flavor iree without --server, take several"
         )
     problem: str = options.problems[0]
     return problem
@@ -118,7 +118,7 @@ def refuse_air_options(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             flag = name.replace("_", "-")
             if options.flavor == "air":
-                raise BadInputError(f"--{flag} is for a script that is made here, without --server")
+                raise BadInputError(f"--{flag} works only without --server")
             raise BadInputError(f"--{flag} is for --flavor air, not {options.flavor}")
 
 
@@ -130,7 +130,7 @@ def make_air(options: argparse.Namespace, given: str) -> str:
     """
     problem = parse_problem(given)
     if options.db:
-        raise BadInputError("an air script is made here and not stored; leave out --db")
+        raise BadInputError("an air script needs no database; leave out --db")
     if options.target != "host":
         raise BadInputError(
             f"target={options.target!r}: an air script is for declared memories, not a processor; "

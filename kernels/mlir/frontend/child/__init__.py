@@ -1,1 +1,1 @@
-"""What reads a module in a process of its own: MLIR is loaded here alone."""
+"""The child process that reads modules, the only one that loads MLIR."""

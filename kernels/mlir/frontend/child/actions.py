@@ -1,4 +1,4 @@
-"""What an op other than a contraction does: loops with a body, pads, windows, sums."""
+"""Non-GEMM ops as actions: loops with a body, pads, windows, sums."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine, float | None]:
 def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
     """Return an arith or math op on whole tensors as loops."""
     if kind_of(op) != "elementwise":
-        raise NestRefusedError("is no op that is run here")
+        raise NestRefusedError("is not supported in native networks")
     shape = static_shape(op.results[0])
     if any(tuple(value.type.shape) != shape for value in op.operands):
         raise NestRefusedError("works on tensors of several shapes")
@@ -114,7 +114,7 @@ def _nest(op: Structured) -> _Nest:
     """Return the nest of an op, with loops in the order of the result's axes."""
     maps = [axes for axes in op.maps if axes is not None]
     if len(maps) != len(op.maps):
-        raise NestRefusedError("reads an operand at an index that is no sum of loop indices")
+        raise NestRefusedError("reads an operand at an index that is not a sum of loop indices")
     values = (*op.inputs, op.init)
     sizes: dict[int, int] = {}
     for axes, value in zip(maps, values, strict=True):
@@ -122,7 +122,7 @@ def _nest(op: Structured) -> _Nest:
             if len(axis) > 1 or any(step != 1 for _, step in axis):
                 raise NestRefusedError("reads an operand at sums or multiples of loop indices")
             if axis and sizes.setdefault(axis[0][0], size) != size:
-                raise NestRefusedError("reads a part of an operand alone")
+                raise NestRefusedError("reads only a part of an operand")
     written = [axis[0][0] for axis in maps[-1] if axis]
     if len(set(written)) != len(written):
         raise NestRefusedError("writes its result along a diagonal")
@@ -140,7 +140,7 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
     out = Expr("arg", (), len(op.inputs))
     combine = _COMBINED.get(body.name)
     if combine is None or out not in body.of:
-        raise NestRefusedError("reduces by something else than a sum, a maximum or a minimum")
+        raise NestRefusedError("reduces by an operation other than sum, maximum and minimum")
     start = splat(op.init)
     huge = start is not None and abs(start) >= HUGE_FLOAT
     is_neutral = {
@@ -153,7 +153,7 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
     first, second = body.of
     taken = second if first == out else first
     if out in parts(taken):
-        raise NestRefusedError(f"reads its result so far in what it takes into the {combine}")
+        raise NestRefusedError(f"reads its intermediate result in the {combine}")
     return taken, combine, None if combine == "sum" else finite(start)
 
 
@@ -170,13 +170,15 @@ def _check_types(ops: Iterable[Any]) -> None:
             kind = element(value)
             is_cast = op.name in _CASTS or op.name in ("arith.constant", "linalg.yield")
             if kind not in _KNOWN_TYPES or (kind == "bf16" and not is_cast):
-                raise NestRefusedError(f"computes in {kind}; f32 is run here, and casts of bf16")
+                raise NestRefusedError(
+                    f"computes in {kind}; native networks compute in f32 and cast bf16"
+                )
 
 
 def _float(value: Any) -> str:
     kind = element(value)
     if kind not in _FLOATS:
-        raise NestRefusedError(f"works on {kind}; f32 and bf16 are run here")
+        raise NestRefusedError(f"works on {kind}; native networks support f32 and bf16")
     return kind
 
 
@@ -206,14 +208,14 @@ class _Writer:
             return self._power(*expr.of)
         if expr.name not in OPERATIONS:
             told = "computes what is not followed" if expr.name == "other" else f"has {expr.name}"
-            raise NestRefusedError(f"{told}, which is not run here")
+            raise NestRefusedError(f"{told}, which native networks do not support")
         of = tuple(map(self.put, expr.of))
         return self._add(ScalarOp(OPERATIONS[expr.name], of, float(expr.value)))
 
     def _power(self, base: Expr, exponent: Expr) -> int:
         """Write a small whole power as products."""
         if exponent.name != "const" or exponent.value not in range(1, _MOST_POWER + 1):
-            raise NestRefusedError(f"has a power that is none of 1 to {_MOST_POWER}")
+            raise NestRefusedError(f"has a power other than 1 to {_MOST_POWER}")
         value = made = self.put(base)
         for _ in range(int(exponent.value) - 1):
             made = self._add(ScalarOp("multiply", (made, value)))
@@ -232,7 +234,7 @@ class _Writer:
     def _access(self, number: int) -> Access:
         value = self._op.operands[number]
         if not rank(value):
-            raise NestRefusedError("reads a scalar that is no constant")
+            raise NestRefusedError("reads a scalar that is not a constant")
         dtype = _float(value)
         if not self._tensors.is_activation(value):
             role = f"operand {number}"
@@ -275,10 +277,12 @@ def _action(op: Any) -> Action:
         return Action(pad=_pad(op))
     seen = structured(op)
     if seen is None or kind_of(op) == "elementwise":
-        raise NestRefusedError("is no op that is run here")
+        raise NestRefusedError("is not supported in native networks")
     for view in seen.body.operations:
         if view.operation.name in OF_A_PLACE:
-            raise NestRefusedError(f"has {view.operation.name} in its body, which is not run here")
+            raise NestRefusedError(
+                f"has {view.operation.name} in its body, which native networks do not support"
+            )
     if _moves_window(seen):
         return Action(window=_window(seen))
     return Action(sum=_sum(seen))
@@ -288,7 +292,7 @@ def _pad(op: Any) -> Pad:
     _check_f32(op.operands[0])
     static_shape(op.operands[0])
     if len(op.operands) != 1:
-        raise NestRefusedError("pads by sizes that are not static")
+        raise NestRefusedError("pads by dynamic sizes")
     block = op.regions[0].blocks[0]
     yielded = block.operations[len(block.operations) - 1].operation
     value = splat(yielded.operands[0])
@@ -296,7 +300,7 @@ def _pad(op: Any) -> Pad:
         raise NestRefusedError("pads with more than one number")
     low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
     if min(*low, *high) < 0:
-        raise NestRefusedError("pads by less than nothing")
+        raise NestRefusedError("pads by a negative size")
     return Pad(tuple(low), tuple(high), float(value))
 
 
@@ -314,7 +318,7 @@ def _window(op: Structured) -> PoolWindow:
     _check_start(op, kind)
     read, window, written = op.maps
     if read is None or window is None or written is None:
-        raise NestRefusedError("reads an operand at an index that is no sum of loop indices")
+        raise NestRefusedError("reads an operand at an index that is not a sum of loop indices")
     taps = zip(window, static_shape(op.inputs[1]), strict=True)
     within = {axis[0][0]: size for axis, size in taps if axis}
     axes = [_moved(axis, within) for axis in read]
@@ -338,10 +342,10 @@ def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
 
 def _sum(op: Structured) -> Sum:
     if len(op.inputs) != 1 or not op.is_identity_of_loops(0):
-        raise NestRefusedError("is no op that is run here")
+        raise NestRefusedError("is not supported in native networks")
     _check_f32(op.inputs[0])
     if _OF_BODY.get(_combined(op, 1)) != "sum":
-        raise NestRefusedError("reduces by something else than a sum")
+        raise NestRefusedError("reduces by an operation other than a sum")
     _check_start(op, "sum")
     read, written = op.maps
     assert read is not None
@@ -367,4 +371,4 @@ def _check_start(op: Structured, kind: WindowKind) -> None:
 
 def _check_f32(value: Any) -> None:
     if element(value) != "f32":
-        raise NestRefusedError(f"works on {element(value)}; f32 is run here")
+        raise NestRefusedError(f"works on {element(value)}; native networks support f32")

@@ -1,4 +1,4 @@
-"""Take attention apart: two products with a softmax between them, which are problems and passes.
+"""Decompose attention into two matmuls and a softmax between them.
 
 IREE keeps attention as one op, which no problem is, and lowers few of its spellings. What torch and
 ONNX have becomes ops of torch; IREE's own ops are taken apart by IREE.
@@ -38,7 +38,7 @@ _ONNX_DOUBLE = 11
 
 
 def decompose(module: Any) -> bool:
-    """Take apart all attention of a module in place; return whether there was any.
+    """Decompose all attention ops of a module in place; return whether there was any.
 
     Raise ValueError with the place and the reason if that is not possible.
     """

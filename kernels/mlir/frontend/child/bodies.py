@@ -1,4 +1,4 @@
-"""What the body of a linalg op computes for each element, as an expression."""
+"""The expression that the body of a linalg op computes for each element."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -90,7 +90,7 @@ def folded(op: Structured, value: Callable[[Any], Array], shape: Sequence[int]) 
 def _scalar(value: Any) -> Array:
     number = splat(value)
     if number is None:
-        raise NestRefusedError("reads a weight that is computed from no constant")
+        raise NestRefusedError("reads a weight that is not computed from a constant")
     return np.asarray(number).astype(_TYPES[element(value)])
 
 
@@ -103,7 +103,7 @@ def _over_loops(array: Array, read: tuple[Axis, ...] | None, loops: int) -> Arra
     """Return an array with an axis for each loop, of length one where it is not read."""
     dims = [dim for axis in read or () for dim, _ in axis]
     if read is None or len(set(dims)) < len(dims) or any(map(slides, read)):
-        raise NestRefusedError("reads a weight at an index that is not followed")
+        raise NestRefusedError("reads a weight at an unsupported index")
     array = array[tuple(slice(None) if axis else 0 for axis in read)]
     array = array.transpose(np.argsort(dims)) if dims else array
     return array.reshape([array.shape[sorted(dims).index(i)] if i in dims else 1
@@ -131,7 +131,7 @@ class Constants:
         """Return the elements of a constant, or raise RefusedError if they cannot be computed."""
         op, shape, dtype = owner(value), static_shape(value), _stored(element(value))
         if op is None or not steps:
-            raise NestRefusedError("reads a weight that is no constant of the module")
+            raise NestRefusedError("reads a weight that is not a constant of the module")
         number = splat(value)
         if number is not None:
             return np.broadcast_to(_converted(number, element(value)), shape)

@@ -33,11 +33,11 @@ def extract(module: Any, place: str) -> LoneOp:
     op, within = _at(list(_problems(module)), place)
     if is_quantised(within):
         raise NestRefusedError(
-            f"has unsigned bytes or zero points, of which scripts are for {within.problem} alone"
+            f"has unsigned bytes or zero points; use the script of {within.problem}"
         )
     body = body_of(op, knows_tensors=False)
     if body.name == FUSED:
-        raise NestRefusedError(f"adds products by {FUSED}, which no script takes; "
+        raise NestRefusedError(f"adds products by {FUSED}, which scripts do not match; "
                            "give arith.mulf and arith.addf")  # fmt: skip
     starts_from_fill = splat(op.init) == 0 or _has_groups(within)
     payload = _alone(op, starts_from_fill)
@@ -80,7 +80,7 @@ def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structu
     if named:
         numbers = ", ".join(str(i) for i, one in enumerate(found, 1) if one in named)
         raise NestRefusedError(f"{len(named)} ops are at {place}; give a number: {numbers}")
-    raise NestRefusedError(f"no op that is a problem is there; there are {_places(found)}")
+    raise NestRefusedError(f"no problem is at this place; give one of {_places(found)}")
 
 
 def _places(found: list[tuple[Structured, Occurrence]]) -> str:

@@ -1,4 +1,4 @@
-"""What surrounds an op and may be included in its problem.
+"""The ops around a contraction that may be included in its problem.
 
 Before: transposes, broadcasts, zeros around an image. After: transpose, bias, addition, relu, and a
 rounding of the sums to the type of the factors or a like one. Only

@@ -30,7 +30,7 @@ def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
     Operator sets before 17 are converted first if possible: the importer knows few of their forms.
     """
     if not is_onnx(model):
-        raise OnnxError("this is no ONNX model")
+        raise OnnxError("this is not an ONNX model")
     stage("loading ONNX")
     try:
         import onnx

@@ -52,7 +52,7 @@ def _symbol(name: Any) -> str:
 
 
 def number_operations(module: Any) -> None:
-    """Make the number of each op without a file location its location, which lowering keeps.
+    """Set the location of each op without one to its number, which lowering preserves.
 
     An op that has a number keeps it.
     """

@@ -47,7 +47,7 @@ def outline(module: Any, text: bytes | None = None, folder: Path | None = None) 
     seen = traced(module)
     if len(seen.functions) != 1:
         raise NestRefusedError(
-            f"has {len(seen.functions)} functions; a module with one is run here"
+            f"has {len(seen.functions)} functions; native networks need a module with one"
         )
     constants = Constants(text)
     reads = [_read(source, seen, constants) for source in seen.sources]
@@ -92,7 +92,9 @@ def _of_loops(reads: list[Read | str], folder: Path | None) -> Iterator[Constant
 def _arguments(seen: Traced) -> Iterator[int]:
     for argument in seen.functions[0].regions[0].blocks[0].arguments:
         if not rank(argument):
-            raise NestRefusedError(f"takes a {argument.type}; tensors with axes are run here")
+            raise NestRefusedError(
+                f"takes a {argument.type}; native networks take tensors with axes"
+            )
         static_shape(argument)
         number = seen.tensors.number_of(argument)
         assert number is not None

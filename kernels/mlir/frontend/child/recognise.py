@@ -270,7 +270,7 @@ def _way(
         begun = Ending(op.result)
     has_groups = layout.sizes.get("groups", 1) != 1
     if has_groups and begun is None:
-        raise NestRefusedError("starts from a tensor that is no bias, in several groups")
+        raise NestRefusedError("starts from a tensor that is not a bias, in several groups")
     may_add = layout.is_convolution and begun is not None and not has_groups
     rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
     ending = ending_of(
@@ -297,7 +297,7 @@ def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | No
         return Ending(op.result, has_bias=bool(number), number=number)
     maker = owner(init)
     if maker is not None and maker.name == "tensor.empty":
-        raise NestRefusedError("adds to a tensor that nothing has filled")
+        raise NestRefusedError("accumulates onto an uninitialised tensor")
     is_broadcast = set(columns) < {i for i, size in enumerate(init.type.shape) if size > 1}
     found = repeated_bias(init, long_axes(init), columns)
     if not may_have_bias or found is None or not (is_broadcast or is_constant(init)):

@@ -1,4 +1,4 @@
-"""How the elements of a tensor are read through reshapes, transpositions, broadcasts and slices.
+"""Views of a tensor through reshapes, transpositions, broadcasts and slices.
 
 Each axis of a view is a list of digits of its index, outermost first: `(extent, step)`, where the
 step is the distance of neighbours in the tensor, 0 for a broadcast. A reshape only moves digits

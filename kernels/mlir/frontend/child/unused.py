@@ -8,7 +8,7 @@ from tilewise.kernels.mlir.frontend.child.operations import operations
 
 
 def drop_unused_results(module: Any) -> None:
-    """Let each `linalg.generic` of several results make the only one that is used, if possible."""
+    """Rewrite each `linalg.generic` of several results to return only the used one, if possible."""
     for op, _, _ in list(operations(module.operation)):
         if op.name == "linalg.generic" and len(op.results) > 1:
             used = [i for i, one in enumerate(op.results) if _is_used(one)]

@@ -1,1 +1,1 @@
-"""What the processes do that pack a module and run it, on MLIR's own objects."""
+"""Child processes that pack a module and run it, on MLIR's own objects."""

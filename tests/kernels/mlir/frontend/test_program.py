@@ -160,11 +160,11 @@ func.func @main(%x: tensor<3x5xf32>, %y: tensor<3x5xf64>) -> (tensor<3x5xf32>, t
 def test_what_is_not_run_here_says_why() -> None:
     refused = [action.refused for action in read_program(OPS.encode()).outline.actions]
     assert refused == [
-        "has math.log, which is not run here",
+        "has math.log, which native networks do not support",
         "starts the sum of a window from 1.0",
-        "computes in f64; f32 is run here, and casts of bf16",
-        "computes in f16; f32 is run here, and casts of bf16",
-        "reduces by something else than a sum",  # its result so far is in both sides
+        "computes in f64; native networks compute in f32 and cast bf16",
+        "computes in f16; native networks compute in f32 and cast bf16",
+        "reduces by an operation other than a sum",  # its result so far is in both sides
     ]
 
 

@@ -186,7 +186,7 @@ def test_products_added_by_fma_are_a_matmul() -> None:
     problem = "matmul:m=8,n=8,k=8,dtype=f32,init=accumulate"
     (found,) = read_module(generic(FMA).encode()).occurrences
     assert found.problem == problem
-    with pytest.raises(PlaceError, match=r"math\.fma, which no script takes"):
+    with pytest.raises(PlaceError, match=r"math\.fma, which scripts do not match"):
         read_op(generic(FMA).encode())
     other = FMA.replace("%x, %y, %o", "%x, %o, %y")
     (skipped,) = read_module(generic(other).encode()).skipped

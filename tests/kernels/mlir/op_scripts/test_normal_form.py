@@ -189,7 +189,7 @@ TWO = TURNED + TURNED.replace("@f", "@g")
     [
         (None, "2 ops are problems, at @f 3:8, @g 14:8; give one of them"),
         ("3", "no op has the number 3; the module has 2"),
-        ("@h", "no op that is a problem is there; there are @f 3:8, @g 14:8"),
+        ("@h", "no problem is at this place; give one of @f 3:8, @g 14:8"),
     ],
 )
 def test_a_place_names_one_op(place: str | None, message: str) -> None:

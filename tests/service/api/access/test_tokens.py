@@ -198,7 +198,10 @@ def test_a_token_has_so_many_jobs_in_flight(guarded, make_token):
     first = post(1).json()["id"]
     assert post(2).status_code == post(2).status_code == 202, "to join a job is no new one"
     answer = post(3)
-    assert refused(answer, 429, "2 jobs of this token") and int(answer.headers["Retry-After"]) > 0
+    assert (
+        refused(answer, 429, "already has 2 queued or running jobs")
+        and int(answer.headers["Retry-After"]) > 0
+    )
     assert post(3, bearer(make_token("b", "submit"))).status_code == 202
     client.delete(f"/v1/jobs/{first}", headers=token)
     assert post(4).status_code == 202

@@ -109,7 +109,7 @@ def make_packs_of_model(options: argparse.Namespace) -> None:
     """Write the proven script that packs a whole module."""
     require_folder(options.output)
     if options.accuracy == "strict":
-        raise BadInputError("--accuracy strict: what is packed is computed by direct loops")
+        raise BadInputError("--accuracy strict: packed scripts use direct loops only")
     write_text(options.output, packs.make_packs(options, options.file))
 
 

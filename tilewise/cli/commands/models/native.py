@@ -53,7 +53,7 @@ def plan(options: argparse.Namespace) -> None:
 
 @contextmanager
 def with_sizes(options: argparse.Namespace) -> Iterator[None]:
-    """Let the options name a copy of the model with the sizes of `--dim`."""
+    """Replace the model of the options by a copy with the sizes of `--dim`."""
     sizes, given = exact_dims(options.dim or ()), Path(options.file)
     if not sizes:
         yield
@@ -239,7 +239,7 @@ def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outlin
         found = read_graph(module) if outline is None else outline.graph
     if not found.layers:
         raise BadInputError(
-            f"{name}: nothing in it multiplies or convolves what we know{found.why_no_layer}"
+            f"{name}: it has no matmul or convolution that can be tuned{found.why_no_layer}"
         )
     if outline is not None:
         outline = outline.with_accuracy(accuracy)

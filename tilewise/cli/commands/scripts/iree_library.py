@@ -97,7 +97,7 @@ def _of_plan(options: argparse.Namespace, path: str) -> str:
     for note in (*found.notes, *(f"{one}: the plan has no kernel for it" for one in lacking)):
         sys.stderr.write(f"tilewise: {note}\n")
     if not found.wanted or len(lacking) == len({cut.problem for cut in model.cuts}):
-        raise BadInputError(f"{options.plan} is no plan of {path}, or has no schedule")
+        raise BadInputError(f"{options.plan} is not a plan of {path}, or has no schedule")
     return _describe(library_of(found.wanted, target, [model]), target, [model], options)
 
 
