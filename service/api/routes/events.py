@@ -63,9 +63,9 @@ async def get_events(
 ) -> Response:
     """Stream a job's events: every trial once and in order, its phases, and its end.
 
-    A stream that is broken off goes on after the trial that `Last-Event-ID` names, or `after`
-    where there is no such header. After `end` the stream closes. A stream is closed after an
-    hour, and when the service stops: whoever has seen no `end` opens another.
+    A broken stream resumes after the trial in `Last-Event-ID`, or in `after` without that header.
+    The stream closes after `end`, after an hour, and when the service stops: a client that has
+    not received `end` opens another.
     """
     return await _stream(services, ("job", job_id), queue.get, last_event_id, after)
 
@@ -89,11 +89,11 @@ async def get_events_of_plan(
 ) -> Response:
     """Stream a plan's events: each problem once its job has ended, phases, and its end.
 
-    Problems come in one order for all who follow, whatever clocks say.
+    All clients receive the problems in the same order.
 
-    A stream that is broken off goes on after the problem that `Last-Event-ID` names, or `after`
-    where there is no such header. After `end` the stream closes. A stream is closed after an
-    hour, and when the service stops: whoever has seen no `end` opens another.
+    A broken stream resumes after the problem in `Last-Event-ID`, or in `after` without that header.
+    The stream closes after `end`, after an hour, and when the service stops: a client that has
+    not received `end` opens another.
     """
     return await _stream(services, ("plan", plan_id), model_jobs.get_plan, last_event_id, after)
 

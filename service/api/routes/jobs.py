@@ -61,19 +61,18 @@ async def post_job(
     services: ServicesDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Tune a problem or a range: 200 with what is stored and answers, else 202 with the job.
+    """Tune a problem or a range: answer 200 with a stored result, else 202 with the job.
 
-    The kind `recheck` times the stored winner of an earlier toolchain again, with its runners-up
-    and without a search; the job has a `verdict` on it. 404 if there is none.
+    The kind `recheck` times the stored winner of an earlier toolchain and its runners-up again,
+    without a search; the job has a `verdict`. The answer is 404 if there is no such winner.
 
-    The job of a range has no trials of its own: each sample has a job of its own for its search.
+    The job of a range has no trials: each sample is searched by a separate job.
 
-    With an `Idempotency-Key` the same request, sent again within a day, names the same job,
-    also one that has ended.
+    With an `Idempotency-Key`, the same request within a day returns the same job, even if that
+    has ended.
 
-    With `wait` the answer comes when the job has ended: 200 with its schedule, or 202
-    with the job that failed or was cancelled. A service that is being stopped does not
-    wait: 202 with the job as it is.
+    With `wait` the answer is sent when the job has ended: 200 with its schedule, or 202 with the
+    failed or cancelled job. If the service stops first, the answer is 202 with the job as it is.
     """
     sender = Sender.of(request, services, idempotency_key)
     job_id, answer = await services.executors.writes.run(partial(submit, services, body, sender))
@@ -113,9 +112,9 @@ def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
 )
 @in_executor("writes")
 def cancel_job(job_id: JobId, request: Request, services: ServicesDep) -> dict[str, Any]:
-    """Call a job off; what it has timed stays stored.
+    """Cancel a job; its trials stay stored.
 
-    A token of scope submit may call off the jobs that were asked for with it, admin any.
+    A token of scope `submit` may cancel its own jobs, one of scope `admin` any.
     """
     only_of = caller_of(request).only_of
     with services.writing() as session:

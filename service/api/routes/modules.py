@@ -88,9 +88,9 @@ async def parse_module(
     """List the matmuls and convolutions of a module, and what is skipped and why.
 
     The body is the module as `text/x-mlir`, text or bytecode, or JSON with it as `module`: linalg,
-    torch, StableHLO or TOSA; or an ONNX model's bytes, where `onnx` is installed. Each dynamic dim
+    torch, StableHLO or TOSA; or an ONNX model's bytes, if `onnx` is installed. Each dynamic dim
     of an argument needs a size: `dim=batch=8` by its name in an ONNX model, `dim=0.1=8` for axis 1
-    of argument 0. With `accuracy=strict` all problems ask for direct methods alone.
+    of argument 0. With `accuracy=strict` all problems have `accuracy=strict`.
     """
     sizes = exact_dims(dim)
     key, module = await given(request, services)
@@ -118,11 +118,11 @@ async def script_of_op(
 ) -> dict[str, Any]:
     """Return the transform script of one op of a module, proven on the op as the module has it.
 
-    `place` is what `/v1/problems/parse` says of the op, or its number among the module's problems,
-    from 1; a module with one problem needs none. The schedule is the fastest stored one that proves
-    on the op, in some seconds: where that takes longer than a request waits, the answer is 202, and
-    the same request finds the script soon. `with_payload` puts the op in front of the script, in a
-    function of its own. `accuracy` is that of the searches whose schedules may be taken.
+    `place` is the location of the op in `/v1/problems/parse`, or its number among the module's
+    problems, from 1; a module with one problem needs none. The schedule is the fastest stored one
+    whose script proves on the op, which takes some seconds. If that takes longer than a request
+    waits, the answer is 202: send the same request again. `with_payload` prepends the op in a
+    separate function. `accuracy` selects the schedules that may be used.
     """
     if target_kind(target) != "cpu":
         raise TargetError(f"target {quoted(target)}: scripts of ops are for targets cpu:NAME")

@@ -47,10 +47,10 @@ async def post_model(
     services: ServicesDep,
     tuning: Annotated[Tuning, Depends()],
 ) -> JSONResponse:
-    """Tune all problems of a module: 202 with the model, whose jobs the store did not answer.
+    """Tune all problems of a module; answer 202 with the model and its jobs.
 
-    The body is as that of `/v1/problems/parse`. Of the module its hash and problems are stored.
-    With `accuracy=strict` all its problems are computed by direct methods alone.
+    The body is that of `/v1/problems/parse`. Only the hash and the problems of the module are
+    stored. With `accuracy=strict` all its problems have `accuracy=strict`.
     """
     key, module = await given(request, services)
     found = await imported_of(services, key, module)

@@ -67,15 +67,15 @@ async def post_plan(
 ) -> JSONResponse:
     """Plan a model; answer 202 with the plan.
 
-    The body is as that of `/v1/problems/parse`. Once all jobs have ended, a worker of the target
+    The body is that of `/v1/problems/parse`. Once all jobs have ended, a worker of the target
     times the copies between layouts, chooses, and proves the script that packs the module. The
-    module is kept until then.
+    module is stored until then.
 
-    With `accuracy=strict` all problems are computed by direct methods alone.
+    With `accuracy=strict` all problems have `accuracy=strict`.
 
     `name` is shown in lists; by default it is `model-` and the start of the module's hash.
 
-    With an `Idempotency-Key` the same request, sent again within a day, names the same plan.
+    With an `Idempotency-Key`, the same request within a day returns the same plan.
     """
     sha256, module = await given(request, services)
     found = await graph_of(services, sha256, module)
@@ -101,7 +101,7 @@ def list_plans(
 ) -> dict[str, Any]:
     """List plans without their problems, newest first; optionally in one state.
 
-    A plan whose jobs run is `queued` to this filter: no worker has it yet.
+    For this filter, a plan is `queued` while its jobs run and no worker has it.
     """
     with services.reading() as session:
         found = model_jobs.newest_plans(session, state=state, before=cursor, limit=limit + 1)
@@ -127,9 +127,9 @@ def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
 )
 @in_executor("writes")
 def cancel_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> dict[str, Any]:
-    """Call a plan off; its jobs go on, and each can be called off by its number.
+    """Cancel a plan; its jobs continue and can be cancelled by their numbers.
 
-    A token of scope submit may call off the plans that were asked for with it, admin any.
+    A token of scope `submit` may cancel its own plans, one of scope `admin` any.
     """
     only_of = caller_of(request).only_of
     with services.writing() as session:
@@ -151,8 +151,8 @@ async def get_script(
 ) -> Response:
     """Return the transform script that packs the whole module, with its proof in its header.
 
-    409 while the plan is not done; 404 where it has failed or was cancelled, or the module cannot
-    be packed: the detail says why.
+    The answer is 409 while the plan is not done, and 404 if it failed, was cancelled, or cannot be
+    packed: the detail says why.
     """
     text = await services.executors.reads.run(partial(_script, services, plan_id))
     return _answer(text, MLIR, if_none_match)
@@ -167,8 +167,8 @@ async def get_runner(
 ) -> Response:
     """Return a Python module whose `load` gives the planned network of the module that was planned.
 
-    It needs Tilewise where it is imported, on a machine of the plan's target. 409 while the plan
-    is not done; 404 where it has failed or was cancelled.
+    It needs Tilewise and a machine of the plan's target. The answer is 409 while the plan is not
+    done, and 404 if it failed or was cancelled.
     """
     text = await services.executors.reads.run(partial(_runner, services, plan_id))
     return _answer(text, PYTHON, if_none_match)

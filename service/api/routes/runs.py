@@ -188,9 +188,9 @@ def get_trials(
 @router.post("/trials")
 @in_executor("writes")
 def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire:
-    """Store a finished trial, which counts from the answer on; then say whether to go on.
+    """Store a finished trial, which counts once this is answered; return whether to go on.
 
-    A cancellation of the moment in which the trial is stored is told by `alive`.
+    A cancellation while the trial is being stored is reported by `alive`.
     """
     with services.reading() as session:
         held = _held_by(session, shown, body.epoch)
@@ -276,9 +276,9 @@ def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 @router.post("/crashed")
 @in_executor("writes")
 def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
-    """Count that the process of the run has died: the job waits again, or fails in the end.
+    """Record the death of the run's process: the job is queued again, or fails after several.
 
-    The death of a helper costs a job nothing.
+    The death of a helper does not count against the job.
     """
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True, role=None)

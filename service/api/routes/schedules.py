@@ -62,14 +62,14 @@ def get_schedule(
 ) -> dict[str, Any]:
     """Return the best schedule; `problem` is a problem string, or its JSON object as text.
 
-    Of those for hot and for cold caches `cache` chooses; by itself the hot one is given.
+    `cache` selects results for hot or cold caches; without it, hot ones are preferred.
 
-    One of another toolchain is given, marked `stale`, when there is none of the present one.
-    With `match=nearest` one of another processor is given when there is none of the target's own,
-    if the target runs its kernels as they are. `match` in the answer says what differs.
+    If the current toolchain has no result, one of another toolchain is returned, marked `stale`.
+    With `match=nearest`, a result of another processor is returned if there is none for the target
+    and the target can run its kernels. `match` in the answer says what differs.
 
-    A range of sizes gets the variants that serve it. With `match=range` the variant of a tuned
-    range that contains the problem is given when nothing else is stored.
+    A range of sizes returns the variants that serve it. With `match=range`, the variant of a tuned
+    range that contains the problem is returned if nothing else is stored.
     """
     wanted = parse_any(problem)
     asked = _asked(services, target, match, cache)
@@ -114,9 +114,9 @@ async def get_script(
 ) -> Response:
     """Return the proven transform script.
 
-    A script of flavor air or iree is made and proven when first asked for, in some seconds. Where
-    that takes longer than a request waits, the answer is 202 and the script is there soon. One of
-    flavor iree is given if IREE is faster with it than without.
+    A script of flavor air or iree is generated and proven on the first request, in some seconds. If
+    that takes longer than a request waits, the answer is 202: retry later. A script of flavor iree
+    is returned only if IREE is faster with it.
     """
     asked = _asked(services, target, match)
     if flavor == kernels.FLAVOR:
@@ -154,11 +154,11 @@ async def get_kernel(
     cold caches `cache` chooses; by default the one for hot caches is given.
 
     `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
-    header of both, and `json` all of them in one. An object is given once it was linked, run
-    between guard pages, and compared with the reference.
+    header of both, and `json` all of them in one. An object is returned only after it was linked,
+    run between guard pages, and compared with the reference.
 
-    A kernel is made when first asked for, in a second or two. Where that takes longer than a
-    request waits, the answer is 202 and the kernel is there soon.
+    A kernel is generated on the first request, in a second or two. If that takes longer than a
+    request waits, the answer is 202: retry later.
     """
     asked = _asked(services, target, match, cache)
     finding = partial(_find_result, services, key, asked, with_ranges=True)
@@ -254,11 +254,12 @@ def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, s
 def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     """Return the best schedules of many problems at once.
 
-    With `files` the answer names the entity tag of each script and kernel, and with `known` it
-    is short where the client has them all: one conditional request for a whole folder.
+    With `files` the answer has the entity tag of each script and kernel. With `known`, the tags
+    that the client has, unchanged problems are only marked `unchanged`: one conditional request
+    for a whole folder.
 
-    With `predict` a problem that nothing is stored of gets `predicted`: a schedule that was neither
-    timed nor proven, for processors whose trials taught the predictor and for this machine's.
+    With `predict`, a problem without a stored result gets `predicted`: a schedule that was neither
+    timed nor proven, for this machine's processor and those that the predictor was trained on.
     """
     wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]
     target = services.machine.canonical_target(body.target)

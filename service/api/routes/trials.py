@@ -30,7 +30,7 @@ def list_trials(
 ) -> dict[str, Any]:
     """List finished trials in the order of storing, each with its problem and job.
 
-    A trial that a later job took over is shown once. Without `target`, those of all targets.
+    A trial that a later job copied is listed once. Without `target`, all targets are listed.
     """
     wanted = None if problem is None else parse_problem(problem)
     canonical = None if target is None else services.machine.canonical_target(target)
