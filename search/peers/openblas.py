@@ -8,6 +8,7 @@ the number of threads in its environment (`tilewise.search.runner.runner.library
 import re
 from collections.abc import Callable
 from functools import singledispatch
+from typing import cast
 
 import numpy as np
 
@@ -53,8 +54,9 @@ def version() -> str:
 
 def _build() -> dict[str, str]:
     config = np.show_config(mode="dicts")
-    found: dict[str, str] = config["Build Dependencies"]["blas"] if config else {}
-    return {"name": "no BLAS", "version": "", "openblas configuration": "", **found}
+    found = config["Build Dependencies"]["blas"] if config else {}
+    named = cast("dict[str, str]", found)
+    return {"name": "no BLAS", "version": "", "openblas configuration": "", **named}
 
 
 def _require_openblas(threads: int) -> None:

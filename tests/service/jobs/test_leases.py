@@ -315,7 +315,9 @@ def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
     with writing(sessions) as session:
         assert claims.retire(session, machine.targets, TOOLCHAIN) == 1
     assert (row(sessions, old).state, row(sessions, old).complete) == ("failed", False)
-    assert "toolchain former is no longer installed here; request it again" in row(sessions, old).error
+    assert (
+        "toolchain former is no longer installed here; request it again" in row(sessions, old).error
+    )
     assert row(sessions, new).state == "queued"
 
 
