@@ -22,7 +22,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 def completion(options: argparse.Namespace) -> None:
     """Print the script that completes commands and options in a shell."""
     require_folder(options.output)
-    from argcomplete import shellcode
+    from argcomplete.shell_integration import shellcode
 
     text = shellcode(["tilewise"], shell=options.shell)
     if options.json:
