@@ -95,9 +95,10 @@ def test_each_element_type_has_a_copy_of_its_own() -> None:
     )
     script = copying_script(seen)
     assert script is not None
-    kinds = [kind for kind in ("f32", "4xf32", "2x3xi8", "2x3xi1", "5xbf16")
+    kinds = [kind for kind in ("f32", "4xf32", "2x3xi8", "2x3xi1", "?x3xf32", "5xbf16")
              if f"filter_result_type = tensor<{kind}>" in script]  # fmt: skip
-    assert len(kinds) == script.count("filter_result_type") == 5
+    assert len(kinds) == script.count("filter_result_type") == 6
+    assert "tensor.empty(%copied_size0) : tensor<?x3xf32>" in script
     assert copying_script("no tensor") is None
 
 
