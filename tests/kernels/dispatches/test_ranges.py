@@ -26,6 +26,7 @@ from tilewise.kernels.oracle.operands import empty_aligned, make_operands, poiso
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import ProblemRange, parse_problem, parse_range
 from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
@@ -41,8 +42,10 @@ RANGES = [
 def first_schedule(problems: ProblemRange, target: Target) -> RangeSchedule:
     """The model's first schedule for the largest size that serves all sizes."""
     space, sizes = Space(problems.at(problems.sizes[-1]), target), problems.sizes
-    proposed = map(space.schedule, prior_points(AnalyticalModel.shipped(space), 200))
-    found = next(one for one in proposed if len(served_sizes(problems, one, target)) == len(sizes))
+    found = next(
+        one for one in map(space.schedule, prior_points(AnalyticalModel.shipped(space), 200))
+        if isinstance(one, Schedule) and len(served_sizes(problems, one, target)) == len(sizes)
+    )  # fmt: skip
     return RangeSchedule(problems, (found,), (0,) * len(sizes))
 
 
