@@ -98,6 +98,26 @@ func.func @main(%x: {IMAGE}) -> {FEATURES} {{
       outs(%f : {FEATURES}) -> {FEATURES}
   return %r : {FEATURES}
 }}"""
+HEADS, OUTS = "tensor<?x2x16xf32>", "tensor<?x2x32xf32>"
+INTERLEAVED = f"""
+func.func @main(%x: {HEADS}) -> {OUTS} {{
+  %w = arith.constant {constant(2, 16, 32)}
+  %c0 = arith.constant 0 : index
+  %z = arith.constant 0.0 : f32
+  %d = tensor.dim %x, %c0 : {HEADS}
+  %e = tensor.empty(%d) : {OUTS}
+  %f = linalg.fill ins(%z : f32) outs(%e : {OUTS}) -> {OUTS}
+  %r = linalg.generic {{indexing_maps = [affine_map<(h, m, n, k) -> (m, h, k)>,
+      affine_map<(h, m, n, k) -> (h, k, n)>, affine_map<(h, m, n, k) -> (m, h, n)>],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction"]}}
+      ins(%x, %w : {HEADS}, tensor<2x16x32xf32>) outs(%f : {OUTS}) {{
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }} -> {OUTS}
+  return %r : {OUTS}
+}}"""
 
 
 def vtensor(*shape: int | str) -> str:
@@ -162,6 +182,8 @@ CASES = {
                   f"{ROWS.format(32, 96)},weights=constant"]),
     "padded": (CONVOLUTION, ["0.0=1..8"], (6, 6, 8), [
         "conv2d:n=1..8,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,weights=constant"]),
+    "interleaved": (INTERLEAVED, ["0.0=1..12"], (2, 16), [
+        "matmul:batch=2,m=1..12,n=32,k=16,dtype=f32,weights=constant"]),
     "torch": (TORCH, ["0.0=4", "0.1=2..20"], (48,), [
         "matmul:m=8..80:4,n=96,k=48,dtype=f32,bias,weights=constant",
         f"matmul:m=8..80:4,n=32,k=96,dtype=f32{RELU}"]),
