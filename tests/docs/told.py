@@ -20,6 +20,7 @@ NOT_RUN = {
     "on a small model",
     "tilewise import model.onnx --dim": "a model of the reader's; test_dims.py makes such models",
     "tilewise model module.mlir": "the same",
+    "tilewise model bert.onnx": "the same; test_dynamic.py makes such a block",
     "tilewise bench benchmarks/data/suites/": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
