@@ -150,8 +150,11 @@ def test_a_range_has_the_problem_of_each_size(
     first: int, more: int, step: int, slope: int, offset: int
 ) -> None:
     texts = ["k=7", f"rows={first}..{first + more + 2 * step}:{step}"]
-    _, names, within = parse_dims(texts)
-    assert names == ("rows",) and not any(one % step for one in within)
+    _, dim = parse_dims(texts)
+    assert dim is not None
+    within = dim.within
+    assert dim.names == ("rows",) and not any(one % step for one in within)
+    assert {*dim.samples, *dim.tested} <= {*within} and dim.outside not in within
     offset += 200 if slope < 0 else 1 if not slope else 0
 
     def problem(rows: int) -> str:
