@@ -18,10 +18,10 @@ from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.transfer.nearness import decisive, doublings
+from tilewise.search.transfer.nearness import MAX_DOUBLINGS, decisive, doublings
 from tilewise.search.transfer.starting_points import adapt
 
-MAX_DOUBLINGS = 1.0  # of extents; a winner from farther away is no better than the model's choice
+NEAR_DOUBLINGS = 1.0  # of extents; a winner from farther away is no better than the model's choice
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,16 @@ class Winners:
             self._alike.setdefault(decisive(one.problem), []).append(Winner(one, target))
 
     def near(self, problem: Problem) -> list[Winner]:
-        """Return those whose schedules may serve a problem, nearest first."""
+        """Return those whose schedules may serve a problem, nearest first.
+
+        Of grouped convolutions, which the model misjudges, also those that are farther away.
+        """
+        most = MAX_DOUBLINGS if problem.groups > 1 else NEAR_DOUBLINGS
         alike = self._alike.get(decisive(problem), [])
         apart = sorted(
             (far, place)
             for place, one in enumerate(alike)
-            if (far := doublings(problem, one.solved.problem)) <= MAX_DOUBLINGS
+            if (far := doublings(problem, one.solved.problem)) <= most
         )
         return [alike[place] for _, place in apart]
 
