@@ -8,7 +8,9 @@ from tests.kernels.strategies import problems
 from tests.search.nests import nest_at
 from tests.search.targets import NARROW, WIDE
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target.features import implied
 from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.initial_candidates import matrix_points
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
@@ -82,3 +84,21 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     if tiles:
         assert points[0] == shared[0]
         assert bool(nest_at(space, points[0]).fetches) == (True in space.values("prefetch"))
+
+
+@pytest.mark.parametrize(
+    ("text", "streams"),
+    [
+        ("matmul:m=128,n=4096,k=4096,dtype=bf16,weights=constant", True),
+        ("matmul:m=64,n=1024,k=4096,dtype=i8,weights=constant", True),
+        ("matmul:m=128,n=4096,k=4096,dtype=bf16", False),
+        ("matmul:m=384,n=1024,k=4096,dtype=bf16,weights=constant", False),
+    ],
+)
+def test_matrix_tiles_of_few_rows_begin_with_streamed_packed_weights(
+    text: str, streams: bool
+) -> None:
+    amx = replace(WIDE, features=implied("emeraldrapids"), l2_bytes=2 << 20)
+    first, *_ = matrix_points(Space(parse_problem(text), amx))
+    assert first["tile"].kind == "matrix"
+    assert (first["outer"] == "cols", bool(first.get("prefetch"))) == (streams, streams)
