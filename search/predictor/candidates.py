@@ -16,7 +16,7 @@ from tilewise.search.model.amounts import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCL
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.initial_candidates import plain_point
 from tilewise.search.model.prior import PACKED_KINDS, with_rules
-from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE
+from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, algorithm_of
 from tilewise.search.space.parameters import Parameter, RegisterTile, Size
 from tilewise.search.space.points import Point, TilePoint, Value
 from tilewise.search.space.space import Space
@@ -84,6 +84,9 @@ def candidates(model: AnalyticalModel) -> Candidates:
     by_time = sorted(met.values(), key=itemgetter(2))
     points = [one.point for one in by_time]
     ruled = list(islice(with_rules(model, algorithms, iter(points)), MOST))
+    fast = next((point for point in points if algorithm_of(point)), None)
+    if fast is not None and look(fast).log_cycles < look(ruled[0]).log_cycles:
+        ruled.insert(0, fast)  # the rules are for the direct method
     both = chain.from_iterable(zip_longest(ruled, points[:MOST], fillvalue=points[0]))
     some = list({space.key(point): look(point) for point in both}.values())[:MOST]
     return Candidates(some, bool(space.workload.nest.group) or ruled[0] != points[0])
