@@ -7,11 +7,12 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import product
 from math import exp, log
 from statistics import fmean
 from typing import Any
 
-from tilewise.kernels.problem import ProblemRange, Size, from_plain, to_plain
+from tilewise.kernels.problem import Problem, ProblemRange, Size, from_plain, to_plain
 from tilewise.kernels.range_schedule import RangeSchedule
 
 
@@ -104,6 +105,15 @@ class RangeResult:
         schedule = RangeSchedule.from_json(problems, source)
         tiles = tuple(map(from_plain, source["tiles"]))
         return cls(schedule, tiles, samples, source["formats"], elapsed_s)
+
+
+def contains(problems: ProblemRange, wanted: Problem | ProblemRange) -> bool:
+    """Return whether a range contains a problem, or all problems of another range."""
+    if not isinstance(wanted, ProblemRange):
+        return problems.holds(wanted)
+    # The first two sizes are a step apart, so with the last they stand for all.
+    ends = product(*((values[0], values[1], values[-1]) for values in wanted.ranges))
+    return all(map(problems.holds, map(wanted.at, ends)))
 
 
 def estimated_us(times_us: Mapping[Size, float], tile: Size, size: Size) -> float:

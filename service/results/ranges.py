@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import MOST_DIMS, Problem, ProblemRange, parse_range
 from tilewise.kernels.system.toolchain import identity
-from tilewise.search.ranges.result import RangeResult
+from tilewise.search.ranges.result import RangeResult, contains
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
@@ -45,19 +45,23 @@ def find_range(
 
 def find_containing(
     session: Session,
-    problem: Problem,
+    problem: Problem | ProblemRange,
     target: str,
     toolchain: str | None = None,
     cache: CacheMode | None = None,
 ) -> models.TunedRange | None:
-    """Return the stored range with the least loss that contains a problem; damaged ones do not."""
-    dims = ProblemRange.DIMS.get(problem.op, ())
+    """Return the stored range with the least loss that contains a problem or a range.
+
+    Damaged ranges do not.
+    """
+    one = problem.smallest if isinstance(problem, ProblemRange) else problem
+    dims = ProblemRange.DIMS.get(one.op, ())
     varied = chain.from_iterable(combinations(dims, n + 1) for n in range(MOST_DIMS))
-    families = [family_of(problem, some) for some in varied]
+    families = [family_of(one, some) for some in varied]
     query = select(models.TunedRange).where(models.TunedRange.family.in_(families))
     for row in _best_first(session, query, target, toolchain, cache):
         try:
-            if result_of(row).schedule.problems.holds(problem):
+            if contains(result_of(row).schedule.problems, problem):
                 return row
         except TamperedError:
             continue

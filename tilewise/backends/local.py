@@ -122,8 +122,8 @@ class LocalBackend:
     ) -> Json:
         """Return the stored result of a problem or a range, or raise MissingError.
 
-        It is of a cache mode if one is given. With `match` `range` a range that contains the
-        problem answers if nothing else is stored.
+        It is of a cache mode if one is given. With `match` `range` a range that contains it
+        answers if nothing else is stored.
         """
         wanted = parse_any(problem)
         canonical = self._machine.canonical_target(target)
@@ -312,6 +312,8 @@ class LocalBackend:
         with reading(sessions) as session:
             if isinstance(problem, ProblemRange):
                 whole = ranges.find_range(session, problem, target, cache=cache)
+                if whole is None and match == "range":
+                    whole = ranges.find_containing(session, problem, target, cache=cache)
                 if whole is not None:
                     return range_json(whole, identity())
             else:

@@ -71,7 +71,7 @@ class RemoteBackend:
     ) -> Json:
         _require_sense(problem, target, parse_any)
         if isinstance(parse_any(problem), ProblemRange):
-            return self._client.range(problem, target, cache).document
+            return self._client.range(problem, target, cache, match).document
         try:
             return self._client.schedule(problem, target, cache).document
         except MissingError:

@@ -69,7 +69,8 @@ def get_schedule(
     and the target can run its kernels. `match` in the answer says what differs.
 
     A range of sizes returns the variants that serve it. With `match=range`, the variant of a tuned
-    range that contains the problem is returned if nothing else is stored.
+    range that contains the problem is returned if nothing else is stored, and for a range another
+    one that contains it.
     """
     wanted = parse_any(problem)
     asked = _asked(services, target, match, cache)
@@ -93,6 +94,8 @@ def _range(services: Services, wanted: ProblemRange, asked: Asked) -> dict[str, 
     with services.reading() as session:
         work = wanted, asked.target, asked.toolchain, asked.cache
         row = ranges.find_range(session, *work)
+        if row is None and asked.match == "range":
+            row = ranges.find_containing(session, *work)
         if row is None:
             raise _nothing(wanted, asked)
         return range_json(row, asked.toolchain)

@@ -103,6 +103,12 @@ def test_a_size_is_looked_up(client, tuned):
     assert [one["schedule"] for one in exact] == [None, None]
     assert ranged[0]["schedule"] == found | {"space": None} and ranged[1]["schedule"] is None
     assert ranged[0]["files"] == {"cpu": None}
+    ends = TEXT.partition("m=")[2].partition(",")[0].split("..")
+    for inner, status in ((f"{ends[0]}..{int(ends[1]) - 1}", 200), (f"1..{int(ends[1]) + 1}", 404)):
+        asked = {"problem": TEXT.replace("..".join(ends), inner)}
+        assert client.get("/v1/schedules", params=asked).status_code == 404
+        answer = client.get("/v1/schedules", params=asked | {"match": "range"})
+        assert answer.status_code == status and (status != 200 or answer.json()["problem"] == TEXT)
 
 
 @pytest.mark.parametrize(
