@@ -2,17 +2,17 @@
 
     python -m benchmarks.models.torch_backend [ROW ...] [--threads 2] [--trials 32] [--store URL]
 
-A row is a model, `missing` (MobileNetV2 without any stored kernel, where nothing may be lost) or
-`call` (a small kernel alone, and the operator that calls it). Problems that the store
-lacks are tuned first, so a second run only measures. Ratios are medians of rounds, with 95%
-intervals.
+A row is a model, `dynamic` (BERT with 16 to 256 tokens, timed at several lengths in turn),
+`missing` (MobileNetV2 without any stored kernel, where nothing may be lost) or `call` (a small
+kernel alone, and the operator that calls it). Problems that the store lacks are tuned first, so a
+second run only measures. Ratios are medians of rounds, with 95% intervals.
 """
 
 import argparse
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from copy import deepcopy
 from functools import partial
@@ -27,7 +27,7 @@ import torch._inductor.config as inductor
 import tilewise.torch
 from benchmarks.models.torch_models import MODELS, made
 from benchmarks.report import conditions
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.statistics import median_interval
 from tilewise.linked.kernels import Source
 from tilewise.linked.libraries import cache_folder
@@ -39,7 +39,9 @@ Run = Callable[[int], None]
 ROUNDS, FEW_ROUNDS = 25, 9
 LONG_S = 0.3
 """A call that takes longer is timed in few rounds."""
-OTHERS = ("missing", "call")
+OTHERS = ("dynamic", "missing", "call")
+TOKENS, LENGTHS = (16, 256), (17, 64)
+"""Bounds of the row `dynamic`, and what is timed besides 128 tokens."""
 SMALL = "matmul:m=4,n=16,k=16,dtype=f32,bias,weights=constant"
 """Of the call that is counted."""
 
@@ -71,10 +73,11 @@ def main() -> int:
                 continue
             with TemporaryDirectory() as folder:
                 empty = {"trials": 0, "store": f"sqlite:///{folder}/empty.db"}
-                model, row_options = ("mobilenet_v2", empty) if row in OTHERS else (row, options)
+                others = {"missing": ("mobilenet_v2", empty), "dynamic": ("bert", options)}
+                model, row_options = others.get(row, (row, options))
                 ratio, right = compare(row, model, row_options, given.threads, given.ops)
             is_right &= right
-            if row in MODELS:
+            if row != "missing":
                 ratios.append(ratio)
     if ratios:
         print(f"geometric mean {geometric_mean(ratios):.3f}, lowest {min(ratios):.3f}")
@@ -87,6 +90,10 @@ def compare(
     """Print a row; return the median ratio, and whether the result is right."""
     torch.compiler.reset()
     model, given = made(name)
+    inputs = [given]
+    if row == "dynamic":
+        inputs += [given[:, :length].clone() for length in LENGTHS]
+        torch._dynamo.mark_dynamic(given, 1, min=TOKENS[0], max=TOKENS[1])
     exact = deepcopy(model).double()(given.double())
     ways = {
         True: torch.compile(deepcopy(model), dynamic=False),
@@ -100,8 +107,8 @@ def compare(
     with redirect_stdout(StringIO()) as text:
         ops = tilewise.torch.report(model)
     counts = Counter(op.problem for op in ops if op.problem)
-    allowed = tolerance((parse_problem(problem), count) for problem, count in counts.items())
-    runs = [_run(way, given, is_frozen) for is_frozen, way in ways.items()]
+    allowed = tolerance((_largest(problem), count) for problem, count in counts.items())
+    runs = [_run(way, inputs, is_frozen) for is_frozen, way in ways.items()]
     few, *_ = interleave(runs[:1], 1, threads)
     rounds = ROUNDS if few.times[0] < LONG_S else FEW_ROUNDS
     theirs, ours = (one.times for one in interleave(runs, rounds, threads))
@@ -120,8 +127,14 @@ def compare(
     return median(ratios), errors[False] <= allowed
 
 
-def _run(way: Callable[..., object], given: torch.Tensor, is_frozen: bool) -> Run:
-    repeated = _repeated(partial(way, given))
+def _largest(text: str) -> Problem:
+    """Return a problem, or the largest of a range."""
+    wanted = parse_any(text)
+    return wanted.at(wanted.sizes[-1]) if isinstance(wanted, ProblemRange) else wanted
+
+
+def _run(way: Callable[..., object], inputs: Sequence[torch.Tensor], is_frozen: bool) -> Run:
+    repeated = _repeated(lambda: [way(given) for given in inputs])
 
     def run(repeat: int) -> None:
         with inductor.patch(freezing=is_frozen):  # a guard reads it
@@ -139,8 +152,7 @@ def _spread(values: list[float], unit: str) -> str:
 
 def count_call(options: dict[str, Any]) -> None:
     """Print the time of a kernel, that of the operator which calls it, and their difference."""
-    with Source(**options).open(load_operators) as kernels:
-        kernels.look_up([[SMALL]])
+    with Source(**options).open(load_operators, [[SMALL]]) as kernels:
         kernel = kernels.load(SMALL)
     if kernel is None:
         sys.exit(f"call: {SMALL} is not stored; give --trials")
@@ -149,7 +161,7 @@ def count_call(options: dict[str, Any]) -> None:
     packed = torch.ops.tilewise.prepare(b, kernel.symbol)
     scratch = torch.empty(kernel.scratch_bytes + 1, dtype=torch.uint8)
     tensors = (a, packed, bias, out, scratch)
-    operands = (a, packed, bias, None, kernel.symbol, shapes["C"])
+    operands = (a, packed, bias, None, kernel.symbol, shapes["C"], [])
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
     described = next(p for p in cache_folder().glob("*.json") if kernel.symbol in p.read_text())
     function = ctypes.CDLL(str(described.with_suffix(".so")))[kernel.symbol]

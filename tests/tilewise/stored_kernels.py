@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from tilewise.backends import choose
-from tilewise.kernels.native.objects.make import make_object
-from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.target import resolve
+from tilewise.errors import MissingError
+from tilewise.kernels.native.objects.make import make_object, make_range_object
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any
+from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import Target, resolve
 from tilewise.linked import verdicts
 from tilewise.search.model.initial_candidates import plain_point
+from tilewise.search.ranges.result import contains
 from tilewise.search.records import TuneRequest
 from tilewise.search.space.space import Space
 
@@ -46,13 +50,26 @@ class Stored:
             for one in problems
         ]
 
+    def _containing(self, problem: str) -> str | None:
+        ranges = {text: parse_any(text) for text in self.problems or () if ".." in text}
+        wanted = parse_any(problem)
+        return next((text for text, one in ranges.items() if contains(one, wanted)), None)
+
+    def show(self, problem: str, target: str, cache: str | None, *, match: str) -> Any:
+        stored = problem if self.problems is None else self._containing(problem)
+        if stored is None or self.leaves_out in problem or cache == "cold":
+            raise MissingError(problem)
+        return {"problem": stored, "target": target, "cache": "hot", "variants": [], "spans": []}
+
     def _result(self, problem: str, target: str, cache: str | None) -> Any:
         mode = "cold" if problem in self.cold else "hot"
         is_known = self.problems is None or problem in self.problems
-        if not is_known or self.leaves_out in problem or cache not in (None, mode):
+        of_range = None if is_known else self._containing(problem)
+        if not (is_known or of_range) or self.leaves_out in problem or cache not in (None, mode):
             return None
         best = SimpleNamespace(hash=mode, target=target)
-        return SimpleNamespace(target=target, best=best, cache=mode)
+        match = SimpleNamespace(kind="range" if of_range else "exact", range=of_range)
+        return SimpleNamespace(target=target, best=best, cache=mode, match=match)
 
     def tune(self, problem: str, _target: str, request: TuneRequest, *_: object) -> None:
         assert request.cache == "cold", "weights are evicted in a model"
@@ -68,15 +85,24 @@ class Stored:
 
 @functools.cache
 def _object(problem: str, target: str, named: str) -> Any:
-    wanted, machine = parse_problem(problem), resolve(target)
-    space = Space(wanted, machine)
-    made = make_object(wanted, space.schedule(plain_point(space)), machine)
+    wanted, machine = parse_any(problem), resolve(target)
+    if isinstance(wanted, ProblemRange):
+        schedule = _plain(wanted.at(wanted.sizes[-1]), machine)
+        every = RangeSchedule(wanted, (schedule,), (0,) * len(wanted.sizes))
+        made = make_range_object(every, machine)
+    else:
+        made = make_object(wanted, _plain(wanted, machine), machine)
     face = made.interface
     return SimpleNamespace(
         problem=named, target=target, symbol=face.name, scratch_bytes=face.scratch_bytes,
         packed_bytes=face.packed_bytes, parts=face.parts, object_bytes=made.object,
         object=base64.b64encode(made.object),
     )  # fmt: skip
+
+
+def _plain(problem: Problem, machine: Target) -> Schedule:
+    space = Space(problem, machine)
+    return space.schedule(plain_point(space))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from jax import lax
 from tilewise.errors import BadInputError
 from tilewise.kernels.oracle.operands import empty_aligned
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
-from tilewise.linked.kernels import Kernel, Source, warn_once
+from tilewise.linked.kernels import Kernel, Source, line_of, warn_once
 from tilewise.linked.libraries import compiled
 from tilewise.linked.verdicts import Verdict, cold_copies, compare, stored_verdict
 
@@ -130,7 +130,8 @@ def _kernel(call: Call, given: Sequence[Array], _operands: Sequence[Array]) -> A
         vmap_method="sequential",
         input_output_aliases={len(given) - 1: 0} if call.problem.accumulates else None,
     )
-    return target(*given, symbol=call.kernel.symbol)
+    sizes = np.array(call.kernel.sizes_of(vars(call.problem)), np.int64)
+    return target(*given, symbol=call.kernel.symbol, sizes=sizes)
 
 
 def _derivatives(call: Call, primals: Any, tangents: Any) -> Any:
@@ -188,13 +189,13 @@ def _load(problem: Problem, source: Source) -> Call:
     if jax.default_backend() != "cpu":
         return Call(problem, reason=f"the default backend is {jax.default_backend()}")
     try:
-        with source.open(_handler) as kernels, jax.ensure_compile_time_eval():
-            kernels.look_up([[problem.canonical]])
+        choices = [[problem.canonical]]
+        with source.open(_handler, choices) as kernels, jax.ensure_compile_time_eval():
             kernel = kernels.load(problem.canonical)
             framework = f"jax={jax.__version__}"
             found = stored_verdict(kernel, framework, _measure) if kernel else None
     except Exception as error:  # a store, a service or a compiler may fail in any way
-        warn_once(f"{problem}: no kernel is used: {' '.join(str(error).split())}")
+        warn_once(f"{problem}: no kernel is used: {line_of(error)}")
         return Call(problem, reason=str(error))
     if found is None:
         return Call(problem, reason="no kernel is stored")
@@ -203,8 +204,8 @@ def _load(problem: Problem, source: Source) -> Call:
     return Call(problem, reason="JAX is faster" if found.is_right else "its result differs")
 
 
-def _measure(kernel: Kernel) -> Verdict:
-    problem, random = parse_problem(kernel.problem), np.random.default_rng(0)
+def _measure(kernel: Kernel, problem: Problem) -> Verdict:
+    random = np.random.default_rng(0)
 
     def operand(name: str) -> Array:
         struct = _struct(problem, name)

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "kernels.h"
 #include "xla/ffi/api/ffi.h"
@@ -15,22 +16,24 @@ struct Work {
   const tilewise::Kernel &kernel;
   int count = 0;
   void *pointers[6];
+  std::vector<int64_t> sizes;
   std::atomic<int64_t> next{0}, left;
   std::atomic<int> code{0};
 
   // Compute parts until all are taken. A task that starts late finds none.
   void take_parts() {
     for (int64_t part; (part = next++) < kernel.parts;) {
-      if (int found = tilewise::call_with(kernel.part, count, pointers, part)) code = found;
+      if (int found = tilewise::call_with(kernel.part, count, pointers, sizes, part)) code = found;
       if (--left == 0) left.notify_all();
     }
   }
 };
 
 ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Result<ffi::AnyBuffer> out,
-                std::string_view symbol) try {
+                std::string_view symbol, ffi::Span<const int64_t> sizes) try {
   const auto &kernel = tilewise::find(symbol);
   auto work = std::make_shared<Work>(kernel);
+  work->sizes.assign(sizes.begin(), sizes.end());
   for (size_t index = 0; index < args.size(); ++index)
     work->pointers[work->count++] = args.get<ffi::AnyBuffer>(index)->untyped_data();
   if (kernel.accumulates) {  // the last argument shares its buffer with the result
@@ -41,7 +44,7 @@ ffi::Error call(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Result<ffi::
   work->pointers[work->count++] = out->untyped_data();
   work->pointers[work->count++] = tilewise::scratch(kernel.scratch_bytes);
   if (kernel.parts == 1) {
-    tilewise::run(kernel, work->count, work->pointers);
+    tilewise::check(tilewise::call_with(kernel.run, work->count, work->pointers, work->sizes), kernel);
     return ffi::Error::Success();
   }
   work->left = kernel.parts;
@@ -62,7 +65,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(tilewise_call, call,
                                   .Ctx<ffi::ThreadPool>()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>()
-                                  .Attr<std::string_view>("symbol"));
+                                  .Attr<std::string_view>("symbol")
+                                  .Attr<ffi::Span<const int64_t>>("sizes"));
 
 extern "C" int tilewise_prepare(const char *symbol, const void *weights, void *packed) {
   const auto &kernel = tilewise::find(symbol);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -65,9 +66,8 @@ inline void prepare(const Kernel &kernel, const void *weights, void *packed) {
   check(((int (*)(const void *, void *))kernel.prepare)(weights, packed), kernel);
 }
 
-// Call a function with `count` pointers, and `last` behind them: a part's number or nothing.
 template <typename... Last>
-int call_with(void *function, int count, void *const *p, Last... last) {
+int call_pointers(void *function, int count, void *const *p, Last... last) {
   using P = void *;
   switch (count) {
     case 4: return ((int (*)(P, P, P, P, Last...))function)(p[0], p[1], p[2], p[3], last...);
@@ -77,12 +77,15 @@ int call_with(void *function, int count, void *const *p, Last... last) {
   }
 }
 
-inline void run(const Kernel &kernel, int count, void *const *pointers) {
-  check(call_with(kernel.run, count, pointers), kernel);
-}
-
-inline void run_part(const Kernel &kernel, int count, void *const *pointers, int64_t part) {
-  check(call_with(kernel.part, count, pointers, part), kernel);
+// Call a function with `count` pointers, the sizes of a range, and `last`: a part's number or nothing.
+template <typename... Last>
+int call_with(void *function, int count, void *const *pointers, std::span<const int64_t> sizes,
+              Last... last) {
+  switch (sizes.size()) {
+    case 0: return call_pointers(function, count, pointers, last...);
+    case 1: return call_pointers(function, count, pointers, sizes[0], last...);
+    default: return call_pointers(function, count, pointers, sizes[0], sizes[1], last...);
+  }
 }
 
 }  // namespace tilewise

@@ -6,22 +6,23 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewise.errors import TilewiseError
-from tilewise.kernels.problem import parse_problem
+from tilewise.errors import MissingError, TilewiseError
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.linked.libraries import cache_folder, link
+from tilewise.search.ranges.result import contains
 
 if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
-    from tilewise.schema.results import ObjectFiles, StoredResult
+    from tilewise.schema.results import ObjectFiles
     from tilewise.search.records import CacheMode
 
 Shim = Callable[[], ctypes.CDLL]
@@ -41,6 +42,7 @@ class Kernel:
     """A kernel that is loaded into this process.
 
     Attributes:
+        problem: a problem, or a range.
         symbol: by which a shim knows it.
         sha256: of its shared library.
     """
@@ -53,6 +55,16 @@ class Kernel:
     parts: int
     sha256: str
 
+    @cached_property
+    def wanted(self) -> Problem | ProblemRange:
+        """Return the problem or the range."""
+        return parse_any(self.problem)
+
+    def sizes_of(self, keys: Mapping[str, Any]) -> list[Any]:
+        """Return the sizes that a call takes, by the keys of its problem; only a range has some."""
+        wanted = self.wanted
+        return [keys[dim] for dim in wanted.dims] if isinstance(wanted, ProblemRange) else []
+
 
 @dataclass(frozen=True)
 class Source:
@@ -63,6 +75,7 @@ class Source:
         threads: that kernels are tuned for.
         accuracy: of the problems, where they have the key.
         tune: `now` searches before a graph runs, `background` while it runs without kernels.
+        sizes: smallest and largest size of a dynamic dim that has no bounds.
     """
 
     store: str | None = None
@@ -71,22 +84,43 @@ class Source:
     threads: int = 1
     accuracy: str = "standard"
     tune: str = "now"
+    sizes: tuple[int, int] = (1, 64)
 
     @contextmanager
-    def open(self, shim: Shim) -> "Iterator[Kernels]":
-        """Open the store or service; `shim` is to call the kernels."""
+    def open(self, shim: Shim, choices: Sequence[Sequence[str]]) -> "Iterator[Kernels]":
+        """Look up problems or ranges, each op's from the widest to the narrowest.
+
+        Missing ones are searched if that is allowed. `shim` is to call the kernels. If the store or
+        the service fails, the kernels are those of the cache folder.
+        """
         from tilewise.backends.choose import open_backend
 
         # A search here sets limits of threads for its children; other children keep theirs.
         before = {name: os.environ.get(name) for name in ONE_THREAD}
-        try:
-            with open_backend(self.server, self.store) as backend:
-                yield Kernels(self, backend, shim)
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+        with ExitStack() as stack:
+            try:
+                backend = None
+                if any(choices):
+                    backend = stack.enter_context(open_backend(self.server, self.store))
+                kernels = Kernels(self, backend, shim)
+                kernels.look_up(choices)
+            except Exception as error:  # a store or a service may fail in any way
+                warn_once(f"only kernels of the cache folder are used: {line_of(error)}")
+                kernels = Kernels(self, None, shim)
+            finally:
+                for name, value in before.items():
+                    os.environ.pop(name, None)
+                    if value is not None:
+                        os.environ[name] = value
+            yield kernels
+
+
+class _Stored(NamedTuple):
+    """A stored problem or range, its schedules, and the caches that they are for."""
+
+    problem: str
+    schedules: str
+    cache: str
 
 
 class Kernels:
@@ -95,43 +129,74 @@ class Kernels:
     def __init__(self, source: Source, backend: "Backend | None", shim: Shim) -> None:
         self._backend, self._trials, self._shim = backend, source.trials, shim
         self._target = target_of(source.threads)
-        self._found: dict[str, StoredResult] = {}
-        self._files = {} if backend is not None else _files_by_problem(self._target)
+        self._found: dict[str, _Stored] = {}
+        host, _, rest = self._target.partition(",")
+        self._files = {
+            one.problem: path
+            for path, one in ({} if backend else read_kernels(cache_folder())).items()
+            if one.target == self._target or (host == "cpu:host" and one.target.endswith(rest))
+        }
 
     def look_up(self, choices: Sequence[Sequence[str]]) -> None:
-        """Look up problems, each op's from the widest to the narrowest; search if allowed."""
-        backend = self._backend
-        self._fetch([problem for problems in choices for problem in problems])
-        if not self._trials or backend is None:
+        """Look up problems as `Source.open` does."""
+        self._fetch({problem for problems in choices for problem in problems})
+        absent = {one[0]: None for one in choices if one and one[0] not in self._found}
+        if not self._trials or self._backend is None:
             return
         from tilewise.search.records import TuneRequest
 
-        absent = [one[0] for one in choices if one and one[0] not in self._found]
-        for problem in dict.fromkeys(absent):
+        for problem in absent:
             request = TuneRequest(self._trials, cache="cold")
-            backend.tune(problem, self._target, request, lambda _trial: None)
+            try:
+                self._backend.tune(problem, self._target, request, lambda _trial: None)
+            except Exception as error:  # such as a range that no code serves
+                warn_once(f"{problem}: not tuned: {line_of(error)}")
         self._fetch(absent)
 
-    def _fetch(self, problems: Sequence[str]) -> None:
+    def _fetch(self, problems: Collection[str]) -> None:
         # In a model, other layers evict the weights: kernels for cold caches come first.
         for mode in ("cold", None):
-            absent = [one for one in dict.fromkeys(problems) if one not in self._found]
-            if absent and self._backend is not None:
-                found = self._backend.look_up(absent, self._target, (), {}, cache=mode)
-                self._found |= {one.problem: one.result for one in found if one.result}
+            self._fetch_mode([one for one in problems if one not in self._found], mode)
+
+    def _fetch_mode(self, problems: Sequence[str], mode: "CacheMode | None") -> None:
+        backend = self._backend
+        if backend is None:
+            return
+        ranges = {one: one for one in problems if isinstance(parse_any(one), ProblemRange)}
+        sizes = [one for one in problems if one not in ranges]
+        found = backend.look_up(sizes, self._target, (), {}, "range", cache=mode) if sizes else ()
+        for one in found:
+            result, match = one.result, one.result and one.result.match
+            if match and match.range is not None:
+                ranges[one.problem] = match.range
+            elif result and match and match.kind != "processor":
+                schedule = f"{result.target} {result.best.hash}"
+                self._found[one.problem] = _Stored(one.problem, schedule, result.cache)
+        for problem, wanted in ranges.items():
+            with suppress(MissingError):
+                whole = backend.show(wanted, self._target, mode, match="range")
+                schedules = [whole[name] for name in ("target", "variants", "spans")]
+                stored = _Stored(whole["problem"], json.dumps(schedules), whole["cache"])
+                self._found[problem] = stored
 
     def load(self, problem: str) -> Kernel | None:
-        """Return the kernel of a problem, loaded; None if none is stored or it cannot run here."""
-        found = self._found.get(problem)
-        if self._backend is None or found is None:
-            path = self._files.get(problem)
+        """Return the kernel of a problem or a range, or that of a range that contains it, loaded.
+
+        Return None if none is stored or it cannot run here.
+        """
+        if self._backend is None:
+            wanted = parse_any(problem)
+            holding = (path for one, path in self._files.items() if _holds(one, wanted))
+            path = self._files.get(problem) or next(holding, None)
             kernel = None if path is None else _cached(path, "it is not used")
+        elif (found := self._found.get(problem)) is None:
+            return None
         else:
-            named = f"{problem} {found.target} {found.best.hash}"
-            path = cache_folder() / f"kernel-{hashlib.sha256(named.encode()).hexdigest()[:32]}.so"
-            made, is_cold = self._backend.object_files, found.cache == "cold"
-            mode: CacheMode = "cold" if is_cold else "hot"
-            kernel = _cached(path) or _write(path, made(problem, self._target, mode))
+            named = hashlib.sha256(f"{found.problem} {found.schedules}".encode()).hexdigest()[:32]
+            path = cache_folder() / f"kernel-{named}.so"
+            mode: CacheMode = "cold" if found.cache == "cold" else "hot"
+            made = self._backend.object_files
+            kernel = _cached(path) or _write(path, made(found.problem, self._target, mode))
         return kernel if path and kernel and _is_loaded(path, kernel, self._shim) else None
 
 
@@ -145,18 +210,36 @@ def target_of(threads: int) -> str:
         return f"cpu:host,threads={threads}"
 
 
-def _files_by_problem(target: str) -> dict[str, Path]:
-    """Return the kernels on disk for a target; of several of one problem the newest."""
-    host, _, rest = target.partition(",")
-    found: dict[str, Path] = {}
-    for path in sorted(
-        cache_folder().glob("kernel-*.json"), key=lambda one: one.stat().st_mtime_ns
-    ):
+def line_of(error: Exception) -> str:
+    """Return the message of an error as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _holds(stored: str, wanted: Problem | ProblemRange) -> bool:
+    """Return whether a stored problem is a range that contains another, or a range."""
+    problems = parse_any(stored)
+    return isinstance(problems, ProblemRange) and contains(problems, wanted)
+
+
+def read_kernels(folder: Path) -> dict[Path, Kernel]:
+    """Return the kernels of a folder by the files of their code, the newest last."""
+    found = {}
+    for path in sorted(folder.glob("kernel-*.json"), key=lambda one: one.stat().st_mtime_ns):
         with suppress(OSError, ValueError, TypeError):  # a file that is damaged
-            kernel = Kernel(**json.loads(read_regular(path)))
-            if kernel.target == target or (host == "cpu:host" and kernel.target.endswith(rest)):
-                found[kernel.problem] = path.with_suffix(".so")
+            found[path.with_suffix(".so")] = Kernel(**json.loads(read_regular(path)))
     return found
+
+
+def load_folder(folder: Path, shim: Shim) -> None:
+    """Load all kernels of a folder.
+
+    Raises:
+        TilewiseError: a file is damaged, or this processor cannot run a kernel.
+    """
+    for path in folder.glob("kernel-*.so"):
+        kernel = _cached(path, "it is not used")
+        if kernel is None or not _is_loaded(path, kernel, shim):
+            raise TilewiseError(f"kernel file {path} cannot be used; compile the package again")
 
 
 def _cached(path: Path, otherwise: str = "it is made again") -> Kernel | None:
@@ -201,7 +284,8 @@ def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
     ends = ("", "_part", "_prepare" if kernel.packed_bytes else "")
     addresses = [ctypes.cast(code[f"{kernel.symbol}{end}"], ctypes.c_void_p) for end in ends]
     sizes = (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts)
-    accumulates = int(parse_problem(kernel.problem).accumulates)
+    one = kernel.wanted
+    accumulates = int((one.smallest if isinstance(one, ProblemRange) else one).accumulates)
     numbers = [ctypes.c_int64(size) for size in sizes]
     shim().tilewise_register(kernel.symbol.encode(), *addresses, *numbers, accumulates)
     return True

@@ -5,23 +5,27 @@ and some kernels lose to the framework's there. Losers are left to the framework
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.linked.kernels import Kernel, warn_once
 from tilewise.linked.libraries import cache_folder
+from tilewise.search.ranges.samples import sample_sizes
+from tilewise.search.timing.measure import interleave
 
 TOLERANCES = {"f64": 1e-11, "f32": 1e-4, "bf16": 2e-2, "f16": 5e-3}
 """Of the norm of the difference: far above rounding, far below a wrong kernel."""
 _COLD_BYTES, _MOST_COPIES = 48 << 20, 24
 """Of all weights between two uses of the same; above the L2 cache of any core."""
-_ROUNDS, _ROUND_S = 11, 0.02
+_ROUNDS = 25
+_SIZES = 3
+"""Of a range."""
 
 Call = Callable[[], Any]
 
@@ -45,14 +49,25 @@ class Verdict:
         return self.is_right and self.kernel_us <= self.own_us
 
 
-def stored_verdict(kernel: Kernel, framework: str, measure: Callable[[Kernel], Verdict]) -> Verdict:
-    """Return the stored verdict of a kernel against a framework, or measure and store it."""
+def stored_verdict(
+    kernel: Kernel, framework: str, measure: Callable[[Kernel, Problem], Verdict]
+) -> Verdict:
+    """Return the stored verdict of a kernel against a framework, or measure and store it.
+
+    The verdict of a range is the worst of those at both ends and between them.
+    """
     path = cache_folder() / "verdicts.json"
     key = f"{kernel.problem} {kernel.target} {kernel.sha256} {framework}"
     known = _stored(path).get(key)
     if known is None:
-        known = asdict(measure(kernel))
-        text = json.dumps({**_stored(path), key: known}, indent=1)
+        wanted = kernel.wanted
+        if isinstance(wanted, ProblemRange):
+            every = list(map(wanted.at, sample_sizes(wanted, _SIZES)))
+        else:
+            every = [wanted]
+        found = [measure(kernel, problem) for problem in every]
+        worst = max(found, key=lambda one: (not one.is_right, one.kernel_us / one.own_us))
+        text = json.dumps({**_stored(path), key: (known := asdict(worst))}, indent=1)
         write_whole(path, text.encode())
     return Verdict(**known)
 
@@ -94,20 +109,14 @@ def in_turns(*sides: Sequence[Call], threads: int) -> Iterator[float]:
     """Yield seconds of a call of each side, of its fastest round: disturbances only add.
 
     A round calls all calls of a side one after the other, so that each finds its weights out of
-    the caches. One thread is timed by its own clock.
+    the caches.
     """
-    clock = time.thread_time if threads == 1 else time.perf_counter
 
-    def seconds(calls: Sequence[Call], passes: int) -> float:
-        began = clock()
-        for _ in range(passes):
+    def run(calls: Sequence[Call], repeat: int) -> None:
+        for _ in range(repeat):
             for call in calls:
                 call()
-        return (clock() - began) / passes / len(calls)
 
-    passes = [max(1, int(_ROUND_S / max(seconds(calls, 1) * len(calls), 1e-9))) for calls in sides]
-    samples: list[list[float]] = [[] for _ in sides]
-    for number in range(_ROUNDS):
-        for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
-            samples[side].append(seconds(sides[side], passes[side]))
-    yield from map(min, samples)
+    found = interleave([partial(run, calls) for calls in sides], _ROUNDS, threads)
+    for calls, samples in zip(sides, found, strict=True):
+        yield min(samples.times) / len(calls)

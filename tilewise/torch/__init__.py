@@ -11,6 +11,7 @@ if not is_present("torch"):
     raise TilewiseError(not_installed("tilewise.torch", "torch", "torch"))
 
 from tilewise.torch.backend import backend, problems
+from tilewise.torch.packages import compile_package, load_package
 from tilewise.torch.records import Op, report
 
-__all__ = ["Op", "backend", "problems", "report"]
+__all__ = ["Op", "backend", "compile_package", "load_package", "problems", "report"]

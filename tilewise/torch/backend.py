@@ -1,10 +1,10 @@
 """The backend: Inductor with freezing, and kernels in place of ops inside it."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 
@@ -16,120 +16,107 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import TracingContext
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.fx_passes import freezing_patterns
+from torch.fx.experimental.symbolic_shapes import StrictMinMaxConstraint
 
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import Problem
-from tilewise.linked.kernels import Kernel, Kernels, Source, warn_once
+from tilewise.linked.kernels import Kernel, Kernels, Source, line_of, warn_once
 from tilewise.torch import ops
 from tilewise.torch.background import search_in_background
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
 
-_OPTIONS = ("store", "server", "trials", "threads", "accuracy", "tune")
+_OPTIONS = tuple(field.name for field in fields(Source))
 _TUNE = ("now", "background")
 _NOT_STORED = "no kernel is stored"
 _current = threading.local()
 
 
 @dataclass
-class _Compilation:
+class Compilation:
     """What to do with the ops of the graph that this thread compiles.
 
-    `problems` is given where they are only listed.
+    Attributes:
+        graph: the record of decisions.
+        problems: given where they are only listed.
+        may_guard: whether the graph may be limited to sizes.
+        absent: the problems that are not stored.
     """
 
     source: Source
     graph: Graph
     problems: list[str] | None = None
-    decisions: dict[str, Op] = field(default_factory=dict)
+    may_guard: bool = True
     absent: list[str] = field(default_factory=list)
+    _decisions: dict[str, Op] = field(default_factory=dict)
+    _used: dict[str, Kernel] = field(default_factory=dict)
 
     def run(self, graph: Any) -> int:
         """Replace ops of a frozen graph; return how many."""
-        accuracy = self.source.accuracy
         nodes = [node for node in graph.nodes if node.target in ops.TARGETS]
-        found = {node: ops.candidates(node, accuracy) for node in nodes}
-        choices = [[one.problem for one in every] for every in found.values()]
+        choices = [[one.problem for one in self._candidates(node)] for node in nodes]
         if self.problems is not None:
             self.problems.extend(one[0] for one in choices if one)
             return 0
         try:
-            kernels = self._decide(choices)
+            if any(choices):
+                load_operators()
+            with self.source.open(load_operators, choices) as kernels:
+                for node in nodes:
+                    self._decide(node, kernels)
         except Exception as error:  # a compiler may fail in any way
-            text = _line(error)
+            text = line_of(error)
             warn_once(f"no kernels are used: {text}")
             self.graph.fallback = f"left to Inductor: {text}"
-            return 0
-        for node in found:
-            self._replace(node, kernels)
         return sum(bool(op.kernel) for op in self.graph.ops)
 
-    def _decide(self, choices: Sequence[Sequence[str]]) -> dict[str, Kernel]:
-        """Return the kernels that are to be used, by problem."""
-        if not any(choices):
-            return {}
-        load_operators()
-        try:
-            with self.source.open(load_operators) as kernels:
-                kernels.look_up(choices)
-                return self._judge_all(choices, kernels)
-        except Exception as error:  # a store or a service may fail in any way
-            warn_once(f"only kernels of the cache folder are used: {_line(error)}")
-            return self._judge_all(choices, Kernels(self.source, None, load_operators))
+    def _candidates(self, node: Any) -> list[ops.Candidate]:
+        return ops.candidates(node, self.source, may_guard=self.may_guard)
 
-    def _judge_all(self, choices: Sequence[Sequence[str]], kernels: Kernels) -> dict[str, Kernel]:
-        used: dict[str, Kernel] = {}
-        for problems in choices:
-            for problem in problems:
-                if problem not in self.decisions:
-                    self._judge(problem, kernels, used)
-                if problem in used:
-                    break
-            if problems and self.decisions[problems[0]].reason == _NOT_STORED:
-                self.absent.append(problems[0])
-        return used
+    def _decide(self, node: Any, kernels: Kernels) -> None:
+        """Replace an op and what follows it by the kernel of its widest problem that has one."""
+        # Matched again: operands may be results of ops that were replaced before.
+        every, reasons = self._candidates(node), list[Op]()
+        for one in every:
+            op = self._judged(one.problem, kernels)
+            if op.kernel:
+                kernel = self._used[one.problem]
+                if ops.fits(one, kernel, may_guard=self.may_guard):
+                    self.graph.ops.append(replace(op, name=node.name))
+                    ops.replace_ops(one, kernel)
+                    return
+                op = replace(op, kernel="", reason=f"a size is not in {kernel.problem}")
+            reasons.append(op)
+        if reasons and reasons[0].reason == _NOT_STORED:
+            self.absent.append(every[0].problem)
+        timed = next((op for op in reasons if op.torch_us is not None), None)
+        unknown = Op("", reason=ops.why_not(node) or "no problem or range of sizes describes it")
+        op = timed or next(iter(reasons), unknown)
+        self.graph.ops.append(replace(op, name=node.name))
 
-    def _judge(self, problem: str, kernels: Kernels, used: dict[str, Kernel]) -> None:
-        """Decide whether the kernel of a problem is used."""
-        try:
-            kernel = kernels.load(problem)
-            found = verdict(kernel) if kernel else None
-        except Exception as error:  # one kernel that fails does not cost the others
-            text = _line(error)
-            warn_once(f"{problem}: no kernel is used: {text}")
-            self.decisions[problem] = Op("", problem, reason=text)
-            return
-        if kernel is None or found is None:
-            self.decisions[problem] = Op("", problem, reason=_NOT_STORED)
-            return
+    def _judged(self, problem: str, kernels: Kernels) -> Op:
+        """Return whether the kernel of a problem is used, decided once."""
+        if problem not in self._decisions:
+            try:
+                self._decisions[problem] = self._judge(problem, kernels)
+            except Exception as error:  # one kernel that fails does not cost the others
+                text = line_of(error)
+                warn_once(f"{problem}: no kernel is used: {text}")
+                self._decisions[problem] = Op("", problem, reason=text)
+        return self._decisions[problem]
+
+    def _judge(self, problem: str, kernels: Kernels) -> Op:
+        kernel = kernels.load(problem)
+        if kernel is None:
+            return Op("", problem, reason=_NOT_STORED)
+        found = verdict(kernel)
         times = (found.kernel_us, found.own_us)
         if found.wins:
-            used[problem] = kernel
-            self.decisions[problem] = Op("", problem, kernel.symbol, "", *times)
-            return
+            self._used[problem] = kernel
+            return Op("", kernel.problem, kernel.symbol, "", *times)
         reason = "PyTorch is faster" if found.is_right else "its result differs from PyTorch's"
-        self.decisions[problem] = Op("", problem, "", reason, *times)
-
-    def _replace(self, node: Any, kernels: dict[str, Kernel]) -> None:
-        # Matched again: operands may be results of ops that were replaced before.
-        every = ops.candidates(node, self.source.accuracy)
-        chosen = next((one for one in every if one.problem in kernels), None)
-        if chosen is None:
-            why = ops.why_not(node) or "no problem describes it"
-            known = [self.decisions[one.problem] for one in every if one.problem in self.decisions]
-            timed = next((one for one in known if one.torch_us is not None), None)
-            op = timed or next(iter(known), Op("", reason=why))
-        else:
-            op = self.decisions[chosen.problem]
-        values = {name: getattr(op, name) for name in ("problem", "kernel", "reason")}
-        self.graph.ops.append(Op(node.name, **values, kernel_us=op.kernel_us, torch_us=op.torch_us))
-        if chosen is not None:
-            ops.replace_ops(chosen, op.kernel)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        return Op("", problem, "", reason, *times)
 
 
 @cache
@@ -151,7 +138,8 @@ def _install() -> None:
 
 
 @contextmanager
-def _compiling(compilation: _Compilation) -> Iterator[None]:
+def compiling(compilation: Compilation) -> Iterator[None]:
+    """Have the graphs that this thread compiles meanwhile replaced as a compilation says."""
     _install()
     before = getattr(_current, "compilation", None)
     _current.compilation = compilation
@@ -169,14 +157,13 @@ def backend(
     Options: `store` or `server`, a URL, by default as `TILEWISE_DB` and `TILEWISE_SERVER` say;
     `trials` of a search for a problem that is not stored (0: no search); `threads` of the kernels
     (PyTorch's); `accuracy` of their problems; `tune="background"` to search while the graph runs
-    without kernels. All others are Inductor's.
+    without kernels; `sizes` of dynamic dims without bounds. All others are Inductor's.
 
     Raises:
         BadInputError: an option makes no sense.
     """
-    given = dict(options or {})
-    source = _source({name: given.pop(name) for name in _OPTIONS if name in given})
-    patches = {**(torch._inductor.list_mode_options(mode) if mode else {}), **given}
+    source, others = split_options(options)
+    patches = {**(torch._inductor.list_mode_options(mode) if mode else {}), **others}
     weights = [value for value in example_inputs if isinstance(value, torch.Tensor)]
     graph = new_graph(weights)
     if torch.is_grad_enabled():
@@ -184,26 +171,36 @@ def backend(
         warn_once(f"a graph is {graph.fallback}")
         return compile_fx(gm, example_inputs, config_patches=patches)  # type: ignore[no-any-return]
     is_later = source.tune == "background" and source.trials > 0
-    compilation = _Compilation(replace(source, trials=0) if is_later else source, graph)
-    with _compiling(compilation):
+    searched = replace(source, trials=0) if is_later else source
+    compilation = Compilation(searched, graph, may_guard=_may_guard())
+    with compiling(compilation):
         run, again = _frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
-    # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
-    if is_later and compilation.absent and len(weights) == len(example_inputs):
-        search_in_background(source, compilation.absent, _switch(compilation, again))
+    if is_later and compilation.absent:
+        # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
+        is_static = len(weights) == len(example_inputs)
+        switch = _switch(compilation, again) if is_static else lambda: None
+        search_in_background(source, compilation.absent, switch)
     return run
 
 
-def _switch(before: _Compilation, compile_again: Callable[[], None]) -> Callable[[], None]:
+def _may_guard() -> bool:
+    """Return whether guards may narrow dynamic sizes; not those whose bounds a program declared."""
+    contexts = TracingContext.get().tensor_to_context.values()
+    declared = [one for some in contexts for one in getattr(some, "constraint_sizes", None) or ()]
+    return not any(isinstance(one, StrictMinMaxConstraint) for one in declared)
+
+
+def _switch(before: Compilation, compile_again: Callable[[], None]) -> Callable[[], None]:
     """Return a function that compiles a graph again, with kernels that were stored since."""
     is_cast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     is_inference = torch.is_inference_mode_enabled()
 
     def switch() -> None:
-        after = _Compilation(before.source, Graph())
+        after = Compilation(before.source, Graph())
         cast = torch.autocast("cpu", dtype=dtype, enabled=is_cast)
         # The mode comes first: without inference it would enable gradients.
         modes = torch.inference_mode(is_inference), torch.no_grad()
-        with modes[0], modes[1], cast, compile_lock, _compiling(after):
+        with modes[0], modes[1], cast, compile_lock, compiling(after):
             compile_again()
         before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
 
@@ -270,8 +267,17 @@ if "tilewise" not in list_backends(()):
     register_backend(backend, name="tilewise")
 
 
-def _source(given: dict[str, Any]) -> Source:
+def split_options(options: Mapping[str, Any] | None) -> tuple[Source, dict[str, Any]]:
+    """Return the options of kernels, and those of Inductor.
+
+    Raises:
+        BadInputError: an option makes no sense.
+    """
+    others = dict(options or {})
+    given = {name: others.pop(name) for name in _OPTIONS if name in others}
     source = Source(**{"threads": torch.get_num_threads(), **given})
+    if not (isinstance(source.sizes, tuple) and 0 < source.sizes[0] < source.sizes[-1]):
+        raise BadInputError(f"options: sizes={source.sizes!r} is not a pair such as (1, 64)")
     for name, least in (("trials", 0), ("threads", 1)):
         value = getattr(source, name)
         if not isinstance(value, int) or value < least:
@@ -281,29 +287,37 @@ def _source(given: dict[str, Any]) -> Source:
             raise BadInputError(f"options: {name}={value!r} is not one of {', '.join(allowed)}")
     if source.store and source.server:
         raise BadInputError("options: give store or server, not both")
-    return source
+    return source, others
 
 
-def problems(model: Any, inputs: Any, *, accuracy: str = "standard") -> list[str]:
-    """Return the problems of a model on inputs (a tensor or a tuple), for `tilewise library`.
+def problems(
+    model: Any,
+    inputs: Any,
+    *,
+    accuracy: str = "standard",
+    dynamic: bool = False,
+    sizes: tuple[int, int] = (1, 64),
+) -> list[str]:
+    """Return the problems of a model on inputs (a tensor or a tuple), for `tilewise fetch`.
 
-    The model runs once, without kernels.
+    Dynamic sizes have ranges: those that `torch._dynamo.mark_dynamic` names, with `dynamic` all.
+    `sizes` are the bounds of those that have none. The model runs once, without kernels.
 
     Raises:
-        BadInputError: there is no such accuracy.
+        BadInputError: there is no such accuracy, or there are no such sizes.
     """
-    source = _source({"accuracy": accuracy})
+    source, _ = split_options({"accuracy": accuracy, "sizes": sizes})
     found: list[str] = []
 
     def keep(gm: Any, _example_inputs: Any, **_: Any) -> Any:
         return make_boxed_func(gm.forward)
 
     def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
-        with _compiling(_Compilation(source, Graph(), found)):
+        with compiling(Compilation(source, Graph(), found)):
             patches = {"freezing": True}
             return _frozen(gm, example_inputs, inner_compile=keep, config_patches=patches)[0]
 
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     with torch.no_grad():
-        torch.compile(model, backend=list_problems, dynamic=False)(*arguments)
+        torch.compile(model, backend=list_problems, dynamic=dynamic)(*arguments)
     return list(dict.fromkeys(found))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tilewise.errors import TilewiseError
-from tilewise.linked.kernels import Source, target_of, warn_once
+from tilewise.linked.kernels import Source, line_of, target_of, warn_once
 
 _one_at_a_time = threading.Lock()
 """Searches that run at once would disturb each other's timings."""
@@ -25,8 +25,7 @@ def search_in_background(
                     tune_apart(source, problem)
             switch()
         except Exception as error:  # the program goes on without
-            text = " ".join(str(error).split()) or type(error).__name__
-            warn_once(f"the search in the background failed: {text}")
+            warn_once(f"the search in the background failed: {line_of(error)}")
 
     thread = threading.Thread(target=run, name="tilewise-search", daemon=True)
     thread.start()

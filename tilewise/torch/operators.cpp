@@ -5,6 +5,8 @@
 #include <ATen/ops/clone.h>
 #include <torch/library.h>
 
+#include <mutex>
+
 #include "kernels.h"
 
 namespace {
@@ -17,8 +19,25 @@ at::Tensor prepare(const at::Tensor &weights, std::string_view symbol) {
   return packed;
 }
 
+// Return packed weights at an address that kernels accept: constants of AOTInductor's packages have
+// the alignment of malloc. A copy serves as long as the constant exists.
+at::Tensor aligned(const at::Tensor &packed) {
+  const void *data = packed.const_data_ptr();
+  if (reinterpret_cast<uintptr_t>(data) % 64 == 0) return packed;
+  using Copy = std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, at::Tensor>;
+  static std::mutex mutex;
+  static auto *copies = new std::unordered_map<const void *, Copy>;
+  const std::lock_guard lock(mutex);
+  auto found = copies->find(data);
+  if (found == copies->end() || found->second.first.expired())
+    found = copies->insert_or_assign(data, Copy(packed.storage().getWeakStorageImpl(), packed.clone()))
+                .first;
+  return found->second.second;
+}
+
 at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at::Tensor> &bias,
-                const std::optional<at::Tensor> &add, std::string_view symbol, at::IntArrayRef shape) {
+                const std::optional<at::Tensor> &add, std::string_view symbol, at::IntArrayRef shape,
+                at::IntArrayRef sizes) {
   const auto &kernel = tilewise::find(symbol);
   auto out = kernel.accumulates ? add->clone()
                                 : at::Tensor(at::detail::empty_cpu(shape, a.scalar_type()));
@@ -28,18 +47,20 @@ at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at
     TORCH_CHECK(tensor.is_contiguous(), "tilewise: ", symbol, ": operands must be contiguous");
     pointers[count++] = tensor.data_ptr();
   };
+  const auto weights = kernel.packed_bytes ? aligned(b) : b;
   take(a);
-  take(b);
+  take(weights);
   if (bias) take(*bias);
   if (add && !kernel.accumulates) take(*add);
   take(out);
   pointers[count++] = tilewise::scratch(kernel.scratch_bytes);
+  const std::span given(sizes.data(), sizes.size());
   if (kernel.parts == 1) {
-    tilewise::run(kernel, count, pointers);
+    tilewise::check(tilewise::call_with(kernel.run, count, pointers, given), kernel);
   } else {
     at::parallel_for(0, kernel.parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part)
-        tilewise::run_part(kernel, count, pointers, part);
+        tilewise::check(tilewise::call_with(kernel.part, count, pointers, given, part), kernel);
     });
   }
   return out;
@@ -51,7 +72,9 @@ TORCH_LIBRARY(tilewise, library) {
   const std::vector<at::Tag> tags = {at::Tag::needs_contiguous_strides, at::Tag::pt2_compliant_tag};
   library.def("prepare(Tensor weights, str symbol) -> Tensor", tags);
   library.def(
-      "call(Tensor a, Tensor b, Tensor? bias, Tensor? add, str symbol, int[] shape) -> Tensor", tags);
+      "call(Tensor a, Tensor b, Tensor? bias, Tensor? add, str symbol, SymInt[] shape, SymInt[] sizes)"
+      " -> Tensor",
+      tags);
 }
 
 TORCH_LIBRARY_IMPL(tilewise, CPU, library) {

@@ -1,5 +1,6 @@
 """Which ATen ops of a graph are problems, and calls of kernels in their place."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -8,10 +9,14 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import EPILOGUES, Conv2d, Matmul
+from tilewise.kernels.problem import EPILOGUES, Conv2d, Matmul, ProblemRange, parse_any
+from tilewise.kernels.problem.ranges import MOST_SIZES
+from tilewise.linked.kernels import Kernel, Source
 
 Node = Any  # torch.fx's own classes are there only where torch is
 Order = tuple[int, ...]
@@ -36,8 +41,9 @@ class Candidate:
     """An op with what follows it, as one problem.
 
     Attributes:
-        problem: canonical.
+        problem: canonical; a range where sizes are dynamic.
         ops: the op, and those that the kernel computes as well, in their order.
+        keys: of the problem; those of dynamic sizes are `SymInt`.
         operands: A, B, and `bias` and `add` where the problem has them.
         orders: permutations of operands from PyTorch's layout to that of the problem.
         shape: of the kernel's result.
@@ -46,16 +52,15 @@ class Candidate:
 
     problem: str
     ops: tuple[Node, ...]
+    keys: Mapping[str, Any]
     operands: Mapping[str, Node]
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     orders: Mapping[str, Order] = field(default_factory=dict)
     back: Order | None = None
 
 
 _Ops = tuple[Node, ...]
 _Start = tuple[_Ops, Mapping[str, Node], dict[str, Any]]
-_Base = tuple[type[Matmul | Conv2d], dict[str, Any], Candidate]
-"""The operation, the keys, and the op alone."""
 
 
 def why_not(node: Node) -> str:
@@ -68,71 +73,132 @@ def why_not(node: Node) -> str:
             return f"an operand is on {value.device.type}, not on the cpu"
         if value.dtype not in _NAMES or value.dtype != node.meta["val"].dtype:
             return f"no kernels of {str(value.dtype).removeprefix('torch.')}"
-        if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
-            return "a size is dynamic; give dynamic=False"
-        if value.numel() == 0:
+        if not all(size.node.has_hint() for size in value.shape if _is_dynamic(size)):
+            return "a size depends on data"
+        if statically_known_true(value.numel() == 0):
             return "an operand is empty"
     return ""
 
 
-def candidates(node: Node, accuracy: str = "standard") -> list[Candidate]:
-    """Return an op as problems, from the one that covers most ops to the op alone."""
+def candidates(node: Node, source: Source, *, may_guard: bool) -> list[Candidate]:
+    """Return an op as problems, from the one that covers most ops to the op alone.
+
+    A dynamic size has all its values, and if guards may be added also the present one alone.
+    """
     if why_not(node):
         return []
     find = {aten.bmm.default: _batched, aten.convolution.default: _convolution}
-    base = find.get(node.target, _product)(node)
-    if base is None:
+    plain = find.get(node.target, _product)(node)
+    if plain is None:
         return []
-    kind, keys, plain = base
+    keys, accuracy = dict(plain.keys), source.accuracy
     if keys["dtype"] == "f32" or (keys["dtype"] == "f64" and accuracy == "strict"):
         keys["accuracy"] = accuracy  # the others have direct kernels alone
     found = []
     alone: _Start = (plain.ops, plain.operands, {})
-    for ops, operands, added in (*_residuals(plain, keys), alone):
+    for ops, operands, added in (*_residuals(plain), alone):
         for every, more in _endings(ops, reshapes=plain.back is None):
-            with suppress(KernelsError):  # no problem describes it, as for a stride of zero
-                problem = kind(**{**keys, **added, **more}).canonical
-                found.append(replace(plain, problem=problem, ops=every, operands=operands))
+            found += [
+                replace(plain, problem=problem, ops=every, operands=operands)
+                for problem in _problems({**keys, **added, **more}, source.sizes, may_guard)
+            ]
     return found
 
 
-def _product(node: Node) -> _Base | None:
-    *bias, a, b = node.args
-    if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
-        return None
-    (m, k), n = _shape(a), _shape(b)[1]
-    operands = {"A": a, "B": b}
-    if bias:
-        name = {(n,): "bias", (m, n): "add"}.get(_shape(bias[0]))
-        if name is None:
-            return None
-        operands[name] = bias[0]
-    is_transposed = _is_transposed(b)
-    keys = {"m": m, "n": n, "k": k, "transpose_b": is_transposed, **_common(node, b, operands)}
-    return (
-        Matmul,
-        keys,
-        Candidate("", (node,), operands, (m, n), _order_of_b(is_transposed, (1, 0))),
+def _problems(keys: Mapping[str, Any], sizes: tuple[int, int], may_guard: bool) -> list[str]:
+    """Return a problem, or of dynamic sizes the range of all and that of the present ones."""
+    every = [{key: _bounds(one, sizes) for key, one in keys.items() if _is_dynamic(one)}]
+    if may_guard and every[0]:
+        every.append({key: _present(keys[key]) for key in every[0]})
+    found = []
+    for ranges in every:
+        with suppress(KernelsError):  # no problem describes it, as for a stride of zero
+            kind = Conv2d if "kh" in keys else Matmul
+            one = kind(**(dict(keys) | dict.fromkeys(ranges, 2)))
+            found.append(parse_any({"op": kind.op, **one.to_json(), **ranges}).canonical)
+    return found
+
+
+def _is_dynamic(value: Any) -> bool:
+    return isinstance(value, torch.SymInt)
+
+
+def _step(size: Any) -> int:
+    """Return a number that all values of a size are multiples of, such as tokens of a sequence."""
+    factor, _ = size.node.expr.as_coeff_Mul()
+    return int(factor) if factor.is_Integer else 1
+
+
+def _bounds(size: Any, sizes: tuple[int, int]) -> str:
+    """Return all values of a size; `sizes` are those of a dim of an input without bounds."""
+    ends = {}
+    for symbol in size.node.expr.free_symbols:
+        bounds = size.node.shape_env.bound_sympy(symbol)
+        # Size 1 is compiled by itself, but a kernel serves it as well.
+        low = 1 if bounds.lower <= 2 else int(bounds.lower)
+        is_bounded = bounds.upper < sys.maxsize - 1
+        high = int(bounds.upper) if is_bounded else sizes[1]
+        ends[symbol] = ValueRanges(low if is_bounded else max(low, sizes[0]), high)
+    found, step = bound_sympy(size.node.expr, ends), _step(size)
+    last = min(int(found.upper), int(found.lower) + (MOST_SIZES - 1) * step)
+    return f"{found.lower}..{last}:{step}"
+
+
+def _present(size: Any) -> str:
+    """Return the present value and the next."""
+    return f"{size.node.hint}..{size.node.hint + _step(size)}:{_step(size)}"
+
+
+def fits(found: Candidate, kernel: Kernel, *, may_guard: bool) -> bool:
+    """Return whether a kernel has all sizes of an op.
+
+    If guards may be added, the graph gets those of the present sizes: that all are in the kernel's
+    range, or that they are not. PyTorch compiles another graph for the others.
+    """
+    wanted = kernel.wanted
+    if not isinstance(wanted, ProblemRange):
+        return True
+    known = bool if may_guard else statically_known_true
+    sizes = zip(kernel.sizes_of(found.keys), wanted.ranges, strict=True)
+    return all(
+        known(size >= values[0]) and known(size <= values[-1]) and known(size % values.step == 0)
+        for size, values in sizes
     )
 
 
-def _batched(node: Node) -> _Base | None:
+def _product(node: Node) -> Candidate | None:
+    *bias, a, b = node.args
+    if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
+        return None
+    m, (k, n) = _shape(a)[0], _shape(b)
+    operands = {"A": a, "B": b}
+    if bias:
+        shapes = {"bias": (n,), "add": (m, n)}
+        named = [name for name, one in shapes.items() if _is_same(_shape(bias[0]), one)]
+        if not named:
+            return None
+        operands[named[0]] = bias[0]
+    is_transposed = _is_transposed(b)
+    keys = {"m": m, "n": n, "k": k, "transpose_b": is_transposed, **_common(node, b, operands)}
+    return Candidate("", (node,), keys, operands, (m, n), _order_of_b(is_transposed, (1, 0)))
+
+
+def _batched(node: Node) -> Candidate | None:
     a, b = node.args
     (batch, m, k), n = _shape(a), _shape(b)[2]
-    if batch == 1:
+    if statically_known_true(batch == 1):
         return None
     is_transposed = _is_transposed(b)
     sizes = {"batch": batch, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
-    orders = _order_of_b(is_transposed, (0, 2, 1))
-    plain = Candidate("", (node,), {"A": a, "B": b}, (batch, m, n), orders)
-    return Matmul, sizes | _common(node, None, {}), plain
+    keys, orders = sizes | _common(node, None, {}), _order_of_b(is_transposed, (0, 2, 1))
+    return Candidate("", (node,), keys, {"A": a, "B": b}, (batch, m, n), orders)
 
 
 def _order_of_b(is_transposed: bool, order: Order) -> dict[str, Order]:
     return {"B": order} if is_transposed else {}
 
 
-def _convolution(node: Node) -> _Base | None:
+def _convolution(node: Node) -> Candidate | None:
     a, b, bias, stride, pad, dilation, is_transposed, _, groups = node.args
     if is_transposed or len(_shape(a)) != 4:
         return None
@@ -143,16 +209,16 @@ def _convolution(node: Node) -> _Base | None:
     operands = {"A": a, "B": b} | ({} if bias is None else {"bias": bias})
     keys |= {"groups": groups, **_common(node, b, operands)}
     orders = {"A": _TO_ROWS_LAST, "B": _FILTERS, "add": _TO_ROWS_LAST}
-    plain = Candidate("", (node,), operands, (n, oh, ow, co), orders, _TO_CHANNELS_FIRST)
-    return Conv2d, keys, plain
+    shape = (n, oh, ow, co)
+    return Candidate("", (node,), keys, operands, shape, orders, _TO_CHANNELS_FIRST)
 
 
-def _residuals(plain: Candidate, keys: Mapping[str, Any]) -> Iterator[_Start]:
+def _residuals(plain: Candidate) -> Iterator[_Start]:
     """Yield an op with the residual that is added to it, the form with the faster kernels first.
 
     Winograd transforms add to what the result holds, into which the residual is copied before.
     """
-    added = _addition(plain.ops[0], reshapes=plain.back is None)
+    keys, added = plain.keys, _addition(plain.ops[0], reshapes=plain.back is None)
     if added is None or "add" in plain.operands or plain.ops[0].target is aten.bmm.default:
         return
     ops, other = added
@@ -186,7 +252,7 @@ def _endings(ops: _Ops, *, reshapes: bool) -> list[tuple[_Ops, dict[str, str]]]:
         while len(values) < _MOST_OPS:
             users = {user for one in values for user in one.users} - values.keys()
             ready = [one for one in users if _is_function(one, start, reshapes=reshapes)]
-            ready = [one for one in ready if values.keys() >= set(one.all_input_nodes)]
+            ready = [one for one in ready if values.keys() >= set(_tensors(one))]
             if not ready:
                 break
             last = min(ready)
@@ -224,7 +290,13 @@ def _is_function(node: Node, of: Node, *, reshapes: bool) -> bool:
     if node.target not in kinds or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
     wide = (_value(of).dtype, torch.float32, torch.float64)
-    return _value(node).numel() == _value(of).numel() and _value(node).dtype in wide
+    is_same = statically_known_true(_value(node).numel() == _value(of).numel())
+    return is_same and _value(node).dtype in wide
+
+
+def _tensors(node: Node) -> list[Node]:
+    """Return the tensors that an op reads; sizes are other inputs."""
+    return [one for one in node.all_input_nodes if isinstance(one.meta.get("val"), torch.Tensor)]
 
 
 def _only_user(node: Node) -> Node | None:
@@ -240,7 +312,9 @@ def _addition(node: Node, *, reshapes: bool) -> tuple[_Ops, Node] | None:
     if user is None or user.target is not aten.add.Tensor or user.kwargs or len(user.args) != 2:
         return None
     other = user.args[1] if user.args[0] is total else user.args[0]
-    if not isinstance(other, torch.fx.Node) or other is total or _shape(other) != _shape(total):
+    if not isinstance(other, torch.fx.Node) or other is total:
+        return None
+    if not _is_same(_shape(other), _shape(total)):
         return None
     source = other
     while reshapes and source.target is _RESHAPE:
@@ -253,10 +327,11 @@ def _addition(node: Node, *, reshapes: bool) -> tuple[_Ops, Node] | None:
 def _is_transposed(b: Node) -> bool:
     """Return whether a variable operand is stored transposed; constants are copied once instead."""
     *_, rows, columns = _value(b).stride()
-    return not _is_constant(b) and columns != 1 and rows == 1
+    is_row = statically_known_true(rows == 1) and not statically_known_true(columns == 1)
+    return is_row and not _is_constant(b)
 
 
-def replace_ops(found: Candidate, symbol: str) -> None:
+def replace_ops(found: Candidate, kernel: Kernel) -> None:
     """Put the call of a kernel in the place of a candidate's ops."""
     last, graph = found.ops[-1], found.ops[-1].graph
     with graph.inserting_before(last):
@@ -267,11 +342,12 @@ def replace_ops(found: Candidate, symbol: str) -> None:
         if bias is not None and _value(bias).dtype in (torch.bfloat16, torch.float16):
             given["bias"] = _made(_CONVERT, bias, torch.float32)
         if _is_constant(found.operands["B"]):
-            given["B"] = _made(torch.ops.tilewise.prepare.default, given["B"], symbol)
+            given["B"] = _made(torch.ops.tilewise.prepare.default, given["B"], kernel.symbol)
         if "add" in given:
             given["add"] = _shaped(given["add"], found.shape)
         operands = [given.get(name) for name in ("A", "B", "bias", "add")]
-        made = _made(torch.ops.tilewise.call.default, *operands, symbol, list(found.shape))
+        sizes = [kernel.symbol, list(found.shape), kernel.sizes_of(found.keys)]
+        made = _made(torch.ops.tilewise.call.default, *operands, *sizes)
         if found.back is not None:
             made = _made(aten.permute.default, made, list(found.back))
         made = _shaped(made, _shape(last))
@@ -280,8 +356,8 @@ def replace_ops(found: Candidate, symbol: str) -> None:
         node.graph.erase_node(node)
 
 
-def _shaped(node: Node, shape: tuple[int, ...]) -> Node:
-    return node if _shape(node) == shape else _made(_RESHAPE, node, list(shape))
+def _shaped(node: Node, shape: tuple[Any, ...]) -> Node:
+    return node if _is_same(_shape(node), shape) else _made(_RESHAPE, node, list(shape))
 
 
 def _arranged(node: Node, order: Order | None) -> Node:
@@ -295,7 +371,9 @@ def _arranged(node: Node, order: Order | None) -> Node:
 def _made(target: Any, *args: Any, **kwargs: Any) -> Node:
     """Return a new node with the shape and strides that later passes read."""
     nodes = [one for one in args if isinstance(one, torch.fx.Node)]
-    made = nodes[0].graph.call_function(target, args, kwargs)
+    graph = nodes[0].graph
+    known = (graph.materialize_symints(one) if isinstance(one, list) else one for one in args)
+    made = graph.call_function(target, tuple(known), kwargs)
     values = [_value(node) for node in nodes]
     mode = detect_fake_mode(values)
     fakes = [one if isinstance(one, FakeTensor) else mode.from_tensor(one) for one in values]
@@ -310,8 +388,15 @@ def _value(node: Node) -> Any:
     return node.meta["val"]
 
 
-def _shape(node: Node) -> tuple[int, ...]:
+def _shape(node: Node) -> tuple[Any, ...]:
     return tuple(_value(node).shape)
+
+
+def _is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether shapes are the same for all sizes of a graph; it gets no guards."""
+    if len(one) != len(other):
+        return False
+    return all(statically_known_true(a == b) for a, b in zip(one, other, strict=True))
 
 
 def _is_constant(node: Node) -> bool:

@@ -1,10 +1,9 @@
 """What was decided for each op of the graphs of this process, for `report`."""
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-
-from torch.utils.weak import WeakIdKeyDictionary
 
 from tilewise.errors import BadInputError
 from tilewise.kernels.quoting import duration
@@ -38,23 +37,24 @@ class Op:
 
 @dataclass
 class Graph:
-    """The ops of one compiled graph, or why the whole graph was left to Inductor."""
+    """The ops of one compiled graph, or why the whole graph was left to Inductor.
+
+    Attributes:
+        inputs: weak references to its tensors, weights among them.
+    """
 
     ops: list[Op] = field(default_factory=list)
     fallback: str = ""
+    inputs: list[weakref.ref[Any]] = field(default_factory=list)
 
 
 _graphs: list[Graph] = []
-_graphs_by_tensor: Any = WeakIdKeyDictionary()
 
 
 def new_graph(inputs: Iterable[Any]) -> Graph:
     """Return the record of a graph, to be filled in, and keep it for the owner of its weights."""
-    graph = Graph()
-    _graphs.append(graph)
-    for tensor in inputs:
-        _graphs_by_tensor.setdefault(tensor, []).append(graph)
-    return graph
+    _graphs.append(Graph(inputs=list(map(weakref.ref, inputs))))
+    return _graphs[-1]
 
 
 def report(model: Any = None) -> list[Op]:
@@ -65,11 +65,12 @@ def report(model: Any = None) -> list[Op]:
     Raises:
         BadInputError: no graph of the model was compiled.
     """
-    graphs = _graphs
-    tensors = () if model is None else (*model.parameters(), *model.buffers())
-    if tensors:
-        found = [graph for tensor in tensors for graph in _graphs_by_tensor.get(tensor, ())]
-        graphs = [graph for graph in _graphs if any(graph is one for one in found)]
+    weights = [] if model is None else [id(one) for one in (*model.parameters(), *model.buffers())]
+    graphs = [
+        graph
+        for graph in _graphs
+        if not weights or any(id(one()) in weights for one in graph.inputs)
+    ]
     if not graphs:
         raise BadInputError(
             "report: no graph was compiled; call torch.compile(model, backend='tilewise') on inputs"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tilewise.kernels.problem import Conv2d, Problem, parse_problem
+from tilewise.kernels.problem import Conv2d, Problem, ProblemRange
 from tilewise.linked.kernels import Kernel
 from tilewise.linked.verdicts import Call, Verdict, cold_copies, compare, stored_verdict
 
@@ -38,16 +38,15 @@ def verdict(kernel: Kernel) -> Verdict:
         return stored_verdict(kernel, f"torch={torch.__version__},{threads}", _measure)
 
 
-def _measure(kernel: Kernel) -> Verdict:
-    problem, symbol = parse_problem(kernel.problem), kernel.symbol
-    operands = _operands(problem)
+def _measure(kernel: Kernel, problem: Problem) -> Verdict:
+    operands, is_dynamic = _operands(problem), isinstance(kernel.wanted, ProblemRange)
     weights = [_random(problem, "B") for _ in range(cold_copies(problem))]
-    ours = [_kernel_call(problem, symbol, {**operands, "B": one}) for one in weights]
+    ours = [_kernel_call(problem, kernel, {**operands, "B": one}) for one in weights]
     got = ours[0]().double()
-    expected = _torch_call(problem, {**operands, "B": weights[0]})().double()
+    expected = _torch_call(problem, {**operands, "B": weights[0]}, is_dynamic)().double()
     if not isinstance(problem, Conv2d):  # Inductor adds a residual where the result is read next
         operands.pop("add", None)
-    theirs = [_torch_call(problem, {**operands, "B": one}) for one in weights]
+    theirs = [_torch_call(problem, {**operands, "B": one}, is_dynamic) for one in weights]
     error = (got - expected.reshape(got.shape)).norm() / expected.norm().clamp_min(1e-30)
     return compare(problem, float(error), ours, theirs, torch.get_num_threads())
 
@@ -63,21 +62,26 @@ def _operands(problem: Problem) -> dict[str, Any]:
     return {name: _random(problem, name) for name in ("A", *problem.extras, *added)}
 
 
-def _kernel_call(problem: Problem, symbol: str, operands: dict[str, Any]) -> Call:
+def _kernel_call(problem: Problem, kernel: Kernel, operands: dict[str, Any]) -> Call:
     b = operands["B"]
     if problem.has_constant_weights:
-        b = torch.ops.tilewise.prepare(b, symbol)
-    more, shape = (operands.get("bias"), operands.get("add")), problem.operand_shapes["C"]
-    return partial(torch.ops.tilewise.call.default, operands["A"], b, *more, symbol, shape)
+        b = torch.ops.tilewise.prepare(b, kernel.symbol)
+    more, sizes = (operands.get("bias"), operands.get("add")), kernel.sizes_of(vars(problem))
+    given = (operands["A"], b, *more, kernel.symbol, problem.operand_shapes["C"], sizes)
+    return partial(torch.ops.tilewise.call.default, *given)
 
 
-def _torch_call(problem: Problem, operands: dict[str, Any]) -> Call:
-    """Return what frozen Inductor calls: packed weights in MKL or oneDNN, where it has them."""
+def _torch_call(problem: Problem, operands: dict[str, Any], is_dynamic: bool = False) -> Call:
+    """Return what frozen Inductor calls: packed weights in MKL or oneDNN, where it has them.
+
+    Of dynamic sizes it packs no filters, and linears of f32 are oneDNN's, not MKL's.
+    """
     a, b, bias, add = *(operands[name] for name in "AB"), operands.get("bias"), operands.get("add")
     bias = None if bias is None else bias.to(b.dtype)
     if isinstance(problem, Conv2d):
-        return _convolution(problem, a, b, bias, None if add is None else add.permute(0, 3, 1, 2))
-    return _product(problem, a, b, bias, add)
+        add = None if add is None else add.permute(0, 3, 1, 2)
+        return _convolution(problem, a, b, bias, add, is_dynamic)
+    return _product(problem, a, b, bias, add, is_dynamic)
 
 
 def _finished(problem: Problem, call: Call, add: Any = None) -> Call:
@@ -92,7 +96,7 @@ def _finished(problem: Problem, call: Call, add: Any = None) -> Call:
     return run
 
 
-def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any) -> Call:
+def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
     image, filters = a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1)
     filters = filters.contiguous(memory_format=torch.channels_last)
     pad, stride, dilation = list(problem.pads.low), list(problem.strides), list(problem.dilations)
@@ -101,7 +105,7 @@ def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any) -> Call:
         return _channels_last(_finished(problem, partial(convolve, groups=problem.groups), add))
     geometry = (pad, stride, dilation, problem.groups)
     ops, (name, *scalars) = torch.ops.mkldnn, _FUSED[problem.epilogue]
-    if problem.has_constant_weights:
+    if problem.has_constant_weights and not is_dynamic:
         filters = ops._reorder_convolution_weight(filters, *geometry, list(image.shape))
     if add is None:
         call = ops._convolution_pointwise.default
@@ -116,19 +120,20 @@ def _channels_last(call: Call) -> Call:
     return lambda: call().permute(0, 2, 3, 1)
 
 
-def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any) -> Call:
+def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
     if not problem.has_constant_weights:
         b = b.mT if problem.transpose_b else b
         product = torch.mm if a.dim() == 2 else torch.bmm
         plain = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
         return _finished(problem, plain, add)
     rows, weights = a.shape[0], b.t().contiguous()
-    if problem.dtype == "f32" and torch.backends.mkl.is_available():
+    is_f32 = problem.dtype == "f32" and torch.backends.mkl.is_available()
+    if is_f32 and not is_dynamic:
         packed = torch.ops.mkl._mkl_reorder_linear_weight(weights, rows)
         call = torch.ops.mkl._mkl_linear.default
         return _finished(problem, partial(call, a, packed, weights, bias, rows), add)
     ops = torch.ops.mkldnn
-    if problem.dtype == "bf16" and ops._is_mkldnn_bf16_supported():
+    if is_f32 or (problem.dtype == "bf16" and ops._is_mkldnn_bf16_supported()):
         packed = ops._reorder_linear_weight(weights, rows)
         call = ops._linear_pointwise.default
         if add is None:

@@ -117,6 +117,7 @@ def test_jax_computes_where_no_kernel_does(
         problem = problem.replace("n=32", "n=33")
         stored.computes = lambda problem: problem.replace(",w", ",epilogue=relu,w")
     if why == "broken":
+        problem = problem.replace("n=32", "n=34")  # of which the cache folder has no kernel
         monkeypatch.setattr(stored, "look_up", None)
     given, call = arrays(problem), door.load(problem, threads=1)
     assert (call.kernel is None) == (why != "traced")

@@ -273,7 +273,7 @@ def test_measured_times_are_those_of_calls(stored: Stored, monkeypatch: pytest.M
     monkeypatch.undo()
     seen: list[int] = []
     sides = [[lambda: seen.append(0)], [lambda: seen.append(1)]]
-    monkeypatch.setattr(verdicts, "_ROUND_S", 1e-4)
+    monkeypatch.setattr(verdicts, "_ROUNDS", 2)
     times = list(verdicts.in_turns(*sides, threads=1))
     assert len(times) == 2 and all(time > 0 for time in times) and {0, 1} == set(seen)
 

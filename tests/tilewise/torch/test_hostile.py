@@ -70,16 +70,6 @@ def test_an_empty_batch(stored: Stored, caplog: pytest.LogCaptureFixture) -> Non
     assert (op.kernel, op.reason) == ("", "an operand is empty") and not lines(caplog)
 
 
-def test_a_batch_of_another_size_later(stored: Stored) -> None:
-    model = nn.Linear(20, 32)
-    compiled = torch.compile(model, backend="tilewise")
-    for rows in (6, 5, 0, 1, 6):
-        x = torch.randn(rows, 20)
-        with torch.no_grad():
-            got, expected = compiled(x), exact(model, x)
-        assert (got.double() - expected).norm() <= 1e-6 * expected.norm()
-
-
 @pytest.mark.parametrize("kind", [torch.int32, torch.complex64])
 def test_types_without_kernels(
     stored: Stored, kind: torch.dtype, caplog: pytest.LogCaptureFixture

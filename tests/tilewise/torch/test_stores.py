@@ -45,8 +45,7 @@ def test_a_search_in_the_background_stores_its_result(database: str, cache: Path
     switched: list[bool] = []
     search_in_background(source, [PROBLEM], lambda: switched.append(True)).join(200)
     assert switched
-    with source.open(load_operators) as found:
-        found.look_up([[PROBLEM]])
+    with source.open(load_operators, [[PROBLEM]]) as found:
         assert found.load(PROBLEM) is not None
 
 
