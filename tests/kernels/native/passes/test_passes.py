@@ -53,20 +53,26 @@ def windows(x: Array, size: tuple[int, int], step: tuple[int, int], dilation: tu
 
 
 @pytest.mark.parametrize(
-    ("size", "step"), some(product([(1, 45), (1, 12), (21, 5), (6, 5)], [1, 2, 3]), of=5)
+    ("size", "step", "dilation"),
+    some(product([(1, 45), (1, 12), (21, 5), (6, 5)], [1, 2, 3], [1, 2]), of=5),
 )
-def test_windows_in_whole_vectors(size: tuple[int, int], step: int) -> None:
+def test_windows_in_whole_vectors(size: tuple[int, int], step: int, dilation: int) -> None:
     """Rows and channels that are no multiple of a vector; nothing behind the image is read."""
     inner, width = size
-    x, out = values(3, 6, width, inner), (3, (width - 1) // step + 1)
+    reach = 2 * dilation - 1
+    x, out = values(3, 6, width, inner), ((6 - reach) // 2 + 1, (width - reach) // step + 1)
     x[1, 2, width // 2, 0] = np.nan
-    sizes = (6, width, *out, inner, 3, 3, 2, step, 1, 1, 1, 1)
+    sizes = (6, width, *out, inner, 3, 3, 2, step, dilation, dilation, 1, 1)
+    rows, cut = 3 * out[0], 3
     for name, fill, reduced in (("max", -np.inf, np.max), ("window sum", 0.0, np.sum)):
         made, around = guarded((3, *out, inner), np.float32), np.full(x.size + 2, np.nan, "f4")
         around[1:-1] = x.reshape(-1)
-        run(name, around[1:], made, (0, 3 * out[0]), *sizes)
-        expected = reduced(windows(x, (3, 3), (2, step), (1, 1), (1, 1), fill, out), -1)
-        np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+        untouched = made.copy().reshape(rows, -1)[cut:]
+        run(name, around[1:], made, (0, cut), *sizes)
+        assert np.array_equal(made.reshape(rows, -1)[cut:], untouched)
+        run(name, around[1:], made, (cut, rows), *sizes)
+        taps = windows(x, (3, 3), (2, step), (dilation, dilation), (1, 1), fill, out)
+        np.testing.assert_allclose(made, reduced(taps, -1), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("inner", [1, 6])
