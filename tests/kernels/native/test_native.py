@@ -77,7 +77,7 @@ def test_nan_and_infinity_behind_a_masked_tail_stay_out(dtype: str, target: Targ
 
 
 @pytest.mark.timeout(900)
-@cases(80, short=40)
+@cases(40)
 @given(st.data())
 def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject) -> None:
     """Single elements or whole rows, columns and pixels, which lie beside padding and edges."""

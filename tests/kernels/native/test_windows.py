@@ -150,7 +150,7 @@ problems = st.builds(
 )
 
 
-@cases(150, short=50)
+@cases(50)
 @given(st.data())
 def test_any_schedule_of_few_rows_and_of_more_is_right(data: st.DataObject) -> None:
     problem, target = data.draw(problems), data.draw(st.sampled_from(TARGETS))
