@@ -213,7 +213,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
 
 
 def _let_go(services: Services) -> None:
-    """Let every request go; may be called from a signal handler."""
+    """Release all waiting requests; may be called from a signal handler."""
     for part in (services.feeds, services.overviews):
         part.close()
     for flights in (services.kernels, services.proofs, services.modules):

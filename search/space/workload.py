@@ -146,7 +146,7 @@ class Workload:
         return self._fastest(Form.TILES) if has_tiles else None
 
     def arithmetic_of(self, kind: TileKind) -> Arithmetic:
-        """How elements are multiplied in register tiles of a kind."""
+        """Return how elements are multiplied in register tiles of a kind."""
         if kind == "matrix":
             assert self.tile_arithmetic is not None, "a space offers no such tiles then"
             return self.tile_arithmetic

@@ -67,7 +67,7 @@ AsPage = Callable[[Request, ProblemResponse], Response]
 
 
 def install(app: FastAPI, as_page: AsPage) -> None:
-    """Answer every error of `app` with a problem document, or with a page to who asks for one."""
+    """Answer every error of `app` with a problem document, or a page if requested."""
     app.add_exception_handler(ServiceError, _service_error)
     for bad in (ProblemError, UnsupportedError, ModuleError, PlaceError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
@@ -79,7 +79,7 @@ def install(app: FastAPI, as_page: AsPage) -> None:
 
 
 def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
-    """What a refusal is answered with, for those who are not told by a problem document."""
+    """Return the status and text of a refusal for clients that get no problem document."""
     if isinstance(error, ServiceError) and error.status is not None:
         return error.status, str(error)
     if isinstance(error, RequestValidationError):
@@ -90,7 +90,7 @@ def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
 
 
 def headers_of(error: Exception) -> dict[str, str]:
-    """What an answer to an error says beside its text: when to ask again."""
+    """Return the headers of an error response, such as `Retry-After`."""
     wait_s = error.retry_after_s if isinstance(error, ServiceError) else None
     return {} if wait_s is None else {"Retry-After": str(wait_s)}
 

@@ -119,7 +119,7 @@ class Driver:
         self._looks, self._retiming = _Due(UNSERVED_S), Retiming(sessions, off_peak=off_peak)
 
     def run(self, stopping: threading.Event) -> None:
-        """Drive until `stopping` is set; the jobs that were given go back to the queue then."""
+        """Run until `stopping` is set; then return the assigned jobs to the queue."""
         while not stopping.wait(POLL_S):
             self.tick()
         self.stop()

@@ -100,7 +100,7 @@ def python(text: str) -> Markup:
 
 
 def plain(text: str) -> Markup:
-    """Anything else."""
+    """Return other text, escaped."""
     return Markup("<pre>{}</pre>").format(text)
 
 

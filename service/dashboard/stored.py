@@ -130,7 +130,7 @@ def steps_text(steps: list[Json]) -> list[str]:
 
 
 def history_rows(rows: Sequence[models.Schedule | models.PastSchedule]) -> list[Json]:
-    """Speeds over time, for the plot of a problem's history."""
+    """Return speeds over time, for the plot of a problem's history."""
     return [
         {
             "when": moment(row.created_at),

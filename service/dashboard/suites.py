@@ -43,7 +43,7 @@ def latest(session: Session) -> list[tuple[models.SuiteReport, int]]:
 
 
 def history(session: Session, row: models.SuiteReport) -> list[models.SuiteReport]:
-    """The reports of the same suite on the same target, newest first."""
+    """Return the reports of the same suite on the same target, newest first."""
     return [one for one in _like(session, row, None, HISTORY) if is_sound(one)]
 
 
@@ -91,7 +91,7 @@ def _change(new: Json | None, old: Json | None) -> Change | None:
 
 
 def history_rows(rows: Sequence[models.SuiteReport]) -> list[Row]:
-    """Ratios over time, for the plot of a suite's history."""
+    """Return ratios over time, for the plot of a suite's history."""
     made = []
     for row in reversed(rows):
         shown = {"when": moment(row.created_at), "toolchain": row.toolchain.identity}

@@ -260,7 +260,7 @@ def fail(session: Session, job: Job, error: str) -> None:
 
 
 def fail_damaged(session: Session, job: Job) -> bool:
-    """Fail a job whose row cannot be read, with a message that says so; False for a sound one."""
+    """Fail a job whose row cannot be read; return False for an undamaged one."""
     broken = fault_of(job)
     if broken is None:
         return False

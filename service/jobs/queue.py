@@ -312,7 +312,7 @@ def call_off(session: Session, job: models.Job, name: str, only_of: int | None) 
 
 
 def counts(session: Session, job_id: int) -> dict[str, int]:
-    """How many trials of the job ended timed, pruned and failed."""
+    """Return how many trials of the job were timed, pruned and failed."""
     query = (
         select(models.Trial.state, func.count().label("number"))
         .where(models.Trial.job_id == job_id)

@@ -90,7 +90,7 @@ _ENDINGS = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 
 def content_of(document: str, form: str) -> bytes:
-    """One form of what was made, such as the header of an object."""
+    """Return one format of a kernel, such as the header of an object."""
     if form in (MODULE, DOCUMENT):
         return document.encode()
     if form == FLAVOR:
@@ -102,7 +102,7 @@ def content_of(document: str, form: str) -> bytes:
 
 
 def file_name(problem: str, form: str) -> str | None:
-    """Such as `matmul_m64_n48_k32_f32.o`; None for a form that is no file for a compiler."""
+    """Return a name such as `matmul_m64_n48_k32_f32.o`; None if a format has no file."""
     ending = _ENDINGS.get(form)
     return None if ending is None else stem(parse_any(problem)) + ending
 

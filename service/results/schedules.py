@@ -73,7 +73,7 @@ def find_schedules(
     toolchain: str | None = None,
     cache: CacheMode | None = None,
 ) -> dict[str, models.Schedule]:
-    """For each key of a problem that has one, what `find_schedule` finds, in one query."""
+    """Return what `find_schedule` returns for each key that has a result, in one query."""
     query = _SCHEDULES.where(
         among(session, models.Problem.__table__.c.key, set(keys)), models.Schedule.target == target
     ).order_by(*best_first(toolchain or identity()))

@@ -128,7 +128,7 @@ def fastest_proof(session: Session, schedule_id: int, flavor: str) -> models.Pro
 def fastest_proofs(
     session: Session, schedule_ids: Collection[int], flavor: str
 ) -> dict[int, models.Proof]:
-    """What `fastest_proof` finds of each schedule that has one, in one query."""
+    """Return the result of `fastest_proof` for each schedule that has one, in one query."""
     of_these = among(session, _PROOF.schedule_id, schedule_ids)
     query = _WITH_SCRIPT.where(of_these, _PROOF.ok, _SCRIPT.flavor == flavor)
     found: dict[int, models.Proof] = {}
@@ -144,7 +144,7 @@ def latest_failure(session: Session, schedule_id: int, flavor: str) -> models.Pr
 
 
 def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, models.Proof]:
-    """For each schedule that has one: the proof of its search's script, else its latest failure."""
+    """Return each schedule's proof of its search's flavor, else its latest failure."""
     served_first = func.row_number().over(
         partition_by=_PROOF.schedule_id,
         order_by=(

@@ -62,7 +62,7 @@ def trials_beside(
 
 
 def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:
-    """For each of some jobs, how many trials were asked for, and how those that ended did."""
+    """Return the requested trials of some jobs, and how many ended in each way."""
     asked = select(models.Job.id, models.Job.trials).where(
         among(session, models.Job.__table__.c.id, job_ids)
     )

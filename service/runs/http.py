@@ -189,7 +189,7 @@ class HttpTrialStore:
             self.add(trial)
 
     def known_failures(self) -> set[str]:
-        """Hashes of the schedules that failed in any job of this problem on this target."""
+        """Return the hashes of schedules that failed for this problem on this target."""
         return set(self._history().known_failures)
 
     def earlier_paces(self) -> list[list[float]]:

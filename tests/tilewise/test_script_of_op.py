@@ -97,7 +97,7 @@ def test_an_accuracy_is_of_a_module_that_says_none(cli: Cli, module: str) -> Non
     for options, told in (
         ((PROBLEM,), "is of MODEL.mlir; a problem says it itself, as "),
         ((module, "--packs"), "packed scripts use direct loops only; leave it out"),
-        ((module, "--flavor", "iree", "--plan", "plan.json"), "the plan says how accurate"),
+        ((module, "--flavor", "iree", "--plan", "plan.json"), "the plan sets the accuracy"),
     ):
         ran = cli("script", *options, "--accuracy", "strict")
         assert ran.code == 2 and ran.err.count("\n") == 1, ran.err

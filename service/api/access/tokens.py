@@ -95,11 +95,11 @@ class TokenBook:
 
 
 def of_client(session: Session, token: str) -> Caller | None:
-    """Who shows a token that somebody has made."""
+    """Return the caller with a client's token."""
     row = tokens.find(session, token)
     return None if row is None else Caller(row.id, row.scope)
 
 
 def of_run(session: Session, token: str) -> Caller | None:
-    """Who shows the token of an offer; the routes check what each one allows."""
+    """Return the caller with an offer's token; the routes check what it allows."""
     return ANYONE if offers.is_known(session, token) else None

@@ -150,7 +150,7 @@ class Sender:
 
     @classmethod
     def of(cls, request: Request, services: Services, key: str | None = None) -> "Sender":
-        """Who sends this request."""
+        """Return the sender of this request."""
         caller = caller_of(request)
         by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
         return cls(by, caller.subject, key)

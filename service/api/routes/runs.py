@@ -102,7 +102,7 @@ ShownDep = Annotated[ShownToken, Depends()]
 @router.post("/begin")
 @in_executor("writes")
 def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentWire:
-    """Begin the run of an offer: what it is to do, and the number that all it says carries."""
+    """Begin the run of an offer; return its work and its epoch."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True)
         _require_registered(session, shown.job_id, body)

@@ -153,8 +153,8 @@ async def get_kernel(
 ) -> Response:
     """Return the best schedule's kernel as a standalone Python module or as machine code.
 
-    With the key of a tuned range it serves all sizes of the range. Of the kernels for hot and for
-    cold caches `cache` chooses; by default the one for hot caches is given.
+    With the key of a tuned range it serves all sizes of the range. `cache` selects the kernel for
+    hot or for cold caches; the default is hot.
 
     `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
     header of both, and `json` all of them in one. An object is returned only after it was linked,

@@ -102,7 +102,7 @@ def jobs(
     state: JobState | Literal[""] = "",
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
 ) -> Response:
-    """Searches and plans of models, newest first."""
+    """Return the page of searches and plans, newest first."""
     with services.reading() as session:
         found = queue.list_jobs(
             session,

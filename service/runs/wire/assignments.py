@@ -43,14 +43,14 @@ _Search: Any = create_model("_Search", __base__=_SubjectWire, **_FIELDS)
 
 
 class AssignmentWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
-    """What a run is to do, and the number of the run."""
+    """The work of a run, and its epoch."""
 
     elapsed_s: float
     request_id: str
 
     @classmethod
     def of(cls, order: RunOrder, epoch: int, request_id: str) -> "AssignmentWire":
-        """An order as it is said."""
+        """Return the message of an order."""
         return cls(
             epoch=epoch,
             problem=order.problem,

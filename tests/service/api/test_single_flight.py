@@ -47,7 +47,7 @@ def test_flights_hold_no_more_memory_than_is_set_aside():
         flights = SingleFlight("modules", 1, keeps_results=False, most_bytes=100)
         first = asyncio.create_task(flights.make(1, work, 60))
         await asyncio.sleep(0)
-        with pytest.raises(BusyError, match=r"the modules .* use all memory"):
+        with pytest.raises(BusyError, match=r"the modules .* use all reserved memory"):
             await flights.make(2, work, 60)
         joined = asyncio.create_task(flights.make(1, work, 60))
         second = asyncio.create_task(flights.make(3, work, 40))

@@ -96,7 +96,7 @@ def test_what_takes_long_is_answered_202_and_found_later(client, tuned, printer,
     assert answer.status_code == 202
     assert answer.headers["Location"] == path == answer.json()["location"]
     assert int(answer.headers["Retry-After"]) >= 1
-    assert "being made" in answer.json()["detail"]
+    assert "being generated" in answer.json()["detail"]
     printer.release.set()
     wait_until(lambda: client.get(answer.headers["Location"]).status_code == 200)
     assert sum(printer.printed.values()) == 1

@@ -147,7 +147,7 @@ def write(sessions):
 def test_the_wait_for_a_turn_ends(url):
     engine = make_engine(url, patience_s=0.05)
     impatient = make_sessions(engine)
-    with writing(impatient), pytest.raises(BusyError, match="others write for long"):
+    with writing(impatient), pytest.raises(BusyError, match="another process holds the write lock"):
         write(impatient)
     write(impatient)
     engine.dispose()

@@ -91,9 +91,9 @@ def _check_accuracy(options: argparse.Namespace) -> None:
         return
     option = f"--accuracy {options.accuracy}"
     if options.packs:
-        raise BadInputError(f"{option}: what is packed is computed by direct loops; leave it out")
+        raise BadInputError(f"{option}: packed scripts use direct loops only; leave it out")
     if options.plan:
-        raise BadInputError(f"{option}: the plan says how accurate its kernels are; leave it out")
+        raise BadInputError(f"{option}: the plan sets the accuracy of its kernels; leave it out")
     if not any(one.endswith(ENDINGS) for one in options.problems):
         raise BadInputError(
             f"{option} is of MODEL.mlir; a problem says it itself, as "

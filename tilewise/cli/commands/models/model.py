@@ -195,7 +195,7 @@ def _refuse_none(name: str, skipped: "Sequence[Skipped]") -> NoReturn:
     from tilewise.kernels.mlir.frontend.graph import why_none
 
     why = why_none(skipped)
-    raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
+    raise BadInputError(f"{name}: it has no matmul or convolution that can be tuned{why}")
 
 
 def _cuts(name: str, module: bytes, dim: DimRange | None) -> "tuple[Cut, ...]":

@@ -69,8 +69,8 @@ def make_library_of_model(options: argparse.Namespace) -> str:
     _require_iree()
     if options.plan:
         if options.accuracy:
-            raise BadInputError(f"--accuracy {options.accuracy}: the plan says how accurate its "
-                                "kernels are; leave it out")  # fmt: skip
+            raise BadInputError(f"--accuracy {options.accuracy}: the plan sets the accuracy of "
+                                "its kernels; leave it out")  # fmt: skip
         return _of_plan(options, options.file)
     content = read_module_bytes(options.file)
     model = read_model(options.file, content, options.accuracy or "standard", options.dim or ())
