@@ -102,7 +102,7 @@ def test_no_service_runs_what_a_client_gives_it(cli: Cli, both: Both, tmp_path: 
     script = tmp_path / "script.mlir"
     script.write_text("module {}")
     ran = cli("verify", str(script), "--server", both.url)
-    assert ran.code == 2 and "no service does for a client" in ran.err
+    assert ran.code == 2 and "services do not do for clients" in ran.err
 
 
 def test_the_environment_names_a_service_for_every_flavor(

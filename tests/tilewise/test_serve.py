@@ -26,7 +26,7 @@ def test_a_taken_port_is_exit_1_and_nothing_is_made(cli: Cli, tmp_path: Path) ->
         (("--port", "http"), "invalid int value: 'http'"),
         (("--host", "192.0.2.1"), "host='192.0.2.1' is not an address of this machine"),
         (("--host", "no-such-host.invalid"), "is not an address of this machine"),
-        (("--host", ""), "host='' is no address"),
+        (("--host", ""), "host='' is not an address"),
         (("--host", "x" * 300), "is not an address of this machine"),
         (("--host", "a..b"), "host='a..b'"),
         (("--host", "\udcff"), r"host='\udcff'"),

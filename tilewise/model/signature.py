@@ -136,8 +136,8 @@ def _tensor(text: str) -> TensorType:
     if found is None:
         raise TilewiseError(f"the model takes or returns {text}; give it tensors of static shape")
     if found[2] not in NUMPY:
-        raise TilewiseError(f"the model takes or returns {text.strip()}; "
-                            f"supported are {', '.join(NUMPY)}")  # fmt: skip
+        raise TilewiseError(f"the model takes or returns {text.strip()}; {found[2]} is not "
+                            f"supported, give one of {', '.join(NUMPY)}")  # fmt: skip
     shape = tuple(int(size) for size in found[1].split("x") if size)
     return TensorType(shape, found[2])
 

@@ -105,7 +105,7 @@ def test_a_parameter_of_somebody_elses_is_drawn_beside_the_point(make) -> None:
 def test_a_study_that_cannot_be_learnt_from_says_why() -> None:
     study, _ = optimized(SurrogateSampler(SPACE), 2)
     other = optuna.create_study(sampler=study.sampler)
-    with pytest.raises(SamplerError, match="make another one"):
+    with pytest.raises(SamplerError, match="create another one"):
         ask(other, SPACE)
     with pytest.raises(SamplerError, match="several objectives"):
         ask(

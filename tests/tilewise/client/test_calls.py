@@ -176,7 +176,7 @@ def test_a_token_is_shown_and_never_told(monkeypatch: pytest.MonkeyPatch) -> Non
             assert "tw_" not in str(caught.value) + repr(client)
     assert shown == ["Bearer tw_environment", "Bearer tw_given", None]
     for token in ("a b", "a\nb", "é"):
-        with pytest.raises(TilewiseError, match="is no token") as caught:
+        with pytest.raises(TilewiseError, match="is not a token") as caught:
             Client("http://fake", token=token)
         assert token not in str(caught.value)
 

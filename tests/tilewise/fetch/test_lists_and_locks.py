@@ -33,7 +33,7 @@ def test_every_bad_line_is_named():
 
 @pytest.mark.parametrize("text", ["", "# nothing\n\n"])
 def test_a_list_of_nothing_is_refused(text):
-    with pytest.raises(BadInputError, match="names no problem"):
+    with pytest.raises(BadInputError, match="contains no problem"):
         read_problems("x.txt", text)
 
 

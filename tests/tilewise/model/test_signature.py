@@ -19,8 +19,8 @@ def test_types_are_read() -> None:
     [
         ("tensor<?x8xf32>", "static shape"),
         ("i32", "static shape"),
-        ("tensor<4xcomplex<f32>>", "complex<f32> cannot be run"),
-        ("tensor<4x8xi4>", "i4 cannot be run"),
+        ("tensor<4xcomplex<f32>>", "complex<f32> is not supported"),
+        ("tensor<4x8xi4>", "i4 is not supported"),
     ],
 )
 def test_what_does_not_run_is_refused(text: str, reason: str) -> None:
@@ -95,7 +95,7 @@ def test_a_function_without_results_takes_nothing_of_the_next() -> None:
 """)
     assert list(found) == ["quiet$async", "net"]
     assert types_of(found["net"]) == ([TensorType((3,), "f32")], [TensorType((3,), "f32")])
-    with pytest.raises(TilewiseError, match="gives !hal"):
+    with pytest.raises(TilewiseError, match="returns !hal"):
         types_of(found["quiet$async"])
     assert found["quiet$async"].endswith(": !hal.fence, %input2: !hal.fence) -> ()")
 
