@@ -27,7 +27,7 @@ from tilewise.service.errors import DatabaseError
         ("sqlite:///\udcff.db", "is not a database URL"),
         ("sqlite:///x.db?timeout=long", "could not convert"),
         ("sqlite:///x.db?mode=ro", "SQLite would ignore mode; write sqlite:///file:FILE?uri=true"),
-        ("sqlite:///file::memory:?uri=true", "cannot see a database in memory"),
+        ("sqlite:///file::memory:?uri=true", "cannot see an in-memory database"),
         ("sqlite:///file:x?mode=odd&uri=true", "no such access mode"),
         ("sqlite:///" + "x" * 5000, "File name too long"),
     ],
