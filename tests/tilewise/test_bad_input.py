@@ -27,7 +27,7 @@ GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
         (["tune", GOOD, "--target", "gpu"], "neither 'host' nor"),
         (["tune", GOOD, "--db", "sqlite:////x.db", "--server", "http://x"], "not both"),
         (["script", GOOD, "--result", "l2"], "--result is for --flavor air"),
-        (["script", GOOD, "--flavor", "air", "--db", "sqlite:////x.db"], "not stored"),
+        (["script", GOOD, "--flavor", "air", "--db", "sqlite:////x.db"], "needs no database"),
         (["script", GOOD, "--flavor", "air", "--target", "cpu:znver4"], "declared memories"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "0"], "l1_bytes=0"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "8"], "declare more"),

@@ -181,4 +181,4 @@ def test_a_service_without_its_workers_is_not_ready(client, machine, is_alive):
     state.services = replace(state.services, pool=Workers(is_alive))
     ready = client.get("/readyz")
     assert ready.status_code == (200 if is_alive else 503)
-    assert is_alive or "nothing takes jobs any more" in ready.json()["detail"]
+    assert is_alive or "the workers have stopped" in ready.json()["detail"]

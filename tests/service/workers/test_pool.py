@@ -161,7 +161,7 @@ def test_jobs_of_another_toolchain_are_retired_when_the_pool_starts(start, submi
     start("tune")
     wait_until(lambda: job(new).state == "done")
     assert (job(old).state, job(old).complete) == ("failed", False)
-    assert "toolchain former, which changed" in job(old).error
+    assert "toolchain former is no longer installed here" in job(old).error
 
 
 @pytest.mark.full

@@ -186,7 +186,7 @@ def test_there_is_a_most_of_streams(feeds_of, started):
         await anext(stream)
         reading_on = asyncio.create_task(anext(stream))
         await asyncio.sleep(0.05)
-        with pytest.raises(BusyError, match="1 streams"):
+        with pytest.raises(BusyError, match="1 event streams"):
             feeds.require_room()
         feeds.close()
         with pytest.raises(StopAsyncIteration):
