@@ -99,7 +99,7 @@ class Source:
         before = {name: os.environ.get(name) for name in ONE_THREAD}
         with ExitStack() as stack:
             try:
-                backend = None
+                backend: Backend | None = None
                 if any(choices):
                     backend = stack.enter_context(open_backend(self.server, self.store))
                 kernels = Kernels(self, backend, shim)
