@@ -101,7 +101,8 @@ class Source:
             try:
                 backend: Backend | None = None
                 if any(choices):
-                    backend = stack.enter_context(open_backend(self.server, self.store))
+                    backend = open_backend(self.server, self.store)
+                    stack.enter_context(backend)
                 kernels = Kernels(self, backend, shim)
                 kernels.look_up(choices)
             except Exception as error:  # a store or a service may fail in any way
