@@ -252,3 +252,9 @@ def test_accuracy_is_part_of_the_problem() -> None:
     assert with_accuracy(strict.canonical, "standard") == text
     with pytest.raises(ProblemError, match="accuracy='loose' is not one of standard, strict"):
         parse_problem(f"{text},accuracy=loose")
+
+
+def test_stride_dilation_and_padding_decide_the_size_of_a_result() -> None:
+    keys = "kh=3,kw=5,stride=2,dilation=2,pad=1"
+    problem = parse_problem(f"conv2d:n=1,h=20,w=15,ci=4,co=8,{keys},dtype=f32")
+    assert problem.operand_shapes["C"] == (1, 9, 5, 8)

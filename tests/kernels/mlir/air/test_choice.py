@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cases import cases, some
 from tests.kernels.mlir.air.build import ENDS, matmul
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.mlir.air import Memories, check_streaming, choose, traffic
+from tilewise.kernels.mlir.air import Memories, check_streaming, choose, describe, traffic
 from tilewise.kernels.mlir.air.schedule import padded
 from tilewise.kernels.problem import DTYPES
 
@@ -60,6 +60,31 @@ def test_odd_sizes_are_padded_by_little(m: int, n: int, k: int) -> None:
     assert (whole.m, whole.n, whole.k) >= (m, n, k)
 
 
+def test_more_memory_moves_fewer_bytes() -> None:
+    problem = matmul("m=1024,n=1024,k=1024,dtype=f32")
+    moved = []
+    for kib in (8, 32, 128):
+        memories = Memories(l1_bytes=kib << 10, l2_bytes=16 * kib << 10)
+        moved.append(traffic(problem, choose(problem, memories)).l3_to_l2)
+    assert moved == sorted(moved, reverse=True)
+    assert len(set(moved)) == 3
+
+
+def test_bytes_are_exact() -> None:
+    problem = matmul("m=64,n=64,k=64,dtype=f32")
+    t = traffic(problem, choose(problem))
+    tiles, tile = 4, 32
+    assert t.l3_to_l2 == t.l2_to_l1 == tiles * 2 * tile * 64 * 4
+    assert t.result == 64 * 64 * 4
+
+
 def test_memories_that_are_too_small_are_refused() -> None:
     with pytest.raises(ScheduleError, match=r"L1 of 16 bytes .* declare more"):
         choose(matmul("m=4,n=4,k=4,dtype=f32"), Memories(l1_bytes=16))
+
+
+def test_the_model_says_that_nothing_was_measured() -> None:
+    problem = matmul("m=64,n=64,k=64,dtype=f32")
+    told = describe(problem, choose(problem))
+    assert "modelled, not measured" in told[0]
+    assert "L1 of 65536 bytes" in told[0]
