@@ -63,7 +63,7 @@ def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> N
     posted = serving.post(query, content=MODULE, headers=TEXT).json()
     links = posted["links"]
     early = serving.get(links["runner"])
-    assert early.status_code == 409 and "not done" in early.json()["detail"]
+    assert early.status_code == 409 and "once it is done" in early.json()["detail"]
     told = ended(serving)
     assert (told["state"], told["phase"], told["error"]) == ("done", None, None)
     assert [one["state"] for one in told["problems"]] == ["done"]
