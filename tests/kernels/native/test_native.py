@@ -53,6 +53,20 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     check(problem, schedule, target, data.draw(st.integers(0, 1000)))
 
 
+@cases(20, short=8)
+@given(st.data())
+def test_results_of_bytes_have_a_scale_for_each_channel(data: st.DataObject) -> None:
+    image = "conv2d:n=1,h=5,w=6,ci=7,co=19,kh=3,kw=2,dtype=i8,out=i8,requant=channel"
+    texts = [
+        "matmul:m=9,n=21,k=13,dtype=i8,out=u8,requant=channel",
+        image,
+        f"{image},layout=nchw_fchw",
+    ]
+    problem = parse_problem(data.draw(st.sampled_from(texts)))
+    target = data.draw(st.sampled_from(TARGETS))
+    check(problem, data.draw(schedules(problem, target)), target, data.draw(st.integers(0, 1000)))
+
+
 def inner_products(target: Target, dtype: str, rows: int, cols: int, vectors: int) -> Schedule:
     """Everything read in place, with two vectors in an iteration."""
     lanes = vectors * target.lanes(dtype)
