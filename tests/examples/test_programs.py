@@ -69,8 +69,8 @@ def test_a_program_builds_and_agrees(
 def test_a_study_of_ones_own_finds_a_schedule() -> None:
     done = ran(sys.executable, "examples/own_study.py")
     assert "register rows=" in done.stdout, done.stderr
-    told = re.search(r"([\d.]+) us, ([\d.]+) GFLOP/s", done.stdout)
-    assert told and float(told[2]) > 0
+    printed = re.search(r"([\d.]+) us, ([\d.]+) GFLOP/s", done.stdout)
+    assert printed and float(printed[2]) > 0
     assert len(re.findall(r"Trial \d+ finished", done.stderr)) == 24
 
 

@@ -47,8 +47,8 @@ def products(draw: st.DrawFn) -> tuple[Problem, Strassen]:
     cols = parts * draw(st.sampled_from([1, 3, 8, 17, 35]))
     depth = parts * draw(st.sampled_from([1, 2, 5, 16, 19]))
     if draw(st.booleans()):
-        turned, rows = draw(st.booleans()), draw(st.integers(parts, 23))
-        problem = Matmul(m=rows, n=cols, k=depth, transpose_b=turned, **draw(ends))
+        is_transposed, rows = draw(st.booleans()), draw(st.integers(parts, 23))
+        problem = Matmul(m=rows, n=cols, k=depth, transpose_b=is_transposed, **draw(ends))
         return problem, Strassen(levels)
     pixels = {"n": draw(st.integers(1, 3)), "h": draw(st.integers(2, 4)), "w": 3}
     if draw(st.booleans()):

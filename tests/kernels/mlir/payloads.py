@@ -65,9 +65,9 @@ def gelu(to: str = "f32", function_of: str = "erf") -> str:
       {lines}%t = arith.addf %{e}, %one : f32
       %h = arith.mulf %a, %half : f32
       %r = arith.mulf %t, %h : f32""")  # fmt: skip
-    room = "  %empty = tensor.empty() : tensor<7x13xf32>"
+    empty = "  %empty = tensor.empty() : tensor<7x13xf32>"
     kind = "tensor<7x13xf32>"
-    return function(f"%x: {kind}", f"{constants}\n{room}{made}", "%0", kind)
+    return function(f"%x: {kind}", f"{constants}\n{empty}{made}", "%0", kind)
 
 
 def softmax(to: str = "f32", by: str = "divf", low: str = "0xFF800000") -> str:

@@ -207,8 +207,8 @@ class _Writer:
         if expr.name in _POWERS:
             return self._power(*expr.of)
         if expr.name not in OPERATIONS:
-            told = "computes what is not followed" if expr.name == "other" else f"has {expr.name}"
-            raise NestRefusedError(f"{told}, which native networks do not support")
+            what = "an unknown function" if expr.name == "other" else expr.name
+            raise NestRefusedError(f"has {what}, which native networks do not support")
         of = tuple(map(self.put, expr.of))
         return self._add(ScalarOp(OPERATIONS[expr.name], of, float(expr.value)))
 

@@ -228,7 +228,7 @@ def _weights() -> dict[str, tuple[str, str]]:
         return function("%a: tensor<4x5xf32>, %x: tensor<6x5xf32>", START + lines + PRODUCT,
                         "%p", "tensor<4x6xf32>")  # fmt: skip
 
-    turned = """
+    transposed = """
   %e = tensor.empty() : tensor<5x6xf32>
   %b = linalg.transpose ins(%x : tensor<6x5xf32>) outs(%e : tensor<5x6xf32>) permutation = [1, 0]
 """
@@ -236,9 +236,9 @@ def _weights() -> dict[str, tuple[str, str]]:
     return {
         "weights": (product("  %b = arith.constant dense_resource<w> : tensor<5x6xf32>"),
                     f"{MM},weights=constant"),
-        "weights_turned": (product(constant + turned.replace("%x", "%w")),
+        "weights_transposed": (product(constant + transposed.replace("%x", "%w")),
                            "matmul:m=4,n=6,k=5,dtype=f32,transpose_b,weights=constant"),
-        "turned": (product(turned), "matmul:m=4,n=6,k=5,dtype=f32,transpose_b"),
+        "transposed": (product(transposed), "matmul:m=4,n=6,k=5,dtype=f32,transpose_b"),
         "weights_global": (product("  %b = util.global.load @frozen : tensor<5x6xf32>"),
             f"{MM},weights=constant"),
         "variable_global": (product("  %b = util.global.load @changing : tensor<5x6xf32>"), MM),
@@ -306,8 +306,8 @@ def _pads() -> dict[str, tuple[str, str]]:
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : tensor<1x6x6x5xf32>
   %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>
-  %room = tensor.empty() : tensor<1x8x8x3xf32>
-  %blank = linalg.fill ins(%zero : f32) outs(%room : tensor<1x8x8x3xf32>) -> tensor<1x8x8x3xf32>
+  %image = tensor.empty() : tensor<1x8x8x3xf32>
+  %blank = linalg.fill ins(%zero : f32) outs(%image : tensor<1x8x8x3xf32>) -> tensor<1x8x8x3xf32>
   %padded = tensor.insert_slice %a into %blank[0, 1, 1, 0] [1, 6, 6, 3] [1, 1, 1, 1]
       : tensor<1x6x6x3xf32> into tensor<1x8x8x3xf32>
   %p = linalg.conv_2d_nhwc_hwcf ins(%padded, %b : tensor<1x8x8x3xf32>, tensor<3x3x3x5xf32>)
