@@ -75,9 +75,10 @@ _ASKS = """    if not missing and not _may_use_tiles():
         missing = ["permission to use tile registers"]
 """
 _SPREAD = "    size = np.max(size)  # what rounds off the largest element spreads\n"
+_SIGNED = "(rng.random(shape) * 2 - 1)"
 _RANDOM = {
-    "float": "(rng.random(shape) * 2 - 1).astype(dtype)",
-    "bf16": "((rng.random(shape) * 2 - 1).astype(np.float32).view(np.uint32) >> 16).astype(dtype)",
+    "float": f"{_SIGNED}.astype(dtype)",
+    "bf16": f"({_SIGNED}.astype(np.float32).view(np.uint32) >> 16).astype(dtype)",
     "int": "rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)",
 }
 _WIDE = {
@@ -254,7 +255,7 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     random, limit = _RANDOM[kind], operand_limit(problem)
     has_floats = problem.quantised_weights is not None  # of float64, made of codes
     if limit != 1:
-        random = random.replace("* 2 - 1)", f"* 2 - 1) * {limit}")
+        random = random.replace(_SIGNED, f"({_SIGNED} * {limit})")
     has_planes = problem.has_bias and problem.has_channels_first
     of_error = {"bias": "bias[:, None, None]" if has_planes else "bias", "relu": "", "c": "c"}
     if of_result == "bf16" and (problem.add or problem.accumulates):

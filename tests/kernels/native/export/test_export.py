@@ -114,7 +114,7 @@ def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path
 
 PLAIN = (
     "matmul:batch=3,m=19,n=37,k=70,dtype=f32,bias,epilogue=relu",
-    "matmul:m=61,n=97,k=127,dtype=bf16,bias,epilogue=relu6",
+    "matmul:m=61,n=97,k=1270,dtype=bf16,bias,epilogue=relu6",
     "matmul:m=19,n=37,k=71,dtype=bf16,transpose_a",
     "matmul:m=19,n=37,k=71,dtype=f16,transpose_b",
     "matmul:m=19,n=37,k=71,dtype=i8,transpose_a,transpose_b,bias",
