@@ -89,8 +89,7 @@ class LoopEmitter:
 
     def __init__(self, form: LinalgForm, contraction: str, writer: SequenceWriter) -> None:
         self.form, self.nest, self.writer = form, form.nest, writer
-        unknown = {form.dynamic: UNKNOWN} if form.dynamic else {}
-        sizes = self.nest.extents | unknown
+        sizes = self.nest.extents | dict.fromkeys(form.dynamic, UNKNOWN)
         extents: dict[str, tuple[int, ...]] = {dim: (size,) for dim, size in sizes.items()}
         self.pieces = [LoopHandle(contraction, extents)]
         self.epilogue = "%epilogue" if form.has_epilogue else None
@@ -107,7 +106,9 @@ class LoopEmitter:
             elif isinstance(node, Compute):
                 self._finish()
             else:
-                kind = "for" if node.kind is LoopKind.K_BLOCK else "forall"
+                # parallel iterations would each allocate their sums, of an unknown extent
+                is_serial = self.form.writes_apart and self.form.dynamic
+                kind = "for" if is_serial or node.kind is LoopKind.K_BLOCK else "forall"
                 self._tile(node.dim, node.step, kind)
         if self.form.pads_image:
             self.packs.fill_pads()
@@ -129,7 +130,7 @@ class LoopEmitter:
 
         A shorter block is a multiple of a register tile's extent.
         """
-        if dim == self.form.dynamic:
+        if dim in self.form.dynamic:
             return
         out: list[LoopHandle] = []
         for piece in self.pieces:
@@ -173,7 +174,7 @@ class LoopEmitter:
 
     def _tile(self, dim: str, size: int, kind: str = "forall") -> None:
         is_tile = 1 < size == self.nest.unit(dim)
-        if dim == self.form.dynamic and is_tile and max(self.pieces[0].extents[dim]) > size:
+        if dim in self.form.dynamic and is_tile and max(self.pieces[0].extents[dim]) > size:
             self.fill_follows, self.epilogue = False, None
             self.pieces = [part for piece in self.pieces for part in self._peel(piece, dim, size)]
             return
@@ -228,10 +229,10 @@ class LoopEmitter:
             Layout.ROWS: self.packs.copy_rows,
             Layout.IMAGE: self.packs.copy_image,
         }
-        if stage.operand == "A" and self.nest.row == self.form.dynamic:
+        if stage.operand == "A" and self.nest.row in self.form.dynamic:
             self.writer.line(f"// {stage}: read in place, since {self.nest.row} is not known")
             return
-        if max(self.pieces[0].extents.get(self.form.dynamic, (1,))) > 1:
+        if any(max(self.pieces[0].extents[dim]) > 1 for dim in self.form.dynamic):
             self.epilogue = None  # packing does not fold with unpacking where C's shape is unknown
         if stage.operand == "B":
             self._divide(self.nest.col, self.nest.tile.cols)

@@ -53,7 +53,7 @@ class LinalgForm:
         operands: the op's operands that play A and B.
         multiplies_columns_first: whether the first factor in the op's body is B's.
         spreads_channels: whether an op spreads the image's channels over those of groups first.
-        dynamic: the dim whose extent is known at run time alone; empty if there is none.
+        dynamic: the dims whose extents are known at run time alone.
     """
 
     nest: Nest
@@ -82,7 +82,7 @@ class LinalgForm:
     operands: tuple[int, int] = (0, 1)
     multiplies_columns_first: bool = False
     spreads_channels: bool = False
-    dynamic: str = ""
+    dynamic: frozenset[str] = frozenset()
 
     @property
     def element(self) -> DType:

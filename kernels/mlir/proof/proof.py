@@ -54,9 +54,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SizeProof:
-    """What was found at one size of a range: the error and the allowed one, and the speed."""
+    """What was found at one size, such as `m=8`: the error, the allowed one, and the speed."""
 
-    size: int
+    size: str
     max_error: float
     tolerance: float
     gflops: float

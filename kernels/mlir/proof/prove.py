@@ -112,7 +112,7 @@ def prove_range(
     reply = run_child(request)
     proof = ScriptProof.of(reply, mlir=mlir_version(), script=script)
     lines = [
-        f"{f'{problems.dims[0]}={one.size}:':9} {one.gflops:.1f} GFLOP/s, {duration(one.time_us)}, "
+        f"{f'{one.size}:':9} {one.gflops:.1f} GFLOP/s, {duration(one.time_us)}, "
         f"error {one.max_error:.3g}, allowed {one.tolerance:.3g}"
         for one in reply.sizes
     ]

@@ -15,7 +15,7 @@ from tilewise.kernels.mlir.proof.child.stages import (
 )
 from tilewise.kernels.mlir.proof.proof import ProofReply, SizeProof
 from tilewise.kernels.oracle.operands import Array
-from tilewise.kernels.problem import parse_problem, parse_range
+from tilewise.kernels.problem import parse_problem, parse_range, sizes_text
 from tilewise.kernels.system.limited_child import stage
 
 MOST_FLOPS = 1 << 25
@@ -61,7 +61,7 @@ def run_sizes(finding: Finding, request: dict[str, Any], compiled: Any, scratch:
     problems = parse_range(request["range"])
     ranks = {name: len(s) for name, s in parse_problem(request["problem"]).operand_shapes.items()}
     for size in request["sizes"]:
-        problem = problems.at((size,))
+        problem, text = problems.at(tuple(size)), sizes_text(problems.dims, size, size)
 
         def of_rank(name: str, array: Array) -> Array:
             return array.reshape((1,) * (ranks[name] - array.ndim) + array.shape)
@@ -73,10 +73,10 @@ def run_sizes(finding: Finding, request: dict[str, Any], compiled: Any, scratch:
         out = run_and_time(problem, compiled, scratch, request, passing)
         finding.note(**out)
         if "failure" in out:
-            finding.note(message=f"{problems.dims[0]}={size}: {out['message']}")
+            finding.note(message=f"{text}: {out['message']}")
             return
         fields = ("max_error", "tolerance", "gflops", "time_us")
-        found = SizeProof(size, *(out[name] for name in fields))
+        found = SizeProof(text, *(out[name] for name in fields))
         finding.note(sizes=(*finding.found.sizes, found))
 
 

@@ -5,14 +5,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.kernels.mlir.build import PACKED, schedule
+from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
 from tests.kernels.strategies import convolutions, matmuls, schedules, with_results
 from tilewise.kernels.errors import LoweringError, ProblemError, UnsupportedError
 from tilewise.kernels.mlir.cpu.range_script import emit_range_script, proof_sizes, range_payload
-from tilewise.kernels.mlir.payload.factors import widens_ahead
-from tilewise.kernels.mlir.payload.function import writes_apart
 from tilewise.kernels.mlir.proof.prove import prove_range
-from tilewise.kernels.problem import Problem, parse_range
+from tilewise.kernels.problem import parse_range, sizes_text
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.target import detect
 
@@ -34,21 +32,19 @@ def ranges(*variants: tuple[str, ...], ends: tuple[int, ...], text: str) -> Rang
     return RangeSchedule(problems, tuple(schedule(*steps) for steps in variants), choice)
 
 
-def has_script(problem: Problem) -> bool:
-    """Whether no pass over a factor, and no sums as large as the result, would have its size."""
-    return not (widens_ahead(problem) or writes_apart(problem))
-
-
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @cases(60)
 @given(st.data())
 def test_random_ranges_prove(data: st.DataObject) -> None:
-    problem = data.draw((matmuls | convolutions().flatmap(with_results)).filter(has_script))
-    dim = data.draw(st.sampled_from(["m", "m", "batch"] if problem.op == "matmul" else ["n"]))
-    first, step = data.draw(st.sampled_from([1, 1, 2, 9])), data.draw(st.integers(1, 3))
+    problem = data.draw(matmuls | convolutions().flatmap(with_results))
+    some = [["m"], ["m"], ["batch"], ["batch", "m"]] if problem.op == "matmul" else [["n"]]
+    ranges = {}
+    for dim in data.draw(st.sampled_from(some)):
+        first, step = data.draw(st.sampled_from([1, 1, 2, 9])), data.draw(st.integers(1, 3))
+        ranges[dim] = f"{first}..{first + 9 * step}:{step}"
     try:
-        problems = parse_range({**problem.to_json(), dim: f"{first}..{first + 9 * step}:{step}"})
+        problems = parse_range({**problem.to_json(), **ranges})
     except ProblemError:
         assume(False)
     ends = problems.sizes[0], problems.sizes[-1]
@@ -63,18 +59,38 @@ def test_random_ranges_prove(data: st.DataObject) -> None:
         assume(False)
     assume(DYNAMIC not in proof.message)
     assert proof.ok, proof.message
-    assert all(f"{dim}={size}:" in proof.script for size in proof_sizes(whole))
+    sizes = (sizes_text(problems.dims, size, size) for size in proof_sizes(whole))
+    assert all(f"{size}: " in proof.script for size in sizes)
 
 
 def test_each_size_runs_its_variant() -> None:
     whole = ranges(FEW, PACKED, ends=(1, 40), text="matmul:m=1..40,n=48,k=32,dtype=f32,bias")
-    assert proof_sizes(whole) == (1, 2, 20, 21, 23, 40)
+    assert proof_sizes(whole) == ((1,), (2,), (20,), (21,), (23,), (40,))
     text = range_payload(whole)
     assert "%A: tensor<?x32xf32>" in text and text.count("func.func private @variant_") == 2
-    assert "%last_0 = arith.constant 1 : index" in text
+    assert "%end_ule_m_0 = arith.constant 1 : index" in text
     proof = prove_range(whole)
     assert proof.ok and proof.vectorised, proof.message
     assert "// pack A to rows: read in place, since m is not known" in proof.script
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=3..12,n=40,k=32,dtype=bf16,out=bf16,bias,add,epilogue=relu",
+        "matmul:m=3..12,n=40,k=32,dtype=u8,b=i8,zero=ab",
+        "matmul:m=3..12,n=40,k=32,dtype=i8,out=i8,requant=channel",
+        "matmul:batch=2..4,m=3..12,n=40,k=32,dtype=bf16,out=bf16",
+        "matmul:batch=1..4,m=1..12,n=48,k=32,dtype=f32,bias",
+    ],
+)
+def test_results_of_other_types_and_two_dims_prove(text: str) -> None:
+    problems = parse_range(text)
+    lead = ("tile dim=batch size=1",) if "batch" in problems.dims else ()
+    packed, few = (schedule(*lead, *steps) for steps in (PACKED, IN_PLACE))
+    choice = tuple(int(size[-1] > 5 and size[0] > 2) for size in problems.sizes)
+    proof = prove_range(RangeSchedule(problems, (packed, few), choice))
+    assert proof.ok and proof.vectorised, proof.message
 
 
 @pytest.mark.parametrize(
@@ -86,7 +102,6 @@ def test_each_size_runs_its_variant() -> None:
             STRASSEN,
             "the step strassen has no script",
         ),
-        ("matmul:batch=1..8,m=1..8,n=32,k=32,dtype=f32", PACKED, "a script has one range"),
     ],
 )
 def test_what_no_script_covers_is_refused(text: str, steps: tuple[str, ...], why: str) -> None:
