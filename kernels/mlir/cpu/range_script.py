@@ -8,6 +8,7 @@ have code of their own (`LoopEmitter`), so the script is right for every size.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 
 from tilewise.kernels.errors import KernelsError, UnsupportedError
 from tilewise.kernels.mlir.cpu.script import (
@@ -248,12 +249,11 @@ def forms(whole: RangeSchedule) -> list[LinalgForm]:
 
 
 def _with_form(problems: ProblemRange, size: Size) -> Problem:
-    """Return the problem of a size, or with two for one where a size of one has its own op."""
-    sizes = dict(zip(problems.dims, size, strict=True))
-    more = {dim: max(one, 2) for dim, one in sizes.items()}
-    both = _problem(problems, sizes), _problem(problems, more)
-    one, other = ((op.op, op.maps) for op in map(contraction, both))
-    return both[0] if one == other else both[1]
+    """Return the problem of a size, with two for each one whose problem has its own op."""
+    nearest = product(*((one,) if one > 1 else (1, 2) for one in size))
+    found = [_problem(problems, dict(zip(problems.dims, one, strict=True))) for one in nearest]
+    made = [(op.op, op.maps) for op in map(contraction, found)]
+    return found[made.index(made[-1])]
 
 
 def _form(whole: RangeSchedule, variant: int) -> LinalgForm:

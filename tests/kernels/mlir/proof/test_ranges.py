@@ -93,6 +93,14 @@ def test_results_of_other_types_and_two_dims_prove(text: str) -> None:
     assert proof.ok and proof.vectorised, proof.message
 
 
+def test_a_variant_may_serve_a_single_size_of_two_dims() -> None:
+    problems = parse_range("matmul:batch=1..3,m=1..4,n=32,k=32,dtype=f32")
+    choice = tuple(int(size != (1, 1)) for size in problems.sizes)
+    packed = schedule("tile dim=batch size=1", *PACKED)
+    proof = prove_range(RangeSchedule(problems, (schedule(*FEW), packed), choice))
+    assert proof.ok, proof.message
+
+
 @pytest.mark.parametrize(
     ("text", "steps", "why"),
     [
