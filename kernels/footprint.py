@@ -18,7 +18,7 @@ def physical_memory() -> int:
 
 
 def check_memory(problem: Problem, memory: int | None = None) -> None:
-    """Raise unless operands and reference fit in memory beside the system and the service.
+    """Raise unless operands and reference fit in memory with the system and the service.
 
     Who searches or times a problem here asks this first. Who reads what is stored does not: its
     kernel may be for a larger machine.

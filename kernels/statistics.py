@@ -1,4 +1,4 @@
-"""What can be said about a median from few samples, or from many."""
+"""Confidence intervals of medians, of few samples or of many."""
 
 from functools import lru_cache
 from math import exp, lgamma, log

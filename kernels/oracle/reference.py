@@ -138,7 +138,7 @@ def _of_slices(problem: Problem, weights: QuantisedWeights, wide: Operands) -> A
 
 
 def unit_of_slices(problem: Problem) -> float:
-    """Return the most that an element of A is off beside quantised weights.
+    """Return the most that an element of A is off with quantised weights.
 
     It is relative to the largest element of its block: half of the last bit of one slice of 8 bits,
     of two for bf16 and of three for f32, whose scaling is rounded as well.

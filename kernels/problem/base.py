@@ -101,7 +101,7 @@ class Problem(ABC):
             )
 
     def _check_factors(self) -> None:
-        """Leave out the type of B that the dtype implies; raise for bytes beside wider ones."""
+        """Leave out the type of B that the dtype implies; raise for bytes with wider ones."""
         if self.b == self.dtype:
             object.__setattr__(self, "b", "")
         for key in ("b", "zero"):

@@ -104,7 +104,7 @@ def check_place(step: Step, nest: Nest) -> None:
     usual = ", ".join(f"{name} {what}" for name, what in order)
     place = (step.name, getattr(step, "dim", getattr(step, "operand", "")))
     if place not in order:
-        why = f"it has no place beside {nest.algorithm.name}; the order is {usual}"
+        why = f"it cannot be combined with {nest.algorithm.name}; the order is {usual}"
         raise step.refused(nest, why)
     before = [_place(here.node) for here in nest.visit()]
     ranks = [order.index(other) for other in before if other in order]

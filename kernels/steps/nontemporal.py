@@ -45,7 +45,7 @@ class Nontemporal(Step):
         if not nest.algorithm:
             raise self.refused(nest, "only where a group has few channels; drop the step")
         if not nest.algorithm.tiles_pixels:
-            why = f"it has no place beside {nest.algorithm.name}; drop the step"
+            why = f"it cannot be combined with {nest.algorithm.name}; drop the step"
             raise self.refused(nest, why)
         if not nest.operand("C").is_contiguous(nest.col):
             why = "in layout=nchw_fchw a pixel's channels have no line of their own; drop the step"

@@ -108,13 +108,13 @@ def _wait(child: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> 
 def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) -> Ended:
     reply.seek(0)
     errors.seek(0)
-    said = errors.read()
-    stages = [line.removeprefix(STAGE) for line in said.splitlines() if line.startswith(STAGE)]
+    text = errors.read()
+    stages = [line.removeprefix(STAGE) for line in text.splitlines() if line.startswith(STAGE)]
     where = stages[-1] if stages else "start"
     if stopped:
         what = "the time limit" if stopped == "timeout" else "the memory limit"
         return Ended(failure=stopped, message=f"killed at {what} in stage {where}")
-    lines = [line for line in said.splitlines() if line and not line.startswith(STAGE)]
+    lines = [line for line in text.splitlines() if line and not line.startswith(STAGE)]
     if code == 0:
         return replace(_read(reply, where), printed="\n".join(lines))
     tail = "\n".join(lines if TRACEBACK not in lines else lines[-1:])[-TAIL:]

@@ -89,8 +89,8 @@ def sources(root: Path) -> list[Path]:
             found[module] = modules[module]
             waiting += _imported(Path(modules[module]).read_text(), modules)
     folders = {_parent(path) for path in found.values()}
-    beside = (path for folder in folders for path in templates.get(folder, ()))
-    return [Path(path) for path in sorted({*found.values(), *beside})]
+    texts = (path for folder in folders for path in templates.get(folder, ()))
+    return [Path(path) for path in sorted({*found.values(), *texts})]
 
 
 def _files(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:

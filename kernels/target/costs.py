@@ -106,7 +106,7 @@ class Streams:
 class FarCache:
     """What lines of a last cache take that is so far away that fetching them ahead decides.
 
-    Its lines come at the pace at which a core's line-fill buffers become free.
+    Its lines come at the rate at which a core's line-fill buffers become free.
 
     Attributes:
         line: cycles from one line of a stream that is fetched ahead to the next.

@@ -60,13 +60,13 @@ class TargetName:
         """Return which of `EXTENSIONS` the processor has; empty if not known."""
         return with_differences(self.cpu, self.differences) if self.is_known else frozenset()
 
-    def why_not(self, asked: "TargetName") -> str | None:
-        """Return how the features of a result of this target differ from those asked for, if so."""
+    def why_not(self, wanted: "TargetName") -> str | None:
+        """Return how the features of a result of this target differ from those wanted, if so."""
         if not self.is_known:
             return "the features of the machine that timed it were not recorded"
-        lacks, has = asked.features - self.features, self.features - asked.features
+        lacks, has = wanted.features - self.features, self.features - wanted.features
         differing = [f"{'+' if name in has else '-'}{name}" for name in sorted(lacks | has)]
-        return f"features differ: {' '.join(differing)}" if differing and asked.is_known else None
+        return f"features differ: {' '.join(differing)}" if differing and wanted.is_known else None
 
     def is_of(self, other: "TargetName") -> bool:
         """Return whether both have one processor's name and the same, known, features."""
@@ -164,7 +164,7 @@ def parse_target(text: str) -> TargetName:
 
 
 def check_known(text: str) -> None:
-    """Check that a target names what can be asked for.
+    """Check that a target names what can be requested.
 
     Raises:
         TargetError: malformed, or of features that nobody recorded.

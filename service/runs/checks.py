@@ -231,7 +231,9 @@ def _candidate_faults(
 
 
 _MLIR = re.compile(r"iree-base-compiler [A-Za-z0-9.+_-]{1,60}")
-_MODE = re.compile(r"// beside:   ([0-9.]{1,20} GFLOP/s by IREE's [a-z ]{1,40}: gain [0-9.]{1,20})")
+_MODE = re.compile(
+    r"// (?:peer|beside): +([0-9.]{1,20} GFLOP/s by IREE's [a-z ]{1,40}: gain [0-9.]{1,20})"
+)
 _HEADER_LINE = re.compile(r"// .*")
 
 

@@ -24,7 +24,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     stage("parsing")
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(Path(request["path"]).read_text())
-        stage("cutting")
+        stage("extraction")
         dim = from_json(DimRange, request["dim"]) if request["dim"] else None
         dynamic = None if dim is None else DynamicTensors(module, dim)
         found = (

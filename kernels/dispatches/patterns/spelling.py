@@ -94,8 +94,8 @@ class Limit:
         number = {0: "%zero", SIX: "%six"}.get(self.number, "%largest")
         written = str(self.number) if element[0] == "i" else f"{self.number}.0"
         lines = [f"$N = arith.constant {written} : $T", *self.lines]
-        told = {"$N": number, "$R": self.result, "$T": element}
-        for placeholder, value in told.items():
+        values = {"$N": number, "$R": self.result, "$T": element}
+        for placeholder, value in values.items():
             lines = [line.replace(placeholder, value) for line in lines]
         return lines
 

@@ -42,8 +42,8 @@ def script_for(
     """
     made = attempt(problem, memories, result, seconds)
     if not made.proof.ok:
-        said = f"{made.proof.failure}: {made.proof.message}"
-        raise ProofError(f"{problem}: the air script failed: {said}")
+        reason = f"{made.proof.failure}: {made.proof.message}"
+        raise ProofError(f"{problem}: the air script failed: {reason}")
     return made
 
 
@@ -56,8 +56,8 @@ def attempt(
     text = emit_air(matmul, schedule)
     proof = prove_air(matmul, schedule, text, seconds=seconds)
     if proof.ok:
-        told = (*describe(matmul, schedule, memories), _proven(matmul, schedule, proof))
-        text = emit_air(matmul, schedule, told)
+        notes = (*describe(matmul, schedule, memories), _proven(matmul, schedule, proof))
+        text = emit_air(matmul, schedule, notes)
     return AirScript(matmul, schedule, text, replace(proof, script=text))
 
 

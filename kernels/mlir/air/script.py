@@ -39,8 +39,8 @@ def air_module(problem: Matmul, script: str) -> str:
     return with_function(streamed_payload(problem), script)
 
 
-def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ()) -> str:
-    """Return the transform module that streams K through L2 and L1; `told` extends its header.
+def emit_air(problem: Problem, schedule: KStreaming, notes: tuple[str, ...] = ()) -> str:
+    """Return the transform module that streams K through L2 and L1; `notes` extend its header.
 
     Raises:
         UnsupportedError: no air script covers the problem.
@@ -50,11 +50,16 @@ def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ())
     check_streaming(matmul, schedule)
     whole = padded(matmul, schedule)
     pads = () if whole == matmul else (f"pad    m={whole.m} n={whole.n} k={whole.k} in L3",)
-    facts = (f"problem:  {matmul.canonical}", "flavor:   air", *told, f"mlir:     {mlir_version()}")
+    facts = (
+        f"problem:  {matmul.canonical}",
+        "flavor:   air",
+        *notes,
+        f"mlir:     {mlir_version()}",
+    )
     sequences = (
         _Steps(matmul, schedule).main(),
         named_sequence("cleanup"),
-        bufferize("C in place, and the allocations that the steps asked for."),
+        bufferize("C in place, and the allocations that the steps request."),
     )
     return module_of(facts, (*pads, *schedule.steps), sequences)
 

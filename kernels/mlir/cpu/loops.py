@@ -312,7 +312,7 @@ class PackEmitter:
         if self.form.transposes_columns:
             packed, copy = self._copied(piece.handle, self.form.operands[1], nest.col, "column")
         else:
-            packed = w.handle("turned", f"structured.transpose_matmul {piece.handle} <rhs>")
+            packed = w.handle("transposed", f"structured.transpose_matmul {piece.handle} <rhs>")
             copy = w.producer(packed, 1, "column_copy")
         ones = (1,) * (1 + len(nest.named(Role.LEAD)))
         self._remember(copy, (*ones, largest_divisor(piece.extents[nest.k], LARGEST_COPY)))

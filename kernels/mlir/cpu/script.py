@@ -86,7 +86,7 @@ def _group_notes(problem: Problem, nest: Nest) -> list[str]:
         )
     elif problem.is_padded and problem.has_channels_first:
         found.append(
-            "planes are copied with their padding where vectors reach beside a line: no transform "
+            "planes are copied with their padding where vectors reach past a line: no transform "
             "shifts a vector along a line, so scripts copy what the native kernel reads in place"
         )
     if not problem.has_channels_first and has_several:

@@ -32,13 +32,13 @@ class WindowTiles:
         vectors = [self._vectors(region) for region in self.regions]
         w.merge_slices([loops[0] for _, _, loops in vectors])
         tiled = [self._taps(product, loops) for _, product, loops in vectors]
-        beside = [
+        at_border = [
             loops[0]
             for region, (_, loops) in zip(self.regions, tiled, strict=True)
             if region.starts or form.pads_taps
         ]
-        if beside:
-            w.merge_slices(beside)
+        if at_border:
+            w.merge_slices(at_border)
         for region, vector, taps in zip(self.regions, vectors, tiled, strict=True):
             (result, _, loops), (op, inner) = vector, taps
             if region.starts:
@@ -121,11 +121,11 @@ class WindowTiles:
         """Leave out products of taps that find nothing but padding."""
         w = self.writer
         w.line("// taps that lie in the padding")
-        beside = w.match("tensor.generate", "beside")
+        zeros = w.match("tensor.generate", "zeros")
         w.foreach(
-            beside, [f"transform.include @{self._skip} failures(propagate) (%op) : ({ANY}) -> ()"]
+            zeros, [f"transform.include @{self._skip} failures(propagate) (%op) : ({ANY}) -> ()"]
         )
-        w.in_place(beside, "nothing")
+        w.in_place(zeros, "nothing")
 
     def matchers(self) -> list[str]:
         """Return the sequences that match the ops of vectors, and skip those of padding."""
@@ -177,9 +177,9 @@ class TapTiles(WindowTiles):
     @classmethod
     def serve(cls, form: LinalgForm, regions: list[Region]) -> bool:
         """Return whether sums are long, and no tap is known to be in the padding."""
-        beside = form.pads_taps or any(region.starts for region in regions)
+        reads_padding = form.pads_taps or any(region.starts for region in regions)
         is_long = form.spreads_channels or form.nest.dim(form.nest.k).extent > 1
-        return is_long and not beside
+        return is_long and not reads_padding
 
     def take_apart(self) -> None:
         """Leave single taps of single vectors, all vectors of a tap before the next tap.

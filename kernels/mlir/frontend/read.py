@@ -123,8 +123,8 @@ def read_op(module: bytes, place: str | None = None, limits: ReadLimits = USUAL_
     """
     reply = ask_of_module(module, limits, {"place": place or ""})
     if "refused" in reply:
-        told = "" if place is None else f"place={quoted(place)}: "
-        raise PlaceError(f"{told}{reply['refused']}")
+        prefix = "" if place is None else f"place={quoted(place)}: "
+        raise PlaceError(f"{prefix}{reply['refused']}")
     return from_json(LoneOp, reply)
 
 
@@ -156,8 +156,8 @@ def ask_of_file(
                "memory_bytes": limits.memory_bytes, **more}  # fmt: skip
     ended = run_limited(request, child)
     if ended.reply is None:
-        told = one_line(_without_traceback(ended.message))[:LONGEST]
-        raise ModuleError(f"the module was not read: {told}")
+        message = one_line(_without_traceback(ended.message))[:LONGEST]
+        raise ModuleError(f"the module was not read: {message}")
     if "dim" in ended.reply:
         raise DimError(one_line(ended.reply["dim"]))
     if "error" in ended.reply:

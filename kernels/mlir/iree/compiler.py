@@ -129,8 +129,8 @@ def _why(done: "subprocess.CompletedProcess[str]") -> str:
     lines = done.stderr.splitlines()
     for sign in ERRORS:
         found = next((line for line in lines if sign in line), "")
-        if told := found.partition(sign)[2].strip():
-            return told
+        if message := found.partition(sign)[2].strip():
+            return message
     if done.returncode < 0:
         return f"the compiler ended with {signal_name(-done.returncode)}"
     return lines[-1].strip() if lines else "no message"

@@ -90,14 +90,14 @@ def signature_of(module: Any) -> Signature:
 
 def require_same(payload: Signature, scripted: Signature) -> None:
     """Raise StageError if a script changes the signature, by which memory would be read."""
-    told = [
+    types = [
         " ".join(f"{a.element}{list(a.shape)}" for a in (*one.arguments, *one.results))
         for one in (payload, scripted)
     ]
-    if told[0] != told[1] or payload.name != scripted.name:
+    if types[0] != types[1] or payload.name != scripted.name:
         raise StageError(
             "verify",
-            f"the script makes @{scripted.name} of {told[1]} from @{payload.name} of {told[0]}; "
+            f"the script makes @{scripted.name} of {types[1]} from @{payload.name} of {types[0]}; "
             f"a script leaves the signature as it is",
         )
 
@@ -110,8 +110,8 @@ def _writable(function: Any) -> list[bool]:
         given = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
     return [
         isinstance(argument.type, ir.RankedTensorType)
-        and (_WRITABLE not in told or ir.BoolAttr(told[_WRITABLE]).value)
-        for argument, told in zip(arguments, given, strict=True)
+        and (_WRITABLE not in known or ir.BoolAttr(known[_WRITABLE]).value)
+        for argument, known in zip(arguments, given, strict=True)
     ]
 
 

@@ -161,8 +161,10 @@ def _plain(operand: NestOperand) -> Dims:
 
 
 def _why_plain(op: OpShape, roles: dict[str, Dims]) -> str:
-    told = ", ".join(f"{name} {op.extents[dims[-1]]}" for name, dims in roles.items() if dims)
-    return f"has no axis that blocks divide ({told})" if told else "has no channels, rows or depth"
+    found = ", ".join(f"{name} {op.extents[dims[-1]]}" for name, dims in roles.items() if dims)
+    return (
+        f"has no axis that blocks divide ({found})" if found else "has no channels, rows or depth"
+    )
 
 
 def _orders(op: OpShape, sizes: Dims) -> tuple[AxisOrder, AxisOrder, AxisOrder]:

@@ -34,9 +34,9 @@ def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
     names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}
     handles = {name: _split(w, name, counts[name]) for name in {one.op.name: 0 for one in ops}}
     if spread := [name for name in SPREAD if counts.get(name)]:
-        told = ", ".join(f'"{name}"' for name in spread)
+        kinds = ", ".join(f'"{name}"' for name in spread)
         w.line("// packs pass ops without a name")
-        w.line(f"%spread = transform.structured.match ops{{[{told}]}} in %func : ({ANY}) -> {ANY}")
+        w.line(f"%spread = transform.structured.match ops{{[{kinds}]}} in %func : ({ANY}) -> {ANY}")
         w.generalize("%spread", "plain")
     for one in ops:
         handle = handles[one.op.name][one.op.number]

@@ -110,15 +110,15 @@ def first_proven(
     raise ProofError(f"{lone.found.where}: no script proved; the last one: {why}")
 
 
-def script_of_op(asked: dict[str, Any]) -> dict[str, Any]:
+def script_of_op(request: dict[str, Any]) -> dict[str, Any]:
     """Return the proven script of an op as JSON.
 
-    `asked` has the op (`LoneOp`) and the steps of schedules, fastest first. The answer has the
+    `request` has the op (`LoneOp`) and the steps of schedules, fastest first. The answer has the
     script, its data, and `with_payload`, the script with the op's function; or `reason`.
     """
-    lone = from_json(LoneOp, asked["op"])
+    lone = from_json(LoneOp, request["op"])
     try:
-        found = first_proven(lone, _readable(asked["schedules"]), seconds=SECONDS, limits=LIMITS)
+        found = first_proven(lone, _readable(request["schedules"]), seconds=SECONDS, limits=LIMITS)
     except ProofError as error:
         return {"reason": " ".join(str(error).split())}
     script = found.proof.script

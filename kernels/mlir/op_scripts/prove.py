@@ -88,18 +88,18 @@ def _packed_lines(normal: NormalForm, writer: SequenceWriter, handle: str) -> st
 def _transpose_lines(writer: SequenceWriter, packed: str, operand: int | None, order: Dims) -> str:
     """Write lines that reorder a packed operand's dims; return a handle on the op."""
     w = writer
-    pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "turned_out"))
+    pack, swapped, again, none = (w.name(n) for n in ("pack", "swapped", "repacked", "unused"))
     if operand is None:
         found = f"get_consumers_of_result {packed}[0]"
     else:
         found = f"get_producer_of_operand {packed}[{operand}]"
     w.line(f"{pack} = transform.{found} : ({ANY}) -> {ANY}")
     w.line(
-        f"{turned}, {again}, {none} = transform.structured.pack_transpose {pack} "
+        f"{swapped}, {again}, {none} = transform.structured.pack_transpose {pack} "
         f"with_compute_op({packed}) inner_perm = {list(order)} "
         f": ({ANY}, {ANY}) -> ({ANY}, {ANY}, {ANY})"
     )
-    return turned
+    return swapped
 
 
 def _vector_moves(normal: NormalForm) -> dict[str, PackingCopy]:

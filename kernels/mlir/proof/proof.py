@@ -181,6 +181,6 @@ def found_lines(proof: ScriptProof, peers: Sequence[str] = ()) -> list[str]:
         lines = [
             f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
             f"{duration(proof.time_us)}",
-            *(f"beside:   {line}" for line in peers),
+            *(f"peer:     {line}" for line in peers),
         ]
     return [*lines, f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}"]

@@ -120,14 +120,14 @@ def _convolution(problem: Conv2d) -> LoopForm:
     if problem.n == 1:
         raise UnsupportedError(
             f"{problem}: n=1 with kh={problem.kh}, kw={problem.kw} cannot be tuned by a spec: IREE "
-            "drops the batch dim before and restores it after the spec is asked, and loses its "
+            "drops the batch dim before and restores it after the spec is applied, and loses its "
             "sizes; give n>=2, or flavor iree",
             "n",
         )
     if 1 in (problem.kh, problem.kw, problem.oh, problem.ow):
         raise UnsupportedError(
             f"{problem}: a window or a result that is one row or column has no tuning spec: IREE "
-            "drops the dim before the spec is asked; flavor iree has a kernel",
+            "drops the dim before the spec is applied; flavor iree has a kernel",
             "kh",
         )
     return _windows(problem)

@@ -107,11 +107,11 @@ def proven_spec(
     found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:
         found.append(f"steps:    {json.dumps(config.to_json())}")
-    told = [
+    lines = [
         f"problem:  {problem.canonical}",
         *found,
         f"target:   {target}",
         f"mlir:     {proof.mlir}",
         *by_lines(by),
     ]
-    return spec_text([SpecEntry(problem, config)], told)
+    return spec_text([SpecEntry(problem, config)], lines)

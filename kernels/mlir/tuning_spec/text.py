@@ -34,16 +34,16 @@ _OP = "!transform.any_op"
 _STORES = ("iree_codegen.store_to_buffer", "iree_tensor_ext.dispatch.tensor.store")
 _EPILOGUES = ("linalg.generic",)
 _LINE = re.compile(r"// (\w+): +(.*)")
-_TOLD = ("speed", "beside")
+_COMMENTS = ("speed", "peer", "beside")  # the last one in specs of version 0.2
 
 
 @dataclass(frozen=True)
 class SpecEntry:
-    """One problem of a spec, with comment lines (`told`) above its matcher."""
+    """One problem of a spec, with lines of comments above its matcher."""
 
     problem: Problem
     config: Configuration
-    told: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
 
     @property
     def cuts(self) -> bool:
@@ -63,8 +63,8 @@ class LeftOut:
     reason: str
 
 
-def spec_text(entries: Sequence[SpecEntry], told: Sequence[str] = ()) -> str:
-    """Return the module of a spec, with `told` in its header.
+def spec_text(entries: Sequence[SpecEntry], comments: Sequence[str] = ()) -> str:
+    """Return the module of a spec, with `comments` in its header.
 
     Of entries with equal `matcher_key`, the first with and the first without an epilogue match.
 
@@ -93,7 +93,7 @@ def spec_text(entries: Sequence[SpecEntry], told: Sequence[str] = ()) -> str:
     around = ["apply_around"] if any(entry.cuts for entry in entries) else []
     applied = [named_sequence(name, mark=MARK) for name in ("apply_op_config", *around)]
     body = "\n".join([*applied, *matchers, config])
-    header = "".join(f"// {line}\n" for line in ("flavor:   iree-spec", *told))
+    header = "".join(f"// {line}\n" for line in ("flavor:   iree-spec", *comments))
     return f"{header}//\n{_HEAD}{textwrap.indent(body, '  ')}}}\n"
 
 
@@ -116,11 +116,11 @@ def entry_of(script: str) -> SpecEntry:
         config = Configuration.from_json(json.loads(known["steps"]))
     except (KeyError, ValueError) as error:
         raise ProofError(f"no spec of one problem: its header lacks {error}") from error
-    told = tuple(f"{name}: {value}" for name, value in lines if name in _TOLD)
-    return SpecEntry(problem, config, told)
+    comments = tuple(f"{name}: {value}" for name, value in lines if name in _COMMENTS)
+    return SpecEntry(problem, config, comments)
 
 
-def joined(entries: Sequence[SpecEntry], told: Sequence[str] = ()) -> tuple[str, list[LeftOut]]:
+def joined(entries: Sequence[SpecEntry], comments: Sequence[str] = ()) -> tuple[str, list[LeftOut]]:
     """Return one spec of several problems, and the problems whose op another entry matches.
 
     Problems that differ only in constant weights or in their epilogue's function are the same op.
@@ -133,7 +133,7 @@ def joined(entries: Sequence[SpecEntry], told: Sequence[str] = ()) -> tuple[str,
         if first is not entry:
             reason = f"its op is matched by the entry of {first.problem}"
             left_out.append(LeftOut(entry.problem.canonical, reason))
-    return spec_text(list(kept.values()), told), left_out
+    return spec_text(list(kept.values()), comments), left_out
 
 
 def _before(entry: SpecEntry, is_shared: bool) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _matcher(number: int, entry: SpecEntry, before: tuple[str, ...]) -> str:
     types = ", ".join(f"!transform.any_{kind}" for kind in given.values())
     info = compilation_info(form, entry.config)
     lines = [
-        *(f"// {line}" for line in (entry.problem.canonical, *entry.told)),
+        *(f"// {line}" for line in (entry.problem.canonical, *entry.comments)),
         f"transform.named_sequence @match_{number}(%{root}: {_OP} {{transform.readonly}})",
         f"    -> ({types}) {{",
         *(f"  {line}" for line in conditions),

@@ -92,7 +92,7 @@ def _cast(name: str) -> "Callable[[Builder, Any, Any], Any]":
 
 
 class Builder:
-    """Writes instructions at the end of a block; `beside` makes another for the same function.
+    """Writes instructions at the end of a block; `sibling` makes another for the same function.
 
     Attributes:
         block: the block that is written to.
@@ -102,7 +102,7 @@ class Builder:
         self.block = block
         self._names = count() if names is None else names
 
-    def beside(self, block: ir.Block) -> Self:
+    def sibling(self, block: ir.Block) -> Self:
         """Return a second builder for the function, which knows the names of the first."""
         return type(self)(block, self._names)
 

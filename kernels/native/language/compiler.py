@@ -135,7 +135,7 @@ class _Function:
         self.module, self.name = module, node.name
         self.fn = fn = _declared(module, node)
         self.entry = Builder(fn.append_basic_block("entry"))  # where places are made
-        self.builder = self.entry.beside(fn.append_basic_block("body"))
+        self.builder = self.entry.sibling(fn.append_basic_block("body"))
         self.values, self.places = dict(known), dict[str, Value]()
         self.heads: list[ir.Block] = []  # where the loops around go on
         arguments = [argument.arg for argument in node.args.args]

@@ -2,7 +2,7 @@
 and those of the threads that run them.
 
 They are in the language of macro-kernels (`tilewise.kernels.native.language.compiler`), and Numba
-compiles them as well: every value is an i64. Sizes are in elements unless bytes are said.
+compiles them as well: every value is an i64. Sizes are in elements unless a name says bytes.
 """
 
 from typing import Any
@@ -221,8 +221,8 @@ def transform_strided_rows(
         at = here // rows_down * of_image + here % rows_down * line + row % rows_across * pixel
         row += 1
         here = row // rows_across
-        beside = here // rows_down * of_image + here % rows_down * line + row % rows_across * pixel
-        call_address(transform_image, to, to_point, image + at * size, beside - at, part, 1, depth,
+        after = here // rows_down * of_image + here % rows_down * line + row % rows_across * pixel
+        call_address(transform_image, to, to_point, image + at * size, after - at, part, 1, depth,
                      0, rows - row + 1, 0, parts)  # fmt: skip
         to += to_group * size
 

@@ -166,7 +166,7 @@ class TilePrinter(NestPrinter):
         self.put(f"if {' and '.join(firsts)}:")
         self.indent += 1
         self.put("if kernel == full:")
-        self.put("    kernel, beside = filling, b_tile")
+        self.put("    kernel, extra = filling, b_tile")
         self.put(f"    b_tile = {self.b_in_place()}")
         self.put("    b_tap = b_tap_source * depth_factor")
         self.put("else:")
@@ -190,7 +190,7 @@ class TilePrinter(NestPrinter):
         of_c = (*nest.named(Role.LEAD), *nest.rows, nest.col)
         self.put(f"c_tile = {self.sums(of_c)}")
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
-        self.put(f"b_tap, beside = {self._b_tap()}, {self._sums()}")
+        self.put(f"b_tap, extra = {self._b_tap()}, {self._sums()}")
         self.ready_panel()
         self.prefetch.call(_PANEL_BYTES)
         self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
@@ -213,7 +213,7 @@ class TilePrinter(NestPrinter):
             flags="flags",
             rows="rows",
             cols="cols",
-            beside="beside",
+            extra="extra",
             ahead=self.prefetch.ahead,
             ahead_step=self.prefetch.step,
             zero=self.zero("A"),
@@ -277,7 +277,7 @@ class WeightOnlyPrinter(TilePrinter):
             self.put("if b_tile != widened:")
             self.put(f"    call_address({WIDEN}, a_panels + widened_at, b_tile, words)")
             self.put("    widened = b_tile")
-            self.put("beside = b_tile + words * codes_size")
+            self.put("extra = b_tile + words * codes_size")
             self.put("b_tile = a_panels + widened_at")
 
     def prepare_text(self) -> str:

@@ -68,7 +68,7 @@ class Arguments(Generic[T]):
         depth: words of the reduction.
         flags: of `LOAD_C`, `ADD_BIAS` and `RELU`.
         rows, cols: elements of C that exist.
-        beside: address of the correction that an offset A needs, or of the panel to fill.
+        extra: address of the correction that an offset A needs, or of the panel to fill.
         ahead: address of the rows of B's next block that this call prefetches.
         ahead_step: bytes between those rows.
         zero: address of A's zero point; 0 for none.
@@ -88,7 +88,7 @@ class Arguments(Generic[T]):
     flags: T
     rows: T
     cols: T
-    beside: T
+    extra: T
     ahead: T
     ahead_step: T
     zero: T

@@ -537,7 +537,7 @@ class _Call:
     def _correct(self, row_bytes: Value) -> None:
         """Add to C, in place, what makes up for A's zero point."""
         b, v, arg = self.builder, self._vectors, self.arg
-        sums = corrections(v, self.spec.how, arg.beside, arg.zero, self.tiles.cols)
+        sums = corrections(v, self.spec.how, arg.extra, arg.zero, self.tiles.cols)
         row = CountedLoop(b, (), "row")
         c = b.add(arg.c, b.mul(row.index, row_bytes))
         for j, one in enumerate(sums):

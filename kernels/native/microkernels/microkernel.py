@@ -26,7 +26,7 @@ RARE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Use:
-    """Which micro-kernels a nest needs beside the one for whole tiles.
+    """Which micro-kernels a nest needs in addition to the one for whole tiles.
 
     Attributes:
         cut: the sides on which tiles may be cut off.
@@ -51,7 +51,7 @@ class Piece:
 
     Attributes:
         name: what it does; one name, one emitter.
-        given: what the emitter takes beside the module; with the name, all that decides the code.
+        given: what the emitter takes with the module; these and the name decide the code.
         emitter: adds the function to a module.
         is_as_written: whether its vectors and loops are final, so that it needs no LLVM passes.
     """

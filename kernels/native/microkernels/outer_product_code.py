@@ -262,7 +262,7 @@ class _Call:
         how, arg = self.spec.how, self.arg
         if not how.corrects:
             return start
-        sums = corrections(self.v, how, arg.beside, arg.zero, self.vectors)
+        sums = corrections(self.v, how, arg.extra, arg.zero, self.vectors)
         return [self.v.add(x, y) for x, y in zip(start, sums * self.spec.rows, strict=True)]
 
     def _bias(self) -> list[Value]:
@@ -296,7 +296,7 @@ class _Call:
         """Return the accumulators plus all products of the call."""
         b, arg, of_a = self.builder, self.arg, self.words_of_a
         if not self.spec.taps:
-            at = _At(arg.a, arg.b, arg.beside, arg.ahead)
+            at = _At(arg.a, arg.b, arg.extra, arg.ahead)
             return self._reduce_depth(accumulators, at, const(0))
         rows = CountedLoop(b, accumulators, "tap.row")
         a_row = of_a.offset(arg.a, b.mul(rows.index, arg.a_tap_row))
@@ -307,7 +307,7 @@ class _Call:
         at = _At(
             a,
             self.words.offset(arg.b, b.mul(tap, arg.b_tap)),
-            self._panel_row(arg.beside, b.mul(tap, arg.depth)),
+            self._panel_row(arg.extra, b.mul(tap, arg.depth)),
             b.add(arg.ahead, b.mul(b.mul(tap, arg.depth), arg.ahead_step)),
         )
         iterations = b.sdiv(arg.depth, const(self.spec.unroll))

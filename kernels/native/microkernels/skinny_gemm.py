@@ -93,7 +93,7 @@ class SkinnyGemm:
             raise LoweringError(
                 f"{problem}: {spec.words} words of {spec.rows} rows of A, gathered from "
                 f"{spec.streams} streams, do not fit the {spec.registers} registers of "
-                f"{target.cpu} beside the sums; stream fewer rows at once, or drop the step "
+                f"{target.cpu} with the sums; stream fewer rows at once, or drop the step "
                 "interleave"
             )
         return cls(spec)

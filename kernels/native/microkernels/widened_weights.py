@@ -251,7 +251,7 @@ class _Emitter:
     def _add(self, turn: int, block: Value, sums: list[Value]) -> list[Value]:
         """The sums plus the stored ones of a block, times its scales."""
         b, v = self.b, self.v
-        at = self.scales.offset(self.arg.beside, b.mul(block, const(TILE)))
+        at = self.scales.offset(self.arg.extra, b.mul(block, const(TILE)))
         scale = widen(b, self.scales.load(at), self.how.weights.scale, "f32")
         memory = v.at(self.memory, turn * TILE * TILE)
         return [

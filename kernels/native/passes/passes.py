@@ -226,7 +226,7 @@ def window_pass(take: Take, start: float) -> Callable[[int], None]:
     Parameters: source, target, first and end of the target's rows; height, width, output height,
     output width, inner; of the window height, width, strides, dilations, and leading zeros.
     """
-    beside, apart = blocks_of(take, start, 1), blocks_of(take, start, 2)
+    together, apart = blocks_of(take, start, 1), blocks_of(take, start, 2)
 
     @njit(nogil=True)
     def row_of(source: int, target: int, sizes: Any, row: int) -> None:
@@ -247,7 +247,7 @@ def window_pass(take: Take, start: float) -> Callable[[int], None]:
             at = line + (first * across - left) * FLOAT
             blocks = last - first, out + first * FLOAT, at, rows, row_bytes, cols, col_bytes
             if across == 1:
-                beside(*blocks)
+                together(*blocks)
             else:
                 apart(*blocks)
         for x in range(out_width):
@@ -256,7 +256,7 @@ def window_pass(take: Take, start: float) -> Callable[[int], None]:
             offset = x * across - left
             col, stop = inside(col_step, offset, width, cols)
             at = line + (offset + col * col_step) * element
-            beside(inner, out + x * element, at, rows, row_bytes, stop - col, col_bytes)
+            together(inner, out + x * element, at, rows, row_bytes, stop - col, col_bytes)
 
     def run(at: int) -> None:
         words = elements(at, 17, np.int64)

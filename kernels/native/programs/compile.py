@@ -214,5 +214,5 @@ def _run_linker(arguments: Sequence[str], folder: Path) -> None:
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise LoweringError(f"iree-lld does not link: {error}") from error
     if ended.returncode:
-        said = (ended.stderr or ended.stdout).strip().splitlines()
-        raise LoweringError(f"iree-lld does not link: {said[0] if said else ''}")
+        lines = (ended.stderr or ended.stdout).strip().splitlines()
+        raise LoweringError(f"iree-lld does not link: {lines[0] if lines else ''}")

@@ -154,8 +154,8 @@ def to_linalg(
     for pipeline in pipelines:
         is_torch = pipeline == PIPELINES["torch"]
         is_rewritten |= is_torch and rewrite_torch(module)
-        told = TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline
-        PassManager.parse(f"builtin.module({told})").run(module.operation)
+        passes = TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline
+        PassManager.parse(f"builtin.module({passes})").run(module.operation)
     return is_rewritten
 
 

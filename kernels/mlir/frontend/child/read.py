@@ -56,7 +56,7 @@ def looked_at(
     module is in its own dialect but where some were split, and one of MLIR that nothing has changed
     has no pieces.
     """
-    stage("cutting out weights")
+    stage("removing weights")
     source = path.read_bytes()
     try:
         module = _without_weights(source, sizes, keeps_weights=keeps_weights)
@@ -73,10 +73,10 @@ def looked_at(
 
     without_definitions()
     with ir.Context() as context:
-        said: list[str] = []
+        diagnostics: list[str] = []
 
         def keep(diagnostic: Any) -> bool:
-            said.append(str(diagnostic))
+            diagnostics.append(str(diagnostic))
             return True
 
         context.attach_diagnostic_handler(keep)
@@ -108,9 +108,9 @@ def looked_at(
         except DimError as error:
             return {"dim": str(error)}
         except (ir.MLIRError, ValueError) as error:
-            return {"error": _first_error(error, said)}
+            return {"error": _first_error(error, diagnostics)}
         except RuntimeError:  # of the bindings: MLIR's message quotes bytes that are no text
-            return {"error": said[0] if said else NO_TEXT}
+            return {"error": diagnostics[0] if diagnostics else NO_TEXT}
         stage("looking for problems")
         return look(parsed)
 
@@ -171,9 +171,9 @@ def _outline(module: Any, request: dict[str, Any]) -> "Outline":
     return outline(module, text, Path(request["pieces"]))
 
 
-def _first_error(error: Exception, said: list[str]) -> str:
-    lines = [line for line in (*said, *str(error).splitlines()) if line.strip()]
-    found = next((line for line in lines if "error:" in line), said[0] if said else lines[-1])
+def _first_error(error: Exception, diagnostics: list[str]) -> str:
+    lines = [line for line in (*diagnostics, *str(error).splitlines()) if line.strip()]
+    found = next((line for line in lines if "error:" in line), next(iter(diagnostics), lines[-1]))
     return found.strip().removeprefix("error:").strip().removeprefix('"-":')
 
 

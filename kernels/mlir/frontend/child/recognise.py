@@ -385,7 +385,7 @@ def _epilogue(ending: Ending) -> str:
 
 
 def _fused(seen: Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
-    told = {
+    flags = {
         "pad": any(pad),
         "broadcast_a": seen.repeats[inputs[0]],
         "broadcast_b": seen.repeats[inputs[1]],
@@ -397,7 +397,7 @@ def _fused(seen: Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
         _epilogue(seen.ending): _epilogue(seen.ending) != "none",
         "rounding": bool(seen.ending.rounds_to),
     }
-    return tuple(name for name, is_so in told.items() if is_so)
+    return tuple(name for name, is_so in flags.items() if is_so)
 
 
 def _problem(

@@ -160,9 +160,9 @@ def to_arguments(module: Any, function: Any) -> list[int]:
         given.append(argument.type)
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(given, kind.results))
     if _PER_ARGUMENT in function.attributes:
-        told = list(ir.ArrayAttr(function.attributes[_PER_ARGUMENT]))
-        told += [ir.DictAttr.get({})] * (len(given) - first)
-        function.attributes[_PER_ARGUMENT] = ir.ArrayAttr.get(told)
+        per_argument = list(ir.ArrayAttr(function.attributes[_PER_ARGUMENT]))
+        per_argument += [ir.DictAttr.get({})] * (len(given) - first)
+        function.attributes[_PER_ARGUMENT] = ir.ArrayAttr.get(per_argument)
     return list(range(first, len(given)))
 
 

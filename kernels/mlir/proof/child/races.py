@@ -87,12 +87,12 @@ def _watch(module: Any) -> list[str]:
     function = function_of(module)
     loops = [op for op, _ in walk(function) if op.name in PARALLEL]
     accesses = [[op for op, _ in walk(loop) if _touches(op)] for loop in loops]
-    said: list[str] = []
+    found: list[str] = []
     with ir.Location.unknown():
         words = add_argument(function, "memref<2xi64>")
         for loop, inside in zip(loops, accesses, strict=True):
-            _watch_loop(loop, inside, function, words, said)
-    return said
+            _watch_loop(loop, inside, function, words, found)
+    return found
 
 
 def _touches(operation: Any) -> bool:
@@ -120,7 +120,9 @@ class _Watched:
     shadows: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
 
-def _watch_loop(loop: Any, accesses: list[Any], function: Any, words: Any, said: list[str]) -> None:
+def _watch_loop(
+    loop: Any, accesses: list[Any], function: Any, words: Any, found: list[str]
+) -> None:
     roots = {op: _root(op.operands[_place(op)]) for op in accesses}
     shared = {op: root for op, root in roots.items() if not _is_inside(root, loop)}
     written = [root for op, root in shared.items() if op.name in _WRITES]
@@ -132,12 +134,12 @@ def _watch_loop(loop: Any, accesses: list[Any], function: Any, words: Any, said:
     for op, root in shared.items():
         if root in written:
             what = "writes" if op.name in _WRITES else "reads"
-            said.append(
+            found.append(
                 f"iterations of {loop.name} depend on each other: one {what} an element of "
                 f"{root.type} that another {'uses' if op.name in _WRITES else 'writes'}: {op}"
             )
             with ir.InsertionPoint(op):
-                _check(watched, op, len(said))
+                _check(watched, op, len(found))
 
 
 def _next(words: Any) -> Any:
