@@ -1,4 +1,4 @@
-"""A schedule as native code: explicit vector micro-kernels under a run-time driver."""
+"""A schedule as native code: explicit vector micro-kernels that a macro-kernel calls."""
 
 from tilewise.kernels.native.executable import Executable, compile_ahead, lower
 

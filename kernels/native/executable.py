@@ -8,11 +8,11 @@ import numpy as np
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.jit.loading import (
     CompiledKernels,
-    Drivers,
+    MacroKernel,
     code_of,
     compile_kernels,
-    driver_code,
-    load_driver,
+    load_macro_kernel,
+    macro_kernel_code,
 )
 from tilewise.kernels.native.macrokernel.nest_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from tilewise.kernels.native.macrokernel.parameters import (
@@ -51,7 +51,7 @@ class KernelCall:
     The parameters hold addresses: the call keeps every array alive.
 
     Attributes:
-        drivers: the compiled macro-kernel.
+        macro_kernel: the compiled macro-kernel.
         parameters: a row for each thread.
         repeat_at: the column of the number of repeats.
         addresses: of each row.
@@ -59,7 +59,7 @@ class KernelCall:
         kept: what the addresses in the rows point into.
     """
 
-    drivers: Drivers
+    macro_kernel: MacroKernel
     parameters: Array
     repeat_at: int
     addresses: tuple[int, ...]
@@ -70,9 +70,9 @@ class KernelCall:
         """Compute C, `repeat` times in one call so that short runs can be timed."""
         self.parameters[:, self.repeat_at] = repeat
         if len(self.addresses) == 1:
-            self.drivers.run(self.addresses[0])
+            self.macro_kernel.run(self.addresses[0])
         else:
-            _thread_pool(len(self.addresses)).run(self.drivers.entry, self.addresses)
+            _thread_pool(len(self.addresses)).run(self.macro_kernel.entry, self.addresses)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Executable:
     Attributes:
         problem, schedule: what it computes, and how.
         nest: its loops.
-        kernels, drivers: its micro-kernels and its macro-kernel.
+        kernels, macro_kernel: its micro-kernels and its macro-kernel.
         scratch: memory for panels of A and B, and for sums of C.
     """
 
@@ -90,7 +90,7 @@ class Executable:
     schedule: Schedule
     nest: Nest
     kernels: CompiledKernels
-    drivers: Drivers
+    macro_kernel: MacroKernel
     scratch: dict[str, Scratch]
     _names: tuple[str, ...]
     _sizes: dict[str, int]
@@ -119,10 +119,12 @@ class Executable:
         addresses = tuple(row.ctypes.data for row in parameters)
         # Copies of the dicts: a caller may replace an array, and its address would dangle.
         kept = (dict(operands), dict(scratch), self.kernels)
-        if self.drivers.prepare is not None:
-            self.drivers.prepare(addresses[0])
+        if self.macro_kernel.prepare is not None:
+            self.macro_kernel.prepare(addresses[0])
         repeat_at = self._names.index(REPEAT)
-        return KernelCall(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
+        return KernelCall(
+            self.macro_kernel, parameters, repeat_at, addresses, self.scratch_bytes, kept
+        )
 
     def given(self, call: KernelCall) -> list[dict[str, int]]:
         """Return what is not a size of each thread's parameters: addresses, and its part.
@@ -217,7 +219,7 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
         for name, piece in pieces_of(planned.kernel, planned.use).items():
             if name in planned.functions:
                 code_of(piece)
-        driver_code(planned.source.text)
+        macro_kernel_code(planned.source.text)
     except Exception as error:
         raise LoweringError(f"compiling {schedule} failed: {error}") from error
 
@@ -236,13 +238,13 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     """
     planned = plan(problem, schedule, target)
     kernels = compile_kernels(planned.kernel, planned.functions, planned.use)
-    driver = load_driver(planned.source.text)
+    macro_kernel = load_macro_kernel(planned.source.text)
     return Executable(
         problem,
         schedule,
         planned.nest,
         kernels,
-        driver,
+        macro_kernel,
         planned.scratch,
         planned.source.parameters,
         planned.sizes | kernels.addresses,

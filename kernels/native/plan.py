@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
-from tilewise.kernels.native.macrokernel.printer import DriverSource, print_driver
+from tilewise.kernels.native.macrokernel.printer import MacroKernelSource, print_macro_kernel
 from tilewise.kernels.native.macrokernel.shared_structure import uniform
-from tilewise.kernels.native.macrokernel.sizes import PanelBytes, driver_sizes, panel_bytes
+from tilewise.kernels.native.macrokernel.sizes import PanelBytes, macro_kernel_sizes, panel_bytes
 from tilewise.kernels.native.microkernels.kinds import kind_of
 from tilewise.kernels.native.microkernels.microkernel import KernelSpec, MicroKernel, Use, use_of
 from tilewise.kernels.native.strides import strides_of
@@ -52,7 +52,7 @@ class KernelPlan:
     nest: Nest
     kernel: MicroKernel
     use: Use
-    source: DriverSource
+    source: MacroKernelSource
     sizes: dict[str, int]
     panels: PanelBytes
 
@@ -89,7 +89,7 @@ def plan(
     schedule: Schedule,
     target: Target,
     *,
-    shares_driver: bool = True,
+    shares_code: bool = True,
 ) -> KernelPlan:
     """Return what `lower` compiles.
 
@@ -97,7 +97,7 @@ def plan(
         problem: what is computed.
         schedule: how.
         target: where.
-        shares_driver: whether the macro-kernel has loops of one trip and serves schedules with
+        shares_code: whether the macro-kernel has loops of one trip and serves schedules with
             other blocks. One that prefetches the next block of B depends on the loops.
 
     Raises:
@@ -109,8 +109,8 @@ def plan(
     strides = strides_of(nest, how)
     kernel = kind.of(nest, target, strides, how)
     fetches_blocks = any(fetch.what is Fetched.NEXT_BLOCK for fetch in nest.fetches)
-    loops = uniform(nest) if shares_driver and not fetches_blocks else nest
-    sizes = driver_sizes(loops, strides, kernel.spec)
-    source = print_driver(loops, how, sizes)
+    loops = uniform(nest) if shares_code and not fetches_blocks else nest
+    sizes = macro_kernel_sizes(loops, strides, kernel.spec)
+    source = print_macro_kernel(loops, how, sizes)
     panels = panel_bytes(loops, strides, kernel.spec)
     return KernelPlan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)

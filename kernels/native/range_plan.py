@@ -101,7 +101,7 @@ def served_sizes(
 
 
 def _planned(problems: ProblemRange, schedule: Schedule, size: Size, target: Target) -> KernelPlan:
-    return plan(problems.at(size), schedule, target, shares_driver=False)
+    return plan(problems.at(size), schedule, target, shares_code=False)
 
 
 def _code(planned: KernelPlan) -> Hashable:

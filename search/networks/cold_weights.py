@@ -133,7 +133,7 @@ def in_turns(
     There are at most `count` and `MOST_COPIES` copies, and one or as many as fit `most_bytes`.
     """
     panels = executable.scratch_bytes
-    packs_ahead = executable.drivers.prepare is not None
+    packs_ahead = executable.macro_kernel.prepare is not None
     size = panels["B"] if packs_ahead else operands["B"].nbytes
     weights = Arena(arena_bytes(*[size] * max(1, min(count, MOST_COPIES, most_bytes // size))))
     scratch = {name: empty_aligned((size,), np.uint8) for name, size in panels.items()}
@@ -151,7 +151,7 @@ def in_turns(
 def _circle(calls: Sequence[KernelCall]) -> Run:
     """Return runs that cycle through calls, continuing where the last run stopped."""
     tables = [
-        np.array([(one.drivers.entry, one.addresses[part]) for one in calls], np.int64)
+        np.array([(one.macro_kernel.entry, one.addresses[part]) for one in calls], np.int64)
         for part in range(len(calls[0].addresses))
     ]
     rows = np.array([[table.ctypes.data, 0, 0] for table in tables], np.int64)

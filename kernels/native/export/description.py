@@ -44,7 +44,7 @@ def operand_names(problem: Problem) -> dict[str, str]:
     return {"A": a, "B": b, "C": "out", **{name: name for name in problem.extras}}
 
 
-def driver_addresses(
+def macro_kernel_addresses(
     planned: KernelPlan, given: Mapping[str, str], *, a_panels: str, b_panels: str, c_sums: str
 ) -> Addresses[str]:
     """Return the arguments of a macro-kernel, from expressions for addresses.

@@ -23,12 +23,12 @@ from tilewise.kernels.native.export.calls import (
 )
 from tilewise.kernels.native.export.description import (
     Tuned,
-    driver_addresses,
     formula,
+    macro_kernel_addresses,
     method,
     operand_names,
 )
-from tilewise.kernels.native.export.source import definitions, driver_text, edges_of_parts
+from tilewise.kernels.native.export.source import definitions, edges_of_parts, macro_kernel_text
 from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.plan import KernelPlan, plan
 from tilewise.kernels.nest import printed
@@ -110,7 +110,7 @@ def export(
 
     Raises ScheduleError for an inapplicable schedule, LoweringError for a missing feature.
     """
-    planned = plan(problem, schedule, target, shares_driver=False)
+    planned = plan(problem, schedule, target, shares_code=False)
     kernel = kernel_text(planned.kernel, planned.use)
     needs = needed_features(kernel.text, planned.spec.how.instruction, target)
     imports, helpers = definitions(planned)
@@ -119,10 +119,10 @@ def export(
     standard += ["import math"] if problem.epilogue == "gelu" else []
     standard += [""] if standard else []
     others = (imports | _IMPORTS) - _IMPLIED
-    driver = [
+    macro_kernel = [
         _LOCATE if planned.is_ahead else "",
         helpers,
-        driver_text(planned, kernel.functions).strip(),
+        macro_kernel_text(planned, kernel.functions).strip(),
         pack_function(problem) if planned.is_ahead else "",
     ]
     return template(
@@ -138,7 +138,7 @@ def export(
         toolchain=toolchain or identity(),
         kernels=kernel.text,
         names="".join(f'    "{name}",\n' for name in kernel.functions.values()),
-        driver="\n\n\n".join(filter(None, driver)),
+        macro_kernel="\n\n\n".join(filter(None, macro_kernel)),
         op=problem.op,
         call=public_function(
             problem, is_packed=planned.is_ahead, run=_run(problem, planned)
@@ -218,9 +218,9 @@ def _facts(problem: Problem, planned: KernelPlan) -> str:
 
 
 def _run(problem: Problem, planned: KernelPlan) -> str:
-    """Return the lines that run a driver."""
+    """Return the lines that run a macro-kernel."""
     given = arguments(problem, is_packed=planned.is_ahead)
-    addresses = driver_addresses(
+    addresses = macro_kernel_addresses(
         planned,
         {operand: f"{name}.ctypes.data" for operand, name in given.items()},
         a_panels="scratch[0][0]",
@@ -229,7 +229,7 @@ def _run(problem: Problem, planned: KernelPlan) -> str:
     )
     if len(planned.nest.parts) == 1:
         lines = "".join(f"        {address},\n" for address in vars(addresses).values())
-        return f"    driver(\n{lines}    )"
+        return f"    macro_kernel(\n{lines}    )"
     given_addresses = list(vars(addresses).values())
     return template(
         "run_on_threads",

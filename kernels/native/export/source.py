@@ -33,7 +33,7 @@ _ENTRY = """
 
 @cfunc("void(int64)")
 def entry(p):
-    driver(p)
+    macro_kernel(p)
 """
 
 
@@ -50,7 +50,7 @@ def edges_of_parts(planned: KernelPlan) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def driver_text(planned: KernelPlan, functions: dict[str, str]) -> str:
+def macro_kernel_text(planned: KernelPlan, functions: dict[str, str]) -> str:
     """Return the printed macro-kernel as a function of addresses, its sizes filled in.
 
     On several threads it takes the address of its arguments; with weights packed ahead, `prepare`
@@ -60,7 +60,7 @@ def driver_text(planned: KernelPlan, functions: dict[str, str]) -> str:
     """
     is_parallel = len(planned.nest.parts) > 1
     given = (*names_of(Addresses), *([BARRIER, *edges(planned)] if is_parallel else []))
-    text = _function_text(planned, functions, "driver", given, is_parallel)
+    text = _function_text(planned, functions, "macro_kernel", given, is_parallel)
     text += _ENTRY if is_parallel else ""
     if planned.is_ahead:
         text += "\n\n" + _function_text(planned, functions, "prepare", prepared(planned))
@@ -107,7 +107,7 @@ def parameters_used(planned: KernelPlan, body: list[ast.stmt], known: Container[
     names = _names_in(body)
     used = [name for name in planned.source.parameters if name in names]
     if unknown := [name for name in used if name not in known]:
-        raise LoweringError(f"the driver takes {unknown[0]}, which no exported kernel has")
+        raise LoweringError(f"the macro-kernel takes {unknown[0]}, which no exported kernel has")
     return used
 
 
@@ -200,7 +200,7 @@ def _reads(node: ast.expr, name: str) -> bool:
 
 
 def definitions(planned: KernelPlan) -> tuple[set[str], str]:
-    """Return the imports, and the definitions, of what the driver imports from this project."""
+    """Return imports and definitions of what the macro-kernel imports from this project."""
     found = _Definitions()
     called = set[str]().union(
         *(_names_in(body_of(planned, name)) for name in _printed_functions(planned))

@@ -16,7 +16,7 @@ class KernelText:
 
     Attributes:
         text: LLVM IR.
-        functions: the name of each function in `text`, by its name in the driver.
+        functions: the name of each function in `text`, by its name in the macro-kernel.
     """
 
     text: str

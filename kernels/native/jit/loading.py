@@ -21,8 +21,8 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.jit.object_code import ObjectCode, Passes, new_machine, object_code
 from tilewise.kernels.native.language.compiler import (
     called_name,
-    emit_driver,
     emit_function,
+    emit_macro_kernel,
     symbol,
 )
 from tilewise.kernels.native.microkernels.abi import FUNCTIONS
@@ -35,10 +35,10 @@ from tilewise.kernels.native.microkernels.microkernel import (
 )
 
 OBJECTS_OF_AN_ENGINE = 16
-MOST_FUNCTIONS, MOST_DRIVERS = 128, 64  # that a process keeps loaded besides those in use
-Driver = Callable[[int], None]
-_DRIVER_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
-_DRIVER_PASSES: Passes = "level 1 by function"
+MOST_FUNCTIONS, MOST_MACRO_KERNELS = 128, 64  # that a process keeps loaded besides those in use
+Entry = Callable[[int], None]
+_MACRO_KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
+_MACRO_KERNEL_PASSES: Passes = "level 1 by function"
 
 
 class Loaded:
@@ -130,7 +130,7 @@ def emit_all(module: ir.Module, kernel: MicroKernel, use: Use = ANY_USE) -> list
 
 
 @dataclass(frozen=True)
-class Drivers:
+class MacroKernel:
     """Compiled functions, each of the address of a macro-kernel's parameters.
 
     Attributes:
@@ -139,40 +139,40 @@ class Drivers:
         entry: the macro-kernel's address, for threads.
     """
 
-    run: Driver
-    prepare: Driver | None
+    run: Entry
+    prepare: Entry | None
     entry: int
     _owner: Loaded = field(repr=False)
 
 
-@functools.lru_cache(maxsize=MOST_DRIVERS)
-def load_driver(text: str) -> Drivers:
+@functools.lru_cache(maxsize=MOST_MACRO_KERNELS)
+def load_macro_kernel(text: str) -> MacroKernel:
     """Compile a macro-kernel's source, or load it from the cache folder.
 
     Raises:
         LoweringError: code generation failed.
     """
     try:
-        owner = _linked(driver_code(text))
+        owner = _linked(macro_kernel_code(text))
     except LoweringError:
         raise
     except Exception as error:
-        raise LoweringError(f"compiling a driver failed: {error}") from error
-    driver, *prepare = owner.addresses
-    pack = _DRIVER_TYPE(prepare[0]) if prepare else None
-    return Drivers(_DRIVER_TYPE(driver), pack, driver, owner)
+        raise LoweringError(f"compiling a macro-kernel failed: {error}") from error
+    run, *prepare = owner.addresses
+    pack = _MACRO_KERNEL_TYPE(prepare[0]) if prepare else None
+    return MacroKernel(_MACRO_KERNEL_TYPE(run), pack, run, owner)
 
 
-def driver_code(text: str) -> ObjectCode:
+def macro_kernel_code(text: str) -> ObjectCode:
     """Return a macro-kernel's machine code, and keep it."""
-    return object_code(text, lambda module: emit_driver(module, text), _DRIVER_PASSES)
+    return object_code(text, lambda module: emit_macro_kernel(module, text), _MACRO_KERNEL_PASSES)
 
 
 @functools.cache
 def link(name: str) -> Loaded:
     """Let macro-kernels call a function of their language: it is compiled once, apart from them."""
-    key = f"{name} of the language of drivers"
-    made = object_code(key, lambda module: [emit_function(module, name)], _DRIVER_PASSES)
+    key = f"{name} of the language of macro-kernels"
+    made = object_code(key, lambda module: [emit_function(module, name)], _MACRO_KERNEL_PASSES)
     owner = _linked(made)
     llvm.add_symbol(symbol(name), owner.addresses[0])
     return owner

@@ -58,7 +58,7 @@ def called_name(found: str) -> str:
     return found.removeprefix(_PREFIX) if found.startswith(_PREFIX) else ""
 
 
-def emit_driver(
+def emit_macro_kernel(
     module: ir.Module, text: str, known: Mapping[str, Value] | None = None
 ) -> list[ir.Function]:
     """Add the functions of a source; those of the language that they call are declared.
@@ -174,7 +174,9 @@ class _Function:
 
     def refusal(self, node: ast.AST) -> LoweringError:
         """Return what to raise for a thing that the language does not have."""
-        return LoweringError(f"{self.name}: {ast.unparse(node)} is not of the language of drivers")
+        return LoweringError(
+            f"{self.name}: {ast.unparse(node)} is not of the language of macro-kernels"
+        )
 
     # Statements ------------------------------------------------------------------------------
 

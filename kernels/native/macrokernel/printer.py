@@ -52,11 +52,11 @@ def {name}(p):
 
 
 @dataclass(frozen=True)
-class DriverSource:
+class MacroKernelSource:
     """A macro-kernel's source.
 
     Attributes:
-        text: of a module with the function `driver`, and `prepare` where B is packed ahead.
+        text: of a module with the function `macro_kernel`, and `prepare` where B is packed ahead.
         parameters: their names, in order.
         prepares: whether there is a function `prepare`.
         functions: which of `FUNCTIONS` it may call.
@@ -68,7 +68,7 @@ class DriverSource:
     functions: tuple[str, ...]
 
 
-def print_driver(nest: Nest, how: Arithmetic, sizes: Collection[str]) -> DriverSource:
+def print_macro_kernel(nest: Nest, how: Arithmetic, sizes: Collection[str]) -> MacroKernelSource:
     """Return the macro-kernel of a nest's structure.
 
     Args:
@@ -77,7 +77,7 @@ def print_driver(nest: Nest, how: Arithmetic, sizes: Collection[str]) -> DriverS
         sizes: the names of the parameters that are sizes.
     """
     printer = _printer_of(nest)(nest, how)
-    bodies = {"driver": printer.nest_text()}
+    bodies = {"macro_kernel": printer.nest_text()}
     if printer.is_ahead:
         bodies["prepare"] = printer.prepare_text()
     edges = (edge for dim in nest.parts[0] for edge in bounds(dim))
@@ -93,7 +93,7 @@ def print_driver(nest: Nest, how: Arithmetic, sizes: Collection[str]) -> DriverS
         text += _FUNCTION.format(name=name)
         text += "".join(f"    {one} = word(p, {place})\n" for one, place in places) + body
     functions = tuple(name for name in FUNCTIONS if name in parameters)
-    return DriverSource(text, parameters, printer.is_ahead, functions)
+    return MacroKernelSource(text, parameters, printer.is_ahead, functions)
 
 
 def _printer_of(nest: Nest) -> type[NestPrinter]:

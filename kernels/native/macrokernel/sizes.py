@@ -36,7 +36,7 @@ from tilewise.kernels.steps.winograd import WinogradTiles, tiles_of
 Sizes = dict[str, int]
 
 
-def driver_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
+def macro_kernel_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     """Return every parameter of the macro-kernel that is no address, by name."""
     how, taps, k_block = spec.how, strides.taps, nest.k_block
     adds_first = nest.store.adds_to_c and not nest.store.finishes_apart

@@ -1,6 +1,6 @@
-"""What a driver and the functions that it calls agree on: their names, arguments and flags.
+"""What a macro-kernel and the functions that it calls agree on: their names, arguments and flags.
 
-All arguments are i64. The driver finds a function at the address that a parameter of the
+All arguments are i64. The macro-kernel finds a function at the address that a parameter of the
 function's name holds.
 """
 
@@ -10,20 +10,20 @@ from typing import Generic, TypeVar
 from tilewise.kernels.nest import Store
 
 CALLED_BY_ALL = ("full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows")
-"""What any driver may call, by the names of its parameters.
+"""What any macro-kernel may call, by the names of its parameters.
 
 The micro-kernel for whole tiles, and that for tiles which C cuts off; the packs of one strip of a
 transposed A, of one panel of B, and of rows of A.
 """
 
 FILLING = "filling"
-"""The micro-kernel that fills a panel of B; for drivers that let it."""
+"""The micro-kernel that fills a panel of B; for macro-kernels that let it."""
 
 COPY_PATCHES = "copy_patches"
-"""The copy of pixels of an image's channels to rows of B; for drivers that gather patches."""
+"""The copy of pixels of an image's channels to rows of B; for macro-kernels that gather patches."""
 
 PAST_CACHES = "past_caches"
-"""The micro-kernel that writes past the caches; for drivers whose results may be aligned."""
+"""The micro-kernel that writes past the caches; for macro-kernels whose results may be aligned."""
 
 TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
 """The transforms of a tile, of a panel of the filter, and of a tile's products."""
@@ -41,7 +41,7 @@ FUNCTIONS = (
     *CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS, CONFIGURE, RELEASE,
     FINISH_ROWS, WIDEN,
 )  # fmt: skip
-"""All that a driver may call."""
+"""All that a macro-kernel may call."""
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 """Flags of a call: what a tile starts from besides zero, and what ends it."""

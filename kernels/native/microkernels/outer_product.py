@@ -103,7 +103,7 @@ def packs_of_b(
 def _as_used(spec: OuterProductSpec, name: str, use: Use) -> OuterProductSpec:
     """The spec of a micro-kernel that may be rarely called.
 
-    One that prefetches stays as it is: the driver counts what each of its iterations fetches.
+    One that prefetches stays as it is: the macro-kernel counts what each of its iterations fetches.
     """
     return replace(spec, unroll=1) if name in use.rare and not spec.prefetched else spec
 

@@ -60,7 +60,7 @@ class OuterProductSpec:
         taps: whether there is a loop over filter taps.
         prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
         fetch: what is prefetched; None for nothing.
-        fetch_offset: bytes from where the driver says a panel is fetched to where it is.
+        fetch_offset: bytes from where the macro-kernel says a panel is fetched to where it is.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.

@@ -1,15 +1,16 @@
-"""The functions of an object that C calls, in the language of drivers.
+"""The functions of an object that C calls, in the language of macro-kernels.
 
-Each checks what it is given, which costs a few nanoseconds, and runs the driver on one part of the
-work or on all of them. The driver takes addresses; its sizes are known (`known_sizes`). For a range
-of problems it also takes those that vary, from the row of a table that the size chooses.
+Each checks its arguments, which costs a few nanoseconds, and runs the macro-kernel on one part of
+the work or on all of them. The macro-kernel takes addresses; its sizes are known (`known_sizes`).
+For a range of problems it also takes those that vary, from the row of a table that the size
+chooses.
 """
 
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewise.kernels.native.export.description import driver_addresses
+from tilewise.kernels.native.export.description import macro_kernel_addresses
 from tilewise.kernels.native.export.source import (
     body_of,
     edges,
@@ -33,7 +34,7 @@ from tilewise.kernels.native.objects.interface import (
 )
 from tilewise.kernels.native.plan import KernelPlan
 
-DRIVER, PREPARE, COPY, TABLE = "driver", "prepare", "copy_bytes", "table"
+MACRO_KERNEL, PREPARE, COPY, TABLE = "macro_kernel", "prepare", "copy_bytes", "table"
 _BARRIER = "wait_for_all"
 
 
@@ -43,7 +44,7 @@ class Variant:
 
     Attributes:
         planned: the kernel.
-        varying: its sizes that the driver takes as arguments; others are constants.
+        varying: its sizes that the macro-kernel takes as arguments; others are constants.
         suffix: of the names of its functions, where the object has several kernels.
         packed_at: where its constant weights begin in the memory for those of all kernels.
     """
@@ -54,9 +55,9 @@ class Variant:
     packed_at: int = 0
 
     @property
-    def driver(self) -> str:
-        """The name of the driver."""
-        return f"{DRIVER}{self.suffix}"
+    def macro_kernel(self) -> str:
+        """The name of the macro-kernel."""
+        return f"{MACRO_KERNEL}{self.suffix}"
 
     @property
     def prepare(self) -> str:
@@ -65,7 +66,7 @@ class Variant:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments of the driver."""
+        """The arguments of the macro-kernel."""
         return (*names_of(Addresses), *self.varying, *edges(self.planned))
 
 
@@ -76,8 +77,8 @@ class Entries:
     Attributes:
         name: of the module.
         functions: the names of what is seen.
-        text: the functions in the language of drivers. They call drivers, `prepare` and `COPY`, and
-            read `TABLE`.
+        text: the functions in the language of macro-kernels. They call macro-kernels, `prepare`
+            and `COPY`, and read `TABLE`.
         table: the words of `TABLE`.
         copies: whether they call `COPY`.
         has_supported: whether `NAME_supported` is one of them.
@@ -129,20 +130,20 @@ class Entries:
         return cls(interface.name, interface.functions, text, table, copies)
 
 
-def driver_text(variant: Variant) -> str:
-    """Return the printed driver, and what packs ahead, as functions of addresses.
+def macro_kernel_text(variant: Variant) -> str:
+    """Return the printed macro-kernel, and what packs ahead, as functions of addresses.
 
-    Parts of a parallel driver do not wait for each other: whoever calls them knows when they end.
+    Parts of a parallel macro-kernel do not wait for each other: the caller knows when they end.
     """
     planned = variant.planned
-    text = _function(variant, DRIVER, variant.driver, variant.words)
+    text = _function(variant, MACRO_KERNEL, variant.macro_kernel, variant.words)
     if planned.is_ahead:
         text += _function(variant, PREPARE, variant.prepare, prepared(planned))
     return text
 
 
 def known_sizes(variant: Variant) -> dict[str, int]:
-    """Return the driver's parameters that are not arguments, and 0 for functions it lacks."""
+    """Return the macro-kernel's parameters that are not arguments, and 0 for functions it lacks."""
     planned = variant.planned
     known = {**dict.fromkeys(FUNCTIONS, 0), **planned.sizes, PARTS: len(planned.nest.parts)}
     return {name: value for name, value in known.items() if name not in variant.varying}
@@ -210,14 +211,14 @@ def _checks(arguments: tuple[Pointer, ...], scratch_bytes: int) -> list[str]:
 
 
 def _call(interface: Interface, variant: Variant, row: str) -> str:
-    """The call of a driver for `part`; its varying sizes and its bounds are words from `row` on."""
+    """Call a macro-kernel for `part`; its varying sizes and its bounds are words from `row` on."""
     planned = variant.planned
     scratch, count = planned.scratch, len(edges(planned))
     of_a, of_c = scratch_of(planned, "A"), scratch_of(planned, "C")
     names = {one.operand: one.name for one in interface.arguments if one.operand}
     if interface.weights:
         names["B"] += f" + {variant.packed_at}"
-    given = driver_addresses(
+    given = macro_kernel_addresses(
         planned,
         names,
         a_panels=f"scratch + part * {scratch['A'].step}",
@@ -227,4 +228,4 @@ def _call(interface: Interface, variant: Variant, row: str) -> str:
     sizes = len(variant.varying)
     words = [f"word({TABLE}, {row}{i})" for i in range(sizes)]
     words += [f"word({TABLE}, {row}{sizes} + part * {count} + {i})" for i in range(count)]
-    return f"call_address({variant.driver}, {', '.join([*vars(given).values(), *words])})"
+    return f"call_address({variant.macro_kernel}, {', '.join([*vars(given).values(), *words])})"

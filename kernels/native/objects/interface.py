@@ -88,7 +88,7 @@ class Interface:
 
     @property
     def short_name(self) -> str:
-        """The name as the language of drivers has it, which puts the prefix in front."""
+        """The name as the language of macro-kernels has it, which puts the prefix in front."""
         return self.name.removeprefix(PREFIX)
 
     @property

@@ -54,7 +54,7 @@ def make_object(
         LoweringError: it asks for what the target has not, or this machine is no x86-64.
     """
     _check_machine()
-    planned = plan(problem, schedule, target, shares_driver=False)
+    planned = plan(problem, schedule, target, shares_code=False)
     interface = Interface.of(problem, schedule.hash, target, [planned])
     variants = [Variant(planned)]
     entries = Entries.of(interface, variants)

@@ -1,9 +1,8 @@
-"""Planned kernels as one LLVM module: driver, micro-kernels and packs, linked by their symbols.
+"""Planned kernels as one LLVM module: macro-kernel, micro-kernels and packs, linked by symbols.
 
 Every piece gets the passes that it gets in a search (`tilewise.kernels.native.jit.object_code`);
 then they are linked, and everything but what C calls is internal. Sizes are constants of the
-driver, which LLVM folds. Nothing in the module is written to, and nothing in it calls what it does
-not have.
+macro-kernel, which LLVM folds. Nothing in the module is written to, and all that it calls is in it.
 """
 
 import functools
@@ -21,8 +20,8 @@ from tilewise.kernels.native.jit.ir_text import kernel_text
 from tilewise.kernels.native.jit.object_code import Passes, optimise
 from tilewise.kernels.native.language.compiler import (
     called_name,
-    emit_driver,
     emit_function,
+    emit_macro_kernel,
     language,
     symbol,
 )
@@ -32,8 +31,8 @@ from tilewise.kernels.native.objects.entries import (
     TABLE,
     Entries,
     Variant,
-    driver_text,
     known_sizes,
+    macro_kernel_text,
 )
 from tilewise.kernels.native.objects.features import (
     TEMPLATES,
@@ -83,7 +82,7 @@ class ObjectCompiler:
             for name, piece in pieces_of(variant.planned.kernel, variant.planned.use).items()
             if name in variant.planned.functions
         }
-        whole = self._driver(pieces)
+        whole = self._macro_kernel(pieces)
         for module in pieces.values():
             whole.link_in(module)
         kept = _as_they_are([_piece_symbol(name) for name in pieces])
@@ -132,13 +131,13 @@ class ObjectCompiler:
         made.add_function_attribute("noinline")
         return parsed
 
-    def _driver(self, pieces: Mapping[str, llvm.ModuleRef]) -> llvm.ModuleRef:
-        """What C calls, the drivers, and what both call of the language."""
+    def _macro_kernel(self, pieces: Mapping[str, llvm.ModuleRef]) -> llvm.ModuleRef:
+        """What C calls, the macro-kernels, and what both call of the language."""
         module = ir.Module(self.entries.name)
         seen: dict[str, Value] = {}
         for variant in self.variants:
-            self._add_driver(module, variant, pieces)
-            seen[variant.driver] = module.globals[symbol(variant.driver)].ptrtoint(I64)
+            self._add_macro_kernel(module, variant, pieces)
+            seen[variant.macro_kernel] = module.globals[symbol(variant.macro_kernel)].ptrtoint(I64)
             if variant.planned.is_ahead:
                 seen[variant.prepare] = module.globals[symbol(variant.prepare)].ptrtoint(I64)
         internal = {symbol(name) for name in seen}
@@ -146,7 +145,7 @@ class ObjectCompiler:
             seen[COPY] = _address(module, symbol(COPY), _COPY_ARGUMENTS)
         if self.entries.table:
             seen[TABLE] = _table(module, self.entries.table)
-        emit_driver(module, self.entries.text, seen)
+        emit_macro_kernel(module, self.entries.text, seen)
         _add_language(module)
         for name, function in module.globals.items():
             is_own = name in internal or called_name(name) in language()
@@ -154,10 +153,10 @@ class ObjectCompiler:
                 function.linkage = "internal"
         return self._optimised(module, "level 3")
 
-    def _add_driver(
+    def _add_macro_kernel(
         self, module: ir.Module, variant: Variant, pieces: Mapping[str, llvm.ModuleRef]
     ) -> None:
-        """Add a kernel's driver, and what packs its weights ahead."""
+        """Add a kernel's macro-kernel, and what packs its weights ahead."""
         known = {name: const(size) for name, size in known_sizes(variant).items()}
         for name in variant.planned.functions:
             own = f"{name}{variant.suffix}"
@@ -165,7 +164,7 @@ class ObjectCompiler:
                 continue
             given = len(list(pieces[own].get_function(_piece_symbol(own)).arguments))
             known[name] = _address(module, _piece_symbol(own), given)
-        emit_driver(module, driver_text(variant), known)
+        emit_macro_kernel(module, macro_kernel_text(variant), known)
 
     def _optimised(self, module: ir.Module, passes: Passes) -> llvm.ModuleRef:
         parsed = self._parsed(str(module))
@@ -229,7 +228,7 @@ def _table(module: ir.Module, words: tuple[int, ...]) -> Value:
 
 
 def _add_language(module: ir.Module) -> None:
-    """Add the functions of the drivers' language that are called, and what they call."""
+    """Add the functions of the macro-kernels' language that are called, and what they call."""
     while missing := [
         called_name(name)
         for name, function in module.globals.items()

@@ -20,7 +20,7 @@ from tilewise.kernels.native.export.source import edges
 from tilewise.kernels.native.jit.object_code import optimise
 from tilewise.kernels.native.language.compiler import symbol
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
-from tilewise.kernels.native.objects.entries import DRIVER, Entries, Variant
+from tilewise.kernels.native.objects.entries import MACRO_KERNEL, Entries, Variant
 from tilewise.kernels.native.objects.features import CHECKED, used_features
 from tilewise.kernels.native.objects.module import ObjectCompiler, machine
 from tilewise.kernels.native.objects.object_files import Elf
@@ -47,7 +47,7 @@ def kernel_object(kernel: Kernel, name: str, target: Target) -> tuple[bytes, tup
     planned = plan(kernel.problem, kernel.schedule, target)
     given = ", ".join(words_of(planned))
     short = name.removeprefix(symbol(""))
-    text = f"@njit\ndef {short}({given}):\n    call_address({DRIVER}, {given})\n"
+    text = f"@njit\ndef {short}({given}):\n    call_address({MACRO_KERNEL}, {given})\n"
     entries = Entries(name, (name,), text, has_supported=False)
     try:
         compiler = ObjectCompiler(entries, [Variant(planned)], target)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from llvmlite import ir
 
 from tilewise.kernels.native.ir.vectors import I64, VOID, Value, const
-from tilewise.kernels.native.language.compiler import emit_driver, emit_function, symbol
+from tilewise.kernels.native.language.compiler import emit_function, emit_macro_kernel, symbol
 from tilewise.kernels.native.objects.features import supported_text
 from tilewise.kernels.native.programs.steps import (
     At,
@@ -65,10 +65,10 @@ def functions_text(
                "barrier": program.barrier.offset}  # fmt: skip
     known = {name: const(number) for name, number in numbers.items()}
     known["the_call"] = _Writer(module, program, symbols).call().ptrtoint(I64)
-    _, made = emit_driver(module, _ALONE.format(name=short), known)
+    _, made = emit_macro_kernel(module, _ALONE.format(name=short), known)
     if threads > 1:
         known["the_steps"] = made.ptrtoint(I64)
-        emit_driver(module, _TOGETHER.format(name=short), known)
+        emit_macro_kernel(module, _TOGETHER.format(name=short), known)
     for called in _CALLED:
         emit_function(module, called).linkage = "internal"
     return str(module) + supported_text(program.name, features)

@@ -62,7 +62,7 @@ class Layers:
         made, before = self._result(number, node)
         scratch = {name: self.buffers.scratch(size)
                    for name, size in executable.scratch_bytes.items()
-                   if not (name == "B" and executable.drivers.prepare)}  # fmt: skip
+                   if not (name == "B" and executable.macro_kernel.prepare)}  # fmt: skip
         layer = _Layer(executable, constants, {**reads, "C": made}, scratch, before)
         return NetworkWork(
             problem.canonical, number, tuple(reads[use.role] for use in node.reads),
@@ -161,7 +161,7 @@ class _Layer:
 
     @property
     def _packs_ahead(self) -> bool:
-        return self.executable.drivers.prepare is not None
+        return self.executable.macro_kernel.prepare is not None
 
     @property
     def weights_bytes(self) -> int:
