@@ -32,7 +32,7 @@ MOST_SPREAD = 64  # machines that one search is spread over
 FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]
 
 OWN = ("iree+tilewise",)
-"""Peers that run our own kernel: rows beside others, which ours is not compared with."""
+"""Peers that run our own kernel: rows that ours is not compared with."""
 
 Value = TypeVar("Value")
 

@@ -135,9 +135,9 @@ class Graph:
         heads, m, d = x.shape
         return self._add("merge_heads", (x,), (), (m, heads * d), {}, x.dtype)
 
-    def turned(self, x: Value) -> Value:
+    def transpose(self, x: Value) -> Value:
         """[m, n] as [n, m]."""
-        return self._add("turned", (x,), (), x.shape[::-1], {}, x.dtype)
+        return self._add("transpose", (x,), (), x.shape[::-1], {}, x.dtype)
 
     def scores(self, q: Value, k: Value) -> Value:
         """Q @ k^T of each head."""

@@ -11,8 +11,8 @@ def mixer(small: bool = False) -> Graph:
     graph = Graph("mixer", Value("given", (patches, width)))
     x = graph.given
     for _ in range(layers):
-        y = _perceptron(graph, graph.turned(graph.layer_norm(x)), of_patches)
-        x = graph.add(graph.turned(y), x)
+        y = _perceptron(graph, graph.transpose(graph.layer_norm(x)), of_patches)
+        x = graph.add(graph.transpose(y), x)
         x = graph.add(_perceptron(graph, graph.layer_norm(x), of_width), x)
     graph.layer_norm(x)
     return graph

@@ -104,7 +104,7 @@ _PLAIN: dict[str, Any] = {
     "mean_pool": lambda _, x: x.mean((2, 3)),
     "split_heads": _split_heads,
     "merge_heads": lambda layer, x: x.transpose(0, 1).reshape(layer.gives.shape),
-    "turned": lambda _, x: x.transpose(0, 1),
+    "transpose": lambda _, x: x.transpose(0, 1),
     "scores": lambda _, q, k: q @ k.transpose(1, 2),
     "mix": lambda _, p, v: p @ v,
     "softmax": lambda _, x: torch.softmax(x, -1),

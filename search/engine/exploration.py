@@ -69,7 +69,7 @@ class Exploration:
         prior: the model's points, if not those of `prior_points`.
         sampler: replaces the one that the request names.
         best: the fastest trial that was timed to the end.
-        control: what is timed beside each trial.
+        control: what is timed in the rounds of each trial.
         paces: speed factors of trials timed to the end, in this or an earlier run.
         out: what other machines try, by candidate number.
     """

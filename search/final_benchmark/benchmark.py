@@ -40,7 +40,7 @@ SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
 LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 480  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
-LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
+LEAST_TIMING_S = 0.5  # to be left after the start of a fresh process, in two halves
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that m
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
 JOINED_ROWS, JOINED_VECTORS = 4, 4  # a line of i8, and two of bf16
 JOINED_COLS = 256
-STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packed ahead
-LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, beside such panels
+STREAMED_VECTORS = (1, 2)  # of tiles of all rows, with panels that were packed ahead
+LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, with such panels
 LINES_UNROLL = 2
 
 MATRIX_LEAST_ROWS = 8

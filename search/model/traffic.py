@@ -204,7 +204,7 @@ def add_reads(
     slowed = _slowed_stream(space, rows, bool(point.get("prefetch"))) if streams else 1.0
     held_b = block_b if b_packed and not streams else stored_b.total
     if _fetches_in_place(workload, point, sizes):
-        held_b = 2 * block_b  # the next one beside it
+        held_b = 2 * block_b  # with the next one
     b.add_lines(out, slowed * min(first_b, calls * panel), held_b)
     b.add_lines(out, max(0, calls * panel - first_b), again_b)
 

@@ -107,8 +107,8 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     is_fetched = bool(point.get("prefetch")) and space.fetches_panels
     read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
     out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
-    beside = rows if core.far_l3 else 0  # lines of A beside a panel in the first cache
-    if depth * (cols + beside) * size > OWN_SHARE * space.target.l1_bytes:
+    lines = rows if core.far_l3 else 0  # of A with a panel in the first cache
+    if depth * (cols + lines) * size > OWN_SHARE * space.target.l1_bytes:
         out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights

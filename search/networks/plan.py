@@ -134,6 +134,6 @@ def runner_text(plan: dict[str, Any], sha256: str) -> str:
     `load` refuses a module of another hash than `sha256`.
     """
     # JSON is ASCII here, and without apostrophes no text in it ends the literal.
-    told = json.dumps(plan, indent=1, allow_nan=False).replace("'", "\\u0027")
+    document = json.dumps(plan, indent=1, allow_nan=False).replace("'", "\\u0027")
     text = _TEMPLATE.read_text(encoding="utf-8")
-    return text.replace("$sha256", sha256).replace("$plan", told)
+    return text.replace("$sha256", sha256).replace("$plan", document)

@@ -244,12 +244,12 @@ def _kept(choice: _Choice, passes: Iterable[PlannedPass]) -> dict[int, set[Hasha
         for tensor in (use.tensor for number in one.nodes for use in graph.nodes[number].makes):
             readers = graph.readers_of(tensor)
             if readers and set(readers) <= set(one.nodes) and not graph.tensors[tensor].is_result:
-                asked = [
+                wanted = [
                     {way.variant.reads[i] for way in choice.ways[reader]}
                     for reader in readers
                     for i, use in enumerate(graph.nodes[reader].reads) if use.tensor == tensor
                 ]  # fmt: skip
-                found[tensor] = set.intersection(*map(set[Hashable], asked))
+                found[tensor] = set.intersection(*map(set[Hashable], wanted))
     return found
 
 

@@ -24,7 +24,7 @@ from tilewise.search.space.space import Space
 MOST = 32  # candidates of a problem
 MOST_TILES = 6  # register tiles that a start tries
 MOST_SIZES = 5  # sizes of a block, likewise
-MOST_ALGORITHMS = 2  # beside the direct method, those with the largest tiles
+MOST_ALGORITHMS = 2  # in addition to the direct method, those with the largest tiles
 
 
 class Candidate(NamedTuple):

@@ -23,7 +23,7 @@ LEAST_GAIN_OF_FORMAT = log(1.03)
 """Of another layout of constant weights: each is a copy of the weights in memory."""
 
 WORST_SHARE = 0.5
-"""What the worst loss counts beside the mean: variants are to be good at every size."""
+"""What the worst loss counts relative to the mean: variants are to be good at every size."""
 
 BATCH = 4096  # subsets that are compared at once
 
@@ -106,7 +106,7 @@ def assigned(problems: ProblemRange, variants: Sequence[RangeCandidate]) -> Rang
 def _further_formats(candidates: Sequence[RangeCandidate], chosen: Sequence[int]) -> int:
     """Return how many copies of the weights the chosen need beyond the first.
 
-    Variants that do not pack ahead read the weights as they are, which is another copy beside the
+    Variants that do not pack ahead read the weights as they are, which is another copy next to the
     packed one.
     """
     return len({candidates[index].packed_format for index in chosen}) - 1

@@ -151,7 +151,7 @@ def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Siz
 def _result(
     problems: ProblemRange, candidates: Sequence[RangeCandidate], elapsed_s: float
 ) -> RangeResult:
-    """Return the chosen variants with their times beside the fastest of each sample."""
+    """Return the chosen variants with their times and the fastest of each sample."""
     chosen = choose(problems, candidates)
     known = {one.schedule: one for one in candidates}
     variants = [known[schedule] for schedule in chosen.variants]

@@ -43,7 +43,7 @@ class ChildProcess:
     Attributes:
         module: what the child runs.
         setup: the first request to each child, which may take `setup_s`.
-        environment: variables beside this process's own.
+        environment: variables in addition to this process's own.
         processors: where the child may run; None leaves that to the system.
         start_s: seconds of the last start and setup.
     """

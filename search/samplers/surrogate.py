@@ -203,8 +203,8 @@ class SurrogateSampler(SpaceSampler):
         is_free = self._history.is_free
         tops = islice((pool[i] for i in np.argsort(worth) if is_free(pool[i])), CLIMBED)
         known = {self._space.key(point) for point in pool}
-        beside = [point for top in tops for point in self._space.neighbours(top)]
-        higher = {key: p for p in beside if (key := self._space.key(p)) not in known}
+        near = [point for top in tops for point in self._space.neighbours(top)]
+        higher = {key: p for p in near if (key := self._space.key(p)) not in known}
         if higher:
             pool += higher.values()
             more = self._worth(list(higher.values()), offset, best)

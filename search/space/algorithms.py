@@ -25,7 +25,7 @@ LEAST: dict[int, Sizes] = {1: (64, 512, 512), 2: (256, 1024, 1024)}
 
 On Emerald Rapids one level gains 5% of 128x768x768, 8% of 128x3072x768, and nothing of 49x512x2048
 but in a tile of all groups of rows (`FEW_ROWS`); two gain 27% of 512x4096x4096 where one gains 13%,
-and nothing beside one of 128x768x3072.
+and nothing for one of 128x768x3072.
 """
 
 LEAST_OF_VARIABLE: Sizes = (1024, 2048, 2048)
@@ -134,7 +134,7 @@ def has_large_filter(workload: Workload) -> bool:
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
 PAST_CACHES = "nontemporal"
 EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED, PAST_CACHES)
-"""The parameters, beside the division among threads, that a tile's schedule depends on."""
+"""The parameters, except for the division among threads, that a tile's schedule depends on."""
 
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 
@@ -143,7 +143,7 @@ Algorithm = dict[str, int]
 
 
 def algorithm_parameters(workload: Workload) -> tuple[Parameter, ...]:
-    """Return what a point says beside the parameters of the direct method."""
+    """Return what a point has in addition to the parameters of the direct method."""
     algorithms = algorithms_of(workload)
     if not algorithms:
         return ()
@@ -162,7 +162,7 @@ def fetches_panels(workload: Workload) -> bool:
 
 
 def algorithms_of(workload: Workload) -> list[Algorithm]:
-    """Return the algorithms that a workload is offered beside the direct method."""
+    """Return the algorithms that a workload is offered in addition to the direct method."""
     outputs = [{"winograd": output} for output in outputs_of(workload)]
     return [*outputs, *({"strassen": levels} for levels in levels_of(workload))]
 

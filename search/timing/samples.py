@@ -48,7 +48,7 @@ SAMPLE_S = 500e-6
 PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
 PAUSE_S = 3e-3  # several times what `tilewise.search.runner.runner.PARK_EARLY` lets a thread spin
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
-VERY_LONG_RUN_S = 20 * SAMPLE_S  # beside which it is little what a run finds in the caches
+VERY_LONG_RUN_S = 20 * SAMPLE_S  # in which the state of the caches matters little
 LEADING_RUNS = 3
 """Runs after which a last cache that keeps what the second cache evicts holds what they read.
 

@@ -95,7 +95,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Paced:
-    """The outcome of timing a candidate beside a control.
+    """The outcome of timing a candidate in the rounds of a control.
 
     Attributes:
         samples: of the candidate, as measured.

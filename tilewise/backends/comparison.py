@@ -83,13 +83,13 @@ def junit(found: Json) -> str:
     for row in rows:
         kind = f"{row['target']} {row['cache']}"
         case = ElementTree.SubElement(suite, "testcase", classname=kind, name=row["problem"])
-        said = f"{row['ratio']:.3f} of the speed of {found['base']}"
-        said += ", timed again" if row["timed_again"] else ""
-        said += f"; {row['reason']}" if row["reason"] else ""
+        text = f"{row['ratio']:.3f} of the speed of {found['base']}"
+        text += ", timed again" if row["timed_again"] else ""
+        text += f"; {row['reason']}" if row["reason"] else ""
         if row["verdict"] == Verdict.SLOWER:
-            ElementTree.SubElement(case, "failure", message=said)
+            ElementTree.SubElement(case, "failure", message=text)
         elif row["verdict"] == Verdict.UNDECIDED:
-            ElementTree.SubElement(case, "skipped", message=f"undecided: {said}")
+            ElementTree.SubElement(case, "skipped", message=f"undecided: {text}")
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, "unicode", xml_declaration=True) + "\n"
 

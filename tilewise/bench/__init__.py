@@ -1,4 +1,4 @@
-"""A suite of problems beside other libraries: read, measure, sum up."""
+"""A suite of problems and other libraries: read, measure, summarise."""
 
 from tilewise.bench.report import Compared, PeerSpeed, SuiteTable
 from tilewise.bench.suite import Suite, SuiteEntry, SuiteError, read_suite

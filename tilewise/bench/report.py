@@ -22,7 +22,7 @@ class PeerSpeed:
 
 @dataclass(frozen=True)
 class Compared:
-    """One problem beside its peers, all from the same rounds.
+    """One problem and its peers, all from the same rounds.
 
     Attributes:
         ours: None if no schedule of ours runs, for `reason`.

@@ -202,12 +202,12 @@ def _phase(watched: Watched, timed: PhaseTimes, width: int) -> str:
     left_s = watched.left_s() if is_last else None
     if left_s is not None:
         parts.append(f"about {left_s:.0f} s left")
-    said = ", ".join(part for part in parts if part)
+    text = ", ".join(part for part in parts if part)
     if width < WIDE or not timed.phase.total:
-        return said
+        return text
     columns = min(MOST_BAR, width - WIDE + LABEL)
     full = round(columns * min(1.0, timed.phase.done / timed.phase.total))
-    return f"{'█' * full}{'░' * (columns - full)} {said}"
+    return f"{'█' * full}{'░' * (columns - full)} {text}"
 
 
 def counted(timed: PhaseTimes) -> str:

@@ -162,8 +162,8 @@ def _accuracy_lines(found: Json) -> list[tuple[str, str]]:
     errors = (found["best"].get("measured") or {}).get("accuracy")
     if not errors:
         return []
-    said = ", ".join(f"{times:.2f} ({kind})" for kind, times in errors.items())
-    return [("accuracy", f"rms error {said} times the direct method's")]
+    shown = ", ".join(f"{times:.2f} ({kind})" for kind, times in errors.items())
+    return [("accuracy", f"rms error {shown} times the direct method's")]
 
 
 def _peer_lines(found: Json) -> list[tuple[str, str]]:
@@ -208,7 +208,7 @@ def _trials_line(found: Json) -> str:
         return f"{counts['asked']} at each sample of the range, in {found['elapsed_s']:.1f} s"
     text = (
         f"{counts['timed']} timed, {counts['pruned']} pruned, {counts['failed']} failed "
-        f"of {counts['asked']} asked, in {found['elapsed_s']:.1f} s"
+        f"of {counts['asked']} requested, in {found['elapsed_s']:.1f} s"
     )
     if space := found.get("space"):
         text += f"; {space['schedules']} schedules are legal"

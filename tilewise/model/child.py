@@ -121,7 +121,7 @@ def _wide(array: Array, kind: TensorType) -> Array:
 
 
 def _ran(request: dict[str, Any]) -> Ran:
-    """Run written networks beside IREE's code of their model."""
+    """Run written networks and IREE's code of their model."""
     stage("load")
     networks = [_imported(Path(one["folder"])).load() for one in request["networks"]]
     threads = networks[0].about["threads"]

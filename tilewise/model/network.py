@@ -1,4 +1,4 @@
-"""Run plans of a model as native networks beside IREE, and compare their results."""
+"""Run plans of a model as native networks and in IREE, and compare their results."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def check_runs(name: str, module: bytes) -> None:
 
 
 def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
-    """Compile the plans of a module, run them on random arguments beside IREE, compare and time.
+    """Compile the plans of a module, run them and IREE on random arguments, compare and time.
 
     Returns the outcome and the files of the network that it keeps. Raises BadInputError for an
     unsupported op, TilewiseError if IREE or the run fails.
@@ -148,7 +148,7 @@ _PART_HEAD = ("node", "part", "time", "share")
 
 
 def run_text(run: Ran, allowed: float) -> str:
-    """Describe each part, the whole beside IREE, memory use, and the deviation."""
+    """Describe each part, the whole and IREE, memory use, and the deviation."""
     lines = [*_parts(run), "", *_whole(run, allowed)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 

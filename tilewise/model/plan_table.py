@@ -32,10 +32,10 @@ def _passes(plan: Plan) -> Iterator[tuple[str, ...]]:
     for one in plan.passes:
         node = plan.nodes[one.nodes[-1]]
         others = len(one.nodes) - 1
-        told = f"{one.label}, with {others} before" if others else one.label
+        label = f"{one.label}, with {others} before" if others else one.label
         reads = ", ".join(dict.fromkeys(use.layout.name for use in _read(plan, one)))
         makes = ", ".join(use.layout.name for use in node.makes)
-        yield str(one.nodes[-1]), told, "pass", reads, makes, *_time(one.time_us, plan)
+        yield str(one.nodes[-1]), label, "pass", reads, makes, *_time(one.time_us, plan)
 
 
 def _read(plan: Plan, one: PlannedPass) -> list[PlannedUse]:
@@ -49,8 +49,8 @@ def _copies(plan: Plan) -> Iterator[tuple[str, ...]]:
     for one in plan.conversions:
         tensor = plan.tensors[one.tensor]
         shape = "x".join("?" if size is None else str(size) for size in tensor.shape)
-        told = f"copy of tensor {one.tensor}, {shape}x{tensor.dtype}{_readers(plan, one.tensor)}"
-        yield ("", told, "", tensor.layout.name, one.layout.name, *_time(one.time_us, plan))
+        label = f"copy of tensor {one.tensor}, {shape}x{tensor.dtype}{_readers(plan, one.tensor)}"
+        yield ("", label, "", tensor.layout.name, one.layout.name, *_time(one.time_us, plan))
 
 
 def _readers(plan: Plan, tensor: int) -> str:
@@ -79,11 +79,11 @@ def _totals(plan: Plan) -> Iterator[str]:
         yield "no layer has a stored schedule; give more --trials"
         return
     yield f"planned                 {duration(totals.chosen_us)}"
-    for told, time_us in (
+    for label, time_us in (
         ("all as the model has it", totals.plain_us),
         ("each layer on its own", totals.alone_us),
     ):
-        yield f"{told:<23} {duration(time_us)}   {time_us / totals.chosen_us:.3f}x"
+        yield f"{label:<23} {duration(time_us)}   {time_us / totals.chosen_us:.3f}x"
     if not plan.is_exact:
         yield "too many layouts depend on each other: the model's own were taken"
 
@@ -101,5 +101,5 @@ def _untimed(plan: Plan) -> Iterator[str]:
     others = Counter(node.op for number, node in enumerate(plan.nodes)
                      if node.found is None and number not in timed)  # fmt: skip
     if others:
-        told = ", ".join(f"{count} {op}" for op, count in others.items())
-        yield f"not timed, in layouts of the model or those around them: {told}"
+        label = ", ".join(f"{count} {op}" for op, count in others.items())
+        yield f"not timed, in layouts of the model or those around them: {label}"

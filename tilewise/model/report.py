@@ -300,5 +300,5 @@ def _left(report: ModelReport) -> list[str]:
 
 
 def _machine(report: ModelReport) -> list[str]:
-    said = ", ".join(f"{name} {version}" for name, version in report.machine.items())
-    return [f"{report.target}, accuracy={report.accuracy}: {said}"]
+    versions = ", ".join(f"{name} {version}" for name, version in report.machine.items())
+    return [f"{report.target}, accuracy={report.accuracy}: {versions}"]

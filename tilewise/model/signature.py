@@ -37,7 +37,7 @@ _FUNCTION = re.compile(
     r'util\.func public @("[^"\n]*"|[^\s"(]+)\(([^)]*)\)((?:(?!\n  }\n).)*\n  }\n)', re.DOTALL
 )
 _ARGUMENT = re.compile(r"(%\w+): ([^,{\s]+)")
-_SAID = re.compile(r'iree\.abi\.declaration = "((?:[^"\\]|\\.)*)"')
+_DECLARATION = re.compile(r'iree\.abi\.declaration = "((?:[^"\\]|\\.)*)"')
 _IMPORT = re.compile(
     r"hal\.tensor\.import.*?(%\w+)(?: \"[^\"\n]*\")? : !hal\.buffer_view -> (tensor<\S*>)"
 )
@@ -86,11 +86,11 @@ def declarations_in(module: str) -> dict[str, str]:
     made: dict[str, str] = {}
     for name, (taken, body) in functions.items():
         plain = name.removesuffix(ASYNC)
-        said = _SAID.search(body.partition("\n")[0])
+        found = _DECLARATION.search(body.partition("\n")[0])
         if name != plain and plain in functions:
             continue
-        if said is not None and VIEW not in said[1]:
-            made[name] = said[1]
+        if found is not None and VIEW not in found[1]:
+            made[name] = found[1]
         else:
             arguments, lines = functions.get(f"{name}{ASYNC}", (taken, body))
             is_wrapper = f"{name}{ASYNC}" in functions
@@ -151,7 +151,7 @@ def declaration_of(module: "LoadedModule", entry: str, others: Mapping[str, str]
     return found
 
 
-def entry_of(functions: list[str], asked: str | None) -> str:
+def entry_of(functions: list[str], wanted: str | None) -> str:
     """Return the requested function; by default `main` or the only one.
 
     Raises TilewiseError if it does not exist or is ambiguous.
@@ -162,10 +162,10 @@ def entry_of(functions: list[str], asked: str | None) -> str:
     ]  # fmt: skip
     if not names:
         raise TilewiseError("the model has no public function; make one public")
-    if asked is not None:
-        if asked not in names:
-            raise TilewiseError(f"the model has no function {asked}; it has {', '.join(names)}")
-        return asked
+    if wanted is not None:
+        if wanted not in names:
+            raise TilewiseError(f"the model has no function {wanted}; it has {', '.join(names)}")
+        return wanted
     if "main" in names:
         return "main"
     if len(names) != 1:

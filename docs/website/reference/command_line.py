@@ -14,8 +14,8 @@ progress and the log go to stderr.
 |---|---|
 | 0 | done |
 | 1 | it failed |
-| 2 | bad input, told in one line on stderr |
-| 3 | what was asked for does not exist |
+| 2 | bad input, reported in one line on stderr |
+| 3 | what was requested does not exist |
 """
 
 
@@ -37,10 +37,10 @@ def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 def _command(parser: argparse.ArgumentParser) -> str:
     """Positional arguments first, then options, `--json` last."""
-    told = [one for one in parser._actions if one.help != argparse.SUPPRESS]
-    told = [one for one in told if one.dest != "help"]
-    told.sort(key=lambda one: (bool(one.option_strings), one.dest == "json"))
-    about = table(["argument", "does", "default"], map(_argument, told))
+    shown = [one for one in parser._actions if one.help != argparse.SUPPRESS]
+    shown = [one for one in shown if one.dest != "help"]
+    shown.sort(key=lambda one: (bool(one.option_strings), one.dest == "json"))
+    about = table(["argument", "does", "default"], map(_argument, shown))
     return f"## {parser.prog}\n\n{parser.description or ''}\n\n{about}"
 
 
@@ -59,5 +59,5 @@ def _value(action: argparse.Action) -> str:
 def _help(action: argparse.Action) -> str:
     """What `--help` says; it names each default where there is one."""
     choices = ", ".join(map(str, action.choices or []))
-    told = (action.help or "") % {**vars(action), "choices": choices}
-    return one_line(f"one of {choices}; {told}" if choices and action.metavar else told)
+    text = (action.help or "") % {**vars(action), "choices": choices}
+    return one_line(f"one of {choices}; {text}" if choices and action.metavar else text)

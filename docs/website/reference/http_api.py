@@ -60,13 +60,13 @@ def _call(method: str, path: str, call: Schema) -> str:
 
 def _parameter(parameter: Schema) -> list[str]:
     schema = object_of(parameter.get("schema"))
-    told = about(
+    text = about(
         {"description": parameter.get("description", ""), "default": schema.get("default")}
     )
     needed = "needed" if parameter.get("required") else ""
     return [
         code(parameter["name"]), str(parameter["in"]), type_words(schema),
-        "; ".join(part for part in (needed, told) if part),
+        "; ".join(part for part in (needed, text) if part),
     ]  # fmt: skip
 
 
@@ -92,5 +92,5 @@ def _content(media: Schema) -> str:
 
 
 def _object(name: str, schema: Schema) -> str:
-    told = schema.get("description", "")
-    return f"({anchor(name)})=\n### {name}\n\n{told}\n\n{properties(schema)}"
+    text = schema.get("description", "")
+    return f"({anchor(name)})=\n### {name}\n\n{text}\n\n{properties(schema)}"

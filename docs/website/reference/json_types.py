@@ -61,10 +61,10 @@ def _plain(schema: Schema) -> str:
 
 def about(schema: Schema) -> str:
     """The description in one line, with the default where there is one that is no null."""
-    told = [one_line(str(schema.get("description", "")))]
+    facts = [one_line(str(schema.get("description", "")))]
     if schema.get("default") is not None:
-        told.append(f"default: {code(json.dumps(schema['default']))}")
-    return "; ".join(part for part in told if part)
+        facts.append(f"default: {code(json.dumps(schema['default']))}")
+    return "; ".join(part for part in facts if part)
 
 
 def properties(schema: Schema) -> str:

@@ -42,8 +42,8 @@ def _operation(operation: type[Problem]) -> str:
 
 def _key(operation: type[Problem], field: Field[object]) -> list[str]:
     default = "needed" if field.default is MISSING else code(field.default)
-    told = "absent" if field.default is False else default
-    return [code(field.name), _values(operation, field), told]
+    default_text = "absent" if field.default is False else default
+    return [code(field.name), _values(operation, field), default_text]
 
 
 def _values(operation: type[Problem], field: Field[object]) -> str:

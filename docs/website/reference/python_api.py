@@ -31,5 +31,5 @@ def page() -> str:
 def _directive(module: str, name: str, *options: str) -> str:
     is_class = inspect.isclass(getattr(sys.modules[module], name))
     kind = f".. {'autoclass' if is_class else 'autodata'}:: {module}.{name}"
-    told = [f"   :{option}:" for option in ("members", *options)] if is_class else []
-    return "\n".join([f"### {name}\n", "```{eval-rst}", kind, *told, "```\n"])
+    options_text = [f"   :{option}:" for option in ("members", *options)] if is_class else []
+    return "\n".join([f"### {name}\n", "```{eval-rst}", kind, *options_text, "```\n"])

@@ -46,7 +46,7 @@ class Linalg(Writer):
         return self.finished(product, bias, out, layer.settings)
 
     def finished(self, product: str, bias: str, out: Shape, settings: dict[str, Any]) -> str:
-        """The product with its bias, and with relu if asked, which may have a ceiling."""
+        """The product with its bias, and with relu if requested, which may have a ceiling."""
         rank = len(out)
         body, gives = ["%s = arith.addf %a, %b : f32"], "%s"
         if settings["relu"]:
@@ -103,13 +103,13 @@ class Linalg(Writer):
 
     def merge_heads(self, layer: Layer, x: str) -> str:
         (heads, m, d), dtype = layer.reads[0].shape, layer.gives.dtype
-        turned = self.transposed(x, (heads, m, d), (1, 0, 2), dtype)
+        swapped = self.transposed(x, (heads, m, d), (1, 0, 2), dtype)
         return self.put(
-            f"tensor.collapse_shape {turned} [[0], [1, 2]] : {tensor((m, heads, d), dtype)} "
+            f"tensor.collapse_shape {swapped} [[0], [1, 2]] : {tensor((m, heads, d), dtype)} "
             f"into {tensor((m, heads * d), dtype)}"
         )
 
-    def turned(self, layer: Layer, x: str) -> str:
+    def transpose(self, layer: Layer, x: str) -> str:
         return self.transposed(x, layer.reads[0].shape, (1, 0), layer.gives.dtype)
 
     def scores(self, layer: Layer, q: str, k: str) -> str:
@@ -211,10 +211,10 @@ class Linalg(Writer):
 
     def transposed(self, x: str, shape: Shape, order: tuple[int, ...], dtype: str = "f32") -> str:
         """X with its dimensions in another order."""
-        turned = tensor(tuple(shape[i] for i in order), dtype)
-        empty = self.put(f"tensor.empty() : {turned}")
+        swapped = tensor(tuple(shape[i] for i in order), dtype)
+        empty = self.put(f"tensor.empty() : {swapped}")
         return self.put(
-            f"linalg.transpose ins({x} : {tensor(shape, dtype)}) outs({empty} : {turned}) "
+            f"linalg.transpose ins({x} : {tensor(shape, dtype)}) outs({empty} : {swapped}) "
             f"permutation = [{', '.join(map(str, order))}]"
         )
 

@@ -72,10 +72,10 @@ class StableHlo(Writer):
 
     def merge_heads(self, layer: Layer, x: str) -> str:
         (heads, m, d), dtype = layer.reads[0].shape, layer.gives.dtype
-        turned = self._transposed(x, (heads, m, d), (m, heads, d), dtype)
-        return self._reshaped(turned, (m, heads, d), (m, heads * d), dtype)
+        swapped = self._transposed(x, (heads, m, d), (m, heads, d), dtype)
+        return self._reshaped(swapped, (m, heads, d), (m, heads * d), dtype)
 
-    def turned(self, layer: Layer, x: str) -> str:
+    def transpose(self, layer: Layer, x: str) -> str:
         given, out = self.type_of(layer.reads[0]), self.type_of(layer.gives)
         return self.put(f"stablehlo.transpose {x}, dims = [1, 0] : ({given}) -> {out}")
 

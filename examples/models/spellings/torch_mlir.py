@@ -19,10 +19,10 @@ class TorchMlir(Linalg):
     def conv(self, layer: Layer, x: str) -> str:
         first, second = layer.weights
         values = self.graph.weights
-        turned, op = values[first].transpose(3, 2, 0, 1), "linalg.conv_2d_nchw_fchw"
+        moved, op = values[first].transpose(3, 2, 0, 1), "linalg.conv_2d_nchw_fchw"
         if layer.settings["groups"] > 1:
-            turned, op = turned[:, 0], "linalg.depthwise_conv_2d_nchw_chw"
-        filters, bias = self.weight(turned, first), self.weight(values[second], second)
+            moved, op = moved[:, 0], "linalg.depthwise_conv_2d_nchw_chw"
+        filters, bias = self.weight(moved, first), self.weight(values[second], second)
         out = tensor(self.shape_of(layer.gives.shape), "f32")
         x, shape = self.padded(x, layer.reads[0].shape, layer.settings["pad"], "0.0")
         empty = self.put(f"tensor.empty() : {out}")
@@ -33,7 +33,7 @@ class TorchMlir(Linalg):
         product = self.put(
             f"{op} {{dilations = dense<1> : vector<2xi64>, strides = "
             f"dense<{layer.settings['stride']}> : vector<2xi64>}} ins({x}, {filters} : "
-            f"{tensor(shape, 'f32')}, {tensor(turned.shape, 'f32')}) outs({start} : {out}) -> {out}"
+            f"{tensor(shape, 'f32')}, {tensor(moved.shape, 'f32')}) outs({start} : {out}) -> {out}"
         )
         total = self._chosen(layer, product) if layer.settings["relu"] else product
         return total if layer.settings["ceiling"] is None else self._least(layer, total)
@@ -43,10 +43,10 @@ class TorchMlir(Linalg):
         values, dtype, out = self.graph.weights, layer.reads[0].dtype, layer.gives.shape
         held = values[first].T
         weights, bias = self.weight(held, first, dtype), self.weight(values[second], second)
-        turned = self.transposed(weights, held.shape, (1, 0), dtype)
+        moved = self.transposed(weights, held.shape, (1, 0), dtype)
         kind = tensor(out, "f32")
         product = self.put(
-            f"linalg.matmul ins({x}, {turned} : {self.type_of(layer.reads[0])}, "
+            f"linalg.matmul ins({x}, {moved} : {self.type_of(layer.reads[0])}, "
             f"{tensor(values[first].shape, dtype)}) outs({self.filled(out)} : {kind}) -> {kind}"
         )
         body = ["%s = arith.addf %a, %b : f32"]
@@ -62,10 +62,10 @@ class TorchMlir(Linalg):
 
     def scores(self, layer: Layer, q: str, k: str) -> str:
         shape, dtype = layer.reads[1].shape, layer.reads[1].dtype
-        turned = self.transposed(k, shape, (0, 2, 1), dtype)
+        moved = self.transposed(k, shape, (0, 2, 1), dtype)
         out = tensor(layer.gives.shape, "f32")
         return self.put(
-            f"linalg.batch_matmul ins({q}, {turned} : {self.type_of(layer.reads[0])}, "
+            f"linalg.batch_matmul ins({q}, {moved} : {self.type_of(layer.reads[0])}, "
             f"{tensor((shape[0], shape[2], shape[1]), dtype)}) "
             f"outs({self.filled(layer.gives.shape)} : {out}) -> {out}"
         )

@@ -113,8 +113,8 @@ class Layers:
             elif role in uses:
                 had = self.buffers.sizes[self.buffers.of(uses[role].tensor, uses[role].layout)]
             if had != size:
-                told = "is not known" if had is None else f"has {had} bytes, not {size}"
-                raise refused(node, f"has an operand {role} that {told}")
+                reason = "is not known" if had is None else f"has {had} bytes, not {size}"
+                raise refused(node, f"has an operand {role} that {reason}")
 
     def _result(self, number: int, node: PlannedNode) -> tuple[int, int | None]:
         """Return the buffer of C, and what has to be copied to it first.

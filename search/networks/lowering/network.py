@@ -45,9 +45,9 @@ def _check_same(plan: Plan, program: ModuleProgram) -> None:
     graph = program.outline.graph
     counts = len(plan.nodes), len(plan.tensors)
     if counts != (len(graph.nodes), len(graph.tensors)):
-        told = f"{len(graph.nodes)} and {len(graph.tensors)}; make the plan again"
+        found = f"{len(graph.nodes)} and {len(graph.tensors)}; make the plan again"
         raise NetworkError(
-            f"the plan has {counts[0]} nodes and {counts[1]} tensors, the module {told}"
+            f"the plan has {counts[0]} nodes and {counts[1]} tensors, the module {found}"
         )
     for number, (node, own) in enumerate(zip(plan.nodes, graph.nodes, strict=True)):
         first = None if node.found is None else node.found.problem

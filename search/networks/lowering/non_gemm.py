@@ -70,8 +70,8 @@ class Others:
         made = self.plan.tensors[tensor]
         found = conversion_of(static(self.plan, tensor), made.dtype, made.layout, layout)
         if found is None:
-            told = f"tensor {tensor} of {made.dtype}, which is {made.layout.name},"
-            raise NetworkError(f"{told} cannot be copied to {layout.name}; make the plan again")
+            subject = f"tensor {tensor} of {made.dtype}, which is {made.layout.name},"
+            raise NetworkError(f"{subject} cannot be copied to {layout.name}; make the plan again")
         source, target = self.buffers.made(tensor), self.buffers.of(tensor, layout)
         copied = _copied(moves_of(found[0]), np.dtype(found[1]).itemsize, source, target)
         label = f"copy of tensor {tensor} to {layout.name}"

@@ -138,6 +138,6 @@ class Session(Compiler):
         run(1)
         error, tolerance = compare(self.problem, result, self.expected_of(steps))
         if not error <= tolerance:
-            said = f"largest deviation {error:.3g}, tolerance {tolerance:.3g}"
-            raise CandidateFailureError("wrong", said)
+            message = f"largest deviation {error:.3g}, tolerance {tolerance:.3g}"
+            raise CandidateFailureError("wrong", message)
         return error, tolerance

@@ -1,4 +1,4 @@
-"""One trial: compile, check, and time a schedule beside a control."""
+"""One trial: compile, check, and time a schedule in the rounds of a control."""
 
 import time
 from typing import Any

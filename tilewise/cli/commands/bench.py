@@ -31,7 +31,7 @@ def bench(options: argparse.Namespace) -> None:
     """Compare a suite of problems with other libraries."""
     require_file(options.suite)
     suite = read_suite(Path(options.suite))
-    if options.cache == "cold":  # beside the hot one over time, not among its reports
+    if options.cache == "cold":  # a suite of its own, not among the hot reports
         suite = replace(suite, name=f"{suite.name}, cold caches")
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     _require_places(options)
@@ -113,8 +113,8 @@ class _Bench:
         except BadInputError:
             raise
         except (KernelsError, SearchError, TilewiseError) as error:
-            said = " ".join(str(error).split())
-            return Compared(entry, None, said.removeprefix(f"{entry.problem}: "))
+            message = " ".join(str(error).split())
+            return Compared(entry, None, message.removeprefix(f"{entry.problem}: "))
         schedule = (str(best["hash"]), list(best["steps"]))
         target, cache = self.target.canonical, self.request.cache
         with bench_runner(entry.problem, target, cache) as runner:

@@ -32,8 +32,8 @@ def fetch(options: argparse.Namespace) -> None:
     _refuse_contradictions(options)
     wanted = _wanted(options)
     folder = Folder(Path(options.output))
-    beside = folder.path.absolute().parent / LOCK_NAME
-    place = Path(options.lock) if options.lock else beside
+    default = folder.path.absolute().parent / LOCK_NAME
+    place = Path(options.lock) if options.lock else default
     lock = _read_lock(place, folder)
     if options.frozen:
         _hold(options, folder, lock, wanted)
@@ -163,7 +163,7 @@ COMMANDS = (
         (
             PROBLEMS,
             arg("-o --output", "folder to manage", metavar="DIR", required=True),
-            arg("--lock", f"lock file; default: {LOCK_NAME} beside DIR", metavar="FILE"),
+            arg("--lock", f"lock file; default: {LOCK_NAME} next to DIR", metavar="FILE"),
             TARGET,
             arg(
                 "--flavor",

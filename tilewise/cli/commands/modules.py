@@ -156,9 +156,9 @@ def verdict_text(found: Json) -> str:
     if found["time_us"] is not None:
         rows.append(("time", _time(found)))
     if found["failure"]:
-        said = found["message"].splitlines()
-        shown = said[:MOST_LINES] + ([f"... {len(said) - MOST_LINES} more lines; see --json"]
-                                     if len(said) > MOST_LINES else [])  # fmt: skip
+        message = found["message"].splitlines()
+        shown = message[:MOST_LINES] + ([f"... {len(message) - MOST_LINES} more lines; see --json"]
+                                     if len(message) > MOST_LINES else [])  # fmt: skip
         rows.append((found["failure"], "\n          ".join(shown)))
     lines += [f"{name:<10}{text}" for name, text in rows if text is not None]
     return "\n".join(lines) + "\n"

@@ -86,7 +86,7 @@ def script(options: argparse.Namespace) -> None:
 
 
 def _check_accuracy(options: argparse.Namespace) -> None:
-    """Raise BadInputError for an accuracy without a model or beside a plan or packs."""
+    """Raise BadInputError for an accuracy without a model, or with a plan or packs."""
     if options.accuracy is None:
         return
     option = f"--accuracy {options.accuracy}"
@@ -141,7 +141,7 @@ def make_air(options: argparse.Namespace, given: str) -> str:
         if value is not None and not 1 <= value <= MOST_BYTES:
             raise BadInputError(f"{name}={quoted(value)} is out of range; give 1 to {MOST_BYTES}")
     known = {name: value for name, value in declared.items() if value is not None}
-    # The child needs it; better said before it fails.
+    # The child needs it; report it before it fails.
     require("iree.compiler", "an air script here", "kernels")
     from tilewise.kernels.mlir.air import Memories, script_for
 

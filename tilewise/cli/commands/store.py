@@ -116,11 +116,11 @@ def _at_service(url: str, options: argparse.Namespace) -> Json:
 
 def _check_token(options: argparse.Namespace) -> None:
     if (options.action == "list") != (options.name is None):
-        said = "takes no NAME" if options.name else "needs a NAME"
-        raise BadInputError(f"token {options.action} {said}")
+        rule = "takes no NAME" if options.name else "needs a NAME"
+        raise BadInputError(f"token {options.action} {rule}")
     if (options.action == "create") != (options.scope is not None):
-        said = f"needs --scope {'|'.join(SCOPES)}" if options.scope is None else "takes no --scope"
-        raise BadInputError(f"token {options.action} {said}")
+        rule = f"needs --scope {'|'.join(SCOPES)}" if options.scope is None else "takes no --scope"
+        raise BadInputError(f"token {options.action} {rule}")
 
 
 COMMANDS = (

@@ -71,14 +71,14 @@ def rendered(found: Snapshot, width: int) -> "Group":
     from rich.text import Text
 
     places = sum(worker.capacity for worker in found.workers)
-    said = (
+    text = (
         f"{len(found.running)} running, {len(found.queued)} queued, "
         f"{len(found.workers)} workers for {places} jobs at once"
     )
     jobs = [_job_row(job) for job in (*found.running, *found.queued, *found.ended)]
     machines = [_machine_row(worker) for worker in found.workers]
     names = NARROW if width < WIDE else COLUMNS
-    return Group(Text(said), _table(names, jobs, width), _table(MACHINE, machines, width))
+    return Group(Text(text), _table(names, jobs, width), _table(MACHINE, machines, width))
 
 
 def _job_row(job: "Job") -> dict[str, str]:

@@ -62,7 +62,7 @@ which output is for whom:
   --as packs   Authors of MLIR pipelines. One transform script that packs all operands in blocks
                and cancels adjacent pack/unpack pairs; nothing is searched.
 
-  --run        Also run the model beside IREE's own code of it, compare results, and time both
+  --run        Also run IREE's own code of the model, compare results, and time both
                (not for packs, which are always run and compared). Without --as: --as iree --run.
 """
 

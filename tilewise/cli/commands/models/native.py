@@ -203,7 +203,7 @@ def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
 
 
 def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "tuple[Ran, dict[str, bytes]]":
-    """Run a plan beside IREE, and beside the model's own layouts if they differ.
+    """Run a plan, IREE, and the plan of the model's own layouts if they differ.
 
     Raises TilewiseError if a result is wrong or the run fails.
     """

@@ -79,8 +79,8 @@ def _proven(
             ) from error
         proof = found["proof"]
         if proof is None or proof["failure"] is not None:
-            said = "it was not proven" if proof is None else proof["message"].partition("\n")[0]
-            left_out.append(LeftOut(problem.canonical, said))
+            reason = "it was not proven" if proof is None else proof["message"].partition("\n")[0]
+            left_out.append(LeftOut(problem.canonical, reason))
         else:
             scripts[problem] = backend.script(problem.canonical, target, FLAVOR, False)
     return scripts, left_out

@@ -1,6 +1,6 @@
-"""Ops in an order of their own inside IREE: turned for our kernel, beside IREE alone.
+"""Ops in an order of their own inside IREE: transposed for our kernel, and IREE alone.
 
-    python -m benchmarks.models.turned_ops [--seconds 1]
+    python -m benchmarks.models.transposed_ops [--seconds 1]
 
 Each is a contraction as `numpy.einsum` spells it, a module of its own. IREE's default, its data
 tiling, and the default with a library of the one kernel run in turns on the same operands; printed
@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="of turns for each op")
     options = parser.parse_args()
-    print("   default  data tiling     turned  over IREE  share of turning  op")
+    print("   default  data tiling     transposed  over IREE  share of transposes  op")
     found = [measured(letters, sizes, options.seconds) for letters, sizes in OPS]
     gains = [gain for gain in found if gain is not None]
     print(f"geometric mean {geometric_mean(gains):.2f}, least {min(gains):.2f}")
@@ -72,7 +72,7 @@ def measured(letters: str, sizes: dict[str, int], seconds: float) -> float | Non
     codes = {
         "default": compile_module(module),
         "data tiling": compile_module(module, (DATA_TILING,)),
-        "turned": made.code,
+        "transposed": made.code,
     }
     random = np.random.default_rng(0)
     arrays = []
@@ -89,10 +89,10 @@ def measured(letters: str, sizes: dict[str, int], seconds: float) -> float | Non
         runs[name] = loaded.bind("main", given, 1)
     runs["own"] = lower(problem, schedule, target).bind(make_operands(problem))
     times = in_turns(runs, seconds)
-    gain = min(times["default"], times["data tiling"]) / times["turned"]
-    share = 1 - times["own"] / times["turned"]
+    gain = min(times["default"], times["data tiling"]) / times["transposed"]
+    share = 1 - times["own"] / times["transposed"]
     print(
-        f"{times['default']:10.1f}  {times['data tiling']:11.1f}  {times['turned']:9.1f}"
+        f"{times['default']:10.1f}  {times['data tiling']:11.1f}  {times['transposed']:9.1f}"
         f"  {gain:9.2f}  {share:16.2f}  {told(letters, sizes)}",
         flush=True,
     )
