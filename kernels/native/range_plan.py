@@ -68,9 +68,9 @@ class RangePlan:
 
     @property
     def packed_format(self) -> Hashable:
-        """Return what decides the bytes of constant weights; None where they stay as they are.
+        """Return a key of the format of packed weights; None if weights are not packed ahead.
 
-        Variants of a range that have equal formats read the same panels.
+        Variants of a range with equal keys can share one packed copy.
         """
         planned = self.planned
         if not planned.is_ahead:

@@ -53,9 +53,10 @@ def column_sums(v: Vectors, one: Instruction, word: Value, acc: Value) -> Value:
 
 
 def corrections(v: Vectors, how: Arithmetic, sums: Value, zero: Value, vectors: int) -> list[Value]:
-    """Return what makes up for an A that was moved, from the column sums of a panel at `sums`.
+    """Return the corrections of a row of C for an A with an offset, one vector for each of B's.
 
-    They are scaled already where there is no zero point, whose address is `zero`.
+    Each is the sum of a column of B times minus the offset. The packed panel stores the sums at
+    `sums`; without a zero point (at `zero`) they are stored scaled.
     """
     found = [v.load(v.at(sums, j * v.lanes)) for j in range(vectors)]
     if not how.moves_zero:

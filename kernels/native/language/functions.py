@@ -322,5 +322,5 @@ def serve(board: int, helper: int, seen: int, spins: int) -> int:
 
 @njit("void(int64, int64)", nogil=True)
 def publish(board: int, generation: int) -> None:
-    """Let helpers see what is on the board."""
+    """Make the work on the board visible to the other threads, by its generation."""
     write_shared(board, GENERATION, generation)

@@ -61,7 +61,7 @@ class Variant:
 
     @property
     def prepare(self) -> str:
-        """The name of what packs constant weights ahead."""
+        """The name of the function that packs constant weights ahead."""
         return f"{PREPARE}{self.suffix}"
 
     @property
@@ -72,11 +72,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Entries:
-    """What others see of the code of kernels.
+    """The functions and the table of an object that other code uses.
 
     Attributes:
         name: of the module.
-        functions: the names of what is seen.
+        functions: the names of the exported functions.
         text: the functions in the language of macro-kernels. They call macro-kernels, `prepare`
             and `COPY`, and read `TABLE`.
         table: the words of `TABLE`.
