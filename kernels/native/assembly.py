@@ -282,7 +282,7 @@ def inner_loop(problem: Problem, schedule: Schedule, target: Target) -> InnerLoo
     Raises:
         UnsupportedError: no lowering covers the problem.
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not, or has no loop with multiply-adds.
+        LoweringError: it needs what the target lacks, or has no loop with multiply-adds.
     """
     kernel = plan(problem, schedule, target).kernel
     is_x86 = llvm.get_process_triple().startswith(("x86_64", "i686"))

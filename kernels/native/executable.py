@@ -234,7 +234,7 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not, or compilation failed.
+        LoweringError: it needs what the target lacks, or compilation failed.
     """
     planned = plan(problem, schedule, target)
     kernels = compile_kernels(planned.kernel, planned.functions, planned.use)

@@ -44,7 +44,7 @@ class RangePlan:
 
         Raises:
             ScheduleError: it cannot be applied to the problem of a size.
-            LoweringError: it asks for what the target has not, or sizes need different code.
+            LoweringError: it needs what the target lacks, or sizes need different code.
         """
         plans = {size: _planned(problems, schedule, size, target) for size in sizes}
         found = {_code(planned) for planned in plans.values()}

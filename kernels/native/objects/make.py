@@ -51,7 +51,7 @@ def make_object(
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not, or this machine is no x86-64.
+        LoweringError: it needs what the target lacks, or this machine is no x86-64.
     """
     _check_machine()
     planned = plan(problem, schedule, target, shares_code=False)
