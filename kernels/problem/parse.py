@@ -11,6 +11,12 @@ from tilewise.kernels.problem.model import Conv2d, Matmul
 from tilewise.kernels.quoting import quoted, suggestion
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
+COMPOSED = {
+    "attention": "tune its products, matmul:batch=HEADS,m=Q,n=K,k=D,transpose_b and "
+    "matmul:batch=HEADS,m=Q,n=D,k=K",
+    "conv3d": "import the model, which gives a conv2d with n=N*DEPTH for each tap along the depth",
+}
+"""Operations that are tuned as several problems, and which."""
 LONGEST_STRING = 1000
 LONGEST_FIELD = 40
 
@@ -96,6 +102,8 @@ def _from_mapping(source: Mapping[str, object]) -> tuple[type[Problem], dict[str
 
 def _operation(op: str) -> type[Problem]:
     operation = OPERATIONS.get(op)
+    if operation is None and op in COMPOSED:
+        raise ProblemError(f"{op} is several problems, not one: {COMPOSED[op]}", "op")
     if operation is None:
         known = ", ".join(OPERATIONS)
         near = suggestion(op, OPERATIONS)
