@@ -19,9 +19,12 @@ from tilewise.search.final_benchmark.benchmark import FinalBenchmark
 from tilewise.search.helpers import Helpers
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.levels import LevelModel, level_starts
+from tilewise.search.model.prior import prior_points
+from tilewise.search.predictor.predictor import in_use
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
 from tilewise.search.runner.runner import Runner, RunnerFactory, local_runner
+from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.cold import evicting_s
@@ -97,11 +100,18 @@ def _begin(
     if target.kind == "iree":
         levels = LevelModel(Space(problem, target))
         starts = starting_points(levels, near_searches(levels.space, store))
-        prior = level_starts(levels, PRIOR)
-        return Exploration(levels, request, store, starts, prior, sampler=sampler)
+        first = level_starts(levels, PRIOR)
+        return Exploration(levels, request, store, starts, first, sampler=sampler)
     space = Space(problem, with_rates(target, nest_of(problem).factors))
     model, starts = warmed(AnalyticalModel.shipped(space), store)
-    return Exploration(model, request, store, starts, sampler=sampler)
+    prior = None if starts else _predicted_first(model)
+    return Exploration(model, request, store, starts, prior, sampler=sampler)
+
+
+def _predicted_first(model: AnalyticalModel) -> list[Point] | None:
+    """Return the predicted point before those of the model, for a problem without near results."""
+    (found,) = in_use().predict([model.space.problem], model.space.target)
+    return None if found is None else [found.point, *prior_points(model, PRIOR)]
 
 
 def _explore(

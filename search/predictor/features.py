@@ -50,6 +50,11 @@ def features(space: Space, points: Sequence[Point], counted: Sequence[Sequence[f
     )
 
 
+def _number_of(kind: str) -> int:
+    """Return the number of a kind of tile; those of extensions share one."""
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+
+
 def _of_problem(space: Space) -> tuple[float, ...]:
     workload, target, element = space.workload, space.target, space.problem.element
     a, b = workload.stored["A"], workload.stored["B"]
@@ -72,7 +77,7 @@ def _of_point(
     algorithm, line = algorithm_of(point), depth * space.problem.element.bytes
     area = high * tile.vectors
     return (
-        high, tile.vectors, KINDS.index(tile.kind), tile.partial_sums, tile.depth, tile.streams,
+        high, tile.vectors, _number_of(tile.kind), tile.partial_sums, tile.depth, tile.streams,
         (area + tile.vectors) / target.vector_registers, area / (high + tile.vectors),
         point["unroll"], point["outer"] == "rows", point["pack_a"], point["pack_b"],
         bool(point.get("prefetch")), point.get("chunks") == "outer",

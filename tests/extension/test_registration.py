@@ -125,7 +125,7 @@ def test_an_algorithm_is_a_step_as_any_other(levels: int, host: Target) -> None:
         check_nest(loop_nest(problem, schedule))
         check_native(problem, schedule, host, 0)
         check_native(problem, schedule, host, 1)
-        with pytest.raises(ScheduleError, match="beside winograd_form"):
+        with pytest.raises(ScheduleError, match="combined with winograd_form"):
             check_legal(
                 problem, Schedule((*schedule.steps[:-1], Stream("k", 4), Register(2, cols)))
             )
