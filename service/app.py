@@ -1,4 +1,4 @@
-"""The application: its parts put together, started and stopped."""
+"""The application: assembly of its parts, start and stop."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -216,14 +216,14 @@ def _let_go(services: Services) -> None:
     """Release all waiting requests; may be called from a signal handler."""
     for part in (services.feeds, services.overviews):
         part.close()
-    for flights in (services.kernels, services.proofs, services.modules):
-        flights.let_go()
+    for shared in (services.kernels, services.proofs, services.modules):
+        shared.let_go()
 
 
 async def _close(services: Services) -> None:
     _let_go(services)
-    for flights in (services.kernels, services.proofs, services.modules):
-        await flights.close()
+    for shared in (services.kernels, services.proofs, services.modules):
+        await shared.close()
     if services.pool is not None:
         await run_in_threadpool(services.pool.stop)
     services.changes.close()

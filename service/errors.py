@@ -55,7 +55,7 @@ class DatabaseError(ServiceError):
 class BusyError(DatabaseError):
     """The database is locked or all threads are in use; a retry may succeed.
 
-    Asking again after a while is safe and as a rule enough.
+    A retry after a while is safe and usually succeeds.
     """
 
     retry_after_s = 2
@@ -71,7 +71,7 @@ class UndoneError(BusyError):
 class OutageError(DatabaseError):
     """The database is unavailable, full or read-only until someone fixes it.
 
-    Asking again later is safe, and right: nothing is wrong with what was asked.
+    A retry later is safe: nothing is wrong with the request.
     """
 
     retry_after_s = 10  # our clients follow a job through ten of these in a row
@@ -130,7 +130,7 @@ class ClaimError(ServiceError):
 
 
 class PlanError(ServiceError):
-    """A plan cannot be made; the message says why and how to ask for one that can."""
+    """A plan cannot be made; the message says why and what to change."""
 
 
 class WorkerError(ServiceError):

@@ -26,7 +26,7 @@ from tilewise.service.db.trials import unpack_samples
 from tilewise.service.errors import DamagedError, TamperedError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.results import history, integrity, nearest, regressions, schedules
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 from tilewise.service.results.stored import ResultKey, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
 from tilewise.service.runs import helper_offers
@@ -114,13 +114,13 @@ def results_json(
         except TamperedError as error:
             found[row.id] = error
         else:
-            asked = Asked(target or row.target, present)
-            found[row.id] = _result_json(row, proof, counts[row.job_id], asked)
+            lookup = Lookup(target or row.target, present)
+            found[row.id] = _result_json(row, proof, counts[row.job_id], lookup)
     return found
 
 
 def _result_json(
-    row: models.Schedule, proof: models.Proof | None, trials: Json, asked: Asked
+    row: models.Schedule, proof: models.Proof | None, trials: Json, lookup: Lookup
 ) -> Json:
     return shown(
         (row,),
@@ -134,7 +134,7 @@ def _result_json(
         best={**best_json(row), "grade": "proven" if proof and proof.ok else "measured"},
         peers=row.peers or {},
         proof=None if proof is None else proof_json(proof),
-        **match_json(row, asked),
+        **match_json(row, lookup),
     )
 
 
@@ -149,19 +149,19 @@ def machine_json(row: models.Machine) -> Json | None:
     return shown((row,), schema.Machine, peaks=row.peaks or {}) if is_sound(row) else None
 
 
-def match_json(row: models.Schedule, asked: Asked) -> Json:
+def match_json(row: models.Schedule, lookup: Lookup) -> Json:
     """Return how a row matches the request, and what differs."""
     given = {"target": row.target, "toolchain": row.toolchain.identity}
-    wanted = {"target": asked.target, "toolchain": asked.toolchain}
+    wanted = {"target": lookup.target, "toolchain": lookup.toolchain}
     differs = {
         name: {"asked": wanted[name], "given": given[name]}
         for name in given
         if given[name] != wanted[name]
     }
     match = {
-        "kind": nearest.kind_of(row.target, row.toolchain.identity, asked),
+        "kind": nearest.kind_of(row.target, row.toolchain.identity, lookup),
         "differs": differs,
-        "reason": nearest.why_not_exact(row.target, asked.target),
+        "reason": nearest.why_not_exact(row.target, lookup.target),
         "range": None,
     }
     return {"stale": "toolchain" in differs, "match": match}

@@ -1,7 +1,7 @@
 """One executor per kind of work, so that slow work blocks only itself.
 
-What blocks (a lock of somebody else, a slow query) uses up the threads of its own lane alone.
-A request that gets none in time is told to come again, rather than queued without end.
+What blocks (a lock of somebody else, a slow query) occupies only the threads of its own executor.
+A request that gets no thread in time receives 503 instead of waiting without end.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import nearest, predictions, scripts, stored
 from tilewise.service.results.kernels import kernel_source, kernel_tag
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 
 KERNEL: FileKind = "kernel"
 
@@ -29,7 +29,7 @@ class FilesOf:
     """
 
     kinds: Sequence[FileKind]
-    asked: Asked
+    lookup: Lookup
     air: dict[int, str]
 
     @classmethod
@@ -38,7 +38,7 @@ class FilesOf:
         session: Session,
         rows: Sequence[models.Schedule],
         kinds: Sequence[FileKind],
-        asked: Asked,
+        lookup: Lookup,
     ) -> "FilesOf":
         """Fetch what the results of these schedules do not say themselves."""
         air: dict[int, str] = {}
@@ -46,7 +46,7 @@ class FilesOf:
             ids = [row.id for row in rows]
             proofs = stored.fastest_proofs(session, ids, scripts.FLAVOR)
             air = {row: proof.script.sha256 for row, proof in proofs.items() if proof.script}
-        return cls(tuple(dict.fromkeys(kinds)), asked, air)
+        return cls(tuple(dict.fromkeys(kinds)), lookup, air)
 
     def of(self, row: models.Schedule, result: Json) -> dict[FileKind, Json | None]:
         """Return the files of a schedule by kind; None if one is not stored or not proven."""
@@ -56,12 +56,12 @@ class FilesOf:
         tag = self._tag(kind, row, result)
         if tag is None and kind != scripts.FLAVOR:
             return None
-        name = f"{'kernel' if kind == KERNEL else 'script'}?{_query(self.asked, kind)}"
+        name = f"{'kernel' if kind == KERNEL else 'script'}?{_query(self.lookup, kind)}"
         return {"etag": tag, "path": f"/v1/schedules/{row.problem.key}/{name}"}
 
     def _tag(self, kind: FileKind, row: models.Schedule, result: Json) -> str | None:
         if kind == KERNEL:
-            return kernel_tag(kernel_source(result, self.asked.target), self.asked.toolchain)
+            return kernel_tag(kernel_source(result, self.lookup.target), self.lookup.toolchain)
         if kind == scripts.FLAVOR:
             return self.air.get(row.id)
         proof = result["proof"]
@@ -76,12 +76,12 @@ class FilesOf:
 
 
 @lru_cache(maxsize=64)
-def _query(asked: Asked, kind: FileKind) -> str:
-    query = {"target": asked.target}
+def _query(lookup: Lookup, kind: FileKind) -> str:
+    query = {"target": lookup.target}
     if kind != KERNEL:
         query["flavor"] = kind
-    if asked.match == "nearest":
-        query["match"] = asked.match
+    if lookup.match == "nearest":
+        query["match"] = lookup.match
     return urlencode(query)
 
 
@@ -94,7 +94,7 @@ Known = Mapping[str, Mapping[FileKind, str]]
 def look_up(
     session: Session,
     problems: Sequence[Problem],
-    asked: Asked,
+    lookup: Lookup,
     kinds: Sequence[FileKind] = (),
     known: Known | None = None,
 ) -> Json:
@@ -103,25 +103,25 @@ def look_up(
     Results have the order of `problems`. `known` are the entity tags that the client has.
     """
     wanted = [(problem.key, problem.canonical) for problem in problems]
-    rows = nearest.find(session, {key for key, _ in wanted}, asked)
-    found = results_json(session, list(rows.values()), asked.toolchain, asked.target)
-    files = FilesOf.look_up(session, list(rows.values()), kinds, asked)
+    rows = nearest.find(session, {key for key, _ in wanted}, lookup)
+    found = results_json(session, list(rows.values()), lookup.toolchain, lookup.target)
+    files = FilesOf.look_up(session, list(rows.values()), kinds, lookup)
     tags = known or {}
     answers = {
         key: _answer(row, found[row.id], files, tags.get(key, {})) for key, row in rows.items()
     }
     nothing = {"schedule": None, "files": dict.fromkeys(kinds)}
-    if asked.match == "range":
+    if lookup.match == "range":
         missing = [problem for problem in problems if problem.key not in answers]
         answers |= {
             problem.key: {**nothing, "schedule": of_range}
             for problem in missing
-            if (of_range := size_json(session, problem, asked)) is not None
+            if (of_range := size_json(session, problem, lookup)) is not None
         }
-    defaults = {**DEFAULTS, "target": asked.target}
+    defaults = {**DEFAULTS, "target": lookup.target}
     return {
-        "target": asked.target,
-        "toolchain": asked.toolchain,
+        "target": lookup.target,
+        "toolchain": lookup.toolchain,
         "schedules": [
             {"problem": text, "key": key, **defaults, **answers.get(key, nothing)}
             for key, text in wanted

@@ -47,7 +47,7 @@ _FIELD: dict[type[Exception], str] = {
 
 
 def wants_page(path: str, accept: str) -> bool:
-    """Return whether the `Accept` header asks for a page."""
+    """Return whether the `Accept` header requests a page."""
     return HTML in accept and not path.startswith(OF_PROGRAMS)
 
 
@@ -187,7 +187,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
-    """A request that does not have the form that the schema asks for."""
+    """A request that does not match the schema."""
     assert isinstance(error, RequestValidationError)
     if isinstance(error.body, bytes):  # the framework reads JSON only where the header says so
         given = request.headers.get("content-type")

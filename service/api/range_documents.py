@@ -11,7 +11,7 @@ from tilewise.search.ranges.result import RangeResult
 from tilewise.service.api.documents import Json, instruction_text, machine_json, shown
 from tilewise.service.db import models
 from tilewise.service.results import ranges
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 
 
 def range_json(row: models.TunedRange, toolchain: str) -> Json:
@@ -56,13 +56,13 @@ def _samples(found: RangeResult) -> list[Json]:
     ]
 
 
-def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
+def size_json(session: Session, problem: Problem, lookup: Lookup) -> Json | None:
     """Return the answer of a stored range that contains a problem; None if there is none.
 
     It has the form of a stored result, with `match.kind` `range`. A sampled size has a measured
     time, another one an estimate: its grade is `predicted`.
     """
-    work = problem, asked.target, asked.toolchain, asked.cache
+    work = problem, lookup.target, lookup.toolchain, lookup.cache
     row = ranges.find_containing(session, *work)
     if row is None:
         return None
@@ -82,8 +82,8 @@ def size_json(session: Session, problem: Problem, asked: Asked) -> Json | None:
         peak_fraction=None,
         grade="measured" if is_sample else "predicted",
     )
-    is_stale = row.toolchain.identity != asked.toolchain
-    given = {"asked": asked.toolchain, "given": row.toolchain.identity}
+    is_stale = row.toolchain.identity != lookup.toolchain
+    given = {"asked": lookup.toolchain, "given": row.toolchain.identity}
     return shown(
         (row,),
         schema.StoredResult,

@@ -101,15 +101,15 @@ class Services:
             check_memory(problem, self.machine.memory_bytes)
 
     async def code(self, source: str, form: str) -> str:
-        """Return a form of the code of a source, as it was kept or is made now.
+        """Return a form of the code of a source, from the cache or made now.
 
         Raises what `kernels.kernel_module` does, and UnfinishedError if that takes too long.
         """
         tag = kernels.kernel_tag(source, self.toolchain, form)
         text = await self.executors.reads.run(partial(kernels.kept_module, tag))
         if text is None:
-            flights = self.kernels if form in (kernels.MODULE, kernels.DOCUMENT) else self.proofs
-            text = await flights.make(tag, partial(kernels.kernel_module, tag, source, form))
+            shared = self.kernels if form in (kernels.MODULE, kernels.DOCUMENT) else self.proofs
+            text = await shared.make(tag, partial(kernels.kernel_module, tag, source, form))
         return text
 
     def wake(self) -> None:

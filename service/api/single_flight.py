@@ -1,7 +1,7 @@
 """Single-flight: compute a slow result once for all concurrent requests.
 
-The name is that of Go's `golang.org/x/sync/singleflight`. A request waits for a while; where
-the making takes longer, it is told to come again, and finds what has landed since.
+The name is that of Go's `golang.org/x/sync/singleflight`. A request waits for a while. If the work
+takes longer, the request fails with UnfinishedError, and a later one finds the result.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 PATIENCE_S = 10.0
 LOOK_S = 0.25
 KEPT_S = 60.0
-MOST_FLIGHTS = 256
+MOST_CALLS = 256
 FINAL = (NotFoundError, ConflictError)  # errors that another try would meet again
 
 
@@ -26,7 +26,7 @@ class SingleFlight:
 
     The threads are daemons, so that a process can end at any time. `keeps_results` is for keys that
     determine the result. A request waits `patience_s`; results and `FINAL` errors are kept for
-    `KEPT_S`. At most `most` flights and `most_bytes` of input wait or run.
+    `KEPT_S`. At most `most` calls and `most_bytes` of input wait or run.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SingleFlight:
         *,
         keeps_results: bool,
         patience_s: float = PATIENCE_S,
-        most: int = MOST_FLIGHTS,
+        most: int = MOST_CALLS,
         most_bytes: int = 0,
     ) -> None:
         self._name = name
@@ -44,7 +44,7 @@ class SingleFlight:
         self._keeps_results = keeps_results
         self._patience_s = patience_s
         self._most, self._most_bytes = most, most_bytes
-        self._flights: dict[Hashable, asyncio.Task[Any]] = {}
+        self._calls: dict[Hashable, asyncio.Task[Any]] = {}
         self._bytes: dict[asyncio.Task[Any], int] = {}
         self._is_closing = False
 
@@ -54,16 +54,16 @@ class SingleFlight:
         `size` is the memory in bytes that `work` holds. Raises UnfinishedError if it takes longer
         than a request waits or the service is ending, BusyError if the limits are reached.
         """
-        flight = self._flights.get(key) or self._start(key, work, size)
+        call = self._calls.get(key) or self._start(key, work, size)
         end = asyncio.get_running_loop().time() + self._patience_s
-        while not flight.done():
+        while not call.done():
             left = end - asyncio.get_running_loop().time()
             if left <= 0 or self._is_closing:
                 raise UnfinishedError(
                     f"this is one of the {self._name} that are being generated; retry later"
                 )
-            await asyncio.wait((flight,), timeout=min(left, LOOK_S))
-        made: Result = flight.result()
+            await asyncio.wait((call,), timeout=min(left, LOOK_S))
+        made: Result = call.result()
         return made
 
     def let_go(self) -> None:
@@ -73,10 +73,10 @@ class SingleFlight:
     async def close(self) -> None:
         """Release all waiting requests and start no new work."""
         self.let_go()
-        flights = list(self._flights.values())
-        for flight in flights:
-            flight.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     def _start(self, key: Hashable, work: Callable[[], Any], size: int) -> asyncio.Task[Any]:
         if len(self._bytes) >= self._most:
@@ -88,25 +88,25 @@ class SingleFlight:
                 f"limit reached: the {self._name} being generated use all reserved memory; "
                 "retry later"
             )
-        flight = asyncio.create_task(self._fly(work))
-        self._flights[key] = flight
-        self._bytes[flight] = size
-        flight.add_done_callback(partial(self._landed, key))
-        return flight
+        call = asyncio.create_task(self._run(work))
+        self._calls[key] = call
+        self._bytes[call] = size
+        call.add_done_callback(partial(self._finished, key))
+        return call
 
-    async def _fly(self, work: Callable[[], Any]) -> Any:
+    async def _run(self, work: Callable[[], Any]) -> Any:
         async with self._free:
             return await in_daemon(work, self._name)
 
-    def _landed(self, key: Hashable, flight: asyncio.Task[Any]) -> None:
-        self._bytes.pop(flight, None)
-        error = None if flight.cancelled() else flight.exception()  # seen, if nobody is there
+    def _finished(self, key: Hashable, call: asyncio.Task[Any]) -> None:
+        self._bytes.pop(call, None)
+        error = None if call.cancelled() else call.exception()  # seen, if nobody is there
         is_kept = isinstance(error, FINAL) or (error is None and self._keeps_results)
         loop = asyncio.get_running_loop()
-        if is_kept and not flight.cancelled():
-            loop.call_later(KEPT_S, self._flights.pop, key, None)
+        if is_kept and not call.cancelled():
+            loop.call_later(KEPT_S, self._calls.pop, key, None)
         else:
-            self._flights.pop(key, None)
+            self._calls.pop(key, None)
 
 
 async def in_daemon(work: Callable[[], Result], name: str) -> Result:

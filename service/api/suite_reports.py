@@ -160,7 +160,7 @@ class SuiteReport(_Strict):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def _agree(told: float | None, found: float | None) -> bool:
-    if told is None or found is None:
-        return told is found
-    return isclose(told, found, rel_tol=CLOSE)
+def _agree(given: float | None, found: float | None) -> bool:
+    if given is None or found is None:
+        return given is found
+    return isclose(given, found, rel_tol=CLOSE)

@@ -68,7 +68,7 @@ def read_manifest(text: bytes) -> Manifest:
             )
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
-        raise ArchiveError(f"{MANIFEST}: {said(error)}") from error
+        raise ArchiveError(f"{MANIFEST}: {describe(error)}") from error
     expected = {name for name in MEMBERS if SINCE.get(name, 1) <= found}
     if set(manifest.members) != expected:
         odd = ", ".join(sorted(set(manifest.members) ^ expected))
@@ -76,7 +76,7 @@ def read_manifest(text: bytes) -> Manifest:
     return manifest
 
 
-def said(error: ValidationError) -> str:
+def describe(error: ValidationError) -> str:
     """Return the first error as one phrase that names the field."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))

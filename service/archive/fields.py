@@ -194,7 +194,7 @@ Params = Annotated[
 
 Document = Annotated[dict[str, Any], AfterValidator(_plain)]
 Column = Annotated[dict[str, Any], AfterValidator(_plain), AfterValidator(_few)]
-"""Of a row that has it beside others."""
+"""Of a row that has other columns too."""
 
 Steps = Annotated[
     list[dict[str, Any]],

@@ -120,8 +120,8 @@ class JobLine(Line):
     @model_validator(mode="after")
     def _is_named_so(self) -> "JobLine":
         if self.job != name_of(self):
-            raise ValueError("job is not the name of what was asked for")
-        if self.state in ("queued", "running"):  # it may be asked for again
+            raise ValueError("job is not the name of the requested work")
+        if self.state in ("queued", "running"):  # it may be queued again
             try:
                 TuneRequest.of(self)
             except BudgetError as error:
@@ -132,11 +132,11 @@ class JobLine(Line):
 def name_of(job: JobLine) -> str:
     """Return the name of a job that is the same in all databases.
 
-    No store has two active jobs for the same work, so no two jobs for it were asked for at the
+    No store has two active jobs for the same work, so no two jobs for it were created at the
     same microsecond. A budget is no part of the name: a job that waits may get a larger one.
     """
-    asked = (job.problem, job.target, job.toolchain, job.cache, job.seed)
-    return digest_of([*asked, job.created_at.isoformat(timespec="microseconds")])
+    work = (job.problem, job.target, job.toolchain, job.cache, job.seed)
+    return digest_of([*work, job.created_at.isoformat(timespec="microseconds")])
 
 
 class TrialLine(Line):

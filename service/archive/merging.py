@@ -168,7 +168,7 @@ def add_model(session: Session, line: ModelLine, numbers: Numbers, merged: Merge
 
 ACTIVE = ("queued", "running")
 UNFINISHED = (
-    "the archive was written while it was {}; ask for the problem again, and the search goes on "
+    "the archive was written while it was {}; tune the problem again, and the search goes on "
     "from its trials"
 )
 # Of two stores that have a job, one may have been copied before it ended.

@@ -22,7 +22,7 @@ from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.features import UNKNOWN, differences
 from tilewise.service.archive import merging
-from tilewise.service.archive.container import LeftError, Reader, opened, said
+from tilewise.service.archive.container import LeftError, Reader, describe, opened
 from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import (
     MEMBERS,
@@ -293,10 +293,10 @@ def read_lines(archive: Reader) -> Iterator[tuple[str, Line]]:
     for name, kind in MEMBERS.items():
         if name not in members:  # of a format that came later
             continue
-        for number, told in archive.lines(name):
+        for number, content in archive.lines(name):
             place = f"{name} line {number}"
             with _placed(place):
-                line = kind.model_validate_json(told)
+                line = kind.model_validate_json(content)
             yield place, line
 
 
@@ -305,7 +305,7 @@ def _placed(place: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise ArchiveError(f"{place}: {said(error)}") from error
+        raise ArchiveError(f"{place}: {describe(error)}") from error
     except (ArchiveError, KernelsError) as error:
         raise ArchiveError(f"{place}: {error}") from error
 
@@ -334,17 +334,17 @@ def _transaction(sessions: Sessions) -> Iterator[Session]:
 
 @contextmanager
 def _copied(engine: Engine) -> Iterator[Sessions]:
-    """A copy of an SQLite, beside it, that is not locked for others while it is written to."""
-    beside = Path(engine.url.database or "").absolute().parent
+    """A copy of an SQLite in the same folder, so that writes do not lock the original."""
+    folder = Path(engine.url.database or "").absolute().parent
     with ExitStack() as stack:
         try:
-            held = tempfile.TemporaryDirectory(prefix=".dry-run-", dir=beside)
+            held = tempfile.TemporaryDirectory(prefix=".dry-run-", dir=folder)
             file = Path(stack.enter_context(held)) / "copy.db"
             with closing(engine.raw_connection()) as connection:
                 connection.cursor().execute("VACUUM INTO ?", (str(file),))
         except (OSError, SqliteError) as error:
             raise OutageError(
-                f"a dry run takes a copy of the database, which cannot be had in {beside}: {error}"
+                f"a dry run takes a copy of the database, which cannot be had in {folder}: {error}"
             ) from error
         copy = make_engine(f"sqlite:///{file}")
         stack.callback(copy.dispose)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from tilewise.service.archive.container import holds_nul, said
+from tilewise.service.archive.container import describe, holds_nul
 from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import (
     JobLine,
@@ -43,7 +43,7 @@ def made(line: type[Made], values: Mapping[str, Any]) -> Made:
     try:
         found = line.model_validate(values)
     except ValidationError as error:
-        raise RefusedRowError(said(error)) from error
+        raise RefusedRowError(describe(error)) from error
     except RecursionError as error:
         raise RefusedRowError("it nests too deep") from error
     if holds_nul(text_of(found)):

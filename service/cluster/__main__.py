@@ -26,8 +26,8 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
     `arguments` are passed to `tilewise.service.workers` for every job.
     """
     stopping = threading.Event()
-    for asked in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(asked, lambda *_: stopping.set())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
     cluster = Cluster(settings.scheduler, settings.service_url, arguments)
     if not schema.prepare_once_there(settings.db, stopping):
         return

@@ -71,9 +71,9 @@ def _measured() -> MachineSpeed | None:
 def facts_in(workers: dict[str, Any]) -> dict[str, Facts]:
     """Return the facts of each worker of a scheduler, by address."""
     found = {}
-    for address, said in workers.items():
+    for address, info in workers.items():
         try:
-            found[address] = Facts.read(said.get(KEY))
+            found[address] = Facts.read(info.get(KEY))
         except ValueError:
             continue
     return found

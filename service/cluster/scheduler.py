@@ -64,7 +64,7 @@ def run_scheduler(host: str, port: int, *, uses_tls: bool = False) -> None:
 async def _serve(host: str, port: int, protocol: str) -> None:
     from distributed import Scheduler
 
-    ending = ends_at_signal()
+    stopping = ends_at_signal()
     scheduler = Scheduler(
         host=host, port=port, protocol=protocol, dashboard=False, dashboard_address=":0"
     )
@@ -76,15 +76,15 @@ async def _serve(host: str, port: int, protocol: str) -> None:
         ) from error
     log.info("scheduler at %s (Ctrl-C to stop)", scheduler.address)
     try:
-        await ending.wait()
+        await stopping.wait()
     finally:
         await scheduler.close()
 
 
 def ends_at_signal() -> asyncio.Event:
-    """Return an event that is set when this process is asked to end."""
-    ending = asyncio.Event()
+    """Return an event that is set when this process receives SIGINT or SIGTERM."""
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for asked in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(asked, ending.set)
-    return ending
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    return stopping

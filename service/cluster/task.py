@@ -55,10 +55,10 @@ def run_offer(
 
 
 def _tell_token(child: "subprocess.Popen[bytes]", token: str) -> None:
-    """Say it where no other process can read it, as command lines and environments can be."""
+    """Send it on stdin: other processes can read command lines and environments."""
     assert child.stdin is not None
-    with contextlib.suppress(BrokenPipeError), child.stdin as said:
-        said.write(token.encode())
+    with contextlib.suppress(BrokenPipeError), child.stdin as stream:
+        stream.write(token.encode())
 
 
 def watch(child: "subprocess.Popen[bytes]", calls: RunCalls, is_member: Callable[[], bool]) -> None:

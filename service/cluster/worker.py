@@ -30,13 +30,13 @@ def run_worker(scheduler: str, facts: Facts, host: str | None = None) -> None:
 
 
 async def _stay(scheduler: str, facts: Facts, host: str | None) -> None:
-    ending, faults = ends_at_signal(), Faults(log)
+    stopping, faults = ends_at_signal(), Faults(log)
     with tempfile.TemporaryDirectory(prefix="tilewise-worker-") as folder:
-        while not ending.is_set():
+        while not stopping.is_set():
             # Dask's workers end when their scheduler does, and never come back by themselves.
             with faults.kept_from(f"scheduler {scheduler}"):
-                await _join(_worker(scheduler, facts, host, folder), scheduler, ending)
-            await _first_of(ending.wait(), asyncio.sleep(PAUSE_S))
+                await _join(_worker(scheduler, facts, host, folder), scheduler, stopping)
+            await _first_of(stopping.wait(), asyncio.sleep(PAUSE_S))
 
 
 def _worker(scheduler: str, facts: Facts, host: str | None, folder: str) -> "Worker":
@@ -54,15 +54,15 @@ def _worker(scheduler: str, facts: Facts, host: str | None, folder: str) -> "Wor
     )
 
 
-async def _join(worker: "Worker", scheduler: str, ending: asyncio.Event) -> None:
-    """Be a worker until the scheduler goes, or this process is asked to end."""
+async def _join(worker: "Worker", scheduler: str, stopping: asyncio.Event) -> None:
+    """Be a worker until the scheduler goes, or this process is to stop."""
     telling = asyncio.ensure_future(_tell_wait(scheduler))
     try:
-        await _first_of(_registered(worker, scheduler), ending.wait())
+        await _first_of(_registered(worker, scheduler), stopping.wait())
         telling.cancel()
-        if not ending.is_set():
+        if not stopping.is_set():
             log.info("worker %s of %s", worker.address, scheduler)
-            await _first_of(worker.finished(), ending.wait())
+            await _first_of(worker.finished(), stopping.wait())
     finally:
         telling.cancel()
         await worker.close(reason="tilewise-worker-ends")

@@ -61,11 +61,11 @@ def bundle() -> bytes:
 
     Raises ConflictError if it cannot be made.
     """
-    with _making:  # browsers ask at once, and one child is enough
+    with _bundling:  # browsers send requests at once, and one child is enough
         return _bundle()
 
 
-_making = Lock()
+_bundling = Lock()
 
 
 @cache

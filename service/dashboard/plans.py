@@ -31,8 +31,8 @@ from tilewise.service.plots.networks.picture import Bar, Box, PlanPicture, bars,
 
 Json = dict[str, Any]
 
-WIDE = 900.0  # pixels beside which a page has no room for words
-LONGEST = 8  # nodes that a page names beside the graph
+WIDE = 900.0  # width in pixels from which the page shows its text below
+LONGEST = 8  # nodes that a page names next to the graph
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def describe_schema(schema: Json) -> str:
         return "one of " + ", ".join(map(str, schema["enum"]))
     words = [str(schema.get("type", "any"))]
     bounds = (("minimum", "at least"), ("maximum", "at most"), ("maxLength", "no longer than"))
-    words += [f"{said} {schema[name]}" for name, said in bounds if name in schema]
+    words += [f"{bound} {schema[name]}" for name, bound in bounds if name in schema]
     if "default" in schema and schema["default"] is not None:
         words.append(f"by itself {schema['default']}")
     return ", ".join(words)
@@ -118,9 +118,9 @@ def differences(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, st
     for kind, a, b, c, d in matcher.get_opcodes():
         for index in range(max(b - a, d - c)):
             is_old, is_new = a + index < b, c + index < d
-            said = "changed" if is_old and is_new else "removed" if is_old else "added"
+            change = "changed" if is_old and is_new else "removed" if is_old else "added"
             old, new = left[a + index] if is_old else "", right[c + index] if is_new else ""
-            rows.append(("same" if kind == "equal" else said, old, new))
+            rows.append(("same" if kind == "equal" else change, old, new))
     return rows
 
 

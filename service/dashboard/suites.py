@@ -31,10 +31,10 @@ PROBLEMS = 100  # rows of a table
 
 @dataclass(frozen=True)
 class Change:
-    """Our speed over that in the report before; told apart if intervals are disjoint."""
+    """Our speed over that in the report before; significant if the intervals are disjoint."""
 
     ratio: float
-    is_told_apart: bool
+    is_significant: bool
 
 
 def latest(session: Session) -> list[tuple[models.SuiteReport, int]]:

@@ -1,7 +1,7 @@
 """The declarative base: constraint names and the column types that every model shares.
 
 A database is a file that others can write to, and SQLite keeps any value in any column. So no
-value that a column cannot have stops the reading of a row, or of the rows beside it: it is read
+value that a column cannot have stops the reading of a row, or of the rows next to it: it is read
 as `Garbled`, and `damage` names it.
 """
 

@@ -14,8 +14,8 @@ class Changes:
     """Number the states of a database, where that takes microseconds only.
 
     SQLite counts the commits of all other connections (sqlite.org/pragma.html, `data_version`).
-    This connection never writes, so it sees all of them. A server is not asked, since that is a
-    round trip.
+    This connection never writes, so it sees all of them. A server is not queried, since that is
+    a round trip.
     """
 
     def __init__(self, url: str) -> None:

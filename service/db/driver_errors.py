@@ -47,7 +47,7 @@ def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
     """Return the `DatabaseError` for one of `RAISED`.
 
     It is a `BusyError` if waiting helps, an `UndoneError` if it can be repeated at once, and an
-    `OutageError` if it works again once the database is back or writable. `database` is the URL
+    `OutageError` if it recovers once the database is back or writable. `database` is the URL
     without its password.
     """
     if not isinstance(error, DBAPIError):

@@ -83,7 +83,7 @@ def _waiting(
     spares_late: bool = False,
 ) -> Select[Job]:
     """Return the query for the jobs that could be taken, without locks."""
-    # As text, for an index of the active rows alone serves only who asks in its own words.
+    # As text, for an index of the active rows alone serves only queries with the same text.
     of_these = Job.target.in_(targets), text(f"jobs.{ACTIVE}"), Job.kind == kind
     running = session.scalars(select(Job).where(*of_these, Job.state == "running"))
     orphans = [job.id for job in running if fault_of(job) or (job.owner and is_dead(job.owner))]

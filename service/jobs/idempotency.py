@@ -39,8 +39,8 @@ def digest_of(
 ) -> str:
     """Return the SHA-256 of a requested search, independent of its spelling, hex."""
     more = ({"again": True} if again else {}) | ({"kind": kind} if kind != "tune" else {})
-    asked = [problem.canonical, target, request.to_json() | more]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    wanted = [problem.canonical, target, request.to_json() | more]
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
 
 
 def answered(session: Session, given: RequestKey) -> models.Job | None:

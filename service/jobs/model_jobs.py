@@ -55,10 +55,10 @@ class Wanted:
     @property
     def digest(self) -> str:
         """SHA-256 of the request, hex."""
-        asked = ["plan", self.sha256, self.name, self.layouts, self.target, asdict(self.request)]
+        parts = ["plan", self.sha256, self.name, self.layouts, self.target, asdict(self.request)]
         if self.accuracy != "standard":  # requests had no accuracy before it could be strict
-            asked.append(self.accuracy)
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+            parts.append(self.accuracy)
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
     def work(self) -> str:
@@ -84,7 +84,7 @@ def compressed(module: bytes) -> bytes:
 def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> Plan:
     """Join the active plan of the same work, or queue missing searches and create a plan.
 
-    A plan that is joined stays with whoever asked first. Raises TooManyJobsError at the token's
+    A plan that is joined stays with its first requester. Raises TooManyJobsError at the token's
     limit.
     """
     active = (
@@ -193,7 +193,7 @@ def _planned(session: Session, job: Job) -> Plan:
 
 
 def get_plan(session: Session, number: int, *columns: Any) -> Plan:
-    """Return a plan with its deferred columns if asked; raise NotFoundError or DamagedError."""
+    """Return a plan with these deferred columns; raise NotFoundError or DamagedError."""
     options = [undefer(column) for column in columns]
     found = session.get(Plan, number, options=options, populate_existing=True)
     return required(found, f"plan {number}", lambda plan: damage(plan.job) or fault_of_plan(plan))
@@ -227,7 +227,7 @@ def planning(session: Session) -> dict[int, str]:
 def cancel_plan(session: Session, number: int, only_of: int | None = None) -> Plan:
     """Cancel a plan. Its jobs go on, since others may have joined them.
 
-    `only_of` is the token that must have asked first. Raises as `get_plan`, ForbiddenError for
+    `only_of` is the token that must have created it. Raises as `get_plan`, ForbiddenError for
     another token, ConflictError if it has ended.
     """
     plan = get_plan(session, number, Plan.plan)

@@ -1,4 +1,4 @@
-"""Orders of plans, and how a run stores its phase, the plan and its end.
+"""Assignments of plans, and how a run stores its phase, the plan and its end.
 
 What is served of a plan carries a digest, so that a row that was changed is refused.
 """
@@ -27,7 +27,7 @@ from tilewise.service.jobs.model_jobs import get_plan
 from tilewise.service.jobs.parts import key_of
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
-from tilewise.service.results.trials import trials_beside
+from tilewise.service.results.trials import trials_for_same_work
 
 Json = dict[str, Any]
 PlanPhase = Literal["choosing", "proving"]
@@ -119,7 +119,7 @@ def _stored(session: Session, job: Job, problem: str) -> tuple[Timed, ...]:
         return ()
     first = _timed(best.hash, Schedule.from_json(best.steps), best.time_us)
     # Those count, too, whose timing was cut short because others were faster: they are timed again.
-    others = trials_beside(session, best, ("timed", "pruned"))
+    others = trials_for_same_work(session, best, ("timed", "pruned"))
     more = (_timed(one.hash, one.schedule, one.time_us) for one in others)
     return fastest_of_each((first, *more), RETIMED)
 
@@ -130,8 +130,8 @@ def _timed(hashed: str, schedule: Schedule, time_us: float) -> Timed:
 
 def digest(row: Plan, plan: Json | None, script: str | None) -> str:
     """Return SHA-256 of a plan and its script, of this module, target and toolchain, hex."""
-    told = [row.sha256, row.job.target, row.job.toolchain.identity, plan, script]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    content = [row.sha256, row.job.target, row.job.toolchain.identity, plan, script]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def check(row: Plan) -> None:

@@ -59,7 +59,7 @@ def create_or_join(
     A queued job that is joined takes the larger of the two budgets; a running one keeps its own. A
     new job continues with the trials of an earlier one for the same work, so that a larger budget
     costs only the difference. A noisy result answers nothing: the new job has its trials, and times
-    its finalists again, as does `again`. A joined job stays with whoever asked first.
+    its finalists again, as does `again`. A joined job stays with its first requester.
     """
     problem_id = problem_row(session, problem).id
     work = problem_id, target, request, toolchain, by or Submitter()
@@ -193,7 +193,7 @@ def copy_trial(session: Session, trial: models.Trial, job: models.Job, **changes
 
 
 def _widen(session: Session, job: models.Job, request: TuneRequest, kind: JobKind) -> None:
-    """Let a queued job do what a request asks for; a recheck becomes the search."""
+    """Let a queued job do what a request requires; a recheck becomes the search."""
     if job.state == "queued" and job.kind == "recheck" and kind == "tune":
         session.execute(delete(models.Trial).where(models.Trial.job_id == job.id))
         for name, value in vars(request).items():
@@ -215,7 +215,7 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
 
 
 def _answers_range(stored: models.TunedRange, request: TuneRequest, toolchain: str) -> bool:
-    """Whether a stored range is unchanged, fresh, and was searched for as hard as asked."""
+    """Whether a stored range is unchanged, fresh, and was searched as long as requested."""
     is_fresh = stored.toolchain.identity == toolchain and stored.budget >= request.trials
     return is_fresh and integrity.is_whole(stored)
 
@@ -253,7 +253,7 @@ def _is_untouched(session: Session, stored: models.Schedule) -> bool:
 
 
 def get(session: Session, job_id: int, *, kind: JobKind = "tune", lock: bool = False) -> models.Job:
-    """Return the job, locked if asked; raise NotFoundError or DamagedError.
+    """Return the job, locked if `lock`; raise NotFoundError or DamagedError.
 
     Jobs of kind `range` and `recheck` are found as those of kind `tune`.
     """
@@ -287,7 +287,7 @@ def list_jobs(
 def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.Job:
     """Cancel a job; its owner sees it after the present trial.
 
-    `only_of` is the token that must have asked first. Raises as `get` and `call_off`.
+    `only_of` is the token that must have created it. Raises as `get` and `call_off`.
     """
     job = get(session, job_id, lock=True)
     call_off(session, job, f"job {job_id}", only_of)
@@ -297,7 +297,7 @@ def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.
 def call_off(session: Session, job: models.Job, name: str, only_of: int | None) -> None:
     """Cancel a locked job of any kind; one that was cancelled stays as it is.
 
-    `name` is for messages: `plan 3`. Raises ForbiddenError unless token `only_of` asked first,
+    `name` is for messages: `plan 3`. Raises ForbiddenError unless token `only_of` created it,
     ConflictError if the job has ended.
     """
     if only_of is not None and job.token_id != only_of:

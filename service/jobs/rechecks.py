@@ -123,7 +123,7 @@ def to_recheck(
     row, fresh, job = models.Schedule, aliased(models.Schedule), models.Job
     present = select(models.Toolchain.id).where(models.Toolchain.identity == toolchain)
     is_known = exists().where(*_same_work(row, fresh), fresh.toolchain_id.in_(present))
-    is_asked_for = exists().where(
+    is_requested = exists().where(
         *_same_work(row, job),
         job.toolchain_id.in_(present),
         or_(job.kind == "recheck", job.state.not_in(ENDED)),
@@ -131,7 +131,7 @@ def to_recheck(
     query = (
         select(row)
         .where(row.target.in_(targets), row.toolchain_id.not_in(present))
-        .where(~is_known, ~is_asked_for)
+        .where(~is_known, ~is_requested)
         .order_by(row.created_at.desc(), row.id.desc())
     )
     for found in filter(is_sound, session.scalars(query)):
@@ -168,6 +168,6 @@ def _finalists(session: Session, stored: models.Schedule) -> list[models.Trial]:
 
 
 def _inherit(session: Session, job: models.Job, finalists: Sequence[models.Trial]) -> None:
-    """Copy the finalists; the pace of their time says nothing about the present one."""
+    """Copy the finalists; the machine speed of that time says nothing about the present one."""
     for number, trial in enumerate(finalists):
         queue.copy_trial(session, trial, job, number=number, pace=None, origin=ORIGIN)

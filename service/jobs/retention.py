@@ -45,7 +45,7 @@ class Pruned:
 def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool = False) -> Pruned:
     """Thin the samples of old trials and delete expired rows.
 
-    It can run beside a service, in transactions of a few hundred rows, and be interrupted. `keep`
+    It can run next to a service, in transactions of a few hundred rows, and be interrupted. `keep`
     is the number of samples of a trial, at least `LEAST_KEPT`. `dry_run` only counts.
     """
     before, kept = now() - older_than, max(keep, LEAST_KEPT)

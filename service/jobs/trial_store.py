@@ -117,7 +117,7 @@ class SqlTrialStore:
         """Return the machine speed factors of other jobs' trials of the last hour, by job."""
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
-            rows = session.execute(_paces_beside(own)).all()
+            rows = session.execute(_paces_of_others(own)).all()
         return [
             [pace for _, pace in group if is_above_0(pace)]
             for _, group in groupby(rows, key=itemgetter(0))
@@ -255,8 +255,8 @@ def _correction(job_id: int, trial: TrialRecord) -> dict[str, Any]:
     return {"of_job": job_id, "of_number": trial.number, **named}
 
 
-def _paces_beside(own: models.Job) -> Select[int, float | None]:
-    """Return the query for recent paces of other jobs on the target of one, by job."""
+def _paces_of_others(own: models.Job) -> Select[int, float | None]:
+    """Return the query for recent speed factors of other jobs on the target of one, by job."""
     newest = (
         select(models.Job.id)
         .where(models.Job.target == own.target, models.Job.id != own.id)
@@ -277,7 +277,7 @@ def _paces_beside(own: models.Job) -> Select[int, float | None]:
 
 
 def _shared_trials(jobs: list[int]) -> Select[Any]:
-    """The trials of jobs that other searches are told of, by job, the fastest first."""
+    """The trials of jobs that other searches receive, by job, the fastest first."""
     is_stopped = models.Trial.state != "timed"
     place = func.row_number().over(
         partition_by=models.Trial.job_id,

@@ -20,7 +20,7 @@ ORIGIN_HEIGHT = 26  # for each origin
 
 _NUMBER = {"field": "number", "type": "quantitative", "title": "trial", "axis": {"tickMinStep": 1}}
 _SPEED = {"field": "gflops", "type": "quantitative", "title": SPEED, "scale": {"zero": False}}
-_TOLD = ("number", "state", "gflops", "low", "high", "origin", "failure", "pace", "hash")
+_FIELDS = ("number", "state", "gflops", "low", "high", "origin", "failure", "pace", "hash")
 
 
 def convergence(problem: str, trials: Sequence[Row], peak: float | None = None) -> Spec:
@@ -50,8 +50,8 @@ def convergence(problem: str, trials: Sequence[Row], peak: float | None = None) 
 def pace(trials: Sequence[Row]) -> Spec:
     """Return the machine speed factor relative to the first trial."""
     return plot(
-        "pace of the machine; above 1 it was slower than undisturbed",
-        "The machine's pace by trial",
+        "machine speed factor; above 1 it was slower than undisturbed",
+        "The machine's speed factor by trial",
         height=PACE_HEIGHT,
         data={"name": TRIALS, "values": thinned(trials)},
         transform=[{"filter": "isValid(datum.pace)"}],
@@ -106,7 +106,7 @@ def _points() -> Spec:
     return {
         "transform": [{"filter": "isValid(datum.gflops)"}],
         "mark": {"type": "point", "filled": True},
-        "encoding": {"y": _SPEED, **state_scale(), "tooltip": tooltip(*_TOLD)},
+        "encoding": {"y": _SPEED, **state_scale(), "tooltip": tooltip(*_FIELDS)},
     }
 
 

@@ -40,7 +40,7 @@ KINDS = {
     LoopKind.K_BLOCK: ("stream", 2, "k-block"),
     LoopKind.MICRO: ("micro", 3, "register tiles"),
 }
-"""The CSS class of a loop, its colour of the category, and what a reader is told."""
+"""The CSS class of a loop, its colour of the category, and its label."""
 PACK = 4
 
 
@@ -76,12 +76,12 @@ def draw(
     `caches` are bytes by level, to name the one that a pack fits. Style sheets may colour the
     classes.
     """
-    asked = parse_problem(problem)
-    nest = loop_nest(asked, Schedule.from_json(steps))
+    parsed = parse_problem(problem)
+    nest = loop_nest(parsed, Schedule.from_json(steps))
     page = _Page(nest, count(nest), caches or {}, COLOURS[theme])
     height = _nodes(page) + PAD
-    said = "; ".join(line.strip() for line in printed(nest))
-    title = escape(f"Loop nest of {problem}: {said}")
+    text = "; ".join(line.strip() for line in printed(nest))
+    title = escape(f"Loop nest of {problem}: {text}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nest" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img" aria-label="{title}" '
@@ -106,10 +106,10 @@ def _nodes(page: _Page) -> int:
             y += LINE
         elif isinstance(node, Compute):
             y = _kernel(page, here, node, x, y)
-        elif said := _said(page, here):
+        elif label := _label(page, here):
             _bar(page, x, y)
-            _text(page, x + 14, y + 16, said[0])
-            _text(page, _right(x) - 18, y + 16, said[1], is_faint=True, at_end=True)
+            _text(page, x + 14, y + 16, label[0])
+            _text(page, _right(x) - 18, y + 16, label[1], is_faint=True, at_end=True)
             y += LINE + 2
     return _close(page, opened, 0, y)
 
@@ -135,8 +135,8 @@ def _box(page: _Page, loop: Loop, x: int, top: int, bottom: int) -> str:
 def _loop(page: _Page, here: Here, loop: Loop, x: int, y: int) -> None:
     _text(page, x + 8, y + 16, f"for {loop.dim} in steps of {loop.step}")
     trips = "1 trip" if here.trips == 1 else f"{here.trips} trips"
-    said = f"{KINDS[loop.kind][2]}, {trips}"
-    _text(page, _right(x) - 8, y + 16, said, is_faint=True, at_end=True)
+    text = f"{KINDS[loop.kind][2]}, {trips}"
+    _text(page, _right(x) - 8, y + 16, text, is_faint=True, at_end=True)
 
 
 def _bar(page: _Page, x: int, y: int) -> None:
@@ -147,7 +147,7 @@ def _bar(page: _Page, x: int, y: int) -> None:
     )
 
 
-def _said(page: _Page, here: Here) -> tuple[str, str] | None:
+def _label(page: _Page, here: Here) -> tuple[str, str] | None:
     """What a copy, a transform or a prefetch does, and how often; None for a plain store."""
     node, nest = here.node, page.nest
     if isinstance(node, Stage):
@@ -156,7 +156,7 @@ def _said(page: _Page, here: Here) -> tuple[str, str] | None:
         fits = next((name for name in CACHES if size <= page.caches.get(name, 0)), MEMORY)
         where = f", fits {fits.upper()}" if page.caches and fits != MEMORY else ""
         verb = "transform" if node.transforms else "pack"
-        what = f"{verb} {node.operand} to {'x'.join(map(str, shape))}: {said_bytes(size)}{where}"
+        what = f"{verb} {node.operand} to {'x'.join(map(str, shape))}: {format_bytes(size)}{where}"
         return what, "once, ahead" if node.is_ahead else _how_often(page, node.operand)
     if isinstance(node, Store) and node.transforms:
         tile = f"{here.blocks[nest.row]}x{nest.tile.cols}"
@@ -168,7 +168,7 @@ def _said(page: _Page, here: Here) -> tuple[str, str] | None:
 
 def _how_often(page: _Page, operand: str) -> str:
     times, total = page.counts.packs[operand], page.counts.packed_bytes[operand]
-    return f"{times} {'time' if times == 1 else 'times'}, {said_bytes(total)} in all"
+    return f"{times} {'time' if times == 1 else 'times'}, {format_bytes(total)} in all"
 
 
 def _kernel(page: _Page, here: Here, kernel: Compute, x: int, y: int) -> int:
@@ -184,14 +184,14 @@ def _kernel(page: _Page, here: Here, kernel: Compute, x: int, y: int) -> int:
     jammed = f"{tile.lines} x " if tile.lines > 1 else ""
     streams = nest.k_block.streams if nest.k_block else 1
     done = "tiles" if nest.is_macro else "calls"
-    told = [f"micro-kernel: {jammed}{tile.rows} x {tile.cols} of C in registers",
+    lines = [f"micro-kernel: {jammed}{tile.rows} x {tile.cols} of C in registers",
             f"over {here.blocks[nest.k]} of {nest.k}"
             + (f" in {streams} streams" if streams > 1 else "")
             + (f" at each of {nest.taps} taps" if nest.taps > 1 else "")
             + f", unrolled by {kernel.unroll}"
             + (f", {kernel.lanes} partial sums" if kernel.lanes > 1 else ""),
             f"{page.counts.micro_kernels} {done}"]  # fmt: skip
-    for number, line in enumerate(told):
+    for number, line in enumerate(lines):
         _text(page, x + 14, y + 18 + 17 * number, line, is_faint=number > 0)
     _grid(page, tile, _right(x) - 18, y + 8)
     return y + high + 6
@@ -227,7 +227,7 @@ def _text(
     )
 
 
-def said_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Format a number of bytes, such as `512 KiB`."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
@@ -240,8 +240,8 @@ def result_card(result: dict[str, Any]) -> str:
     """Draw a result of `GET /v1/schedules`: its numbers, and the schedule as a loop nest."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
-        f"<td style='text-align:left'>{escape(told)}</td></tr>"
-        for name, told in _facts(result)
+        f"<td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in _facts(result)
     )
     try:
         figure = drawn(result["problem"], result["best"]["steps"])
@@ -269,6 +269,6 @@ def _facts(result: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append((name, f"{peer['gflops']:.1f} GFLOP/s, ours is {ratio:.2f}x"))
     if proof is not None:
         speed = "" if proof["gflops"] is None else f", {proof['gflops']:.1f} GFLOP/s"
-        told = f"proven{speed}" if proof["sha256"] and not proof["failure"] else "not proven"
-        facts.append(("script", f"{told} ({proof['mlir']})"))
+        status = f"proven{speed}" if proof["sha256"] and not proof["failure"] else "not proven"
+        facts.append(("script", f"{status} ({proof['mlir']})"))
     return facts

@@ -94,7 +94,7 @@ def parallel(trials: Sequence[Row], order: Sequence[str] = ()) -> Spec:
     names = [name for name in names if len(values[name]) > 1] or names
     lines = [row for trial in shown for row in _line(trial, names, values)]
     ticks = [
-        {"axis": name, "at": _place(values[name], value), "value": _said(value)}
+        {"axis": name, "at": _place(values[name], value), "value": _text(value)}
         for name in names
         for value in values[name]
     ]
@@ -162,7 +162,7 @@ def _natural(value: Any) -> tuple[bool, bool, int, str]:
     return value is not None, is_size, value if is_size else 0, str(value)
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "-"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

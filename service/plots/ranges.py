@@ -22,7 +22,7 @@ def over_sizes(found: Row, peers: Sequence[Row] = ()) -> Spec:
         dims = found["dim"].split(",")
         for row in rows:
             row["size"] = sizes_text(dims, *[from_plain(row["size"])] * 2)
-    told = (
+    loss_text = (
         f"variants take {loss['geometric_mean']:.1%} longer than the fastest schedule of each "
         f"sample, at most {loss['worst']:.1%}"
     )
@@ -67,8 +67,10 @@ def over_sizes(found: Row, peers: Sequence[Row] = ()) -> Spec:
                 },
             }
         )
-    says = f"speed of {len(found['variants'])} variants at {len(found['samples'])} sizes: {told}"
-    return plot([found["problem"], told], says, data={"values": rows}, layer=layers)
+    says = (
+        f"speed of {len(found['variants'])} variants at {len(found['samples'])} sizes: {loss_text}"
+    )
+    return plot([found["problem"], loss_text], says, data={"values": rows}, layer=layers)
 
 
 def _rows(sample: Row) -> Iterator[Row]:

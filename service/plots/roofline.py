@@ -60,8 +60,8 @@ def of_problem(
 
     `trials` are rows of `trial_row`.
     """
-    asked = parse_problem(problem)
-    place = {"intensity": asked.flops / asked.bytes, "dtype": asked.element.name}
+    parsed = parse_problem(problem)
+    place = {"intensity": parsed.flops / parsed.bytes, "dtype": parsed.element.name}
     rows = [
         {**place, "who": TRIALS, "gflops": row["gflops"]}
         for row in thinned(trials, MOST_TRIALS)
@@ -86,7 +86,7 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: MachineLimits) -
     colour: Spec = {"field": "dtype", "type": "nominal", "scale": {"domain": dtypes}}
     whos = sorted({row["who"] for row in rows}, key=lambda name: (name != OURS, name))
     x, y = _axes([*rows, *roofs])
-    told = tooltip("problem", "who", "gflops", "intensity")
+    tips = tooltip("problem", "who", "gflops", "intensity")
     return plot(
         [*title, *_slope_text(limits)],
         f"Roofline of {title[0]}: {len(rows)} speeds under the machine's limits",
@@ -115,7 +115,7 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: MachineLimits) -
                     "opacity": _where(TRIALS, 0.4, 1),
                     "fillOpacity": _where(OURS, 1, 0),
                     "fill": colour,
-                    "tooltip": told,
+                    "tooltip": tips,
                 },
             },
         ],

@@ -36,7 +36,7 @@ def history(title: str, rows: Sequence[Row]) -> Spec:
     """Plot values over time, a line for each series, and where a toolchain had its first one.
 
     Rows are in the order of `when`, and have `value`, `series` and `toolchain`. Those with
-    `is_kept` false are beside the line. `low` and `high` are the ends of an interval.
+    `is_kept` false are points off the line. `low` and `high` are the ends of an interval.
     """
     first: dict[str, Row] = {}
     for row in rows:

@@ -21,9 +21,9 @@ from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.child import answer_of
 from tilewise.service.results import integrity, nearest
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 from tilewise.service.results.stored import shown_proofs
-from tilewise.service.results.trials import trials_beside
+from tilewise.service.results.trials import trials_for_same_work
 
 MOST_BYTES = 64 << 20  # of modules, of about 50 kB
 MODULES = "modules"
@@ -86,7 +86,7 @@ MEDIA_TYPES: dict[str, str] = {
 }
 TEXT_TYPES = tuple(dict.fromkeys(kind for form, kind in MEDIA_TYPES.items() if form != DOCUMENT))
 """The media types of the forms that are files."""
-_ENDINGS = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
+_SUFFIXES = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 
 def content_of(document: str, form: str) -> bytes:
@@ -103,8 +103,8 @@ def content_of(document: str, form: str) -> bytes:
 
 def file_name(problem: str, form: str) -> str | None:
     """Return a name such as `matmul_m64_n48_k32_f32.o`; None if a format has no file."""
-    ending = _ENDINGS.get(form)
-    return None if ending is None else stem(parse_any(problem)) + ending
+    suffix = _SUFFIXES.get(form)
+    return None if suffix is None else stem(parse_any(problem)) + suffix
 
 
 OF_OP = "tilewise.kernels.mlir.op_scripts.choice:script_of_op"
@@ -113,7 +113,7 @@ OF_OP = "tilewise.kernels.mlir.op_scripts.choice:script_of_op"
 Origins = dict[str, dict[str, Any]]
 
 
-def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origins]:
+def op_source(session: Session, lone: LoneOp, lookup: Lookup) -> tuple[str, Origins]:
     """Return the op and the schedules to try as canonical JSON, and the origin of each by hash.
 
     The schedule of a problem's own script comes first, since the fastest native kernel is not the
@@ -126,16 +126,16 @@ def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origin
         problems = problems_of(lone)
     except UnsupportedError as error:
         raise NotFoundError(str(error)) from error
-    found = nearest.find(session, [one.key for one in problems], asked)
+    found = nearest.find(session, [one.key for one in problems], lookup)
     rows = {one: found[one.key] for one in problems if one.key in found}
     if not rows:
-        told = " or ".join(one.canonical for one in problems)
-        raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
+        names = " or ".join(one.canonical for one in problems)
+        raise NotFoundError(f"no schedule of {names} is stored for {lookup.target}; tune it first")
     for row in rows.values():
         integrity.check_result(row)
     stored = [(one, row, Schedule.from_json(row.steps)) for one, row in rows.items()]
     for one, row in rows.items():
-        timed = islice(trials_beside(session, row, ("timed",)), MOST_PROOFS)
+        timed = islice(trials_for_same_work(session, row, ("timed",)), MOST_PROOFS)
         stored += [(one, row, trial.schedule) for trial in timed]
     proofs = shown_proofs(session, [row.id for row in rows.values()]).values()
     of_scripts = {one.script.hash for one in proofs if one.script and one.failure is None}
@@ -149,17 +149,17 @@ def op_source(session: Session, lone: LoneOp, asked: Asked) -> tuple[str, Origin
         "op": to_json(lone),
         "schedules": [schedule.to_json() for _, schedule in first.values()],
     }
-    origins = {hashed: _origin(row, asked) for hashed, (row, _) in first.items()}
+    origins = {hashed: _origin(row, lookup) for hashed, (row, _) in first.items()}
     return json.dumps(source, sort_keys=True), origins
 
 
-def _origin(row: models.Schedule, asked: Asked) -> dict[str, Any]:
+def _origin(row: models.Schedule, lookup: Lookup) -> dict[str, Any]:
     toolchain = row.toolchain.identity
     return {
         "target": row.target,
         "toolchain": toolchain,
-        "match": nearest.kind_of(row.target, toolchain, asked),
-        "stale": toolchain != asked.toolchain,
+        "match": nearest.kind_of(row.target, toolchain, lookup),
+        "stale": toolchain != lookup.toolchain,
     }
 
 
@@ -182,20 +182,20 @@ MAKERS: dict[str, Callable[[str], str]] = {
     FLAVOR: partial(answer_of, "tilewise.search.libraries.library:library_of", "the library"),
     OF_OP: op_document,
 }
-"""What makes each form that is kept: in a child, of its source."""
+"""What makes each cached form: in a child, of its source."""
 
 
 def document_for_caller(document: str, *, with_payload: bool) -> dict[str, Any]:
     """Return a document for the caller: the script alone, or with the op's function."""
-    told: dict[str, Any] = json.loads(document)
-    whole = told.pop("with_payload")
-    return told | ({"script": whole} if with_payload else {})
+    found: dict[str, Any] = json.loads(document)
+    whole = found.pop("with_payload")
+    return found | ({"script": whole} if with_payload else {})
 
 
 def inner_loop_text(source: str) -> str:
     """Return the inner loop of a kernel with its counts and bound; takes a second.
 
-    `source` is from `kernel_source`. Call it in a flight of `Services.kernels`. Raises
+    `source` is from `kernel_source`. Call it through `Services.kernels`. Raises
     ConflictError if it does not compile here.
     """
     return answer_of(f"{__name__}:inner_loop", "the inner loop", source)
@@ -204,7 +204,7 @@ def inner_loop_text(source: str) -> str:
 def inner_loop(found: dict[str, Any]) -> str:
     """Return the inner loop of a stored result; in the child.
 
-    It stands here and not beside what it calls, since every file of code generation is part of the
+    It is not in the module of what it calls, because every file of code generation is part of the
     generator's hash, and would make results stale.
     """
     from tilewise.kernels.native.assembly import inspect_result, render

@@ -1,7 +1,7 @@
 """Find the stored result nearest to a request, and describe the differences.
 
-Nearest is the target itself, under the present toolchain before others; then, if somebody asks
-for it, the same number of threads of a processor whose kernels the asked one can run: another
+Nearest is the target itself, under the present toolchain before others; then, if
+requested, the same number of threads of a processor whose kernels the target can run: another
 model, or the same one with other features. A result whose features were not recorded is never
 exact.
 """
@@ -23,7 +23,7 @@ from tilewise.service.results.stored import among
 
 
 @dataclass(frozen=True)
-class Asked:
+class Lookup:
     """A look-up; `cache` None prefers hot over cold."""
 
     target: str
@@ -32,30 +32,30 @@ class Asked:
     match: Match = "exact"
 
 
-def kind_of(target: str, toolchain: str, asked: Asked) -> MatchKind:
+def kind_of(target: str, toolchain: str, lookup: Lookup) -> MatchKind:
     """Return how a result of this target and toolchain matches the request."""
-    if target != asked.target or why_not_exact(target, asked.target) is not None:
+    if target != lookup.target or why_not_exact(target, lookup.target) is not None:
         return "processor"
-    return "exact" if toolchain == asked.toolchain else "toolchain"
+    return "exact" if toolchain == lookup.toolchain else "toolchain"
 
 
-def why_not_exact(given: str, asked: str) -> str | None:
-    """Return how the features of a result's target differ from those asked for; None if not."""
-    result, wanted = _parsed(given), _parsed(asked)
+def why_not_exact(given: str, requested: str) -> str | None:
+    """Return how the features of a result's target differ from the requested ones; None if not."""
+    result, wanted = _parsed(given), _parsed(requested)
     return None if result is None or wanted is None else result.why_not(wanted)
 
 
-def find(session: Session, keys: Iterable[str], asked: Asked) -> dict[str, models.Schedule]:
+def find(session: Session, keys: Iterable[str], lookup: Lookup) -> dict[str, models.Schedule]:
     """Return the nearest schedule for each key of a problem that has one."""
     wanted = set(keys)
-    found = schedules.find_schedules(session, wanted, asked.target, asked.toolchain, asked.cache)
-    if asked.match == "exact" or wanted == found.keys():
+    found = schedules.find_schedules(session, wanted, lookup.target, lookup.toolchain, lookup.cache)
+    if lookup.match == "exact" or wanted == found.keys():
         return found
-    for target in compatible_targets(session, wanted - found.keys(), asked.target):
+    for target in compatible_targets(session, wanted - found.keys(), lookup.target):
         missing = wanted - found.keys()
         if not missing:
             break
-        found |= schedules.find_schedules(session, missing, target, asked.toolchain, asked.cache)
+        found |= schedules.find_schedules(session, missing, target, lookup.toolchain, lookup.cache)
     return found
 
 

@@ -62,8 +62,8 @@ class RowPage:
         """
         page, following = found[: self.limit], None
         if len(found) > self.limit:
-            asked = {"cursor": cursor_of(page[-1]), "limit": self.limit, **self.filters}
-            given = {name: value for name, value in asked.items() if value is not None}
+            query = {"cursor": cursor_of(page[-1]), "limit": self.limit, **self.filters}
+            given = {name: value for name, value in query.items() if value is not None}
             following = f"{self.path}?{urlencode(given)}"
         return {**listed(self.name, page, show, view), "next": following}
 

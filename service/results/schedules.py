@@ -11,7 +11,7 @@ from tilewise.search.records import CacheMode
 from tilewise.service.db import models
 from tilewise.service.results.stored import among, best_first
 
-# Made once: to put one together takes longer than SQLite takes to answer it.
+# Made once: to build one takes longer than SQLite takes to answer it.
 _SCHEDULES = (
     select(models.Schedule)
     .join(models.Schedule.problem)

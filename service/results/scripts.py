@@ -175,7 +175,7 @@ class ScriptText:
 def make(sessions: Sessions, toolchain: str, key: str, target: str) -> ScriptText:
     """Make, prove and keep the air script of the problem whose schedule is stored.
 
-    It takes seconds: call it in a flight of `Services.proofs`. If another process was faster, its
+    It takes seconds: call it through `Services.proofs`. If another process was faster, its
     script is returned. Raises NotFoundError if no schedule is stored, there is no air script or it
     failed, ConflictError without a compiler.
     """
@@ -219,9 +219,9 @@ def find(session: Session, row: models.Schedule) -> ScriptText | None:
     failed = failed_proof(session, row, FLAVOR)
     if failed is None:
         return None
-    said = failed.message.partition("\n")[0]
+    reason = failed.message.partition("\n")[0]
     raise NotFoundError(
-        f"no proven {FLAVOR} script of {row.problem.canonical}: {failed.failure}: {said}"
+        f"no proven {FLAVOR} script of {row.problem.canonical}: {failed.failure}: {reason}"
     )
 
 

@@ -31,7 +31,7 @@ class Tried:
     time_us: float
 
 
-def trials_beside(
+def trials_for_same_work(
     session: Session, best: models.Schedule, states: Collection[str]
 ) -> Iterator[Tried]:
     """Yield the trials for the same work as a stored result, fastest first.
@@ -63,7 +63,7 @@ def trials_beside(
 
 def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:
     """Return the requested trials of some jobs, and how many ended in each way."""
-    asked = select(models.Job.id, models.Job.trials).where(
+    requested = select(models.Job.id, models.Job.trials).where(
         among(session, models.Job.__table__.c.id, job_ids)
     )
     ended = (
@@ -74,7 +74,7 @@ def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[s
     )
     found = {
         job_id: {"asked": number, "timed": 0, "pruned": 0, "failed": 0}
-        for job_id, number in session.execute(asked)
+        for job_id, number in session.execute(requested)
     }
     for job_id, state, number in session.execute(ended):
         found[job_id][state] = number

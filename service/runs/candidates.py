@@ -107,16 +107,16 @@ def _take_back(
     back: Collection[int],
     late: timedelta,
 ) -> None:
-    """Give the leader what it asks for and nobody has begun, and what helpers have lost."""
+    """Give the leader what it requests and nobody has begun, and what helpers have lost."""
     helpers = select(models.Offer.digest).where(
         models.Offer.job_id == held.job_id, models.Offer.role == "helper"
     )
     is_lost = or_(Of.taken_at < now() - late, Of.taken_by.not_in(helpers))
-    is_asked_for = and_(Of.taken_by.is_(None), Of.number.in_(back))
+    is_requested = and_(Of.taken_by.is_(None), Of.number.in_(back))
     is_with_helper = and_(Of.taken_by.is_not(None), Of.taken_by != LEADER)
     statement = (
         update(Of)
-        .where(of_run, _OPEN, or_(is_asked_for, and_(is_with_helper, is_lost)))
+        .where(of_run, _OPEN, or_(is_requested, and_(is_with_helper, is_lost)))
         .values(taken_by=LEADER)
         .execution_options(synchronize_session=False)
     )
@@ -131,8 +131,8 @@ def _store(session: Session, held: Lease, answered: Sequence[models.Candidate]) 
     last = session.scalar(query)
     trials, stored = [], []
     for number, row in enumerate(answered, start=0 if last is None else last + 1):
-        said = TrialWire.model_validate_json(row.answer or "")
-        trials.append(trial_row(held.job_id, replace(said.record(), number=number)))
+        trial = TrialWire.model_validate_json(row.answer or "")
+        trials.append(trial_row(held.job_id, replace(trial.record(), number=number)))
         stored.append({"id": row.id, "trial": number, "asked": "", "answer": None})
     session.execute(insert(models.Trial), trials)
     session.execute(update(Of), stored)
@@ -164,27 +164,31 @@ def has_any(session: Session, offer: models.Offer) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
-def answer(session: Session, offer: models.Offer, said: TrialWire) -> None:
+def answer(session: Session, offer: models.Offer, trial: TrialWire) -> None:
     """Store a helper's answer to its candidate; drop that of any other.
 
-    `said` has the candidate's number. Raises ConflictError if it is of another schedule.
+    `trial` has the candidate's number. Raises ConflictError if it is of another schedule.
     """
     query = select(Of).where(
         Of.job_id == offer.job_id,
         Of.epoch == offer.epoch,
-        Of.number == said.number,
+        Of.number == trial.number,
         Of.taken_by == offer.digest,
         _OPEN,
     )
     row = session.scalar(query.with_for_update())
     if row is None:
         return
-    asked = CandidateWire.model_validate_json(row.asked)
-    if (asked.schedule, asked.params, asked.origin) != (said.schedule, said.params, said.origin):
+    candidate = CandidateWire.model_validate_json(row.asked)
+    if (candidate.schedule, candidate.params, candidate.origin) != (
+        trial.schedule,
+        trial.params,
+        trial.origin,
+    ):
         raise ConflictError(
-            f"candidate {said.number} of job {offer.job_id} is not what was tried under its number"
+            f"candidate {trial.number} of job {offer.job_id} is not what was tried under its number"
         )
-    row.answer, row.answered_by = said.model_dump_json(), offer.digest
+    row.answer, row.answered_by = trial.model_dump_json(), offer.digest
 
 
 def take(session: Session, offer: models.Offer, wants: int) -> list[CandidateWire]:

@@ -41,7 +41,7 @@ UNNAMED = ""
 
 MARGIN = 1.2
 PACES = 4.0
-"""How far a speed that was scaled by the machine's pace may lie above the ceiling."""
+"""How far a speed that was scaled by the machine speed factor may exceed the ceiling."""
 
 SAVED = 4.0
 """Multiplications that other libraries may save: those of Winograd's F(4x4, 3x3)."""
@@ -254,7 +254,7 @@ def proof_faults(work: JobWork, at: str, schedule: AnySchedule, wire: ProofWire)
     if wire.ok != proof_of(wire).ok:
         yield f"{at}.ok", f"{wire.ok} contradicts applied, executed, max_error and failure"
     if wire.ok and not wire.script:
-        yield f"{at}.script", "is missing: the proof is said to hold"
+        yield f"{at}.script", "is missing although the proof is reported as ok"
     yield from _speed_faults(work, at, schedule, wire)
     if wire.script:
         yield from _text_faults(work, at, schedule, wire.script)
@@ -330,13 +330,13 @@ def checked_end(
     return [_attempt(work, wire, by, is_checkable) for wire in body.attempts]
 
 
-def known_machine(said: MachineInfo, row: models.Machine | None) -> MachineInfo:
+def known_machine(reported: MachineInfo, row: models.Machine | None) -> MachineInfo:
     """Return the machine of a run: what its worker registered, else what the run reports."""
     if row is None:
-        return said
-    features = said.features if row.features is None else tuple(row.features)
+        return reported
+    features = reported.features if row.features is None else tuple(row.features)
     return replace(
-        said,
+        reported,
         cores=row.cores,
         memory_bytes=row.memory_bytes,
         caches=row.caches,
@@ -392,7 +392,7 @@ def _finalist_faults(
 
 def _peer_faults(work: JobWork, peers: dict[str, Measurement]) -> Iterator[Fault]:
     if peers and not (work.peers or work.target.kind == "iree"):
-        yield "peers", "the job asks for none"
+        yield "peers", "the job requests none"
     for name, speed in peers.items():
         if not _PEER.fullmatch(name):
             yield "peers", f"{name!r} is not the name of a library"

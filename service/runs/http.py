@@ -56,7 +56,7 @@ Json = dict[str, Any]
 
 PATIENCE_S = 120.0
 ANSWER_S = 10.0
-ASKED_S = 2.0  # for a question that is soon asked again
+POLL_S = 2.0  # for a request that is soon repeated
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 # The job has ended, or another run has it: the token is worth nothing, or its run is over.
 _LOST = (401, 403, 404, 409)
@@ -91,13 +91,13 @@ class RunCalls:
         """Close the connection."""
         self._client.close()
 
-    def post(self, path: str, said: Wire | None, kind: type[Answer]) -> Answer:
+    def post(self, path: str, body: Wire | None, kind: type[Answer]) -> Answer:
         """Send a message and return the answer.
 
         Raises LeaseLostError if the run is over, UnreachableError without an answer in time,
         ServiceError if the service refuses it.
         """
-        return self._answered("POST", path, said, {}, kind.model_validate_json)
+        return self._answered("POST", path, body, {}, kind.model_validate_json)
 
     def get(self, path: str, kind: type[Answer], **query: str | int) -> Answer:
         """Return the service's answer to a GET; raise as `post`."""
@@ -110,7 +110,7 @@ class RunCalls:
     def goes_on(self) -> bool | None:
         """Return whether the run may continue, without retries; None without an answer."""
         try:
-            answer = self._client.post("/alive", timeout=ASKED_S)
+            answer = self._client.post("/alive", timeout=POLL_S)
             if answer.status_code in _LOST:
                 return False
             return WordWire.model_validate_json(answer.content).word == "go"
@@ -121,15 +121,15 @@ class RunCalls:
         self,
         method: str,
         path: str,
-        said: Wire | None,
+        body: Wire | None,
         query: dict[str, str | int],
         read: Callable[[bytes], Read],
     ) -> Read:
-        body = None if said is None else said.model_dump_json()
+        content = None if body is None else body.model_dump_json()
         deadline, pause_s = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
-                answer = self._client.request(method, path, content=body, params=query)
+                answer = self._client.request(method, path, content=content, params=query)
                 if answer.is_success:
                     return read(answer.content)
                 why = self._refused(answer)
@@ -180,8 +180,8 @@ class HttpTrialStore:
 
     def add(self, trial: TrialRecord) -> None:
         """Store one finished trial; raise LeaseLostError or UnreachableError, when nobody knows."""
-        said = AddWire(epoch=self._epoch, trial=TrialWire.model_validate(trial))
-        self.is_stopped = self._calls.post("/trials", said, WordWire).word == "stop"
+        body = AddWire(epoch=self._epoch, trial=TrialWire.model_validate(trial))
+        self.is_stopped = self._calls.post("/trials", body, WordWire).word == "stop"
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
         """Replace the speeds and machine speed factors of stored trials; raise as `add`."""
@@ -227,14 +227,14 @@ class HttpHelpers:
 
         Raises LeaseLostError or UnreachableError.
         """
-        said = ExchangeWire(
+        body = ExchangeWire(
             epoch=self._epoch,
             start=start,
             offered=list(map(CandidateWire.model_validate, offered)),
             back=sorted(back),
             late_s=late_s,
         )
-        answer = self._calls.post("/candidates", said, ExchangedWire)
+        answer = self._calls.post("/candidates", body, ExchangedWire)
         self._trials.is_stopped = answer.word == "stop"
         return answer.exchanged()
 
@@ -259,9 +259,9 @@ class _HttpRun:
         except (LeaseLostError, UnreachableError):
             return
 
-    def _ended(self, path: str, said: Wire) -> bool:
+    def _ended(self, path: str, body: Wire) -> bool:
         try:
-            return self._calls.post(path, said, EndedWire).ended
+            return self._calls.post(path, body, EndedWire).ended
         except LeaseLostError:
             return False
 
@@ -314,14 +314,14 @@ class HttpKeeper(_HttpRun):
 
     def note(self, phase: SearchPhase) -> None:
         """Store the current phase of the run."""
-        said = PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
-        self._calls.post("/phase", said, WordWire)
+        body = PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
+        self._calls.post("/phase", body, WordWire)
 
     def done(
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results; return False if it was cancelled or taken over."""
-        said = EndWire(
+        body = EndWire(
             epoch=self.epoch,
             best=BestWire.model_validate(best),
             peers=result.peers,
@@ -330,7 +330,7 @@ class HttpKeeper(_HttpRun):
             attempts=list(map(AttemptWire.model_validate, attempts)),
             machine=MachineWire.model_validate(machine),
         )
-        return self._ended("/done", said)
+        return self._ended("/done", body)
 
 
 class HttpLeader:

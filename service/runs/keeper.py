@@ -48,7 +48,7 @@ Answer = TypeVar("Answer")
 def patiently(step: Callable[[bool], Answer], what: str, patience_s: float | None = None) -> Answer:
     """Return what the transaction `step` returns, repeating it while the database is away.
 
-    `step` is told whether it is a repetition. `what` is for the log: `job 3, trial 5`. Raises
+    `step` receives whether it is a repetition. `what` is for the log: `job 3, trial 5`. Raises
     DatabaseError if it does not pass within `patience_s`.
     """
     wait_s = PATIENCE_S if patience_s is None else patience_s
@@ -107,7 +107,7 @@ class PatientTrials:
         patiently(step, f"job {self._job_id}, trial {trial.number}")
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
-        """Replace the speeds and paces of stored trials, once the database can."""
+        """Replace the speeds and speed factors of stored trials, once the database can."""
         patiently(lambda _: self._store.correct(trials), f"job {self._job_id}, speeds of trials")
 
 

@@ -169,7 +169,7 @@ class Pulse:
 
 
 def pulse(session: Session, job_id: int, token: str) -> Pulse:
-    """Return the pulse of an offer in one query, since every run asks twice a second.
+    """Return the pulse of an offer in one query, since every run polls twice a second.
 
     Raises UnknownTokenError.
     """

@@ -25,14 +25,14 @@ PROOF = ("max_error", "tolerance", "mlir", "packs", "unpacks", "reshapes", "weig
 _MLIR = re.compile(r"[A-Za-z0-9 .+_-]{1,100}")
 
 
-def checked_made(order: PlanOrder, said: dict[str, Any], host: str) -> Made:
+def checked_made(order: PlanOrder, body: dict[str, Any], host: str) -> Made:
     """Return what a worker made, its proof marked with the host whose word it is.
 
     Graph, problems and schedules are compared. Times, and that the script packs the module, are
     taken from the worker. Raises RefusedError for anything that is not of the order.
     """
     with _refusing():
-        made = from_json(Made, said)
+        made = from_json(Made, body)
         if order.plan is not None and made.plan != order.plan:
             raise ValueError("the plan is another one than was chosen before")
     check_plan(order, made.plan)
@@ -44,11 +44,11 @@ def checked_made(order: PlanOrder, said: dict[str, Any], host: str) -> Made:
     return replace(made, packed=replace(packed, proof={**packed.proof, "by": host}))
 
 
-def check_plan(order: PlanOrder, said: dict[str, Any]) -> None:
+def check_plan(order: PlanOrder, body: dict[str, Any]) -> None:
     """Raise RefusedError unless a plan is one of its order."""
     with _refusing():
-        plan = Plan.from_json(said)
-        if json.loads(json.dumps(plan.to_json())) != said:
+        plan = Plan.from_json(body)
+        if json.loads(json.dumps(plan.to_json())) != body:
             raise ValueError("the plan has fields that no plan has, or lacks some")
         for fault in _plan_faults(order, plan):
             raise ValueError(f"the plan is not of its order: {fault}")

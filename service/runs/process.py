@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked, or the database
+UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be reached, or the database
 
 
 def load(path: str) -> Any:

@@ -75,8 +75,8 @@ def _as_text(_logger: Any, _name: str, event: EventDict) -> str:
     line = f"{level} {name}: {_one_line(text)}{fields}"
     if not trace:
         return line
-    told = sys.exc_info() if trace is True else trace
-    return f"{line}\n{''.join(traceback.format_exception(*told)).rstrip()}"
+    error = sys.exc_info() if trace is True else trace
+    return f"{line}\n{''.join(traceback.format_exception(*error)).rstrip()}"
 
 
 def _one_line(text: str) -> str:

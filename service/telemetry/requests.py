@@ -15,10 +15,10 @@ REQUEST_ID = "tilewise.request_id"
 """Where an ASGI scope carries the request's name in logs."""
 
 ROUTE = "tilewise.route"
-"""Where an ASGI scope names the route that has made a kept answer."""
+"""Where an ASGI scope names the route that has made a cached answer."""
 
-QUIET = "/v1/runs/"
-"""What workers say several times a second, each; none of it is news."""
+FREQUENT = "/v1/runs/"
+"""The calls that each worker sends several times a second; not logged as info."""
 
 SLOW_S = 1.0
 FAILED = 500
@@ -74,8 +74,8 @@ class Observed:
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         method, route = scope["method"], _route(scope)
         self._metrics.count_request(method, route, status, seconds)
-        is_quiet = method in ("GET", "HEAD") or scope["path"].startswith(QUIET)
-        is_news = not is_quiet or status >= REFUSED or seconds > SLOW_S
+        is_routine = method in ("GET", "HEAD") or scope["path"].startswith(FREQUENT)
+        is_news = not is_routine or status >= REFUSED or seconds > SLOW_S
         level = logging.ERROR if status >= FAILED else logging.INFO if is_news else logging.DEBUG
         if log.isEnabledFor(level):
             fields = {

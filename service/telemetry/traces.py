@@ -1,7 +1,7 @@
 """OpenTelemetry traces, loaded only if environment variables enable them.
 
 Requests go on with the trace that their `traceparent` names. A job is a trace of its own, which
-has the id of the request that asked for it.
+has the id of the request that created it.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-ASKED_BY = (
+ENABLED_BY = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_TRACES_EXPORTER",
@@ -79,9 +79,9 @@ class Tracing:
 
 
 def start_tracing(process: str) -> Tracing | None:
-    """Return the tracing of a `service` or `worker`, if the environment asks for it."""
-    asked = [name for name in ASKED_BY if os.environ.get(name)]
-    if not asked or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+    """Return the tracing of a `service` or `worker`, if the environment enables it."""
+    enabled = [name for name in ENABLED_BY if os.environ.get(name)]
+    if not enabled or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -90,7 +90,7 @@ def start_tracing(process: str) -> Tracing | None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         log.warning("%s is set, and %s is absent; install tilewise[telemetry]",
-                    asked[0], error.name)  # fmt: skip
+                    enabled[0], error.name)  # fmt: skip
         return None
     provider = TracerProvider(resource=Resource.create({"service.name": f"{NAME}-{process}"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

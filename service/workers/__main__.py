@@ -145,7 +145,7 @@ def _calls(options: argparse.Namespace) -> RunCalls:
 
 @contextmanager
 def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
-    """One run of a job, under the id of the request that asked for it."""
+    """One run of a job, under the id of the request that created it."""
     request_id = keeper.request_id
     bind(request_id=request_id)
     tracing = start_tracing("worker")
@@ -168,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kind", choices=("tune", "range", "recheck", "model"), default="tune", help="of the job"
     )
     parser.add_argument("--service", help="URL of a service that keeps the job")
-    parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
+    parser.add_argument("--toolchain", help="identity of the compilers; default: computed")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")
     parser.add_argument("--prover", default=PROVER, help="module:function that proves a script")
     parser.add_argument("--planner", default=PLANNER, help="module:function that makes a plan")

@@ -135,11 +135,11 @@ def packed(target: str, module: bytes) -> PackOutcome:
         return _without(str(error))
     if not proof.ok:
         return _without(f"the script did not prove: {proof.failure}: {proof.message}")
-    told = {
+    document = {
         "max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir,
         **plan.counts,
     }  # fmt: skip
-    return PackOutcome(proof.script, told)
+    return PackOutcome(proof.script, document)
 
 
 def _without(why: str) -> PackOutcome:

@@ -32,7 +32,7 @@ from tilewise.service.results import (
     suites,
     trials,
 )
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -190,7 +190,7 @@ class LocalBackend:
         """Return the script of a range's variant, proven now; None if a schedule is stored."""
         if schedules.find_schedule(session, problem, target) is not None:
             return None
-        found = size_json(session, problem, Asked(target, identity()))
+        found = size_json(session, problem, Lookup(target, identity()))
         if found is None:
             return None
         from tilewise.kernels.mlir.proof.prove import prove
@@ -260,7 +260,7 @@ class LocalBackend:
             if schema.is_absent(database_of(self._url)):
                 return nothing(problems, files)
         with self._stored() as sessions:
-            work = Asked(self._machine.canonical_target(target), identity(), cache, match)
+            work = Lookup(self._machine.canonical_target(target), identity(), cache, match)
             return look_up(sessions, work, problems, files, known)
 
     def text(self, found: "Found", kind: str) -> "Text":
@@ -320,7 +320,7 @@ class LocalBackend:
                 row = schedules.find_schedule(session, problem, target, cache=cache)
                 if row is not None:
                     return result_json(session, row, in_full=True)
-                work = Asked(target, identity(), cache, match)
+                work = Lookup(target, identity(), cache, match)
                 if match == "range" and (found := size_json(session, problem, work)) is not None:
                     return found
             how = f" with cache={cache}" if cache else ""

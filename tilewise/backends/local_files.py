@@ -16,11 +16,11 @@ from tilewise.service.db.session import Sessions, reading
 from tilewise.service.errors import NotFoundError
 from tilewise.service.results import scripts
 from tilewise.service.results.kernels import kernel_source, kernel_tag
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 
 
 def look_up(
-    sessions: Sessions, work: Asked, problems: Sequence[str], kinds: Sequence[str], known: Known
+    sessions: Sessions, work: Lookup, problems: Sequence[str], kinds: Sequence[str], known: Known
 ) -> list[Found]:
     """Implement `Backend.look_up`."""
     wanted = [parse_problem(problem) for problem in problems]

@@ -46,7 +46,7 @@ class Caller:
 
 
 ANYONE = Caller(None, "submit")
-"""Whoever reaches a service that asks for no tokens; to manage tokens takes one nevertheless."""
+"""The caller of a service that requires no tokens; managing tokens requires one nevertheless."""
 
 NOBODY = Caller(None, "read")
 """Whoever is refused, for the page that says so."""

@@ -122,7 +122,7 @@ class Gate:
         try:
             await self._app(scope, receive, marked.send)
         except Exception:
-            if marked.is_cut_off:  # which its stream is told as if its client had left
+            if marked.is_cut_off:  # its stream ends as if its client had left
                 return
             if not marked.has_begun:  # the framework's own answer would have no marks
                 answer = self._shown(scope, fault_response(scope["path"]))
@@ -130,7 +130,7 @@ class Gate:
             raise
 
     def _shown(self, scope: Scope, answer: Response) -> Response:
-        """The answer as who asks can read it."""
+        """The answer in a form that the client can read."""
         accept = _Sent.of(scope["headers"]).get("accept", "")
         if isinstance(answer, ProblemResponse) and wants_page(scope["path"], accept):
             scope.setdefault(CALLER, NOBODY)
@@ -183,7 +183,7 @@ class Gate:
         return None
 
     async def _unknown(self, scope: Scope, sent: "_Sent") -> Response | None:
-        """Refuse who shows no token, a wrong one, or one that may not, and who asks too often."""
+        """Refuse who shows no token, a wrong one, or one that may not, and who sends too many."""
         path = scope["path"]
         if path in OPEN:
             return None
@@ -231,7 +231,7 @@ class Gate:
         if not wait_s:
             return None
         headers = {"Retry-After": str(math.ceil(wait_s))}
-        detail = f"more than {self._rules.requests_per_minute} requests a minute; ask later"
+        detail = f"more than {self._rules.requests_per_minute} requests a minute; retry later"
         return problem_response(path, HTTPStatus.TOO_MANY_REQUESTS, detail, headers=headers)
 
 
@@ -278,8 +278,10 @@ class _Marking:
                 name.lower() == b"content-type" and value.startswith(STREAM)
                 for name, value in headers
             )
-            said = {name for name, _ in headers}  # a page of the dashboard has a policy of its own
-            headers += [mark for mark in _MARKS if mark[0] not in said]
+            present = {
+                name for name, _ in headers
+            }  # a page of the dashboard has a policy of its own
+            headers += [mark for mark in _MARKS if mark[0] not in present]
             message = {**message, "headers": headers}
         await self._send(message)
 
@@ -334,5 +336,5 @@ def bearer(authorization: str) -> str:
 def _unauthorized(path: str, detail: str, *, is_wrong: bool = False) -> Response:
     challenge = 'Bearer realm="tilewise"' + (', error="invalid_token"' if is_wrong else "")
     headers = {"WWW-Authenticate": challenge}
-    told = f"{detail}; `tilewise token create` on the service's machine makes one"
-    return problem_response(path, HTTPStatus.UNAUTHORIZED, told, headers=headers)
+    message = f"{detail}; `tilewise token create` on the service's machine makes one"
+    return problem_response(path, HTTPStatus.UNAUTHORIZED, message, headers=headers)

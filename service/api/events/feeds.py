@@ -1,6 +1,6 @@
 """Feeds of events: one poller per watched object, shared by all watchers.
 
-The database is what all processes share, and is asked in the lane of reads. A watcher that comes
+All processes share the database, which is read in the executor for reads. A watcher that comes
 late, or again after a loss, reads what it lacks in pages and goes on with the others.
 """
 
@@ -123,7 +123,7 @@ class Feeds:
             raise BusyError(f"limit reached: {self.streams} event streams are open; retry later")
 
     async def require(self, source: Source, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Raise what `check` raises for a missing source, once for all who ask at the same time.
+        """Raise what `check` raises for a missing source, once for all concurrent callers.
 
         A source with an open stream exists.
         """

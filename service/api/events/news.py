@@ -111,7 +111,7 @@ def _read(session: Session, source: Source, after: int | None) -> EncodedEvent |
 def read_news(session: Session, source: Source, after: int | None) -> EncodedEvent:
     """Return what happened in a job or a plan after an event.
 
-    `after` None asks for no parts but the number of the last one. Raises NotFoundError or
+    `after` None requests only the number of the last one. Raises NotFoundError or
     DamagedError.
     """
     kind, number = source

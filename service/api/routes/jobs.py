@@ -196,17 +196,17 @@ def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) 
     by = sender.by
     problem, target, request, again, kind = wanted
     submit = rechecks.time_again if again else queue.create_or_join
-    ask = partial(submit, session, problem, target, request, services.toolchain, by)
+    send = partial(submit, session, problem, target, request, services.toolchain, by)
     if kind == "recheck" and isinstance(problem, Problem):
         recheck = session, problem, target, request.cache, services.toolchain, by
-        ask = partial(rechecks.ask_to_recheck, *recheck)
+        send = partial(rechecks.ask_to_recheck, *recheck)
     given = sender.named(idempotency.digest_of(*wanted))
     if given is None:
-        return ask()
+        return send()
     before = idempotency.answered(session, given)
     if before is not None:
         return Submission(job=before)
-    made = ask()
+    made = send()
     # Who was late has joined the job of who was first.
     idempotency.remember(session, given, made.job)
     return made

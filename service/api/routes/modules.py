@@ -1,7 +1,7 @@
 """`/v1/problems`: the problems of an MLIR module, and scripts of its ops.
 
 Whatever a module does to MLIR it does to a child process within limits; the rest of the service
-waits for nothing. The same module, asked for again within a minute, is not read again.
+waits for nothing. A module that is requested again within a minute is not read again.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedV
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.errors import ConflictError
 from tilewise.service.results import kernels
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 
 Found = TypeVar("Found")
 
@@ -129,27 +129,29 @@ async def script_of_op(
     key, module = await given(request, services)
     lone = await _read_once(services, ("op", key, place), partial(_read_op, place), module)
     canonical = services.machine.canonical_target(target)
-    asked = Asked(canonical, services.toolchain, match=match)
+    lookup = Lookup(canonical, services.toolchain, match=match)
     lone = lone.with_accuracy(accuracy)
-    source, origins = await services.executors.reads.run(partial(_op_source, services, lone, asked))
+    source, origins = await services.executors.reads.run(
+        partial(_op_source, services, lone, lookup)
+    )
     found = await services.code(source, kernels.OF_OP)
-    told = kernels.document_for_caller(found, with_payload=with_payload)
-    return told | origins[told["schedule"]["hash"]]
+    document = kernels.document_for_caller(found, with_payload=with_payload)
+    return document | origins[document["schedule"]["hash"]]
 
 
 def _read_op(place: str, module: bytes, limits: ReadLimits) -> LoneOp:
     return read_op(module, place or None, limits)
 
 
-def _op_source(services: Services, lone: LoneOp, asked: Asked) -> tuple[str, kernels.Origins]:
+def _op_source(services: Services, lone: LoneOp, lookup: Lookup) -> tuple[str, kernels.Origins]:
     with services.reading() as session:
-        return kernels.op_source(session, lone, asked)
+        return kernels.op_source(session, lone, lookup)
 
 
 async def imported_of(
     services: Services, key: str, module: bytes, sizes: Mapping[str, int] = NO_SIZES
 ) -> Imported:
-    """Read a module once for all who ask within a minute; raise ModuleError or UnfinishedError."""
+    """Read a module once for all requests within a minute; raise ModuleError or UnfinishedError."""
     read = partial(read_module, sizes=sizes)
     return await _read_once(services, (key, *sorted(sizes.items())), read, module)
 

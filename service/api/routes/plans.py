@@ -184,7 +184,7 @@ def _ask(services: Services, wanted: Wanted, sender: Sender) -> JSONResponse:
         else:
             plan = model_jobs.ask_to_plan(session, wanted, services.toolchain, sender.by)
             if key is not None and not idempotency.remember(session, key, plan.job):
-                # Nothing of this plan is kept: the lane asks again, and finds the first one.
+                # This plan is rolled back; the executor retries, and finds the first one.
                 raise UndoneError("another request with the same key was first")
         answer = plan_json(session, plan)
     view = PlanView.model_validate(answer).model_dump(mode="json")

@@ -327,7 +327,7 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentW
 @in_executor("writes")
 def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
     """Report the trial of a candidate, and take others."""
-    if body.answer is None:  # it asks again and again, and a writer would keep others waiting
+    if body.answer is None:  # it polls, and a writer would block others
         with services.reading() as session:
             row = _joined(session, shown, body.epoch)
             is_needed = helper_offers.is_needed(queue.get(session, shown.job_id), row)

@@ -42,7 +42,7 @@ from tilewise.service.results.kernels import (
     kernel_source,
     kernel_tag,
 )
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 from tilewise.service.results.stored import ResultKey
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
@@ -73,36 +73,38 @@ def get_schedule(
     one that contains it.
     """
     wanted = parse_any(problem)
-    asked = _asked(services, target, match, cache)
+    lookup = _lookup(services, target, match, cache)
     if isinstance(wanted, ProblemRange):
-        return _range(services, wanted, asked)
+        return _range(services, wanted, lookup)
     with services.reading() as session:
-        row = nearest.find(session, [wanted.key], asked).get(wanted.key)
+        row = nearest.find(session, [wanted.key], lookup).get(wanted.key)
         if row is not None:
-            found = result_json(session, row, services.toolchain, target=asked.target, in_full=True)
-        elif match == "range" and (known := size_json(session, wanted, asked)) is not None:
+            found = result_json(
+                session, row, services.toolchain, target=lookup.target, in_full=True
+            )
+        elif match == "range" and (known := size_json(session, wanted, lookup)) is not None:
             found = known
         else:
             services.metrics.count_answer(None)
-            raise _nothing(wanted, asked)
+            raise _nothing(wanted, lookup)
     services.metrics.count_answer(found["match"]["kind"])
     return found
 
 
-def _range(services: Services, wanted: ProblemRange, asked: Asked) -> dict[str, Any]:
+def _range(services: Services, wanted: ProblemRange, lookup: Lookup) -> dict[str, Any]:
     """The variants of a range."""
     with services.reading() as session:
-        work = wanted, asked.target, asked.toolchain, asked.cache
+        work = wanted, lookup.target, lookup.toolchain, lookup.cache
         row = ranges.find_range(session, *work)
-        if row is None and asked.match == "range":
+        if row is None and lookup.match == "range":
             row = ranges.find_containing(session, *work)
         if row is None:
-            raise _nothing(wanted, asked)
-        return range_json(row, asked.toolchain)
+            raise _nothing(wanted, lookup)
+        return range_json(row, lookup.toolchain)
 
 
-def _nothing(wanted: Problem | ProblemRange, asked: Asked) -> NotFoundError:
-    text = f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
+def _nothing(wanted: Problem | ProblemRange, lookup: Lookup) -> NotFoundError:
+    text = f"no schedule of {wanted} is stored for {lookup.target}; POST it to /v1/jobs"
     return NotFoundError(text)
 
 
@@ -121,17 +123,17 @@ async def get_script(
     that takes longer than a request waits, the answer is 202: retry later. A script of flavor iree
     is returned only if IREE is faster with it.
     """
-    asked = _asked(services, target, match)
+    lookup = _lookup(services, target, match)
     if flavor == kernels.FLAVOR:
-        result = await services.executors.reads.run(partial(_find_result, services, key, asked))
-        return await _code(services, result, flavor, asked, if_none_match)
+        result = await services.executors.reads.run(partial(_find_result, services, key, lookup))
+        return await _code(services, result, flavor, lookup, if_none_match)
     script, work = await services.executors.reads.run(
-        partial(_find_script, services, key, asked, flavor)
+        partial(_find_script, services, key, lookup, flavor)
     )
     if script is None:
-        making = partial(scripts.make, services.sessions, services.toolchain, key, work.target)
-        script = await services.proofs.make((key, work.target), making)
-    headers = _headers(script.sha256, work.target, work.toolchain, asked)
+        make = partial(scripts.make, services.sessions, services.toolchain, key, work.target)
+        script = await services.proofs.make((key, work.target), make)
+    headers = _headers(script.sha256, work.target, work.toolchain, lookup)
     return not_modified(headers, if_none_match) or Response(
         script.text, media_type=SCRIPT_TYPE, headers=headers
     )
@@ -163,19 +165,19 @@ async def get_kernel(
     A kernel is generated on the first request, in a second or two. If that takes longer than a
     request waits, the answer is 202: retry later.
     """
-    asked = _asked(services, target, match, cache)
-    finding = partial(_find_result, services, key, asked, with_ranges=True)
+    lookup = _lookup(services, target, match, cache)
+    finding = partial(_find_result, services, key, lookup, with_ranges=True)
     result = await services.executors.reads.run(finding)
-    return await _code(services, result, form, asked, if_none_match)
+    return await _code(services, result, form, lookup, if_none_match)
 
 
 async def _code(
-    services: Services, result: dict[str, Any], form: str, asked: Asked, if_none_match: str | None
+    services: Services, result: dict[str, Any], form: str, lookup: Lookup, if_none_match: str | None
 ) -> Response:
     """A form of the code of a result; made unless the client or this service has it."""
-    source = kernel_source(result, asked.target)
+    source = kernel_source(result, lookup.target)
     tag = kernel_tag(source, services.toolchain, form)
-    headers = _headers(tag, result["target"], result["toolchain"], asked)
+    headers = _headers(tag, result["target"], result["toolchain"], lookup)
     if (known := not_modified(headers, if_none_match)) is not None:
         return known
     is_whole = form in (MODULE, kernels.FLAVOR)  # all forms of an object are made at once
@@ -187,24 +189,26 @@ async def _code(
     return Response(content_of(text, form), media_type=kind, headers=headers)
 
 
-def _asked(services: Services, target: str, match: Match, cache: CacheMode | None = None) -> Asked:
+def _lookup(
+    services: Services, target: str, match: Match, cache: CacheMode | None = None
+) -> Lookup:
     canonical = services.machine.canonical_target(target)
-    return Asked(canonical, services.toolchain, cache, match)
+    return Lookup(canonical, services.toolchain, cache, match)
 
 
 def _find_script(
-    services: Services, key: str, asked: Asked, flavor: Flavor
+    services: Services, key: str, lookup: Lookup, flavor: Flavor
 ) -> tuple[models.Script | scripts.ScriptText | None, ResultKey]:
-    """The script, None for an air script that nobody has asked for yet; what it belongs to."""
+    """The script, None for an air script that was not requested yet; what it belongs to."""
     with services.reading() as session:
-        found = scripts.served_script(session, key, asked.target, flavor, services.toolchain)
+        found = scripts.served_script(session, key, lookup.target, flavor, services.toolchain)
         if found is None:  # the one query finds nothing on the target itself
-            target = _stored(session, services, key, asked).target
+            target = _stored(session, services, key, lookup).target
             found = scripts.served_script(session, key, target, flavor, services.toolchain)
         if found is None:
-            raise _missing(key, asked.target)
+            raise _missing(key, lookup.target)
         if found.script is None and flavor == scripts.FLAVOR:
-            row = _stored(session, services, key, asked)
+            row = _stored(session, services, key, lookup)
             return scripts.find(session, row), found.work
         if found.script is None:
             raise NotFoundError(f"no proven {flavor} script of {found.work.canonical} is stored")
@@ -212,24 +216,24 @@ def _find_script(
 
 
 def _find_result(
-    services: Services, key: str, asked: Asked, *, with_ranges: bool = False
+    services: Services, key: str, lookup: Lookup, *, with_ranges: bool = False
 ) -> dict[str, Any]:
     with services.reading() as session:
-        row = nearest.find(session, [key], asked).get(key)
+        row = nearest.find(session, [key], lookup).get(key)
         if row is None and with_ranges:
-            work = key, asked.target, asked.toolchain, asked.cache
+            work = key, lookup.target, lookup.toolchain, lookup.cache
             of_range = ranges.find_range(session, *work)
             if of_range is not None:
                 return range_json(of_range, services.toolchain)
-        row = row or _stored(session, services, key, asked)
-        return result_json(session, row, services.toolchain, target=asked.target)
+        row = row or _stored(session, services, key, lookup)
+        return result_json(session, row, services.toolchain, target=lookup.target)
 
 
-def _stored(session: Session, services: Services, key: str, asked: Asked) -> models.Schedule:
-    row = nearest.find(session, [key], asked).get(key)
+def _stored(session: Session, services: Services, key: str, lookup: Lookup) -> models.Schedule:
+    row = nearest.find(session, [key], lookup).get(key)
     if row is None:
         services.metrics.count_answer(None)
-        raise _missing(key, asked.target)
+        raise _missing(key, lookup.target)
     return row
 
 
@@ -237,7 +241,7 @@ def _missing(key: str, target: str) -> NotFoundError:
     return NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
 
 
-def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, str]:
+def _headers(tag: str, target: str, toolchain: str, lookup: Lookup) -> dict[str, str]:
     """Return the headers that name a text and say how closely it matches the request.
 
     Clients may store it, but revalidate each time, since the next search may find a better one.
@@ -245,8 +249,8 @@ def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, s
     return {
         "ETag": f'"{tag}"',
         "Cache-Control": "no-cache",
-        "Tilewise-Stale": str(toolchain != asked.toolchain).lower(),
-        "Tilewise-Match": nearest.kind_of(target, toolchain, asked),
+        "Tilewise-Stale": str(toolchain != lookup.toolchain).lower(),
+        "Tilewise-Match": nearest.kind_of(target, toolchain, lookup),
         "Tilewise-Target": target,
         "Tilewise-Toolchain": toolchain,
     }
@@ -266,9 +270,9 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     """
     wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]
     target = services.machine.canonical_target(body.target)
-    asked = Asked(target, services.toolchain, body.cache, body.match)
+    lookup = Lookup(target, services.toolchain, body.cache, body.match)
     with services.reading() as session:
-        found = files.look_up(session, wanted, asked, body.files, body.known)
+        found = files.look_up(session, wanted, lookup, body.files, body.known)
         near = predictions.winners(session, wanted, target) if body.predict else []
     if body.predict:
         files.add_predictions(found, wanted, near)

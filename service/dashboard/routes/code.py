@@ -48,8 +48,8 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
     """Return the script of flavor air of the schedule's problem."""
     result = await services.executors.reads.run(partial(_result, services, number))
     key, target = result["key"], result["target"]
-    making = partial(scripts.make, services.sessions, services.toolchain, key, target)
-    made = await _soon(services.proofs.make((key, target), making))
+    make = partial(scripts.make, services.sessions, services.toolchain, key, target)
+    made = await _soon(services.proofs.make((key, target), make))
     file = _served(result, "script", "mlir", flavor=scripts.FLAVOR)
     return await _shown(
         services, request, {**file, "result": result, "title": "Script of flavor air"},
@@ -85,17 +85,17 @@ def _result(services: Services, number: int) -> stored.Json:
         return result_json(session, stored.schedule_row(session, number), services.toolchain)
 
 
-def _served(result: stored.Json, what: str, suffix: str, **asked: str) -> dict[str, str]:
+def _served(result: stored.Json, what: str, suffix: str, **query: str) -> dict[str, str]:
     """Where the API serves a text, and what a file of it is called."""
-    query = urlencode({"target": result["target"], **asked})
-    name = "-".join([result["key"][:12], *asked.values()])
-    return {"href": f"/v1/schedules/{result['key']}/{what}?{query}", "file": f"{name}.{suffix}"}
+    encoded = urlencode({"target": result["target"], **query})
+    name = "-".join([result["key"][:12], *query.values()])
+    return {"href": f"/v1/schedules/{result['key']}/{what}?{encoded}", "file": f"{name}.{suffix}"}
 
 
-async def _soon(making: Awaitable[Made]) -> Made | None:
+async def _soon(work: Awaitable[Made]) -> Made | None:
     """What is made, or None where it takes longer than a page waits."""
     try:
-        return await making
+        return await work
     except UnfinishedError:
         return None
 

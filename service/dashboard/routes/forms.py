@@ -154,7 +154,7 @@ def _local(place: str) -> str:
 
 
 def _read(given: dict[str, str], *, again: bool) -> tuple[JobRequest | None, dict[str, str]]:
-    """What the form asks for, or what is wrong with each of its fields."""
+    """The request of the form, or what is wrong with each of its fields."""
     wrong, values = {}, dict[str, Any](given, again=again)
     for name, kind, empty in (("trials", int, 64), ("seconds", float, None)):
         try:

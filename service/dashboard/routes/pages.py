@@ -242,7 +242,7 @@ Stored = TypeVar("Stored", models.Schedule, models.TunedRange)
 
 
 def _chosen(rows: list[Stored], number: int | None, services: Services) -> Stored:
-    """The schedule that was asked for, else that of the present toolchain, else the newest."""
+    """The requested schedule, else that of the present toolchain, else the newest."""
     if number is not None:
         found = next((row for row in rows if row.id == number), None)
         if found is None:

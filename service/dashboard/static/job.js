@@ -35,7 +35,7 @@ function showTime() {
 
 function addRow(trial) {
   const row = table.tBodies[0].insertRow();
-  const told = trial.failure
+  const details = trial.failure
     ? `${trial.failure}: ${trial.message}`
     : Object.entries({ ...trial.params, ...(trial.tile && { tile: trial.tile.description }) })
       .map(([name, value]) => `${name}=${value}`).join("; ");
@@ -44,7 +44,7 @@ function addRow(trial) {
     ? trial.interval.map((end) => end.toFixed(1)).join(" to ")
     : trial.gflops == null ? "" : "one sample";
   for (const [text, kind] of [[trial.number, "number"], ["", ""], [speed, "number"],
-    [interval, "number faint"], [trial.origin, ""], [told, "told"]]) {
+    [interval, "number faint"], [trial.origin, ""], [details, "details"]]) {
     const cell = row.insertCell();
     cell.className = kind;
     cell.textContent = text;
@@ -70,8 +70,8 @@ function onTrial(event) {
   document.querySelector("#progress").value += 1;
   if (trial.state === "timed" && trial.gflops > best) {
     best = trial.gflops;
-    const told = Number.parseFloat(field("best").textContent);
-    if (!(told > best)) {
+    const shown = Number.parseFloat(field("best").textContent);
+    if (!(shown > best)) {
       tell(field("best"), best.toFixed(1));
     }
   }

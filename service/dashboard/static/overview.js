@@ -63,9 +63,9 @@ function fillMachine(row, machine) {
     .filter(([, numbers]) => numbers.length)
     .map(([what, numbers]) => `${what} ${numbers.join(", ")}`);
   const work = does.join(", ") || "is idle";
-  const told = { ...machine, work: `${work}, room for ${machine.capacity}` };
+  const fields = { ...machine, work: `${work}, room for ${machine.capacity}` };
   for (const field of ["host", "cpu", "work", "targets"]) {
-    tell(row.querySelector(`[data-field=${field}]`), told[field]);
+    tell(row.querySelector(`[data-field=${field}]`), fields[field]);
   }
 }
 

@@ -1,4 +1,4 @@
-// On every page: moments told anew, and buttons that need a script.
+// On every page: relative times kept current, and buttons that need a script.
 
 const SPANS = [["day", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 

@@ -24,9 +24,9 @@ function tooltip(_handler, event, _item, value) {
     return;
   }
   const lines = typeof value === "object" ? Object.entries(value) : [["", value]];
-  tip.replaceChildren(...lines.filter(([, said]) => said !== "" && said != null && said !== "null").map(([name, said]) => {
+  tip.replaceChildren(...lines.filter(([, text]) => text !== "" && text != null && text !== "null").map(([name, text]) => {
     const line = document.createElement("div");
-    line.textContent = name ? `${name}: ${said}` : String(said);
+    line.textContent = name ? `${name}: ${text}` : String(text);
     return line;
   }));
   tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;

@@ -1,22 +1,22 @@
-// Tells what a problem string means while it is typed.
+// Describes a problem string while it is typed.
 
 const input = document.querySelector("#problem");
-const told = document.querySelector("#problem-told");
+const description = document.querySelector("#problem-description");
 let waits = 0;
 
 async function check() {
-  const asked = input.value.trim();
-  if (!asked) {
-    told.textContent = "";
+  const problem = input.value.trim();
+  if (!problem) {
+    description.textContent = "";
     return;
   }
-  const answer = await fetch(`/submit/check?problem=${encodeURIComponent(asked)}`).catch(() => null);
-  if (!answer?.ok || input.value.trim() !== asked) {
+  const answer = await fetch(`/submit/check?problem=${encodeURIComponent(problem)}`).catch(() => null);
+  if (!answer?.ok || input.value.trim() !== problem) {
     return;
   }
   const found = await answer.json();
-  told.className = found.error ? "wrong" : "faint";
-  told.textContent = found.error ??
+  description.className = found.error ? "wrong" : "faint";
+  description.textContent = found.error ??
     `${found.problem}: ${found.gflop.toPrecision(3)} GFLOP over ${found.mib.toPrecision(3)} MiB, ` +
     `${found.intensity.toPrecision(3)} flops per byte`;
 }

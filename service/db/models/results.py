@@ -37,7 +37,7 @@ class Trial(Base):
         CheckConstraint("state IN ('timed', 'pruned', 'failed')", name="state"),
         # How the trials of a job ended, and its fastest, without a look at their rows.
         Index("ix_trials_ended", "job_id", "state", "gflops", "time_us", "number"),
-        # What happened lately, and what failed: the views ask.
+        # For the views of recent events and of failures.
         Index("ix_trials_created_at_job_id", "created_at", "job_id"),
         Index(
             "ix_trials_failed",

@@ -17,9 +17,9 @@ from tilewise.service.runs.wire.trials import (
     Message,
     Name,
     Number,
-    SaidSchedule,
     Unbounded,
     Wire,
+    WireSchedule,
     Word,
 )
 
@@ -146,7 +146,7 @@ class ProofWire(Wire):
 class AttemptWire(Wire):
     """One attempt to prove a schedule's script; without a proof the prover failed."""
 
-    schedule: SaidSchedule = Field(alias="steps")
+    schedule: WireSchedule = Field(alias="steps")
     proof: ProofWire | None
     error: Message = ""
     failure: Label = "prover"
@@ -155,11 +155,11 @@ class AttemptWire(Wire):
 class BestWire(Wire):
     """The winner of the final benchmark (`tilewise.search.records.Winner`)."""
 
-    schedule: SaidSchedule = Field(alias="steps")
+    schedule: WireSchedule = Field(alias="steps")
     measurement: Measurement
     peak_gflops: float
     runners_up: Annotated[
-        tuple[tuple[SaidSchedule, Measurement], ...], Field(max_length=MOST_RUNNERS_UP)
+        tuple[tuple[WireSchedule, Measurement], ...], Field(max_length=MOST_RUNNERS_UP)
     ]
     scratch_bytes: Annotated[dict[Label, Bytes], Field(max_length=MOST_NAMES)]
     samples: Number

@@ -56,17 +56,17 @@ _Text = Annotated[StrictStr, Field(max_length=300, pattern=PLAIN)]
 Params = Annotated[
     dict[Label, StrictBool | Whole | _Text | TilePoint],
     Field(max_length=200),
-    BeforeValidator(lambda said: point_from_json(said) if isinstance(said, dict) else said),
+    BeforeValidator(lambda value: point_from_json(value) if isinstance(value, dict) else value),
 ]
 Origin = Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
 
 
-def _schedule(said: object, steps: ValidatorFunctionWrapHandler) -> AnySchedule:
+def _schedule(value: object, steps: ValidatorFunctionWrapHandler) -> AnySchedule:
     """Return a schedule, or the one of some steps; ValueError where they are those of none."""
-    if isinstance(said, Schedule | Configuration):
-        return said
+    if isinstance(value, Schedule | Configuration):
+        return value
     try:
-        return read_steps(steps(said))
+        return read_steps(steps(value))
     except KernelsError as error:
         raise ValueError(str(error)) from error
 
@@ -75,17 +75,17 @@ def _of_steps(_kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     return core_schema.no_info_wrap_validator_function(_schedule, handler.generate_schema(Steps))
 
 
-SaidSchedule = Annotated[
+WireSchedule = Annotated[
     AnySchedule, GetPydanticSchema(_of_steps), PlainSerializer(lambda made: made.to_json())
 ]
 """A schedule, as its steps."""
 
 
-def _problem(said: object, text: ValidatorFunctionWrapHandler) -> Problem:
-    return said if isinstance(said, Problem) else parse_problem(text(said))
+def _problem(value: object, text: ValidatorFunctionWrapHandler) -> Problem:
+    return value if isinstance(value, Problem) else parse_problem(text(value))
 
 
-SaidProblem = Annotated[
+WireProblem = Annotated[
     Problem,
     GetPydanticSchema(
         lambda _kind, handler: core_schema.no_info_wrap_validator_function(
@@ -118,7 +118,7 @@ class Wire(BaseModel):
     )
 
     def to(self, kind: type[Value]) -> Value:
-        """Return what was said as a dataclass with the same fields."""
+        """Return the message as a dataclass with the same fields."""
         return kind(**dict(self))
 
 
@@ -137,7 +137,7 @@ class TrialWire(Wire):
     """One finished trial (`tilewise.search.records.TrialRecord`)."""
 
     number: Number
-    schedule: SaidSchedule = Field(alias="steps")
+    schedule: WireSchedule = Field(alias="steps")
     params: Params
     state: TrialState
     origin: Origin
@@ -179,7 +179,7 @@ class EarlierWire(Wire):
     """An earlier search; `key` is the number of its job."""
 
     key: Number
-    problem: SaidProblem
+    problem: WireProblem
     target: str
     trials: int
 
@@ -187,7 +187,7 @@ class EarlierWire(Wire):
 class SolvedWire(Wire):
     """The result of an earlier search: its fastest and its first points."""
 
-    problem: SaidProblem
+    problem: WireProblem
     target: str
     points: tuple[tuple[Params, float], ...]
     slower: tuple[tuple[Params, float], ...]
@@ -227,7 +227,7 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 class ControlWire(Wire):
     """The control schedule, and the time of one run at machine speed factor 1."""
 
-    schedule: SaidSchedule = Field(alias="steps")
+    schedule: WireSchedule = Field(alias="steps")
     seconds: Seconds
 
 
@@ -235,7 +235,7 @@ class CandidateWire(Wire):
     """A point to try (`tilewise.search.helpers.RemoteTrial`)."""
 
     number: Number
-    schedule: SaidSchedule = Field(alias="steps")
+    schedule: WireSchedule = Field(alias="steps")
     params: Params
     origin: Origin
     best_s: Seconds | None
