@@ -151,7 +151,7 @@ def stop_waiting(app: FastAPI) -> None:
     """Answer waiting requests before the service stops."""
     services: Services | None = getattr(app.state, "services", None)
     if services is not None:
-        _let_go(services)
+        _release(services)
 
 
 def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metrics) -> Services:
@@ -212,16 +212,16 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
     )
 
 
-def _let_go(services: Services) -> None:
+def _release(services: Services) -> None:
     """Release all waiting requests; may be called from a signal handler."""
     for part in (services.feeds, services.overviews):
         part.close()
     for shared in (services.kernels, services.proofs, services.modules):
-        shared.let_go()
+        shared.release()
 
 
 async def _close(services: Services) -> None:
-    _let_go(services)
+    _release(services)
     for shared in (services.kernels, services.proofs, services.modules):
         await shared.close()
     if services.pool is not None:

@@ -22,7 +22,7 @@ class Faults:
         self._present: dict[str, str] = {}
 
     @contextmanager
-    def kept_from(self, what: str) -> Iterator[None]:
+    def guard(self, what: str) -> Iterator[None]:
         """Run a step that concerns `what` (`job 3`); an exception ends the step alone."""
         try:
             yield

@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
         given: dict[str, Any] = {
             "timeout_graceful_shutdown": SHUTDOWN_S,
             "server_header": False,
-            "access_log": False,  # `tilewise.service.telemetry.requests` tells of requests
+            "access_log": False,  # `tilewise.service.telemetry.requests` logs requests
             "log_config": None,
             "http": Protocol,
             **options,
@@ -135,7 +135,7 @@ def _set_at_end() -> Iterator[threading.Event]:
 
 
 def _url_of(listening: socket.socket) -> str:
-    """By which the workers of a cluster reach a socket, as far as this host can tell."""
+    """By which the workers of a cluster reach a socket, as far as this host knows."""
     host, port = listening.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = socket.getfqdn()

@@ -214,7 +214,7 @@ def _helpers(session: Session, job: models.Job) -> int:
 def phase_json(session: Session, job: models.Job) -> Json | None:
     """Return the phase of a job's last run; None before the first one.
 
-    A search tells of itself by its trials, so they are counted.
+    Trials show the progress of a search, so they are counted.
     """
     if job.phase is None:
         return None

@@ -24,7 +24,7 @@ PATIENCE_S = 5.0
 MOST_TRIES, FIRST_PAUSE_S = 4, 0.02
 
 
-class Lane:
+class BoundedExecutor:
     """A bounded number of threads; a request waits up to `patience_s` for one."""
 
     def __init__(self, name: str, threads: int, patience_s: float = PATIENCE_S) -> None:
@@ -35,7 +35,7 @@ class Lane:
         self._limiter = CapacityLimiter(threads)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns, from a thread of this lane.
+        """Return what `work` returns, from a thread of this executor.
 
         A transaction that the server rolled back in favour of another is repeated. Raises BusyError
         if no thread came free in time, or the work was undone too often.
@@ -94,9 +94,9 @@ def _repeated(work: Callable[[], Result]) -> Result:
 
 
 def in_executor(
-    lane: Literal["reads", "writes", "probes"],
+    kind: Literal["reads", "writes", "probes"],
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Awaitable[Result]]]:
-    """Run a blocking route in a lane of its `services`.
+    """Run a blocking route in an executor of its `services`.
 
     The framework would run it on threads that all such routes share, with an unbounded queue.
     """
@@ -104,7 +104,7 @@ def in_executor(
     def decorate(route: Callable[Given, Result]) -> Callable[Given, Awaitable[Result]]:
         async def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
             services: Any = kwargs["services"]
-            chosen: Lane = getattr(services.executors, lane)
+            chosen: BoundedExecutor = getattr(services.executors, kind)
             return await chosen.run(partial(route, *args, **kwargs))
 
         run.__name__, run.__doc__ = route.__name__, route.__doc__

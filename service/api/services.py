@@ -15,7 +15,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import check_known
 from tilewise.service.api.access.tokens import TokenBook
 from tilewise.service.api.events.feeds import Feeds
-from tilewise.service.api.executors import PATIENCE_S, Lane
+from tilewise.service.api.executors import PATIENCE_S, BoundedExecutor
 from tilewise.service.api.single_flight import SingleFlight
 from tilewise.service.cluster.driver_process import DriverProcess
 from tilewise.service.db import checked
@@ -34,9 +34,9 @@ class Executors:
     """The threads of requests for reads, writes and health probes."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self.reads = Lane("reads", READERS, patience_s)
-        self.writes = Lane("writes", WRITERS, patience_s)
-        self.probes = Lane("probes", 1, patience_s)
+        self.reads = BoundedExecutor("reads", READERS, patience_s)
+        self.writes = BoundedExecutor("writes", WRITERS, patience_s)
+        self.probes = BoundedExecutor("probes", 1, patience_s)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Services:
         Raises what `kernels.kernel_module` does, and UnfinishedError if that takes too long.
         """
         tag = kernels.kernel_tag(source, self.toolchain, form)
-        text = await self.executors.reads.run(partial(kernels.kept_module, tag))
+        text = await self.executors.reads.run(partial(kernels.cached_module, tag))
         if text is None:
             shared = self.kernels if form in (kernels.MODULE, kernels.DOCUMENT) else self.proofs
             text = await shared.make(tag, partial(kernels.kernel_module, tag, source, form))

@@ -52,7 +52,7 @@ class SingleFlight:
         """Return what `work` makes, shared with other calls for the same key.
 
         `size` is the memory in bytes that `work` holds. Raises UnfinishedError if it takes longer
-        than a request waits or the service is ending, BusyError if the limits are reached.
+        than a request waits or the service is stopping, BusyError if the limits are reached.
         """
         call = self._calls.get(key) or self._start(key, work, size)
         end = asyncio.get_running_loop().time() + self._patience_s
@@ -66,13 +66,13 @@ class SingleFlight:
         made: Result = call.result()
         return made
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release all waiting requests; may be called from a signal handler."""
         self._is_closing = True
 
     async def close(self) -> None:
         """Release all waiting requests and start no new work."""
-        self.let_go()
+        self.release()
         calls = list(self._calls.values())
         for call in calls:
             call.cancel()

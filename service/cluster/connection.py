@@ -15,7 +15,7 @@ from tilewise.service.runs.offers import OfferedJob
 CONNECT_S = 5.0
 ANSWER_S = 5.0
 
-Ending = Literal["ended", "killed"]
+TaskOutcome = Literal["ended", "killed"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Task:
 
     future: Any
 
-    def ending(self) -> Ending | None:
+    def outcome(self) -> TaskOutcome | None:
         """Return None while it runs, `killed` if its worker died, else `ended`."""
         status = self.future.status
         if status == "pending":

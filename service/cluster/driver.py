@@ -127,37 +127,37 @@ class Driver:
     def tick(self) -> None:
         """Run all checks once; an error in one does not prevent the others."""
         for given in list(self._given.values()):
-            with self._faults.kept_from(f"job {given.offer.job_id}"):
+            with self._faults.guard(f"job {given.offer.job_id}"):
                 self._settle_ended(given)
-        with self._faults.kept_from("the lease of this driver"):
+        with self._faults.guard("the lease of this driver"):
             self._beat()
-        with self._faults.kept_from("the offers of other drivers"):
+        with self._faults.guard("the offers of other drivers"):
             self._take_over()
-        with self._faults.kept_from("the scheduler"):
+        with self._faults.guard("the scheduler"):
             workers = self._cluster.workers()
             self._note_missing(workers)
-            with self._faults.kept_from("the list of live workers"):
+            with self._faults.guard("the list of live workers"):
                 self._show(workers)
-            with self._faults.kept_from("jobs that wait"):
+            with self._faults.guard("jobs that wait"):
                 self._give(workers)
-        with self._faults.kept_from("jobs that nobody serves"):
+        with self._faults.guard("jobs that nobody serves"):
             self._note_unserved()
 
     def stop(self) -> None:
         """Return the jobs to the queue, and leave the cluster."""
         for given in list(self._given.values()):
-            with self._faults.kept_from(f"job {given.offer.job_id}"):
+            with self._faults.guard(f"job {given.offer.job_id}"):
                 given.task.cancel()
                 self._settle(given, None)
         self._cluster.close()
 
     def _settle_ended(self, given: _Given) -> None:
-        ending = given.task.ending()
-        if ending is None and given.missed < MOST_MISSED:
+        outcome = given.task.outcome()
+        if outcome is None and given.missed < MOST_MISSED:
             return
-        if ending is None:
+        if outcome is None:
             given.task.cancel()
-        is_killed = ending == "killed"
+        is_killed = outcome == "killed"
         if is_killed:
             self._paused[given.offer.worker] = time.monotonic() + PAUSE_S
         if given.offer.role == "helper":
@@ -176,8 +176,8 @@ class Driver:
         if not self._given or not self._beats.is_now():
             return
         with writing(self._sessions) as session:
-            kept = offers.beat(session, self._me, set(self._given))
-        for key in set(self._given) - kept:
+            held = offers.beat(session, self._me, set(self._given))
+        for key in set(self._given) - held:
             given = self._given.pop(key)
             log.warning("job %d was taken over by another driver", given.offer.job_id)
             given.task.cancel()

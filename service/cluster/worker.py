@@ -34,7 +34,7 @@ async def _stay(scheduler: str, facts: Facts, host: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix="tilewise-worker-") as folder:
         while not stopping.is_set():
             # Dask's workers end when their scheduler does, and never come back by themselves.
-            with faults.kept_from(f"scheduler {scheduler}"):
+            with faults.guard(f"scheduler {scheduler}"):
                 await _join(_worker(scheduler, facts, host, folder), scheduler, stopping)
             await _first_of(stopping.wait(), asyncio.sleep(PAUSE_S))
 

@@ -71,7 +71,7 @@ def _is_outage(error: DBAPIError) -> bool:
 
 
 def _is_away(error: DBAPIError) -> bool:
-    """Whether no server answered; the driver then has no state to tell."""
+    """Whether no server answered; the driver then reports no state."""
     is_unanswered = isinstance(error, OperationalError) and _state(error.orig) is None
     return is_unanswered or error.connection_invalidated
 

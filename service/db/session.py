@@ -112,8 +112,8 @@ def _read_server_clock(connection: Connection) -> None:
 def _server_options(url: URL, patience_s: float, statement_s: float | None) -> dict[str, Any]:
     """How long a server is waited for, as libpq has it: in whole seconds, two at least.
 
-    A server that vanished without a word, as at a loss of power, is noticed by what the kernel asks
-    it: within half a minute, whether or not something was sent to it.
+    A server that vanished without a word, as at a loss of power, is noticed by the keepalives of
+    the kernel: within half a minute, whether or not something was sent to it.
     """
     limits = {"lock_timeout": patience_s}
     if statement_s is not None:

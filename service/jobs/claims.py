@@ -145,5 +145,5 @@ def note_unserved(session: Session, served: Collection[tuple[str, str]], most: t
 def _unserved(target: str, toolchain: str, most: timedelta) -> str:
     return (
         f"no live worker has served {target} with {toolchain} for "
-        f"{most.total_seconds():.0f} s; start one, or ask for a target of GET /v1/targets"
+        f"{most.total_seconds():.0f} s; start one, or use a target of GET /v1/targets"
     )

@@ -26,7 +26,7 @@ class Heartbeat:
         self._sessions = sessions
         self._held = held
         self._period_s = period_s
-        self._ending = threading.Event()
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease of {held.name}", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
@@ -39,13 +39,13 @@ class Heartbeat:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._ending.set()
+        self._stopping.set()
         self._thread.join()
 
     def should_stop(self) -> bool:
         """Return whether the run was cancelled or taken over.
 
-        Where the database is away for now nobody can tell: the run goes on to its next write,
+        While the database is unavailable nobody knows: the run goes on to its next write,
         which is refused if it has to be.
         """
         try:
@@ -57,11 +57,11 @@ class Heartbeat:
 
     def _run(self) -> None:
         pause_s = self._period_s
-        while not self._ending.wait(pause_s):
+        while not self._stopping.wait(pause_s):
             try:
                 is_shown = self._beat(is_news=pause_s == self._period_s)
             except LeaseLostError:
-                return  # `should_stop` tells the search
+                return  # `should_stop` informs the search
             pause_s = self._period_s if is_shown else min(AGAIN_S, self._period_s)
 
     def _beat(self, *, is_news: bool) -> bool:

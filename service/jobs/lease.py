@@ -34,7 +34,7 @@ all owners were silent meanwhile, and show themselves as soon as they can."""
 
 MOST_CRASHES = 3
 MOST_CLOCKS = 1024
-_DAMAGED = "its row in the database is damaged: {}; ask again"
+_DAMAGED = "its row in the database is damaged: {}; retry"
 _clocks: dict[tuple[int, int], tuple[float, float]] = {}
 """By job and epoch: seconds of the job at a moment of `time.monotonic`, and that moment."""
 

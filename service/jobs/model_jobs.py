@@ -62,7 +62,7 @@ class Wanted:
 
     @property
     def work(self) -> str:
-        """What tells the plan from others for the same target and toolchain."""
+        """What distinguishes the plan from others for the same target and toolchain."""
         request = self.request
         return (
             f"{self.sha256} {self.layouts} {self.accuracy} {request.trials} {request.seed} "
@@ -81,7 +81,7 @@ def compressed(module: bytes) -> bytes:
     return zlib.compress(module, LEVEL)
 
 
-def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> Plan:
+def request_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> Plan:
     """Join the active plan of the same work, or queue missing searches and create a plan.
 
     A plan that is joined stays with its first requester. Raises TooManyJobsError at the token's
@@ -102,7 +102,7 @@ def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter)
     if same is not None and not lease.fail_damaged(session, same):
         return _planned(session, same)
     queue.require_room(session, by, "model")
-    jobs = _ask_to_tune(session, wanted.problems, wanted.target, wanted.request, toolchain, by)
+    jobs = _request_searches(session, wanted.problems, wanted.target, wanted.request, toolchain, by)
     own = [asdict(found) for found in wanted.graph.layers]
     known = {found["problem"] for found in own}
     toolchain_id = toolchain_row(session, toolchain).id
@@ -131,7 +131,7 @@ def ask_to_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter)
     return _planned(session, first)
 
 
-def ask_to_tune(
+def request_tuning(
     session: Session,
     module: tuple[str, Imported],
     target: str,
@@ -145,7 +145,7 @@ def ask_to_tune(
     """
     sha256, imported = module
     found = [asdict(one) for one in imported.problems]
-    _ask_to_tune(session, (one["problem"] for one in found), target, request, toolchain, by)
+    _request_searches(session, (one["problem"] for one in found), target, request, toolchain, by)
     skipped = [asdict(one) for one in imported.skipped]
     job = ended_job(request, target, toolchain_row(session, toolchain).id, by, now())
     made = Network(job=job, sha256=sha256, problems=found, skipped=skipped)
@@ -154,7 +154,7 @@ def ask_to_tune(
     return made
 
 
-def _ask_to_tune(
+def _request_searches(
     session: Session,
     problems: Iterable[str],
     target: str,

@@ -19,7 +19,7 @@ from tilewise.service.db.models import (
     Job,
     Network,
     Plan,
-    PlanEnding,
+    PlanCompletion,
     Problem,
     Schedule,
 )
@@ -186,7 +186,7 @@ def number_ended(session: Session, plan: Plan) -> None:
     ended = (place for place, part in enumerate(every) if part.state in ENDED)
     new = (place for place in ended if place not in known.values())
     made = [
-        PlanEnding(plan_id=plan.id, number=following, part=place)
+        PlanCompletion(plan_id=plan.id, number=following, part=place)
         for following, place in enumerate(new, max(known, default=-1) + 1)
     ]
     inserted(session, *made)  # or the other's numbers hold
@@ -195,8 +195,8 @@ def number_ended(session: Session, plan: Plan) -> None:
 def _places(session: Session, plan_id: int) -> dict[int, int]:
     """Return the place among all problems of each that has a number, by that number."""
     query = (
-        select(PlanEnding.number, PlanEnding.part)
-        .where(PlanEnding.plan_id == plan_id)
-        .order_by(PlanEnding.number)
+        select(PlanCompletion.number, PlanCompletion.part)
+        .where(PlanCompletion.plan_id == plan_id)
+        .order_by(PlanCompletion.number)
     )
     return {row.number: row.part for row in session.execute(query)}

@@ -33,7 +33,7 @@ Json = dict[str, Any]
 PlanPhase = Literal["choosing", "proving"]
 CHOOSING: PlanPhase = "choosing"
 PROVING: PlanPhase = "proving"
-PLAN_AGAIN = "ask for the plan again (POST /v1/plans)"
+PLAN_AGAIN = "request the plan again (POST /v1/plans)"
 
 log = logging.getLogger(__name__)
 

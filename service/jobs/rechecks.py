@@ -49,7 +49,7 @@ class OffPeak:
         return moment.hour >= self.begin or moment.hour < self.end
 
 
-def ask_to_recheck(
+def request_recheck(
     session: Session,
     problem: Problem,
     target: str,
@@ -95,7 +95,7 @@ def time_again(
     cache = request.cache
     if isinstance(problem, Problem) and not find_fresh(session, problem, target, toolchain, cache):
         with suppress(NotFoundError):
-            return ask_to_recheck(session, problem, target, cache, toolchain, by)
+            return request_recheck(session, problem, target, cache, toolchain, by)
     return queue.create_or_join(session, problem, target, request, toolchain, by, again=True)
 
 
@@ -107,7 +107,7 @@ def recheck_one(
     if row is None:
         return None
     problem = parse_problem(row.problem.canonical)
-    return ask_to_recheck(session, problem, row.target, row.cache, toolchain).job
+    return request_recheck(session, problem, row.target, row.cache, toolchain).job
 
 
 def to_recheck(

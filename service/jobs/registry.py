@@ -37,7 +37,7 @@ class MachineSpeed:
 
 
 def show(session: Session, entry: WorkerEntry) -> None:
-    """Enter a process, or say that it still lives; several drivers may tell of one at once."""
+    """Enter a process, or say that it still lives; several drivers may report one at once."""
     row = worker_row(
         session,
         entry.owner,

@@ -28,7 +28,7 @@ from tilewise.service.jobs import lease
 from tilewise.service.jobs.lease import Lease
 
 MOST_JOBS = 1024  # earlier searches that one search looks at
-PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
+PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # how fast the machine is
 # By itself: the unit of work of a session takes longer than the row.
 _INSERT = insert(models.Trial)
 _CORRECTED = ("gflops", "low", "high", "time_us", "pace")

@@ -9,7 +9,7 @@ from tilewise.search.space.points import TilePoint, point_from_json
 from tilewise.service.plots.drawing import SPEED, Row, Spec, plot, shown_of, thinned, tooltip
 
 FEWEST = 8  # trials that an importance is read from
-MOST_READ = 1000  # more of them take seconds and tell the same
+MOST_READ = 1000  # more of them take seconds and show the same
 BAR = 22  # height of one
 MOST_LINES = 150
 

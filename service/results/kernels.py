@@ -57,7 +57,7 @@ def kernel_module(tag: str, source: str, form: str) -> str:
     return text
 
 
-def kept_module(tag: str) -> str | None:
+def cached_module(tag: str) -> str | None:
     """Return the cached module of a tag, if it is not damaged."""
     found = kept(cache_dir() / MODULES / tag)
     return None if found is None else found.decode()

@@ -279,7 +279,7 @@ class HttpPlanKeeper(_HttpRun):
         return self._order, self._calls.get_bytes("/module")
 
     def beating(self) -> AbstractContextManager[None]:
-        """Do nothing: the lease is kept elsewhere."""
+        """Do nothing: the driver renews the lease."""
         return nullcontext()
 
     def note(self, phase: PlanPhase, plan: Json | None) -> None:

@@ -162,7 +162,7 @@ class StoredMetrics(Collector):
             jobs.add_metric([state], self.jobs.get(state, 0))
         yield jobs
         yield GaugeMetricFamily(
-            "tilewise_queue_age_seconds", "Since the oldest queued job was asked for.",
+            "tilewise_queue_age_seconds", "Since the oldest queued job was created.",
             value=self.queue_age_s,
         )  # fmt: skip
         yield GaugeMetricFamily("tilewise_workers", "Live worker processes.", value=self.workers)

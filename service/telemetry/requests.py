@@ -116,8 +116,8 @@ def _name_of(scope: Scope) -> str:
 
 def _route(scope: Scope) -> str | None:
     """The template of the route that was taken; None where none was."""
-    kept: str | None = scope.get(ROUTE)
-    if kept is not None:
-        return kept
+    route: str | None = scope.get(ROUTE)
+    if route is not None:
+        return route
     path: str | None = getattr(scope.get("route"), "path", None)
     return path

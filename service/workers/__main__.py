@@ -1,7 +1,7 @@
 """The worker process: run one claimed job and end (`python -m tilewise.service.workers --job ID`).
 
 All compiling and timing happens here, so that the service stays small and outlives it. The job is
-kept in the database, or at a service (`--service URL`), whose token for it is read from stdin.
+stored in the database, or at a service (`--service URL`), whose token for it is read from stdin.
 """
 
 import argparse

@@ -38,7 +38,7 @@ class TrialReached:
 
     trial: TrialRecord
     best: TrialRecord | None
-    asked: int
+    requested: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def run_job(
     machine: MachineInfo | None = None,
     began: float | None = None,
 ) -> JobOutcome:
-    """Run a job, wherever it is kept, from its first trial that is not stored yet.
+    """Run a job, wherever it is stored, from its first trial that is not stored yet.
 
     A job that is interrupted (Ctrl-C, SIGTERM) goes back to the queue. An unexpected exception
     leaves it claimed: whoever started this process counts the crash.
@@ -174,7 +174,7 @@ class _Run:
         return self._order.request.seconds is not None
 
     def attempt(self, prove: Prover, schedule: AnySchedule, seconds: float) -> Attempt:
-        """Put one script to the proof, and tell of it."""
+        """Prove one script, and report the attempt."""
         attempt = self._attempt(prove, schedule, seconds)
         self._on_event(ScriptTried(attempt))
         return attempt

@@ -103,7 +103,7 @@ class Pool:
             self._wake.clear()
         self._end_all()
         if self._presence is not None:
-            with self._faults.kept_from("the list of live workers"):
+            with self._faults.guard("the list of live workers"):
                 self._presence.leave()
 
     def _make_presence(self) -> Presence | None:
@@ -115,15 +115,15 @@ class Pool:
 
     def _tick(self) -> None:
         for held, child in list(self._children.items()):
-            with self._faults.kept_from(held.name):
+            with self._faults.guard(held.name):
                 self._look_after(held, child)
-        with self._faults.kept_from("jobs of other toolchains"):
+        with self._faults.guard("jobs of other toolchains"):
             self._retire()
-        with self._faults.kept_from("the workers"):
+        with self._faults.guard("the workers"):
             self._start_more()
             self._retiming.tick(() if self._children else self._work.kinds)
         if self._presence is not None:
-            with self._faults.kept_from("the list of live workers"):
+            with self._faults.guard("the list of live workers"):
                 self._presence.tick(is_idle=not self._children)
 
     def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
@@ -218,7 +218,7 @@ class Pool:
 
     def _end_all(self) -> None:
         for held, child in self._children.items():
-            with self._faults.kept_from(held.name):
+            with self._faults.guard(held.name):
                 end(child)
                 self._give_back(held)
         self._children.clear()

@@ -41,7 +41,7 @@ class Proofs:
     def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:
         """Prove the scripts of the fastest trials, as many as end in time.
 
-        The first is proven however late it is; its duration tells whether there is time for
+        The first is proven however late it is; its duration shows whether there is time for
         another.
         """
         timed = [trial.schedule for trial in ranking if trial.state == "timed"]

@@ -168,13 +168,13 @@ class Gate:
         is_named = not rules.needs_token or rules.allowed_hosts
         if is_named and not caller.is_allowed_host(host, rules.allowed_hosts):
             detail = (
-                "this service is not known by the host that was asked for; "
+                "this service is not known by the host in the request; "
                 "TILEWISE_ALLOWED_HOSTS names those that are"
             )
             return problem_response(path, HTTPStatus.MISDIRECTED_REQUEST, detail)
         if caller.is_of_another_page(scope["method"], host, origin, site, mode):
             return problem_response(
-                path, HTTPStatus.FORBIDDEN, "a page of another origin may not ask this"
+                path, HTTPStatus.FORBIDDEN, "a page of another origin may not send this request"
             )
         is_proven = origin is not None or site is not None
         if sent.has_cookie and scope["method"] not in caller.SAFE and not is_proven:
@@ -196,7 +196,7 @@ class Gate:
         token = sent.token
         if token is None:
             if self._rules.needs_token:
-                return self._too_often(path, address) or _ask_for_token(scope, sent)
+                return self._too_often(path, address) or _require_token(scope, sent)
             scope[CALLER] = ANYONE
             return _too_small(scope, ANYONE)
         book: TokenBook = scope["app"].state.services.tokens
@@ -207,7 +207,7 @@ class Gate:
                 return slow
         caller = await book.caller(token) if token else None
         if caller is None and sent.has_cookie:
-            return _ask_for_token(scope, sent)
+            return _require_token(scope, sent)
         if caller is None:
             return _unauthorized(path, "the token is unknown, expired or revoked", is_wrong=True)
         scope[CALLER] = caller
@@ -317,8 +317,8 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
     return problem_response(scope["path"], HTTPStatus.FORBIDDEN, f"{detail}, not {caller.scope}")
 
 
-def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
-    """Send somebody who looks at a page to where they sign in; tell a program what it lacks."""
+def _require_token(scope: Scope, sent: _Sent) -> Response:
+    """Send somebody who looks at a page to where they sign in; send a program the error."""
     path = scope["path"]
     if scope["method"] not in caller.SAFE or not wants_page(path, sent.get("accept", "")):
         return _unauthorized(path, "show a token")

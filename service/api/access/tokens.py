@@ -10,7 +10,7 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from tilewise.service.api.access.caller import ANYONE, Caller
-from tilewise.service.api.executors import Lane, SharedReads
+from tilewise.service.api.executors import BoundedExecutor, SharedReads
 from tilewise.service.db import checked, tokens
 from tilewise.service.db.session import Sessions
 from tilewise.service.errors import DatabaseError
@@ -34,15 +34,15 @@ class _Known:
 class TokenBook:
     """Look up tokens of the database; a revoked one is noticed within `known_s` seconds.
 
-    `find` reads a token, in lane `reads`. With a lane `writes` it is noted that a token was used.
+    `find` reads a token, in executor `reads`. With `writes`, the use of a token is recorded.
     """
 
     def __init__(
         self,
         sessions: Sessions,
         find: Find,
-        reads: Lane,
-        writes: Lane | None = None,
+        reads: BoundedExecutor,
+        writes: BoundedExecutor | None = None,
         known_s: float = KNOWN_S,
     ) -> None:
         self._sessions, self._find, self._known_s = sessions, find, known_s
@@ -80,7 +80,7 @@ class TokenBook:
         with checked.reading(self._sessions) as session:
             return self._find(session, token)
 
-    async def _note(self, writes: Lane, token_id: int, now_s: float) -> None:
+    async def _note(self, writes: BoundedExecutor, token_id: int, now_s: float) -> None:
         if now_s - self._touched.get(token_id, -TOUCHED_S) < TOUCHED_S:
             return
         self._touched[token_id] = now_s

@@ -10,7 +10,7 @@ from fastapi.sse import format_sse_event
 from sqlalchemy.orm import Session
 
 from tilewise.service.api.documents import job_json, phase_json, trial_json
-from tilewise.service.api.executors import Lane, SharedReads
+from tilewise.service.api.executors import BoundedExecutor, SharedReads
 from tilewise.service.api.model_documents import part_json, plan_head_json
 from tilewise.service.api.schemas import JobView, PhaseView, PlanHeadView, PlanPartView, TrialView
 from tilewise.service.db.checked import reading, writing
@@ -60,20 +60,20 @@ class EncodedEvent:
 class NewsReader:
     """Read events of jobs and plans in an executor."""
 
-    lane: Lane
+    executor: BoundedExecutor
     sessions: Sessions
     _shared: SharedReads = field(default_factory=SharedReads, init=False)
 
     async def one(self, source: Source, after: int) -> EncodedEvent:
         """Return what happened after the event of number `after`."""
-        read = partial(self.lane.run, partial(self._one, source, after))
+        read = partial(self.executor.run, partial(self._one, source, after))
         return await self._shared.get((source, after), read)
 
     async def every(
         self, known: Mapping[Source, int | None]
     ) -> dict[Source, EncodedEvent | ServiceError]:
         """Return what happened in each after an event; None for the number of its last one."""
-        return await self.lane.run(partial(self._every, dict(known)))
+        return await self.executor.run(partial(self._every, dict(known)))
 
     def _one(self, source: Source, after: int) -> EncodedEvent:
         with reading(self.sessions) as session:

@@ -199,7 +199,7 @@ def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) 
     send = partial(submit, session, problem, target, request, services.toolchain, by)
     if kind == "recheck" and isinstance(problem, Problem):
         recheck = session, problem, target, request.cache, services.toolchain, by
-        send = partial(rechecks.ask_to_recheck, *recheck)
+        send = partial(rechecks.request_recheck, *recheck)
     given = sender.named(idempotency.digest_of(*wanted))
     if given is None:
         return send()

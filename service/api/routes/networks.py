@@ -88,7 +88,9 @@ def _ask(
         services.check_memory(problem)
         _check_covered(problem, canonical)
     with services.writing() as session:
-        made = model_jobs.ask_to_tune(session, module, canonical, request, services.toolchain, by)
+        made = model_jobs.request_tuning(
+            session, module, canonical, request, services.toolchain, by
+        )
         answer = model_json(session, made)
     view = NetworkView.model_validate(answer).model_dump(mode="json")
     return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})

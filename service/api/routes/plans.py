@@ -80,10 +80,10 @@ async def post_plan(
     sha256, module = await given(request, services)
     found = await graph_of(services, sha256, module)
     graph = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
-    kept = await services.executors.reads.run(partial(model_jobs.compressed, module))
+    compressed = await services.executors.reads.run(partial(model_jobs.compressed, module))
     shown = name or f"model-{sha256[:8]}.mlir"
     wanted = Wanted(
-        sha256, shown, kept, graph, layouts, tuning.target, tuning.request, tuning.accuracy
+        sha256, shown, compressed, graph, layouts, tuning.target, tuning.request, tuning.accuracy
     )
     sender = Sender.of(request, services, idempotency_key)
     answer = await services.executors.writes.run(partial(_ask, services, wanted, sender))
@@ -182,7 +182,7 @@ def _ask(services: Services, wanted: Wanted, sender: Sender) -> JSONResponse:
         if before is not None and before.plan is not None:
             plan = model_jobs.get_plan(session, before.plan.id, Plan.plan)
         else:
-            plan = model_jobs.ask_to_plan(session, wanted, services.toolchain, sender.by)
+            plan = model_jobs.request_plan(session, wanted, services.toolchain, sender.by)
             if key is not None and not idempotency.remember(session, key, plan.job):
                 # This plan is rolled back; the executor retries, and finds the first one.
                 raise UndoneError("another request with the same key was first")

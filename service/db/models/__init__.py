@@ -11,7 +11,7 @@ from tilewise.service.db.models.jobs import (
     Offer,
     OfferRole,
     Plan,
-    PlanEnding,
+    PlanCompletion,
     PlanSource,
     Problem,
 )
@@ -28,7 +28,7 @@ from tilewise.service.db.models.results import (
 
 __all__ = [
     "ACTIVE", "ENDED", "Candidate", "IdempotencyKey", "Job", "JobKind", "Machine", "Network",
-    "Offer", "OfferRole", "PastSchedule", "Plan", "PlanEnding", "PlanSource", "Problem", "Proof",
-    "Schedule", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "TunedRange",
+    "Offer", "OfferRole", "PastSchedule", "Plan", "PlanCompletion", "PlanSource", "Problem",
+    "Proof", "Schedule", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "TunedRange",
     "Worker",
 ]  # fmt: skip

@@ -217,7 +217,7 @@ class PlanSource(Base):
     module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
 
 
-class PlanEnding(Base):
+class PlanCompletion(Base):
     """A problem of a plan has ended, as the plan's events report it.
 
     `number` counts from 0 without gaps. `part` is the index among `problems`, then `variants`.

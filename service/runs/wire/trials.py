@@ -169,7 +169,7 @@ class AddWire(EpochWire):
 
 
 class TrialsWire(Wire):
-    """Finished trials by number; `next` is the number to ask for what follows, null at the end."""
+    """Finished trials by number; `next` is the number of the next page, null at the end."""
 
     trials: list[TrialWire]
     next: int | None
