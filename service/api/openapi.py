@@ -26,7 +26,7 @@ OF_THE_GATE = (
 )
 TELLS_WHEN = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 RETRY_AFTER = {
-    "description": "Seconds after which to ask again",
+    "description": "Seconds after which to retry",
     "schema": {"type": "integer", "minimum": 0},
 }
 

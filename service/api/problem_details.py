@@ -122,7 +122,7 @@ def text_responses(
         },
         HTTPStatus.ACCEPTED.value: {
             "model": UnfinishedView,
-            "description": "It is being made; ask `Location` again after `Retry-After` seconds",
+            "description": "It is being generated; retry `Location` after `Retry-After` seconds",
             "headers": {
                 "Location": {"schema": {"type": "string"}},
                 "Retry-After": {"schema": {"type": "integer", "minimum": 0}},

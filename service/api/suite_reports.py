@@ -81,7 +81,7 @@ class OracleOf(_Strict):
 
 
 class ComparedOf(_Strict):
-    """One problem beside the peers, all from the same rounds."""
+    """One problem and its peers, all from the same rounds."""
 
     problem: Canonical
     label: Name
@@ -121,7 +121,7 @@ class WeightedOf(_Strict):
 
 
 class SuiteReport(_Strict):
-    """A suite measured beside other libraries, as `tilewise bench --json` prints it."""
+    """A suite measured against other libraries, as `tilewise bench --json` prints it."""
 
     suite: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
     source: Prose
