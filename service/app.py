@@ -121,7 +121,7 @@ def create_app(
 
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
-    """Put routes, errors and what stands before them in place; the last is the outermost."""
+    """Add routes, error handlers and middleware; the last middleware is the outermost."""
     # Not by `include_router`, which prepares every route again for each application.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)

@@ -116,7 +116,7 @@ class RefusedError(ServiceError):
 
 
 class LeaseLostError(ServiceError):
-    """Another process has taken the job; whoever meets this stops and writes nothing."""
+    """Another process has taken the job; the run stops and writes nothing."""
 
     status = HTTPStatus.CONFLICT
 

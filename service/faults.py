@@ -10,7 +10,7 @@ from tilewise.service.errors import ClaimError, ServiceError
 
 @lru_cache(maxsize=4096)  # messages; what is read again and again has no news
 def tell_once(log: logging.Logger, message: str) -> None:
-    """Log a warning, unless this process has done so of late."""
+    """Log a warning, unless this process has done so recently."""
     log.warning(message)
 
 

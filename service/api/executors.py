@@ -1,6 +1,6 @@
 """One executor per kind of work, so that slow work blocks only itself.
 
-What blocks (a lock of somebody else, a slow query) occupies only the threads of its own executor.
+What blocks (a lock of another process, a slow query) occupies only the threads of its own executor.
 A request that gets no thread in time receives 503 instead of waiting without end.
 """
 
@@ -57,8 +57,8 @@ class BoundedExecutor:
 class SharedReads:
     """Reads by key, each once at a time; used on one event loop.
 
-    Whoever comes while a read of the same key runs gets its result, so that a thousand clients
-    of one job cost the database one question.
+    A caller during a running read of the same key gets its result, so that a thousand clients of
+    one job cost the database one question.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ class ProblemResponse(JSONResponse):
 
 
 AsPage = Callable[[Request, ProblemResponse], Response]
-"""Makes of a problem document a page for whoever looks at pages."""
+"""Renders a problem document as a page for browsers."""
 
 
 def install(app: FastAPI, as_page: AsPage) -> None:
@@ -166,7 +166,7 @@ async def _service_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _unfinished(request: Request, error: Exception) -> JSONResponse:
-    """What is being made stands at the same place when it is done."""
+    """What is being generated is at the same URL when it is done."""
     url = request.url
     place = f"{url.path}?{url.query}" if url.query else url.path
     headers = {"Location": place, **headers_of(error)}

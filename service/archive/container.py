@@ -92,7 +92,7 @@ _MADE = (1980, 1, 1, 0, 0, 0)  # the moment of every member: the same store give
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
-# What `zipfile` raises of a file that is none, is cut off, or lies about itself: RuntimeError and
+# What `zipfile` raises of a file that is none, is cut off, or has wrong headers: RuntimeError and
 # kinds of it for encryption and for what it does not unpack.
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),

@@ -242,8 +242,8 @@ def restore(
     several transactions, so that others can write in between; the next import completes one that
     was interrupted. `resume` requests unfinished searches again; `dry_run` only reports.
 
-    Raises ArchiveError if the file is none or was changed, BusyError if somebody wrote the same
-    rows meanwhile.
+    Raises ArchiveError if the file is none or was changed, BusyError if another process wrote the
+    same rows meanwhile.
     """
     with opened(path) as archive:
         checks, features = Checks(), TargetFeatures(archive.manifest.format)

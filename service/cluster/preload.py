@@ -1,6 +1,6 @@
 """Turn a plain `dask worker` into a Tilewise worker by `--preload`.
 
-For whoever starts workers by Dask's own means, such as dask-jobqueue. The worker has to have one
+For users who start workers by Dask's own means, such as dask-jobqueue. The worker has to have one
 thread and no nanny.
 """
 

@@ -2,7 +2,7 @@
 
 A child of the worker runs the job; all compiling and timing happens in it or below, since the
 worker itself loads no compilers. Here it is only watched, so that a job that was cancelled or given
-to somebody else is killed at once, also in the middle of a trial.
+to another process is killed at once, also in the middle of a trial.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 def run_offer(
     job_id: int, token: str, service: str, toolchain: str, arguments: Sequence[str] = ()
 ) -> None:
-    """Run one job on this worker, until it has ended or belongs to somebody else.
+    """Run one job on this worker, until it has ended or belongs to another process.
 
     Only this process and the child know the token. `arguments` are passed to
     `tilewise.service.workers`.

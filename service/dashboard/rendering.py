@@ -260,7 +260,7 @@ def value(given: object) -> str:
 
 
 def code(text: str) -> Markup:
-    """Return a docstring's text as HTML: what stands between backticks as code."""
+    """Return a docstring's text as HTML: text between backticks as code."""
     parts = text.replace("``", "`").split("`")
     made = [Markup("<code>{}</code>").format(part) if index % 2 and index + 1 < len(parts)
             else escape("`" * (index % 2) + part) for index, part in enumerate(parts)]  # fmt: skip

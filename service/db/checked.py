@@ -11,7 +11,7 @@ from tilewise.service.db.session import Sessions
 
 @contextmanager
 def reading(sessions: Sessions) -> Iterator[Session]:
-    """Open a session for reading; raise DatabaseError also after a migration by somebody else."""
+    """Open a session for reading; raise DatabaseError also after a migration by another process."""
     with session.reading(sessions) as opened:
         schema.check_session(opened)
         yield opened

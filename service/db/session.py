@@ -39,7 +39,7 @@ class _Turns:
     """Who may write to an SQLite now, of the threads of this process.
 
     SQLite itself has who waits look again after pauses of up to a tenth of a second, in which the
-    lock lies idle (sqlite3_busy_timeout).
+    lock idles (sqlite3_busy_timeout).
     """
 
     patience_s: float
@@ -246,7 +246,7 @@ def _check_sqlite(url: URL) -> None:
 
 
 def _use_wal(connection: SqliteConnection, patience_s: float) -> None:
-    """Switch to the write-ahead log, once nobody else holds the database.
+    """Switch to the write-ahead log, once no other process holds the database.
 
     SQLite does not wait out the busy timeout for the locks of this switch, since they could
     wait for each other (sqlite.org/wal.html, section 3.3), so the wait is made here.

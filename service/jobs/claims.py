@@ -127,7 +127,7 @@ def note_unserved(session: Session, served: Collection[tuple[str, str]], most: t
     waiting = or_(Job.state == "queued", Job.unserved_since.is_not(None))
     query = select(Job).where(waiting, Job.state.in_(("queued", "running")))
     failed = 0
-    # One that somebody claims at this moment is locked, and waits no more.
+    # One that is being claimed at this moment is locked, and waits no more.
     for job in session.scalars(query.with_for_update(of=Job, skip_locked=True)):
         if fault_of(job) is not None:
             continue

@@ -139,7 +139,7 @@ def is_free(job: Job) -> bool:
 
 
 def _is_late(job: Job) -> bool:
-    """Whether a running job has shown no sign of late, or none at all, which no claim leaves."""
+    """Whether a running job has shown no sign recently, or none at all, which no claim leaves."""
     if job.state != "running":
         return False
     return job.heartbeat_at is None or job.heartbeat_at < now() - LEASE

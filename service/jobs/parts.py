@@ -1,6 +1,6 @@
 """The problems of a whole model, their states, and the order in which they ended.
 
-Whoever is to report that a problem has ended gives it the next number, and the database keeps it.
+The process that reports the end of a problem gives it the next number, which the database keeps.
 So the order is the same for all who follow, and does not depend on the clocks of the hosts that
 tune.
 """

@@ -100,7 +100,7 @@ def thin(samples: Sequence[float], keep: int) -> tuple[float, ...]:
     last = len(ranked) - 1
     middle = last / 2
     ranks = {round(index * last / (kept - 1)) for index in range(kept)}
-    # The median of an even number of samples lies between the two in the middle.
+    # The median of an even number of samples is between the two in the middle.
     ranks |= {int(middle), int(middle + 0.5)}
     return tuple(ranked[rank] for rank in sorted(ranks))
 

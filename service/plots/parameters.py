@@ -136,7 +136,7 @@ def _line(trial: Row, names: Sequence[str], values: dict[str, list[Any]]) -> lis
 
 
 def _place(values: Sequence[Any], value: Any) -> float:
-    """Where on its axis a value lies, from 0 to 1."""
+    """The position of a value on its axis, from 0 to 1."""
     return round(values.index(value) / max(1, len(values) - 1), 4)
 
 

@@ -3,8 +3,8 @@
 A schedule and a proof each carry a digest of what they claim and of the work that they claim it
 of. A row whose digest, texts or numbers disagree is refused, logged and counted.
 
-The digest has no key. It finds damage, and edits by whoever does not know of it. It does not
-find an edit by somebody who may write to the database and computes the digest anew. Jobs and
+The digest has no key. It finds damage, and edits by users who do not know of it. It does not
+find an edit by a user who may write to the database and computes the digest anew. Jobs and
 their trials, machines and moments are not part of any digest.
 """
 

@@ -179,7 +179,7 @@ class HttpTrialStore:
         return found
 
     def add(self, trial: TrialRecord) -> None:
-        """Store one finished trial; raise LeaseLostError or UnreachableError, when nobody knows."""
+        """Store one finished trial; raise LeaseLostError or UnreachableError."""
         body = AddWire(epoch=self._epoch, trial=TrialWire.model_validate(trial))
         self.is_stopped = self._calls.post("/trials", body, WordWire).word == "stop"
 
@@ -242,7 +242,7 @@ class HttpHelpers:
 class _HttpRun:
     """A run at the service, with the methods of those in the database.
 
-    Whoever started this process keeps the lease (`tilewise.service.cluster.task`).
+    The parent process keeps the lease (`tilewise.service.cluster.task`).
     """
 
     def __init__(self, calls: RunCalls, epoch: int) -> None:
@@ -294,7 +294,7 @@ class HttpPlanKeeper(_HttpRun):
 class HttpKeeper(_HttpRun):
     """Keep one job at the service for one run, with the methods of `SqlKeeper`.
 
-    Raises LeaseLostError if the job has ended, somebody else runs it, or it is for other compilers;
+    Raises LeaseLostError if the job has ended, is run elsewhere, or is for other compilers;
     UnreachableError if the service does not answer.
     """
 

@@ -1,9 +1,9 @@
 """Offers: the assignment of a job to a worker, and the permissions of its token.
 
-A driver makes an offer and gives its token to the worker. Whoever shows the token may begin a run
+A driver makes an offer and gives its token to the worker. The holder of the token may begin a run
 of this one job and write what that run does. A new offer makes the token before it worth nothing,
 so a worker that was given up, and a driver that was stopped, write nothing when they wake.
-Offers of helpers are `tilewise.service.runs.helper_offers`'s; what all offers share stands here.
+Offers of helpers are `tilewise.service.runs.helper_offers`'s; the shared code is here.
 """
 
 import secrets
@@ -89,7 +89,7 @@ def _can_begin(session: Session, job: Job) -> bool:
 
 
 def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
-    """Plans first: somebody waits for them, and not for long. Ranges never travel."""
+    """Plans first: a user waits for them, and they are short. Ranges never travel."""
     return (
         select(Job)
         .join(Job.toolchain)
@@ -138,7 +138,7 @@ def is_known(session: Session, token: str) -> bool:
 def begin(session: Session, row: models.Offer, owner: str) -> Lease:
     """Begin the run of an offer, which may be repeated.
 
-    Raises LeaseLostError if the job has ended or somebody runs it.
+    Raises LeaseLostError if the job has ended or another process runs it.
     """
     if row.epoch is not None:
         held = held_by(row)

@@ -82,7 +82,7 @@ def run_job(
     """Run a job, wherever it is stored, from its first trial that is not stored yet.
 
     A job that is interrupted (Ctrl-C, SIGTERM) goes back to the queue. An unexpected exception
-    leaves it claimed: whoever started this process counts the crash.
+    leaves it claimed: the parent process counts the crash.
 
     `on_event` gets each trial, each proof and later phases. `began` is the moment of
     `time.monotonic` from which the job's seconds count, by default now.

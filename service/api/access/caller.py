@@ -49,7 +49,7 @@ ANYONE = Caller(None, "submit")
 """The caller of a service that requires no tokens; managing tokens requires one nevertheless."""
 
 NOBODY = Caller(None, "read")
-"""Whoever is refused, for the page that says so."""
+"""The caller of a refused request, for the error page."""
 
 
 def caller_of(request: Request) -> Caller:

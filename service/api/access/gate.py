@@ -148,7 +148,7 @@ class Gate:
         """Refuse a body of two lengths or compressed, and what a web page could have sent."""
         rules, path = self._rules, scope["path"]
         if "content-length" in sent and "transfer-encoding" in sent:
-            # Whoever is in between may see another end of the body (RFC 9112, section 6.1).
+            # A proxy may see another end of the body (RFC 9112, section 6.1).
             return problem_response(
                 path,
                 HTTPStatus.BAD_REQUEST,
@@ -318,7 +318,7 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
 
 
 def _require_token(scope: Scope, sent: _Sent) -> Response:
-    """Send somebody who looks at a page to where they sign in; send a program the error."""
+    """Redirect a browser to the sign-in page; send a program the error."""
     path = scope["path"]
     if scope["method"] not in caller.SAFE or not wants_page(path, sent.get("accept", "")):
         return _unauthorized(path, "show a token")

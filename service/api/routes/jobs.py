@@ -78,7 +78,7 @@ async def post_job(
     job_id, answer = await services.executors.writes.run(partial(submit, services, body, sender))
     if body.wait and job_id is not None:
         await services.feeds.wait_for_end(("job", job_id), request.is_disconnected)
-        answer = await services.executors.reads.run(partial(_ending, services, job_id))
+        answer = await services.executors.reads.run(partial(_final_answer, services, job_id))
     return answer
 
 
@@ -217,7 +217,7 @@ def _accepted(answer: dict[str, Any]) -> JSONResponse:
     return JSONResponse(answer, HTTPStatus.ACCEPTED, headers=headers)
 
 
-def _ending(services: Services, job_id: int) -> JSONResponse:
+def _final_answer(services: Services, job_id: int) -> JSONResponse:
     """The schedule that a done job has found or confirmed, else the job as it is."""
     with services.reading() as session:
         job = queue.get(session, job_id)

@@ -40,7 +40,7 @@ EXAMPLES = (
     ("conv2d:n=1,h=56,w=56,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu,weights=constant",
      "a layer of ResNet-50"),
 )  # fmt: skip
-"""What somebody with an empty store may tune first."""
+"""What a user with an empty store may tune first."""
 
 ACTIVE_STATES = ("queued", "running")
 

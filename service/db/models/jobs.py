@@ -68,7 +68,7 @@ class Job(Base):
         ),
         CheckConstraint("state <> 'running' OR owner IS NOT NULL", name="running_has_owner"),
         CheckConstraint("kind <> 'tune' OR problem_id IS NOT NULL", name="tune_has_problem"),
-        # The same work is never queued twice, whoever races.
+        # The same work is never queued twice, in any race.
         Index(
             "uq_jobs_active",
             "problem_id",
