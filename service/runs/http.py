@@ -16,7 +16,7 @@ from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableErr
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
-from tilewise.service.runs.keeper import RunOrder
+from tilewise.service.runs.sql import RunOrder
 from tilewise.service.runs.wire.assignments import (
     AssignmentWire,
     AttemptWire,
@@ -266,8 +266,8 @@ class _HttpRun:
             return False
 
 
-class HttpPlanKeeper(_HttpRun):
-    """Keep the job of one plan at the service for one run; raise as `HttpKeeper`."""
+class HttpPlanStore(_HttpRun):
+    """Store one run of a plan job at the service; raise as `HttpRunStore`."""
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str) -> None:
         begun = calls.post("/begin_plan", BeginWire(owner=owner, toolchain=toolchain), PlanWire)
@@ -291,8 +291,8 @@ class HttpPlanKeeper(_HttpRun):
         return self._ended("/made", MadeWire(epoch=self.epoch, made=to_json(made)))
 
 
-class HttpKeeper(_HttpRun):
-    """Keep one job at the service for one run, with the methods of `SqlKeeper`.
+class HttpRunStore(_HttpRun):
+    """Store one run of a tuning job at the service, with the methods of `SqlRunStore`.
 
     Raises LeaseLostError if the job has ended, is run elsewhere, or is for other compilers;
     UnreachableError if the service does not answer.

@@ -29,14 +29,14 @@ from tilewise.service.errors import (
 )
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.runs.http import HttpKeeper, HttpLeader, HttpPlanKeeper, RunCalls
-from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, patiently
+from tilewise.service.runs.http import HttpLeader, HttpPlanStore, HttpRunStore, RunCalls
 from tilewise.service.runs.process import UNREACHABLE, load
+from tilewise.service.runs.sql import SqlPlanStore, SqlRunStore, patiently
 from tilewise.service.settings import Settings
 from tilewise.service.telemetry.logs import bind, configure_logs
 from tilewise.service.telemetry.traces import start_tracing
 from tilewise.service.workers.entry_points import HELPER, PLANNER, PROVER, TUNER, Helper
-from tilewise.service.workers.job_run import Keeper, run_job
+from tilewise.service.workers.job_run import RunStore, run_job
 from tilewise.service.workers.range_run import RangeParts, run_range
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
@@ -81,12 +81,12 @@ def _plan(options: argparse.Namespace, settings: Settings) -> None:
 
     if not options.service:
         with _database(options, settings.db) as (sessions, held):
-            run_claimed(SqlPlanKeeper(sessions, held), load(options.planner))
+            run_claimed(SqlPlanStore(sessions, held), load(options.planner))
         return
     with closing(_calls(options)) as calls:
-        keeper = HttpPlanKeeper(calls, me(), options.toolchain or identity())
-        bind(epoch=keeper.epoch)
-        run_claimed(keeper, load(options.planner))
+        store = HttpPlanStore(calls, me(), options.toolchain or identity())
+        bind(epoch=store.epoch)
+        run_claimed(store, load(options.planner))
 
 
 def _range(options: argparse.Namespace, settings: Settings) -> None:
@@ -99,15 +99,15 @@ def _range(options: argparse.Namespace, settings: Settings) -> None:
 
 def _run(options: argparse.Namespace, settings: Settings) -> None:
     with ExitStack() as stack:
-        keeper: Keeper
+        store: RunStore
         if options.service:
             calls = stack.enter_context(closing(_calls(options)))
-            keeper = HttpKeeper(calls, me(), options.toolchain or identity(), options.job)
-            bind(epoch=keeper.epoch)
+            store = HttpRunStore(calls, me(), options.toolchain or identity(), options.job)
+            bind(epoch=store.epoch)
         else:
-            keeper = SqlKeeper(*stack.enter_context(_database(options, settings.db)))
-        stack.enter_context(_traced(options.job, keeper))
-        outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
+            store = SqlRunStore(*stack.enter_context(_database(options, settings.db)))
+        stack.enter_context(_traced(options.job, store))
+        outcome = run_job(store, tuner=load(options.tuner), prover=load(options.prover))
     log.info("%s %s", outcome.state, outcome.message)
 
 
@@ -144,15 +144,15 @@ def _calls(options: argparse.Namespace) -> RunCalls:
 
 
 @contextmanager
-def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
+def _traced(job_id: int, store: RunStore) -> Iterator[None]:
     """One run of a job, under the id of the request that created it."""
-    request_id = keeper.request_id
+    request_id = store.request_id
     bind(request_id=request_id)
     tracing = start_tracing("worker")
     if tracing is None:
         yield
         return
-    with tracing.job(job=job_id, epoch=keeper.epoch, request_id=request_id):
+    with tracing.job(job=job_id, epoch=store.epoch, request_id=request_id):
         yield
     tracing.stop()
 

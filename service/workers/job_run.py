@@ -20,15 +20,15 @@ from tilewise.search.records import TrialRecord, TuneResult, Winner
 from tilewise.service.errors import LeaseLostError, TamperedError
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.keeper import RunOrder, SqlKeeper
 from tilewise.service.runs.process import load
+from tilewise.service.runs.sql import RunOrder, SqlRunStore
 from tilewise.service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 from tilewise.service.workers.proving import Proofs
 
 if TYPE_CHECKING:
-    from tilewise.service.runs.http import HttpKeeper
+    from tilewise.service.runs.http import HttpRunStore
 
-Keeper: TypeAlias = "SqlKeeper | HttpKeeper"
+RunStore: TypeAlias = "SqlRunStore | HttpRunStore"
 log = logging.getLogger(__name__)
 
 
@@ -71,7 +71,7 @@ class JobOutcome:
 
 
 def run_job(
-    keeper: Keeper,
+    store: RunStore,
     *,
     on_event: Callable[[Event], None] | None = None,
     tuner: Tuner | None = None,
@@ -88,10 +88,10 @@ def run_job(
     `time.monotonic` from which the job's seconds count, by default now.
     """
     began = time.monotonic() if began is None else began
-    run = _Run(keeper, on_event or (lambda _event: None))
+    run = _Run(store, on_event or (lambda _event: None))
     try:
         run.check()
-        with keeper.beating() as should_stop:
+        with store.beating() as should_stop:
             attempt = partial(run.attempt, prover or load(PROVER))
             proofs = Proofs(
                 run.problem, run.target, attempt, should_stop, run.has_seconds, run.on_phase
@@ -106,20 +106,20 @@ def run_job(
     except (KernelsError, SearchError, TamperedError) as error:
         return run.fail(str(error), error)
     except (KeyboardInterrupt, SystemExit):
-        keeper.release()
+        store.release()
         raise
 
 
 class _Run:
     """The steps of one run, over what they share."""
 
-    def __init__(self, keeper: Keeper, on_event: Callable[[Event], None]) -> None:
-        self._keeper = keeper
+    def __init__(self, store: RunStore, on_event: Callable[[Event], None]) -> None:
+        self._store = store
         self._on_event = on_event
 
     @cached_property
     def _order(self) -> RunOrder:
-        return self._keeper.order
+        return self._store.order
 
     def check(self) -> None:
         """Read what there is to do; a TamperedError where it is not what was stored."""
@@ -149,13 +149,13 @@ class _Run:
         def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
             self._on_event(TrialReached(trial, best, trials))
 
-        helpers = {"helpers": self._keeper.helpers} if self._keeper.helpers else {}
-        self._keeper.note(SearchPhase("search", 0, trials))
+        helpers = {"helpers": self._store.helpers} if self._store.helpers else {}
+        self._store.note(SearchPhase("search", 0, trials))
         return tune(
             self.problem,
             self.target,
             request,
-            self._keeper.trials,
+            self._store.trials,
             on_trial=on_trial,
             should_stop=should_stop,
             before_finals=before_finals,
@@ -166,7 +166,7 @@ class _Run:
     def on_phase(self, phase: SearchPhase) -> None:
         """Report and store the current phase of the run."""
         self._on_event(RunPhase(phase))
-        self._keeper.note(phase)
+        self._store.note(phase)
 
     @property
     def has_seconds(self) -> bool:
@@ -203,12 +203,12 @@ class _Run:
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> JobOutcome:
         """End the job with its results, unless it was cancelled or taken over."""
-        is_stored = self._keeper.done(result, best, attempts, machine)
+        is_stored = self._store.done(result, best, attempts, machine)
         return JobOutcome("done") if is_stored else self.interrupted()
 
     def fail(self, message: str, cause: Exception | None = None) -> JobOutcome:
         """End the job without a result."""
-        ended = self._keeper.failed(message)
+        ended = self._store.failed(message)
         return JobOutcome("failed", message, cause) if ended else self.interrupted()
 
     def interrupted(self) -> JobOutcome:

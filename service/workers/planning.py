@@ -24,8 +24,8 @@ from tilewise.service.jobs.plans import (
     PlanOrder,
     PlanPhase,
 )
-from tilewise.service.runs.http import HttpPlanKeeper
-from tilewise.service.runs.keeper import SqlPlanKeeper
+from tilewise.service.runs.http import HttpPlanStore
+from tilewise.service.runs.sql import SqlPlanStore
 
 if TYPE_CHECKING:
     from tilewise.search.networks.pass_times import PassTimes
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def run_claimed(
-    keeper: SqlPlanKeeper | HttpPlanKeeper, make: Callable[[PlanOrder, bytes, Note], Made]
+    store: SqlPlanStore | HttpPlanStore, make: Callable[[PlanOrder, bytes, Note], Made]
 ) -> None:
     """Make and store the plan of a claimed job; give the job back if interrupted.
 
@@ -50,15 +50,15 @@ def run_claimed(
     database or the service is away for long.
     """
     try:
-        with keeper.beating():
-            made = make(*keeper.order(), keeper.note)
+        with store.beating():
+            made = make(*store.order(), store.note)
     except (KernelsError, SearchError, PlanError, DamagedError) as error:
-        is_ours, state = keeper.failed(str(error)), "failed"
+        is_ours, state = store.failed(str(error)), "failed"
     except (KeyboardInterrupt, SystemExit):
-        keeper.release()
+        store.release()
         raise
     else:
-        is_ours, state = keeper.done(made), "done"
+        is_ours, state = store.done(made), "done"
     log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 

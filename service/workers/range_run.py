@@ -30,8 +30,8 @@ from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
-from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.runs.process import load
+from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers.entry_points import (
     RANGE_CHECK,
     RANGE_TUNER,
@@ -66,22 +66,22 @@ def run_range(
 
     `began` is the moment of `time.monotonic` from which the job's seconds count, by default now.
     """
-    keeper = SqlKeeper(sessions, held)
-    run = _RangeRun(sessions, keeper, on_phase, parts or RangeParts(), time.monotonic())
+    store = SqlRunStore(sessions, held)
+    run = _RangeRun(sessions, store, on_phase, parts or RangeParts(), time.monotonic())
     if began is not None:
         run = replace(run, began=began)
     try:
-        with keeper.beating() as should_stop:
+        with store.beating() as should_stop:
             result = run.result(should_stop)
-        is_stored = keeper.done_with_range(result, run.parts.machine or examine_here())
+        is_stored = store.done_with_range(result, run.parts.machine or examine_here())
         return JobOutcome("done") if is_stored else _interrupted(held)
     except (LeaseLostError, _StoppedError):
         return _interrupted(held)
     except (KernelsError, SearchError, TamperedError) as error:
-        ended = keeper.failed(str(error))
+        ended = store.failed(str(error))
         return JobOutcome("failed", str(error), error) if ended else _interrupted(held)
     except (KeyboardInterrupt, SystemExit):
-        keeper.release()
+        store.release()
         raise
 
 
@@ -89,7 +89,7 @@ class _StoppedError(Exception):
     """The job was cancelled or taken over."""
 
 
-class _SampleKeeper(SqlKeeper):
+class _SampleStore(SqlRunStore):
     """Keep the job of a sample, which stops with the job of its range."""
 
     def __init__(self, sessions: Sessions, held: Lease, is_over: Callable[[], bool]) -> None:
@@ -108,14 +108,14 @@ class _RangeRun:
     """The steps of one run, over what they share."""
 
     sessions: Sessions
-    keeper: SqlKeeper
+    store: SqlRunStore
     on_phase: OnPhase
     parts: RangeParts
     began: float
 
     def result(self, should_stop: Callable[[], bool]) -> RangeResult:
         """Search each sample, and choose the variants."""
-        order = self.keeper.order
+        order = self.store.order
         problems, target = parse_range(order.problem), resolve(order.target)
         sizes = sample_sizes(problems)
         left = order.seconds_left(self.began)
@@ -142,13 +142,13 @@ class _RangeRun:
 
     def _tell(self, phase: SearchPhase) -> None:
         self.on_phase(phase)
-        self.keeper.note(phase)
+        self.store.note(phase)
 
     def _searched(
         self, problem: Problem, request: TuneRequest, should_stop: Callable[[], bool]
     ) -> list[Schedule]:
         """Return the fastest schedules of a size, of the store or of a search here or elsewhere."""
-        work = problem, self.keeper.order.target, request, self.keeper.toolchain
+        work = problem, self.store.order.target, request, self.store.toolchain
         with writing(self.sessions) as session:
             made = queue.create_or_join(session, *work, Submitter(request_id=self._request_id))
             job_id = None if made.job is None else made.job.id
@@ -161,7 +161,7 @@ class _RangeRun:
 
     @property
     def _request_id(self) -> str | None:
-        return self.keeper.request_id or None
+        return self.store.request_id or None
 
     def _finish(self, job_id: int, should_stop: Callable[[], bool]) -> None:
         """Run the job of a sample here, or wait while another process runs it."""
@@ -170,9 +170,9 @@ class _RangeRun:
                 held = lease.claim_one(session, job_id, me())
             if held is not None:
                 parts = self.parts
-                keeper = _SampleKeeper(self.sessions, held, should_stop)
+                store = _SampleStore(self.sessions, held, should_stop)
                 ended = run_job(
-                    keeper, tuner=parts.tuner, prover=parts.prover, machine=parts.machine
+                    store, tuner=parts.tuner, prover=parts.prover, machine=parts.machine
                 )
                 _require_done(job_id, ended.state, ended.message)
                 return

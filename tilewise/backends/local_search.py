@@ -17,7 +17,7 @@ from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue, rechecks
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.runs.keeper import SqlKeeper
+from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers.job_run import Event, JobOutcome, RunPhase, TrialReached, run_job
 from tilewise.service.workers.range_run import run_range
 
@@ -77,8 +77,8 @@ class LocalSearch:
     def _run(self, held: Lease) -> JobOutcome:
         if isinstance(self.problem, ProblemRange):
             return run_range(self.sessions, held, on_phase=self.on_phase, began=self.began)
-        keeper = SqlKeeper(self.sessions, held)
-        return run_job(keeper, on_event=self._tell, began=self.began)
+        store = SqlRunStore(self.sessions, held)
+        return run_job(store, on_event=self._tell, began=self.began)
 
     def _tell_of_others(self, job_id: int, seen: int | None) -> int | None:
         """Report new trials of another process; return the last number seen."""

@@ -42,8 +42,8 @@ from tilewise.service.runs.checks import (
     checked_end,
     known_machine,
 )
-from tilewise.service.runs.keeper import SqlKeeper, SqlPlanKeeper, SqlRun
 from tilewise.service.runs.plan_checks import check_plan, checked_made
+from tilewise.service.runs.sql import SqlPlanStore, SqlRun, SqlRunStore
 from tilewise.service.runs.wire.assignments import (
     AssignmentWire,
     BeginWire,
@@ -107,11 +107,11 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> Assignment
         row = offers.find(session, shown.job_id, shown.token, lock=True)
         _require_registered(session, shown.job_id, body)
         held = offers.begin(session, row, body.owner)
-    keeper = SqlKeeper(services.sessions, held)
+    store = SqlRunStore(services.sessions, held)
     try:
-        return AssignmentWire.of(keeper.order, held.epoch, keeper.request_id)
+        return AssignmentWire.of(store.order, held.epoch, store.request_id)
     except TamperedError as error:
-        keeper.failed(str(error))
+        store.failed(str(error))
         raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
 
 
@@ -123,11 +123,11 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
         row = offers.find(session, shown.job_id, shown.token, lock=True)
         _require_registered(session, shown.job_id, body, "model")
         held = offers.begin(session, row, body.owner)
-    keeper = SqlPlanKeeper(services.sessions, held)
+    store = SqlPlanStore(services.sessions, held)
     try:
-        return PlanWire(epoch=held.epoch, order=to_json(keeper.order()[0]))
+        return PlanWire(epoch=held.epoch, order=to_json(store.order()[0]))
     except (KernelsError, DamagedError, TamperedError) as error:
-        keeper.failed(str(error))
+        store.failed(str(error))
         raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
 
 
@@ -146,7 +146,7 @@ def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> Wor
     held = _held(services, shown, body.epoch)
     if body.plan is not None:
         check_plan(_plan_order(services, held)[0], body.plan)
-    SqlPlanKeeper(services.sessions, held).note(body.phase, body.plan)
+    SqlPlanStore(services.sessions, held).note(body.phase, body.plan)
     return GO
 
 
@@ -159,7 +159,7 @@ def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWir
         return EndedWire(ended=True)
     order, _ = _plan_order(services, held)
     made = checked_made(order, body.made, host_of(held.owner) or held.owner)
-    return EndedWire(ended=SqlPlanKeeper(services.sessions, held).done(made))
+    return EndedWire(ended=SqlPlanStore(services.sessions, held).done(made))
 
 
 @router.post("/alive")
@@ -235,7 +235,7 @@ def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> Found
 def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordWire:
     """Store the current phase of the run."""
     held = _held(services, shown, body.epoch)
-    SqlKeeper(services.sessions, held).note(body.phase())
+    SqlRunStore(services.sessions, held).note(body.phase())
     return GO
 
 
@@ -247,11 +247,11 @@ def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire
         held = _held_by(session, shown, body.epoch)
         work = JobWork.of(queue.get(session, shown.job_id))
         known = registry.find_machine(session, body.machine.host)
-    keeper = SqlKeeper(services.sessions, held)
-    trials = tuple(keeper.trials.trials())
+    store = SqlRunStore(services.sessions, held)
+    trials = tuple(store.trials.trials())
     attempts = checked_end(work, body, trials, held.owner, services.toolchain)
     machine = known_machine(body.machine.to(MachineInfo), known)
-    ended = keeper.done(body.result(trials), body.best.to(Winner), attempts, machine)
+    ended = store.done(body.result(trials), body.best.to(Winner), attempts, machine)
     return EndedWire(ended=ended or _has_ended(services, held, "done"))
 
 
@@ -316,9 +316,9 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentW
         _require_registered(session, shown.job_id, body)
         job = helper_offers.join(session, row, body.owner)
         joined = Lease(job.id, job.owner or "", job.epoch)
-    keeper = SqlKeeper(services.sessions, joined)
+    store = SqlRunStore(services.sessions, joined)
     try:
-        return AssignmentWire.of(keeper.order, joined.epoch, keeper.request_id)
+        return AssignmentWire.of(store.order, joined.epoch, store.request_id)
     except TamperedError as error:
         raise LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
 
@@ -383,7 +383,7 @@ def _plan_order(services: Services, held: Lease) -> tuple[PlanOrder, bytes]:
     with services.reading() as session:
         if not lease.holds(session, held):
             raise LeaseLostError(f"run {held.epoch} of job {held.job_id} is over")
-    return SqlPlanKeeper(services.sessions, held).order()
+    return SqlPlanStore(services.sessions, held).order()
 
 
 def _has_ended(services: Services, held: Lease, state: str) -> bool:

@@ -8,7 +8,7 @@ from tilewise.schema.base import declared
 from tilewise.search.progress import PhaseName, SearchPhase
 from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.jobs.plans import PlanPhase
-from tilewise.service.runs.keeper import RunOrder
+from tilewise.service.runs.sql import RunOrder
 from tilewise.service.runs.wire.trials import (
     LARGEST,
     Bytes,

@@ -167,8 +167,8 @@ class SqlRun:
         return patiently(step, f"{self._held.name}, {state}")
 
 
-class SqlPlanKeeper(SqlRun):
-    """Keep the job of one plan in the database for one run."""
+class SqlPlanStore(SqlRun):
+    """Store one run of a plan job in the database."""
 
     def order(self) -> tuple[PlanOrder, bytes]:
         """Return what the plan is made from, and its module; raise DamagedError."""
@@ -188,8 +188,8 @@ class SqlPlanKeeper(SqlRun):
         return self._end("done", lambda session: plans.done(session, self._held, made))
 
 
-class SqlKeeper(SqlRun):
-    """Keep one job in the database for one run.
+class SqlRunStore(SqlRun):
+    """Store one run of a tuning job in the database.
 
     Raises as `queue.get`.
     """
