@@ -49,8 +49,8 @@ def kernel_tag(source: str, toolchain: str, form: str = "module") -> str:
 def kernel_module(tag: str, source: str, form: str) -> str:
     """Make the form that `tag` names, which takes a second, and keep it.
 
-    `source` is from `kernel_source` or `op_source`. Call it in a flight. Raises ConflictError if
-    it cannot be made here, NotFoundError if no script of an op was proven.
+    `source` is from `kernel_source` or `op_source`. Call it through `SingleFlight`. Raises
+    ConflictError if it cannot be made here, NotFoundError if no script of an op was proven.
     """
     text = MAKERS[form](source)
     keep(cache_dir() / MODULES / tag, text.encode(), MOST_BYTES)
