@@ -1,19 +1,15 @@
-"""Pack a whole module, and prove its script and the scripts of its layers."""
+"""Pack a whole module, and prove its script."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewise.kernels.errors import PlaceError, ProofError
 from tilewise.kernels.mlir.frontend.read import USUAL_LIMITS, ReadLimits, ask_of_module
-from tilewise.kernels.mlir.network.compute import LayerTile, emit_layer, tile_of
 from tilewise.kernels.mlir.network.packing import Blocks
-from tilewise.kernels.mlir.network.plan import Layer, PackPlan
+from tilewise.kernels.mlir.network.plan import PackPlan
 from tilewise.kernels.mlir.proof.proof import ScriptProof, annotated, run_child
-from tilewise.kernels.mlir.proof.prove import verify
-from tilewise.kernels.mlir.transform.module import HEADER_END, mlir_version
+from tilewise.kernels.mlir.transform.module import mlir_version
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.kernels.target import Target
 
 USUAL_BLOCKS = Blocks()
 PACK, PROVE = (f"tilewise.kernels.mlir.network.child.{name}" for name in ("pack", "prove"))
@@ -64,51 +60,3 @@ def run_request(plan: PackPlan) -> dict[str, Any]:
         "work": plan.work,
         "seed": 0,
     }
-
-
-@dataclass(frozen=True)
-class ProvenLayer:
-    """A layer with the proof of its script."""
-
-    layer: Layer
-    tile: LayerTile
-    proof: ScriptProof
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything but the texts."""
-        return {
-            "where": list(self.layer.where),
-            "loops": list(self.layer.shape.extents),
-            "rows": self.tile.rows * self.tile.lines,
-            "columns": self.tile.blocks * self.layer.shape.columns,
-            "ends": self.layer.ends,
-            "ok": self.proof.ok,
-            "failure": self.proof.failure,
-            "time_us": self.proof.time_us,
-            "gflops": self.proof.gflops,
-            "max_error": self.proof.max_error,
-            "tolerance": self.proof.tolerance,
-        }
-
-
-def prove_layers(
-    layers: Iterable[Layer], target: Target, *, limits: ReadLimits = USUAL_LIMITS
-) -> Iterator[ProvenLayer]:
-    """Emit and prove the script of each layer; a proof's script has its header filled in."""
-    for layer in layers:
-        tile = tile_of(layer.shape, target)
-        script = _headed(emit_layer(layer, tile), layer, tile)
-        proof = verify(script, payload=layer.payload, **vars(limits)).proof
-        if proof.ok and proof.time_us:
-            proof = replace(proof, gflops=layer.shape.flops / proof.time_us / 1e3)
-        yield ProvenLayer(layer, tile, replace(proof, script=annotated(script, proof)))
-
-
-def _headed(script: str, layer: Layer, tile: LayerTile) -> str:
-    rows, columns = tile.rows * tile.lines, tile.blocks * layer.shape.columns
-    lines = [
-        f"layer:    loops of {' x '.join(map(str, layer.shape.extents))}, {layer.ends} ops behind",
-        f"tile:     {rows} rows by {columns} columns",
-        *(f"place:    {place}" for place in layer.where),
-    ]
-    return script.replace(HEADER_END, "".join(f"// {line}\n" for line in lines) + HEADER_END, 1)

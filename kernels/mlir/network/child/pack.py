@@ -61,7 +61,7 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
     from iree.compiler import ir
 
     from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
-    from tilewise.kernels.mlir.network.child.ops import layers, read
+    from tilewise.kernels.mlir.network.child.ops import read
     from tilewise.kernels.mlir.network.child.origins import Origins, count, to_arguments
 
     stage("reading ops")
@@ -87,7 +87,6 @@ def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
         left,
         remaining,
         apply_s,
-        tuple(layers(applied, _places(payload, [op for _, op in ops]))),
         sum(prod(op.extents) for op in seen.ops),
     )
 
@@ -109,19 +108,6 @@ def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, Packed
                 raise NestRefusedError(f"op {number}, {op.where}, {refusal}") from refusal
             left.append(Left(op.name, op.where, str(refusal), number))
     return ops, left
-
-
-def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
-    """Return the places of packed ops in their module, by their places in the payload."""
-    from iree.compiler import ir
-
-    from tilewise.kernels.mlir.frontend.child.operations import operations, where
-    from tilewise.kernels.mlir.network.child.ops import at
-
-    there: dict[str, list[str]] = {}
-    for op, function, number in operations(ir.Module.parse(payload).operation):
-        there.setdefault(op.name, []).append(at(where(op, function, number)))
-    return {there[one.op.name][one.op.number]: one.op.where for one in ops}
 
 
 def _only_function(module: Any) -> Any | None:

@@ -48,22 +48,6 @@ def mixer() -> bytes:
     return spelled(mixed(small=True)).encode()
 
 
-def pool(op: str, side: int, size: int) -> bytes:
-    """Windows of an image of 24 channels: the largest value of each, or the sum."""
-    start = {"max": "0xFF800000", "sum": "0.0"}[op]
-    image, window = f"tensor<1x{side}x{side}x24xf32>", f"tensor<{size}x{size}xf32>"
-    result = f"tensor<1x{side - size + 1}x{side - size + 1}x24xf32>"
-    return f"""func.func @main(%x: {image}) -> {result} {{
-  %start = arith.constant {start} : f32
-  %w = tensor.empty() : {window}
-  %e = tensor.empty() : {result}
-  %f = linalg.fill ins(%start : f32) outs(%e : {result}) -> {result}
-  %p = linalg.pooling_nhwc_{op} ins(%x, %w : {image}, {window}) outs(%f : {result}) -> {result}
-  return %p : {result}
-}}
-""".encode()
-
-
 def products(m: int = 8, sizes: tuple[int, ...] = (24, 20)) -> bytes:
     """Products one after the other, with nothing between; weights are arguments."""
     given = "".join(f", %w{i}: tensor<{k}x{n}xf32>" for i, (k, n) in enumerate(pairwise(sizes)))

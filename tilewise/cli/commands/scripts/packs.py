@@ -3,30 +3,26 @@
 import argparse
 import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import arg, check_range, time_limit
-from tilewise.cli.files import json_text, make_folder, read_module_bytes, write_text
+from tilewise.cli.files import json_text, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.kernels.quoting import duration, quoted
+from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import detect
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # they load MLIR's child processes
     from tilewise.kernels.mlir.frontend.read import ReadLimits
-    from tilewise.kernels.mlir.network.pack import ProvenLayer
     from tilewise.kernels.mlir.network.packing import Blocks, OpBlocks
-    from tilewise.kernels.mlir.network.plan import Layer, PackPlan
+    from tilewise.kernels.mlir.network.plan import PackPlan
     from tilewise.kernels.mlir.proof.proof import ScriptProof
 
 Group = argparse._ArgumentGroup
 Json = dict[str, Any]
-OPTIONS = ("channels", "rows", "blocks", "layers", "seconds")
+OPTIONS = ("channels", "rows", "blocks", "seconds")
 MOST_OF_A_BLOCK = 4096
-MANIFEST = "layers.json"
 SECONDS, MEMORY_BYTES = 600.0, 16 << 30
 _BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
@@ -40,8 +36,7 @@ BLOCKS = (
         action="append",
         metavar="I=R,C,D",
     ),
-    arg("--layers", "folder for a proven script of each distinct layer", metavar="DIR"),
-    time_limit("time limit of each proof; default: 600", None),
+    time_limit("time limit of the proof; default: 600", None),
 )
 """Options that say how long the blocks are, and what is proven."""
 
@@ -76,16 +71,14 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
     from tilewise.kernels.mlir.frontend.read import ReadLimits
     from tilewise.kernels.mlir.transform.module import with_function
 
-    folder = None if options.layers is None else make_folder(options.layers)
     limits = ReadLimits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
     plan, proof = _proven(options, path, module, limits)
-    layers = [] if folder is None else write_layers(plan.layers, folder, limits)
     text = with_function(plan.payload, proof.script) if options.with_payload else proof.script
     if not options.json:
         sys.stderr.write(_summary(plan, proof))
         return text
     found = {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
-    document = {**plan.to_json(), "layers": layers, "proof": found, "script": text}
+    document = {**plan.to_json(), "proof": found, "script": text}
     return json_text(document)
 
 
@@ -151,34 +144,3 @@ def _summary(plan: "PackPlan", proof: "ScriptProof") -> str:
         f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
     ]
     return "".join(f"{line}\n" for line in lines)
-
-
-def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "ReadLimits") -> list[Json]:
-    """Prove and write each layer's script; return what `--json` prints of them.
-
-    A layer whose proof fails has no file.
-    """
-    from tilewise.kernels.mlir.network.pack import prove_layers
-    from tilewise.kernels.mlir.transform.module import with_function
-
-    rows = []
-    for number, proven in enumerate(prove_layers(layers, detect(), limits=limits), 1):
-        name = f"layer_{number:02}.mlir" if proven.proof.ok else None
-        if name:
-            text = with_function(proven.layer.payload, proven.proof.script)
-            write_text(str(folder / name), text)
-        rows.append({"file": name, **proven.to_json()})
-        sys.stderr.write(_line(name, proven))
-    write_text(str(folder / MANIFEST), json_text({"layers": rows}))
-    return rows
-
-
-def _line(name: str | None, proven: "ProvenLayer") -> str:
-    proof, count = proven.proof, len(proven.layer.where)
-    if name is None:
-        why = proof.message.partition("\n")[0]
-        return f"no file for {proven.layer.where[0]}: {proof.failure}: {why}\n"
-    return (
-        f"{name}  {count} x {duration(proof.time_us)}, {proof.gflops:.0f} GFLOP/s, "
-        f"error {proof.max_error:.3g}, allowed {proof.tolerance:.3g}\n"
-    )
