@@ -1,6 +1,6 @@
-"""The page of a plan: a model as a graph of chosen layouts and algorithms."""
+"""The page of a plan: the chosen layouts and algorithms of a model, in tables."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tilewise.kernels.mlir.frontend.graph import Size
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
 from tilewise.schema.modules import ModelPart, ModelPlan, PlanVariant
@@ -26,38 +27,53 @@ from tilewise.service.db import models
 from tilewise.service.errors import DamagedError
 from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import check
-from tilewise.service.plots.networks.drawing import draw
-from tilewise.service.plots.networks.picture import Bar, Box, PlanPicture, bars, kind_of, picture_of
 
 Json = dict[str, Any]
 
-WIDE = 900.0  # width in pixels from which the page shows its text below
-LONGEST = 8  # nodes that a page names next to the graph
+FUSED = {
+    "addition": "residual",
+    "broadcast_a": "repeated A",
+    "broadcast_b": "repeated B",
+    "transpose_a": "transposed A",
+    "transpose_b": "transposed B",
+    "transpose_c": "transposed C",
+}
+"""What layers include, in the words of the page."""
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A box as a row of the table; `share` is of the planned time, None if not timed."""
+    """A node or a copy as a row of the table.
 
-    box: Box
+    Attributes:
+        node: None for a copy.
+        title: of what is not a problem: the op with its results, or the copy.
+        pass_end: the node whose pass runs this op and has its time.
+        share: of the planned time.
+    """
+
+    node: int | None
+    title: str
+    problem: str
     href: str | None
+    op: str
+    where: str
+    reason: str
+    algorithm: str
+    fused: tuple[str, ...]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    time_us: float | None
+    pass_end: int | None
     share: float | None
 
 
 @dataclass(frozen=True)
 class PlanPage:
-    """A plan as its page shows it.
+    """A plan as its page shows it; `rows` have the order of execution."""
 
-    `kinds` are of the parts of the first bar; `rows` have the order of execution; `longest` are the
-    slowest rows.
-    """
-
-    graph: str
-    is_wide: bool
-    bars: list[Bar]
-    kinds: set[str]
+    totals: list[tuple[str, float, float]]
     rows: list[PlanRow]
-    longest: list[PlanRow]
     is_exact: bool
     copies: int
     copies_us: float
@@ -86,28 +102,35 @@ def plan_of(source: object) -> Plan:
 def shown(plan: Plan, hrefs: dict[str, str]) -> PlanPage:
     """Return a plan as its page shows it; `hrefs` are pages of schedules by problem.
 
-    Raises DamagedError if it names a tensor that it does not have.
+    Raises DamagedError if it names a tensor or a node that it does not have.
     """
-    try:
-        picture = picture_of(plan)
-        graph = draw(picture, _links(plan, hrefs), f"Graph of {plan.model}")
-    except ValueError as error:
-        raise DamagedError(f"the stored plan is damaged: {error}") from error
-    rows = list(_rows(picture, hrefs))
-    timed = [row for row in rows if row.box.time_us is not None]
+    _check(plan)
+    totals = {
+        "planned": plan.totals.chosen_us,
+        "all as the model has it": plan.totals.plain_us,
+        "each layer on its own": plan.totals.alone_us,
+    }
+    chosen_us = plan.totals.chosen_us
     return PlanPage(
-        graph=graph.svg,
-        is_wide=graph.width > WIDE,
-        bars=bars(picture, plan.totals),
-        kinds={kind_of(row.box) for row in timed},
-        rows=rows,
-        longest=sorted(timed, key=lambda row: -(row.box.time_us or 0.0))[:LONGEST],
+        totals=[(name, us, us / chosen_us) for name, us in totals.items()] if chosen_us else [],
+        rows=list(_rows(plan, hrefs)),
         is_exact=plan.is_exact,
         copies=len(plan.conversions),
         copies_us=sum(one.time_us for one in plan.conversions),
         nodes=len(plan.nodes),
         around=sum(bool(node.reason) for node in plan.nodes),
     )
+
+
+def _check(plan: Plan) -> None:
+    tensors = {use.tensor for node in plan.nodes for use in (*node.reads, *node.makes)}
+    tensors |= {one.tensor for one in plan.conversions}
+    nodes = {number for one in plan.passes for number in one.nodes}
+    for what, named, count in (
+        ("tensor", tensors, len(plan.tensors)), ("node", nodes, len(plan.nodes)),
+    ):  # fmt: skip
+        if wrong := sorted(named - set(range(count))):
+            raise DamagedError(f"the stored plan is damaged: it has no {what} {wrong[0]}")
 
 
 def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
@@ -130,15 +153,54 @@ def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
     return {chosen[key][0]: page for key, page in pages.items()}
 
 
-def _links(plan: Plan, hrefs: dict[str, str]) -> Callable[[int], str | None]:
-    return lambda node: hrefs.get(plan.nodes[node].problem or "")
+def _rows(plan: Plan, hrefs: dict[str, str]) -> Iterator[PlanRow]:
+    """Yield the nodes in order; copies of a tensor follow the node that makes it."""
+    passes = {number: one for one in plan.passes for number in one.nodes}
+    given = [number for number, one in enumerate(plan.tensors) if one.is_given]
+    yield from _copies(plan, given)
+    for number, node in enumerate(plan.nodes):
+        problem, algorithm, pass_end = node.problem or "", "", None
+        title, time_us, fused = "", None, tuple[str, ...]()
+        if node.found is not None:
+            problem = problem or node.found.problem
+            fused = tuple(FUSED.get(name, name) for name in node.found.fused)
+        else:
+            shapes = [_shape(use.shape, plan.tensors[use.tensor].dtype) for use in node.makes]
+            title = f"{node.op} {', '.join(shapes)}"
+        if node.schedule is not None:
+            algorithm, time_us = node.schedule.algorithm, node.schedule.time_us
+        elif node.found is None and number in passes:
+            algorithm, pass_end = "pass", passes[number].nodes[-1]
+            if number == pass_end:
+                time_us = passes[number].time_us
+                fused = (passes[number].label,) if len(passes[number].nodes) > 1 else ()
+        yield PlanRow(
+            number, title, problem, hrefs.get(problem), node.op,
+            node.where.removesuffix(node.op).strip(), node.reason, algorithm, fused,
+            tuple(use.layout.name for use in node.reads),
+            tuple(use.layout.name for use in node.makes),
+            time_us, pass_end, _share(plan, time_us),
+        )  # fmt: skip
+        yield from _copies(plan, [use.tensor for use in node.makes])
 
 
-def _rows(picture: PlanPicture, hrefs: dict[str, str]) -> Iterator[PlanRow]:
-    for box in picture.in_order:
-        if box.kind != "end":
-            share = (box.time_us or 0.0) / picture.total_us if picture.total_us else 0.0
-            yield PlanRow(box, hrefs.get(box.problem), None if box.time_us is None else share)
+def _copies(plan: Plan, tensors: Sequence[int]) -> Iterator[PlanRow]:
+    for one in plan.conversions:
+        if one.tensor in tensors:
+            tensor = plan.tensors[one.tensor]
+            yield PlanRow(
+                None, f"copy to {one.layout.name} {_shape(tensor.shape, tensor.dtype)}",
+                "", None, "", "", "", "", (), (tensor.layout.name,), (one.layout.name,),
+                one.time_us, None, _share(plan, one.time_us),
+            )  # fmt: skip
+
+
+def _shape(shape: Sequence[Size], dtype: str) -> str:
+    return "x".join([*("?" if size is None else str(size) for size in shape), dtype])
+
+
+def _share(plan: Plan, time_us: float | None) -> float | None:
+    return None if time_us is None else time_us / (plan.totals.chosen_us or 1.0)
 
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -147,7 +209,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 @router.get("/plans/{plan_id}")
 @in_executor("reads")
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
-    """Return the page of a plan: the progress of its problems, or its times and graph."""
+    """Return the page of a plan: the progress of its problems, or its times and nodes."""
     with services.reading() as session:
         row = model_jobs.get_plan(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.job.state == "done":

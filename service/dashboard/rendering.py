@@ -21,6 +21,7 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 from tilewise.kernels.errors import KernelsError, ProblemError, ScheduleError
+from tilewise.kernels.quoting import duration
 from tilewise.search.errors import SearchError
 from tilewise.search.space.points import TilePoint
 from tilewise.service.api.access import caller_of
@@ -29,7 +30,6 @@ from tilewise.service.api.problem_details import ProblemResponse, headers_of, st
 from tilewise.service.dashboard.assets import POLICY, version
 from tilewise.service.db.base import now
 from tilewise.service.errors import DamagedError, ServiceError, UnfinishedError
-from tilewise.service.plots.networks.picture import format_us
 
 Json = dict[str, Any]
 
@@ -215,7 +215,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=format_us,
+        speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=micros,
         ago=ago, short=short, value=value, code=code, describe_schema=describe_schema,
     )  # fmt: skip
     return made
@@ -228,6 +228,11 @@ def _formatted(form: str) -> Callable[[float | None], str]:
 
 speed, share = _formatted("{:.1f}"), _formatted("{:.1%}")
 times, closely = _formatted("{:.2f}x"), _formatted("{:.3f}x")
+
+
+def micros(time_us: float | None) -> str:
+    """Return a time in microseconds with significant digits and a unit."""
+    return "" if time_us is None else duration(time_us)
 
 
 def seconds(value: float | None) -> str:

@@ -1,7 +1,6 @@
 """Draw a schedule as a loop nest: nested boxes, with packs at their level.
 
-This drawing and those of `tilewise.service.plots.networks` no plotting library has; all other
-pictures are specifications.
+No plotting library has this drawing; all other pictures are specifications.
 """
 
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ from tilewise.service.api.schemas import PlanHeadView, ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import fleet, live, ranges, rendering, stored
 from tilewise.service.dashboard.fleet import FleetQuery
-from tilewise.service.dashboard.rendering import PageRoute, calls_of, page
+from tilewise.service.dashboard.rendering import PageRoute, calls_of, micros, page
 from tilewise.service.dashboard.stored import TrialsQuery
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
@@ -30,7 +30,6 @@ from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import events, lease, queue
 from tilewise.service.plots import nest
 from tilewise.service.plots.drawing import SPEED
-from tilewise.service.plots.networks.picture import format_us
 from tilewise.service.results import history, scripts
 from tilewise.service.results.readable import listed
 
@@ -145,7 +144,7 @@ def _plan_row(plan: dict[str, Any]) -> dict[str, Any]:
     totals, result = plan["totals"], ""
     if totals and totals["chosen_us"]:
         ratio = rendering.closely(totals["plain_us"] / totals["chosen_us"])
-        result = f"{format_us(totals['chosen_us'])} {ratio} as the model has it"
+        result = f"{micros(totals['chosen_us'])} {ratio} as the model has it"
     same = {name: plan[name] for name in ("id", "name", "state", "created")}
     return {
         **same,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.service.plots.networks.made import attention, block
+from tests.service.dashboard.made_plans import attention, block
 from tilewise.search.networks.plan import Plan
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import Sessions, models, writing
