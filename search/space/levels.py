@@ -128,7 +128,7 @@ class LevelGenerator:
         is_window = self.form.op == "convolution"
         return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
 
-    def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
+    def why_illegal(self, schedule: AnySchedule) -> str | None:
         """Return why the sums of a tiled reduction with an epilogue exceed IREE's stack, or None.
 
         Without one they lie in the result. What else IREE cannot do its compiler refuses.

@@ -160,20 +160,12 @@ def _instruction(workload: Workload, how: Arithmetic) -> Choices:
     return {"instruction": how.instruction.name if named else ""}
 
 
-def why_too_large(
-    problem: Problem, target: Target, schedule: Schedule, operand: str = ""
-) -> str | None:
+def why_too_large(problem: Problem, target: Target, schedule: Schedule) -> str | None:
     """Return why the target's caches cannot take a legal schedule; None when they can.
 
     A packed block has to fit the last cache, because each block of the other operand reads it
     again. A panel of B that several tiles of rows read has to fit the second cache, unless the
     reduction is cut short already.
-
-    Args:
-        problem: what is computed.
-        target: whose caches.
-        schedule: legal on the problem.
-        operand: look at what is held of this one alone; both if empty.
     """
     nest = loop_nest(problem, schedule)
     limit = max(target.l3_bytes, MIN_SCRATCH_BYTES)
@@ -182,12 +174,12 @@ def why_too_large(
         if not isinstance(stage, Stage) or stage.is_ahead:
             continue  # a model's weights are packed whole, and stay
         size = prod(shape_of(nest, here)) * problem.element.bytes
-        if size > limit and operand in ("", stage.operand):
+        if size > limit:
             return (
                 f"the packed block of {stage.operand} takes {size >> 20} MiB, "
                 f"more than the {limit >> 20} MiB of the last cache"
             )
-    return None if operand == "A" else _why_panel_too_large(target, nest)
+    return _why_panel_too_large(target, nest)
 
 
 def _why_panel_too_large(target: Target, nest: Nest) -> str | None:

@@ -48,10 +48,10 @@ class NativeGenerator:
         """Return the schedule of a point."""
         return changed(self.workload, point, schedule_of(self.workload, point))
 
-    def why_illegal(self, schedule: AnySchedule, operand: str) -> str | None:
+    def why_illegal(self, schedule: AnySchedule) -> str | None:
         """Return why a schedule does not fit the caches, or None, as `Space.why_illegal`."""
         assert isinstance(schedule, Schedule), "this generator made it"
-        return why_too_large(self.workload.problem, self.workload.target, schedule, operand)
+        return why_too_large(self.workload.problem, self.workload.target, schedule)
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,6 @@ class Space:
         """What `part_of` has found; no more than there are tiles, divisions and algorithms."""
         return {}
 
-    def why_illegal(self, schedule: AnySchedule, operand: str = "") -> str | None:
-        """Return why a legal schedule of the problem does not fit the target; None if it does.
-
-        Args:
-            schedule: one that this space made.
-            operand: look at the pack of this one alone.
-        """
-        return self.generator.why_illegal(schedule, operand)
+    def why_illegal(self, schedule: AnySchedule) -> str | None:
+        """Return why a schedule that this space made does not fit the target; None if it does."""
+        return self.generator.why_illegal(schedule)

@@ -169,23 +169,20 @@ def match_json(row: models.Schedule, lookup: Lookup) -> Json:
 
 @functools.lru_cache(maxsize=256)
 def space_json(problem: str, target: str) -> Json | None:
-    """Return the exact number of legal schedules of a search.
+    """Return the number of points in the space of a search.
 
-    None for the target of another machine, whose caches nobody here knows, where IREE's compiler
-    decides what is legal, and where extensions have added parameters, which may have no effect.
+    None for the target of another machine, whose caches nobody here knows, and for IREE's targets.
     """
     from tilewise.kernels.target import resolve
-    from tilewise.search.space.census import count_schedules
-    from tilewise.search.space.registry import added_parameters
     from tilewise.search.space.space import Space
 
     try:
         space = Space(parse_problem(problem), resolve(target))
     except TargetError:
         return None
-    if space.target.kind == "iree" or added_parameters(space.workload, ()):
+    if space.target.kind == "iree":
         return None
-    return {"schedules": count_schedules(space), "exact": True}
+    return {"schedules": space.size, "exact": False}
 
 
 def job_json(session: Session, job: models.Job) -> Json:

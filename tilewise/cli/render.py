@@ -211,7 +211,7 @@ def _trials_line(found: Json) -> str:
         f"of {counts['asked']} requested, in {found['elapsed_s']:.1f} s"
     )
     if space := found.get("space"):
-        text += f"; {space['schedules']} schedules are legal"
+        text += f"; at most {space['schedules']} schedules"
     return text if found.get("complete", True) else f"{text} (cut short)"
 
 

@@ -139,7 +139,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """How many different legal schedules there are; `exact` when they were counted."""
+    """How many schedules there are at most: several points of the space can mean one schedule."""
 
     schedules: int
     exact: bool

@@ -5,7 +5,6 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import instruction_of, loop_nest
 from tilewise.kernels.target import described, resolve
-from tilewise.search.space.census import count_schedules
 from tilewise.search.space.space import Space
 
 KEY = parse_problem(PROBLEM).key
@@ -40,7 +39,7 @@ def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
         },
     }
     space = Space(parse_problem(PROBLEM), resolve(machine.target))
-    assert result["space"] == {"schedules": count_schedules(space), "exact": True}
+    assert result["space"] == {"schedules": space.size, "exact": False}
     assert result["peers"] == {}
     assert result["proof"]["applied"] and result["proof"]["executed"]
     assert result["proof"]["mlir"] == "iree-base-compiler 3.13.0"
