@@ -10,7 +10,7 @@ from docs.website.links import MARKDOWN
 ROOT = Path(__file__).parents[2]
 PROGRAMS = (
     "cat", "cd", "cmake", "curl", "docker", "export", "git", "head", "iree-compile", "iree-opt",
-    "make", "optuna-dashboard", "pg_dump", "pip", "psql", "python", "python3", "sqlite3",
+    "make", "pg_dump", "pip", "psql", "python", "python3", "sqlite3",
     "tilewise", "tvm/bin/pip",
 )  # fmt: skip
 SHELLS = ("bash", "console", "sh", "shell")

@@ -34,7 +34,6 @@ NOT_RUN = {
     "tests/tilewise/test_tuning_spec.py does the same",
     "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
     "tests/tilewise/test_tuning_spec.py does the same",
-    "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
 

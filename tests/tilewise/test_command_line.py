@@ -39,7 +39,7 @@ def test_help_of_a_command_has_examples_that_can_be_typed(cli: Cli, command) -> 
     [
         (("tun",), "tune"),
         (("verfy", "x.mlir"), "verify"),
-        (("export_study", PROBLEM), "export-study"),
+        (("trails", PROBLEM), "trials"),
         (("tune", PROBLEM, "--trails", "5"), "--trials"),
         (("tune", PROBLEM, "--sedd=1"), "--seed"),
         (("fetch", "problems.txt", "--ouput", "scripts"), "--output"),

@@ -101,8 +101,6 @@ def test_it_is_shown_and_copied(cli: Cli, case: Case, server: str) -> None:
     for command in (("show",), ("trials",), ("trials", "--format", "csv")):
         ran = cli(command[0], *given, *command[1:])
         assert ran.code == 0 and case.shown in ran.out
-    study = ("--storage", "sqlite:///study.db", "--name", "s")
-    assert cli("export-study", *given, *study).code == 0
     assert told("show", "--json", "--server", server) == here
     assert told("trials", "--format", "json", "--server", server) == trials
     assert cli("store", "export", "all.zip").code == 0

@@ -75,24 +75,17 @@ def test_a_result_is_that_of_the_caches_that_were_asked_for(
 
 
 def test_trials_of_one_objective_are_of_one_cache_mode(
-    cli: Cli, runs: list[dict[str, Any]], tmp_path: Any
+    cli: Cli, runs: list[dict[str, Any]]
 ) -> None:
-    """Hot and cold times differ in kind: a study or a T4 file that mixes them misleads."""
+    """Hot and cold times differ in kind: a T4 file that mixes them misleads."""
     tuned(cli, "--trials", "3")
     tuned(cli, "--trials", "2", "--cache", "cold")
-
-    def exported(name: str, *options: str) -> int:
-        storage = f"sqlite:///{tmp_path / name}.db"
-        ran = cli("export-study", PROBLEM, "--storage", storage, "--json", *options)
-        trials: dict[str, int] = json.loads(ran.out)["trials"]
-        return trials["timed"]
 
     def shown(*options: str) -> int:
         ran = cli("trials", PROBLEM, *options)
         found = json.loads(ran.out)
         return len(found["results"] if isinstance(found, dict) else found)
 
-    assert (exported("hot"), exported("cold", "--cache", "cold")) == (3, 2)
     assert (shown("--format", "t4"), shown("--format", "t4", "--cache", "cold")) == (3, 2)
     assert (shown("--json"), shown("--json", "--cache", "hot")) == (5, 3)
 

@@ -31,7 +31,7 @@ MODULES = (
     *(compare, predictor, doctor, completion),
 )
 GROUPS = {
-    "search": ("tune", "show", "trials", "bench", "compare", "plot", "export-study", "predictor"),
+    "search": ("tune", "show", "trials", "bench", "compare", "plot", "predictor"),
     "scripts and kernels": ("script", "kernel", "library", "asm", "fetch"),
     "MLIR modules and models": ("import", "model", "plan", "verify"),
     "service": ("serve", "top", "token", "db", "store"),

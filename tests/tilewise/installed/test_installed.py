@@ -31,7 +31,6 @@ GIVEN = {
     "compare": ["sqlite:///base.db", "sqlite:///new.db"],
     "db": ["check"],
     "driver": ["--scheduler", "tcp://127.0.0.1:1", "--service", "http://127.0.0.1:1"],
-    "export-study": [PROBLEM, "--storage", "sqlite:///study.db"],
     "fetch": ["problems.txt", "-o", "scripts"],
     "import": ["model.mlir"],
     "kernel": [PROBLEM],

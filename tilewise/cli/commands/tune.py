@@ -1,4 +1,4 @@
-"""`tilewise tune`, `show`, `trials` and `export-study`."""
+"""`tilewise tune`, `show` and `trials`."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter,
 from tilewise.cli.files import json_text
 from tilewise.cli.progress import progress
 from tilewise.cli.ranges import printed_range, say_phase
-from tilewise.cli.render import prediction_text, print_mapping, print_result
+from tilewise.cli.render import prediction_text, print_result
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.kernels.problem import ProblemRange, parse_any
@@ -73,15 +73,6 @@ def trials(options: argparse.Namespace) -> None:
     sys.stdout.write(trials_text(rows, "json" if as_json else options.format))
 
 
-def export_study(options: argparse.Namespace) -> None:
-    """Write every trial into an Optuna storage, for optuna-dashboard and Optuna's plots."""
-    from tilewise.formats import optuna_study
-
-    rows = _stored(options, default="hot")
-    summary = optuna_study.export(rows, options.storage, options.name)
-    print_mapping(summary, as_json=options.json)
-
-
 def _stored(options: argparse.Namespace, default: str | None) -> list[Json]:
     """Return the trials of one cache mode, or all."""
     with backend_of(options) as backend:
@@ -133,25 +124,6 @@ COMMANDS = (
         examples=(
             "trials matmul:m=1024,n=512,k=2048,dtype=f32",
             "trials matmul:m=1024,n=512,k=2048,dtype=f32 --format csv",
-        ),
-    ),
-    Command(
-        "export-study",
-        export_study,
-        (
-            *STORED,
-            arg(
-                "--storage",
-                "Optuna storage, such as sqlite:///study.db",
-                required=True,
-                metavar="URL",
-            ),
-            arg("--name", "name of the study; default: the problem and the target"),
-            cache_filter("hot"),
-        ),
-        at_service="search",
-        examples=(
-            "export-study matmul:m=1024,n=512,k=2048,dtype=f32 --storage sqlite:///study.db",
         ),
     ),
 )
