@@ -95,7 +95,7 @@ class Plan:
 
     Attributes:
         cache: how the layers were timed, hot or cold.
-        is_exact: whether the choice is optimal; otherwise the model's own layouts were taken.
+        is_exact: whether the choice is optimal; otherwise there were too many to compare all.
         nodes: in an executable order.
         passes: timed non-GEMM passes, in order.
     """

@@ -189,15 +189,13 @@ def planned(
         conversion = _but_inside(conversion, kept)
     flow = _flow(graph, ways, conversion)
     plain_plan = choice.plan(own, conversion)
-    try:
-        best, is_exact = choice.plan(choose(flow).picks, conversion), True
-    except ChoiceError:
-        best, is_exact = plain_plan, False
+    chosen = choose(flow)
+    best = choice.plan(chosen.picks, conversion)
     plain_us, best_us = _total_us(plain_plan), _total_us(best)
     if not best_us < (1 - LEAST_GAIN) * plain_us:
         best, best_us = plain_plan, plain_us
     alone_us = _total_us(choice.plan(_alone(flow, ways), conversion))
-    return replace(best, is_exact=is_exact, totals=Totals(best_us, plain_us, alone_us))
+    return replace(best, is_exact=chosen.is_exact, totals=Totals(best_us, plain_us, alone_us))
 
 
 def _ways(node: Node, graph: Graph, costs: LayerTimes, layouts: Layouts) -> Iterator[Way]:

@@ -85,7 +85,7 @@ def _totals(plan: Plan) -> Iterator[str]:
     ):
         yield f"{label:<23} {duration(time_us)}   {time_us / totals.chosen_us:.3f}x"
     if not plan.is_exact:
-        yield "too many layouts depend on each other: the model's own were taken"
+        yield "too many layouts depend on each other: not all choices were compared"
 
 
 def _around(plan: Plan) -> Iterator[str]:
