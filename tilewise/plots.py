@@ -18,7 +18,7 @@ from typing import Any, get_args
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.service.errors import DrawingError
 from tilewise.service.plots import convergence as searches
-from tilewise.service.plots import nest, parameters, ranges, roofline
+from tilewise.service.plots import nest, ranges, roofline
 from tilewise.service.plots.drawing import FORMATS, Format, Spec, Theme, draw, draw_svg, trial_row
 
 Json = dict[str, Any]
@@ -86,25 +86,6 @@ def convergence(
     """
     rows = [trial_row(trial) for trial in _some(trials)]
     return Plot(searches.search(problem or trials[0].get("problem", "search"), rows, peak))
-
-
-def importance(trials: Sequence[Json]) -> Plot:
-    """Plot how much of the time depends on each parameter.
-
-    Raises MissingError for too few trials.
-    """
-    found = parameters.importances(_some(trials))
-    if not found:
-        raise MissingError(
-            f"{len(trials)} trials are too few for the importance of parameters; "
-            f"{parameters.FEWEST} timed ones are needed"
-        )
-    return Plot(parameters.importance(found, len(trials)))
-
-
-def parallel(trials: Sequence[Json]) -> Plot:
-    """Plot a line through the parameters of each timed trial."""
-    return Plot(parameters.parallel(_some(trials), list(parameters.importances(trials))))
 
 
 def roofline_of(

@@ -33,7 +33,6 @@ LEAD = 2  # of them, ahead of what near problems offer
 GIVES_WAY = 1  # of them, where near problems offer something
 TRANSFER = "transfer"
 ORIGIN = "origin"
-METRIC = "time (us)"
 
 _STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 

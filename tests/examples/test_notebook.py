@@ -32,7 +32,7 @@ def test_the_notebook_runs_and_shows_its_plots(
     (card,) = shown["result"]
     assert "GFLOP/s" in card.data["text/html"] and "<svg" in card.data["text/html"]
     drawn = [line for line in shown if line.startswith("plots.")]
-    assert len(drawn) == 5
+    assert len(drawn) == 3
     for line in drawn:
         assert len(shown[line]) == 1, shown[line]
         (output,) = shown[line]

@@ -79,7 +79,7 @@ def test_a_new_search_ends_with_the_same_object(cli: Cli, served: str, tuned: st
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["convergence", "roofline", "parallel", "nest"])
+@pytest.mark.parametrize("kind", ["convergence", "roofline", "nest"])
 @pytest.mark.parametrize("what", [PROBLEM, "1"])
 def test_a_plot_is_the_same_at_a_service(
     cli: Cli, both: Both, tmp_path: Path, kind: str, what: str

@@ -36,7 +36,6 @@ def test_the_name_of_a_file_says_its_kind(
         (("0", "-o", "plot.svg"), 2, "job 0 is not from 1 to"),
         (("9" * 40, "-o", "plot.svg"), 2, "is not from 1 to"),
         ((PROBLEM, "--cache", "cold", "-o", "plot.svg"), 3, "no cold trials"),
-        ((PROBLEM, "--kind", "importance", "-o", "plot.svg"), 3, "timed ones are needed"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(

@@ -16,14 +16,14 @@ from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
-from tilewise.service.plots import convergence, parameters, roofline, speeds
+from tilewise.service.plots import convergence, roofline, speeds
 from tilewise.service.plots.drawing import Spec, trial_row
 from tilewise.service.plots.ranges import over_sizes
 from tilewise.service.results import history, integrity
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
 
-OfJob = Literal["convergence", "pace", "origins", "importance", "parallel"]
+OfJob = Literal["convergence", "pace", "origins"]
 
 
 @router.get("/jobs/{job_id}/{kind}")
@@ -39,16 +39,7 @@ def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
         return convergence.convergence(name, _rows(trials), peak)
     if kind == "pace":
         return convergence.pace(_rows(trials))
-    if kind == "origins":
-        return convergence.origins(_rows(trials))
-    found = parameters.importances(trials)
-    if kind == "parallel":
-        return parameters.parallel(trials, list(found))
-    if not found:
-        raise NotFoundError(
-            f"{parameters.FEWEST} timed trials are needed for the importance of parameters"
-        )
-    return parameters.importance(found, len(trials))
+    return convergence.origins(_rows(trials))
 
 
 @router.get("/schedules/{number}/roofline")

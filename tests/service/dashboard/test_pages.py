@@ -213,10 +213,8 @@ def test_plots_are_specifications_of_what_is_stored(
     trials = client.get(f"/v1/jobs/{tuned}/trials").json()["trials"]
     spec = client.get(f"/plots/jobs/{tuned}/convergence").json()
     assert len(spec["data"]["values"]) == len(trials)
-    assert client.get(f"/plots/jobs/{tuned}/importance").status_code == 404  # of four trials
     for path in (
         f"/plots/jobs/{tuned}/pace", f"/plots/jobs/{tuned}/origins",
-        f"/plots/jobs/{tuned}/parallel",
         f"/plots/schedules/{schedule_id}/roofline", f"/plots/problems/{KEY}/history",
         f"/plots/compare/{schedule_id}/{schedule_id}",
     ):  # fmt: skip
@@ -259,7 +257,7 @@ def test_a_damaged_row_costs_no_more_than_itself(
         session.connection().exec_driver_sql("PRAGMA ignore_check_constraints = ON")
         session.connection().exec_driver_sql(damage)
     faults = "the service failed"
-    for path in ("/", "/jobs", f"/plots/jobs/{tuned}/convergence", f"/plots/jobs/{tuned}/parallel"):
+    for path in ("/", "/jobs", f"/plots/jobs/{tuned}/convergence", f"/plots/jobs/{tuned}/pace"):
         answer = client.get(path)
         assert faults not in answer.text, path
         assert answer.status_code == 200 or "jobs SET" in damage, path

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.peers.plot import shares_of_peak
 from tilewise.kernels.errors import KernelsError
-from tilewise.service.plots import convergence, drawing, nest, parameters, roofline, speeds
+from tilewise.service.plots import convergence, drawing, nest, roofline, speeds
 from tilewise.service.plots.drawing import improvements, thinned, trial_row
 
 PROBLEM = "matmul:m=100,n=70,k=33,dtype=f32"
@@ -46,8 +46,6 @@ SPECS = {
     "convergence under a peak": convergence.convergence(PROBLEM, ROWS, 100.0),
     "pace": convergence.pace(ROWS),
     "origins": convergence.origins(ROWS),
-    "importance": parameters.importance({"rows": 0.75, "pack": 0.25}, 20),
-    "parallel": parameters.parallel(TRIALS, ["rows"]),
     "roofline": roofline.of_problem(PROBLEM, RESULT, ROWS, LIMITS),
     "roofline without bandwidth": roofline.of_problem(
         PROBLEM, None, ROWS, roofline.MachineLimits({"f32": 100.0}, None)
@@ -92,17 +90,6 @@ def test_a_thinned_search_keeps_every_improvement_and_its_order() -> None:
     spec = convergence.convergence(PROBLEM, many)
     assert "of 10000 trials" in spec["title"]["subtitle"][0]
     assert len(json.dumps(spec)) < 300_000
-
-
-def test_a_parameter_that_decides_is_the_most_important() -> None:
-    trials = [
-        trial(n, 10.0 * (n % 4 + 1), params={"decides": n % 4, "idle": n // 4 % 3})
-        for n in range(36)
-    ]
-    found = parameters.importances(trials)
-    assert list(found) == ["decides", "idle"] and found["decides"] > 0.9
-    assert sum(found.values()) == pytest.approx(1.0)
-    assert parameters.importances(trials[:7]) == {}
 
 
 def test_a_nest_is_drawn_with_its_loops_packs_and_bytes() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewise.plots import Picture
 
 SIZES = "sizes"
-KINDS = ("convergence", "roofline", "importance", "parallel", "nest", SIZES)
+KINDS = ("convergence", "roofline", "nest", SIZES)
 THEMES = ("light", "dark")
 LARGEST_JOB = 2**31 - 1
 
@@ -53,11 +53,7 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
     if options.kind == "roofline":
         result = _result(backend, options, job)
         return plots.roofline_of(result, _trials(backend, options, job), _measured(result))
-    trials = _trials(backend, options, job)
-    if options.kind == "convergence":
-        return plots.convergence(trials, peak=_peak(backend, options, job))
-    draw = {"importance": plots.importance, "parallel": plots.parallel}[options.kind]
-    return draw(trials)
+    return plots.convergence(_trials(backend, options, job), peak=_peak(backend, options, job))
 
 
 def _peers(backend: Backend, found: Json) -> list[Json]:
