@@ -39,7 +39,6 @@ NOT_RUN = {
 
 EVERYWHERE = {
     "matmul:m=1024,n=512,k=2048,dtype=f32": SMALL,
-    "matmul:m=1024,n=1024,k=1024,dtype=f32": SMALL,
     "matmul:m=512,n=512,k=512,dtype=f32": SMALL,
     "matmul:m=1024,n=512,k=2048,dtype=i32": "matmul:m=64,n=64,k=64,dtype=i32",
     "cpu:znver5,threads=1": "host",

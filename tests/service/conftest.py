@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from tilewise.service.runs.keeper import SqlKeeper
 
 from tests.brief.peaks import brief_peaks
 from tests.service import fakes
@@ -21,7 +22,6 @@ from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, model_jobs, queue
 from tilewise.service.jobs.queue import Submitter
-from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import JobOutcome, run_job
 

@@ -58,7 +58,7 @@ def test_a_method_that_is_not_direct_tells_its_rms_errors() -> None:
 
 def test_what_a_result_is_not_is_said() -> None:
     text = render.result_text(found())
-    counts = "4 timed, 3 pruned, 2 failed of 9 asked, in 2.5 s; at most 77 schedules"
+    counts = "4 timed, 3 pruned, 2 failed of 9 requested, in 2.5 s; at most 77 schedules"
     assert (line(text, "toolchain"), line(text, "trials")) == ("tools", counts)
     text = render.result_text(found(stale=True, complete=False))
     assert line(text, "toolchain") == "tools  (stale)"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tilewise.service.runs.keeper import SqlKeeper
 
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
@@ -19,7 +20,6 @@ from tilewise.service.db.session import make_sessions
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"

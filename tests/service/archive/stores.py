@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
+from tilewise.service.runs.keeper import SqlKeeper
 
 from benchmarks.watching.suite_reports import reports
 from tests.service import fakes
@@ -33,7 +34,6 @@ from tilewise.service.jobs.model_jobs import ended_job
 from tilewise.service.jobs.queue import Submitter, new_job
 from tilewise.service.results import history, suites
 from tilewise.service.results.ranges import store_range
-from tilewise.service.runs.keeper import SqlKeeper
 from tilewise.service.workers.job_run import run_job
 
 COLD = "matmul:m=8,n=8,k=8,dtype=bf16"

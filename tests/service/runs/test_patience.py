@@ -1,6 +1,7 @@
 from contextlib import contextmanager
 
 import pytest
+from tilewise.service.runs.keeper import PatientTrials, patiently
 
 from tests.service import fakes
 from tilewise.service.db import models, reading, writing
@@ -12,7 +13,6 @@ from tilewise.service.errors import (
 )
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import keeper
-from tilewise.service.runs.keeper import PatientTrials, patiently
 
 AWAY = OutageError("is away")
 
