@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.plan_rows import wanted
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import Scope
 from tilewise.search.records import TuneRequest
 from tilewise.service.app import create_app
-from tilewise.service.db import Sessions, make_engine, models, reading, session, writing
+from tilewise.service.db import Sessions, make_engine, models, reading, session, tokens, writing
 from tilewise.service.db.session import make_sessions
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
@@ -26,6 +28,8 @@ from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import JobOutcome, run_job
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+KEY = parse_problem(PROBLEM).key
+OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 TOOLCHAIN = "toolchain of the tests"
 
 
@@ -63,17 +67,14 @@ ON_BOTH_DATABASES = (
     "tests.service.runs.test_candidates",
     "tests.service.db.test_features",
     "tests.service.db.test_sql_trials",
-    "tests.service.results.test_nearest",
-    "tests.service.api.access.test_tokens",
+    "tests.service.api.test_access",
     "tests.service.api.events.test_http_events",
     "tests.service.api.test_http_jobs",
+    "tests.service.api.test_http_lookup",
     "tests.service.api.test_http_networks",
     "tests.service.api.plans.",
     "tests.service.api.test_http_schedules",
     "tests.service.api.test_http_suites",
-    "tests.service.api.test_http_trials",
-    "tests.service.api.test_idempotency",
-    "tests.service.api.test_lookup_files",
 )
 # Locks, moments and the order of rows are where they may differ; `make test` asks both there.
 WHERE_DATABASES_DIFFER = (
@@ -136,6 +137,22 @@ def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
 @pytest.fixture
 def client(client_factory: ClientFactory) -> TestClient:
     return client_factory()
+
+
+@pytest.fixture
+def make_token(sessions: Sessions) -> Callable[..., str]:
+    """Creates a token and returns its text."""
+
+    def make(name: str = "ci", scope: Scope = "read", expires: datetime | None = None) -> str:
+        with writing(sessions) as session:
+            return tokens.create(session, name, scope, expires)
+
+    return make
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that presents a token."""
+    return {"Authorization": f"Bearer {token}"}
 
 
 @pytest.fixture

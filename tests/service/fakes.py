@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.cpu.script import emit_script
@@ -116,39 +117,31 @@ def _note(number: int) -> None:
             file.write(f"{number}\n")
 
 
-def slow_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
-    return tune(
-        problem,
-        target,
-        request,
-        store,
-        on_trial=on_trial,
-        should_stop=should_stop,
-        pause_s=0.1,
-    )
+def slow_tune(*given, on_trial=None, should_stop=None, **_hooks):
+    return tune(*given, on_trial=on_trial, should_stop=should_stop, pause_s=0.1)
 
 
-def hanging_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
+def hanging_tune(_problem, _target, _request, store, **_hooks):
     store.add(trial(0))
     time.sleep(600)
 
 
-def spawning_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
+def spawning_tune(_problem, _target, _request, store, **_hooks):
     """Leaves a process behind, as a runner that hangs does."""
     child = subprocess.Popen(["sleep", "600"])
     store.add(replace(trial(0), params={"pid": child.pid}))
     time.sleep(600)
 
 
-def crashing_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
+def crashing_tune(*_given, **_hooks):
     os.abort()
 
 
-def unsupported_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
+def unsupported_tune(*_given, **_hooks):
     raise UnsupportedError("matmul: transpose_a is not covered yet", "transpose_a")
 
 
-def fruitless_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
+def fruitless_tune(_problem, _target, _request, store, **_hooks):
     store.add(failed_trial(0))
     return TuneResult(None, tuple(store.trials()), 0.1, True)
 
@@ -169,34 +162,17 @@ class FakeProof:
     script: str | None = "module {}"
 
 
-def prove(
-    problem: Problem, schedule: Schedule, *, seed: int, seconds: float = 60.0, threads: int = 1
-) -> FakeProof:
+def prove(problem: Problem, schedule: Schedule, **_how: Any) -> FakeProof:
     proof = FakeProof(time_us=problem.flops / 40.0 / 1e3)
     return replace(proof, script=emit_script(problem, schedule))
 
 
-def prove_wrong(
-    problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
-) -> FakeProof:
-    proof = prove(problem, schedule, seed=seed)
-    return replace(
-        proof, ok=False, gflops=900.0, max_error=inf, failure="wrong", message="off by inf"
-    )
+def prove_wrong(problem: Problem, schedule: Schedule, **_how: Any) -> FakeProof:
+    told = {"gflops": 900.0, "max_error": inf, "failure": "wrong", "message": "off by inf"}
+    return replace(prove(problem, schedule), ok=False, **told)
 
 
-def prove_unapplied(
-    problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
-) -> FakeProof:
-    return FakeProof(
-        applied=False,
-        executed=False,
-        ok=False,
-        max_error=None,
-        gflops=None,
-        interval=None,
-        time_us=None,
-        failure="apply",
-        message="the script does not parse",
-        script=None,
-    )
+def prove_unapplied(*_given: Any, **_how: Any) -> FakeProof:
+    unknown = dict.fromkeys(("max_error", "gflops", "interval", "time_us", "script"))
+    told = {"failure": "apply", "message": "the script does not parse"}
+    return FakeProof(applied=False, executed=False, ok=False, **told, **unknown)

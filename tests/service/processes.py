@@ -3,12 +3,16 @@
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
+from fastapi import FastAPI
 
 from tests.brief import python_path
 from tests.service import fakes
@@ -75,6 +79,23 @@ class ServiceProcess:
         status = self._process.wait(30)
         self.client.close()
         return status
+
+
+@contextmanager
+def serving(app: FastAPI, **how: Any) -> Iterator[int]:
+    """Serve an application from a thread; yield the port."""
+    server = Server(app, **how)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        wait_until(lambda: server.started or not thread.is_alive())
+        assert thread.is_alive(), "the server ended"
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join(30)
+        assert not thread.is_alive()
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:

@@ -29,14 +29,8 @@ for name in {MODULES}:
     importlib.import_module(name)
 print([name for name in {HEAVY} if name in sys.modules])
 """
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert out.stdout.strip() == "[]"
+    command = [sys.executable, "-c", code]
+    assert subprocess.check_output(command, text=True, env=child_environment()).strip() == "[]"
 
 
 def test_an_examination_that_fails_says_why(monkeypatch):
@@ -58,21 +52,21 @@ def test_targets_are_made_canonical(machine):
         machine.require_served(detect().with_threads(most + 1).canonical)
 
 
-def test_a_worker_without_its_parent_ends():
+def run_worker(*more: str, **environment: str) -> str:
+    """Run a worker that fails; return what it writes to stderr."""
     command = child_command(
-        "tilewise.service.workers", "--job=1", "--owner=x:1:1", "--epoch=1", "--parent=1"
+        "tilewise.service.workers", "--job=1", "--owner=x:1:1", "--epoch=1", *more
     )
-    done = subprocess.run(
-        command, env=child_environment(), capture_output=True, text=True, check=False
-    )
+    environment = child_environment(**environment)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.strip() == "the process 1 that started this one is gone"
+    return done.stderr.strip()
+
+
+def test_a_worker_without_its_parent_ends():
+    assert run_worker("--parent=1") == "the process 1 that started this one is gone"
 
 
 def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
-    command = child_command("tilewise.service.workers", "--job=1", "--owner=x:1:1", "--epoch=1")
-    environment = child_environment(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "does not exist; run `tilewise db upgrade`" in done.stderr
-    assert "Traceback" not in done.stderr
+    error = run_worker(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
+    assert "does not exist; run `tilewise db upgrade`" in error and "Traceback" not in error

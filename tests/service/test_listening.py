@@ -4,13 +4,18 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
-from tests.service.processes import wait_until
+from tests.service.conftest import PROBLEM
+from tests.service.processes import ServiceProcess, wait_until
 from tilewise.kernels.system.children import child_environment
+from tilewise.service.db import reading
 from tilewise.service.errors import AddressError
+from tilewise.service.jobs.queue import get
 from tilewise.service.listening import listen
 
 
@@ -29,8 +34,8 @@ def test_a_port_belongs_to_who_listens():
     again.close()
 
 
-def test_a_name_is_served_on_all_its_addresses(monkeypatch):
-    resolve_to(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.1")
+def test_a_name_is_served_on_all_its_addresses_that_the_machine_has(monkeypatch):
+    resolve_to(monkeypatch, "192.0.2.1", "127.0.0.1", "127.0.0.2", "127.0.0.1")
     sockets = listen("name", 0)
     names = [one.getsockname() for one in sockets]
     for one in sockets:
@@ -39,27 +44,15 @@ def test_a_name_is_served_on_all_its_addresses(monkeypatch):
     assert names[0][1] == names[1][1] > 0, "one port for all"
 
 
-def test_an_address_that_the_machine_lacks_is_left_out_of_a_name(monkeypatch):
-    resolve_to(monkeypatch, "192.0.2.1", "127.0.0.1")
-    (one,) = listen("name", 0)
-    with one:
-        assert one.getsockname()[0] == "127.0.0.1"
-
-
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [
+def test_a_port_that_the_system_refuses_says_why(monkeypatch):
+    for number, message in (
         (errno.EACCES, "port=80 of 127.0.0.1 is for privileged users alone; give one from 1024 on"),
         (errno.ENOBUFS, "port=80 of 127.0.0.1 cannot be had: No buffer space available"),
-    ],
-)
-def test_a_port_that_the_system_refuses_says_why(monkeypatch, number, message):
-    def refuse(*_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(socket.socket, "bind", refuse)
-    with pytest.raises(AddressError, match=message):
-        listen("127.0.0.1", 80)
+    ):
+        refuse = Mock(side_effect=OSError(number, os.strerror(number)))
+        monkeypatch.setattr(socket.socket, "bind", refuse)
+        with pytest.raises(AddressError, match=message):
+            listen("127.0.0.1", 80)
 
 
 @pytest.mark.full
@@ -98,8 +91,26 @@ def test_the_limit_on_open_files_is_raised_and_bounds_the_streams(soft, hard, fi
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
         "print(listening.raise_file_limit(), listening.most_streams())"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
-        env=child_environment(),
-    )  # fmt: skip
-    assert found.stdout.split() == [str(files), str(streams)]
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, text=True, env=child_environment()).split() == [
+        str(files), str(streams)
+    ]  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("clients", [1, 8])
+def test_a_request_that_waits_is_answered_when_the_service_ends(url, sessions, clients, capfd):
+    service = ServiceProcess(url, "tests.service.fakes:hanging_tune")
+    address, body = f"{service.client.base_url}/v1/jobs", {"problem": PROBLEM, "wait": True}
+    with ThreadPoolExecutor(clients) as threads:
+        waiting = [
+            threads.submit(httpx.post, address, json=body, timeout=60) for _ in range(clients)
+        ]
+        wait_until(lambda: bool(service.client.get("/v1/jobs/1/trials").json().get("trials")))
+        assert service.stop() == -signal.SIGTERM
+        answers = [one.result() for one in waiting]
+    assert [answer.status_code for answer in answers] == [202] * clients
+    assert {answer.json()["id"] for answer in answers} == {1}
+    with reading(sessions) as session:
+        assert get(session, 1).state == "queued", "it was given back"
+    assert "Traceback" not in capfd.readouterr().err

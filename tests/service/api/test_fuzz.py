@@ -4,12 +4,10 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import schemathesis
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
@@ -19,12 +17,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tilewise.kernels.problem import parse_problem
+from tests.service.conftest import KEY, PROBLEM, TOOLCHAIN, bearer
 from tilewise.service.api.access.gate import RUNS
-from tilewise.service.db import models, tokens, writing
+from tilewise.service.db import models, writing
 from tilewise.service.runs import offers
-from tilewise.service.runs.offers import OfferedJob
 
 ADMIN = "root"
 UNTOUCHED = {
@@ -34,18 +30,9 @@ UNTOUCHED = {
     "phase_total": None, "trials": 4, "peers": False, "seconds": None, "spread": 2,
 }  # fmt: skip
 """A job before its first run."""
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
-PARAMETERS = {
-    "problem": PROBLEM,
-    "key": parse_problem(PROBLEM).key,
-    "target": "host",
-    "flavor": "air",
-}
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
+          response_schema_conformance]  # fmt: skip
+PARAMETERS = {"problem": PROBLEM, "key": KEY, "target": "host", "flavor": "air"}
 SENSIBLE = {"problem": f"{PROBLEM},batch=3", "trials": 4}
 IS_LONG = settings().max_examples > 1000
 FUZZ = settings(
@@ -59,21 +46,13 @@ FUZZ = settings(
 
 
 @pytest.fixture
-def admin(sessions) -> dict[str, str]:
-    with writing(sessions) as session:
-        token = tokens.create(session, ADMIN, "admin", None)
-    return {"Authorization": f"Bearer {token}"}
-
-
-@dataclass(frozen=True)
-class Given:
-    job_id: int
-    leader: OfferedJob
-    helper: OfferedJob
+def admin(make_token):
+    return bearer(make_token(ADMIN, "admin"))
 
 
 @pytest.fixture
-def offer(sessions, machine, submit, tuned) -> Given:
+def offer(sessions, machine, submit, tuned):
+    """A job that is offered to a leader and a helper."""
     job_id = submit(f"{PROBLEM},bias", spread=2)
     driver = "host:1:1"
     with writing(sessions) as session:
@@ -81,20 +60,20 @@ def offer(sessions, machine, submit, tuned) -> Given:
         job = session.get_one(models.Job, job_id)
         helper = offers.give(session, job, "tcp://10.0.0.3:4000", driver, "helper")
     assert made is not None and helper is not None
-    return Given(job_id, made, helper)
+    return SimpleNamespace(job_id=job_id, leader=made, helper=helper)
 
 
-def shown(case, admin, offer) -> dict[str, str]:
+def shown(case, admin, offer):
     if not case.path.startswith(RUNS):
         return admin
     case.path_parameters["job_id"] = offer.job_id
     whose = offer.helper if case.path.endswith(("/join", "/help")) else offer.leader
-    return {"Authorization": f"Bearer {whose.token}"}
+    return bearer(whose.token)
 
 
 @pytest.fixture
-def schema(client: TestClient, tuned: int) -> Iterator[schemathesis.BaseSchema]:
-    yield schemathesis.openapi.from_asgi("/openapi.json", client.app)
+def schema(client, tuned):
+    return schemathesis.openapi.from_asgi("/openapi.json", client.app)
 
 
 @pytest.mark.full

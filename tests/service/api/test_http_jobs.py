@@ -1,21 +1,32 @@
+import hashlib
+import json
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from tests.service import fakes
-from tests.service.conftest import PROBLEM
-from tilewise.service.db import writing
-from tilewise.service.jobs import lease, queue
+from tests.service.api.answers import assert_problem, assert_refused, pages, rows
+from tests.service.conftest import OTHER, PROBLEM, TOOLCHAIN
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
+from tilewise.service.db import models, writing
+from tilewise.service.db.base import now
+from tilewise.service.jobs import idempotency, lease, queue
 from tilewise.version import VERSION
 
+AS_OBJECT = {"op": "matmul", "dtype": "f32", "k": 32, "n": 48, "m": 64, "batch": 1}
+"""`PROBLEM`, spelled differently."""
 
-def post(client, **body):
-    return client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4, **body})
+
+def post(client, key=None, **body):
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4, **body}, headers=headers)
 
 
-def test_a_new_job_is_accepted_with_its_location(client):
+def test_a_job_is_accepted_with_its_location_and_joined_by_the_same_work(client, machine):
     answer = post(client)
     assert answer.status_code == 202
     job = answer.json()
@@ -23,26 +34,18 @@ def test_a_new_job_is_accepted_with_its_location(client):
     assert job["state"] == "queued"
     assert job["trials"] == {"asked": 4, "timed": 0, "pruned": 0, "failed": 0}
     assert job["best"] is None and job["started"] is None
+    same = post(client, problem=AS_OBJECT, target=machine.target, seed=9)
+    assert same.json()["id"] == job["id"] != post(client, problem=PROBLEM + ",bias").json()["id"]
 
 
-def test_the_same_work_is_joined_however_it_is_spelled(client, machine):
-    first = post(client).json()["id"]
-    as_object = {"op": "matmul", "dtype": "f32", "k": 32, "n": 48, "m": 64, "batch": 1}
-    assert post(client, problem=as_object, target=machine.target, seed=9).json()["id"] == first
-    assert post(client, problem=PROBLEM + ",bias").json()["id"] != first
-
-
-def test_a_job_that_waits_takes_the_larger_spread_and_runs_alone_without_a_driver(client, run):
-    job = post(client, spread=3).json()
-    assert (job["spread"], job["helpers"]) == (3, 0)
-    assert post(client, spread=8).json()["spread"] == 8
-    assert post(client).json()["spread"] == 8
-    assert run(job["id"]).state == "done"
-    assert client.get(f"/v1/jobs/{job['id']}").json()["helpers"] == 0
+def test_a_job_that_waits_takes_the_larger_budget_and_spread(client):
+    asked = [post(client, trials=count).json()["trials"]["asked"] for count in (6, 3, 8)]
+    assert asked == [6, 6, 8]
+    assert [post(client, spread=spread).json()["spread"] for spread in (3, 8, 1)] == [3, 8, 8]
 
 
 def test_a_job_shows_its_progress_and_its_result(client, run):
-    job_id = post(client).json()["id"]
+    job_id = post(client, spread=3).json()["id"]
     seen = []
     run(job_id, on_event=lambda _: seen.append(client.get(f"/v1/jobs/{job_id}").json()))
 
@@ -52,20 +55,16 @@ def test_a_job_shows_its_progress_and_its_result(client, run):
     assert during["best"]["gflops"] == 11.0 and during["best"]["peak_fraction"] is None
     assert after["state"] == "done" and after["complete"] is True
     assert after["best"]["gflops"] == 13.0 and after["best"]["peak_fraction"] == 0.13
-    assert after["elapsed_s"] > 0
+    assert after["elapsed_s"] > 0 and after["helpers"] == 0, "alone, without a driver"
     assert after["created"] <= after["started"] <= after["finished"]
 
 
-def test_a_job_that_waits_takes_the_larger_budget(client):
-    asked = [post(client, trials=count).json()["trials"]["asked"] for count in (6, 3, 8)]
-    assert asked == [6, 6, 8]
-
-
-def test_a_stored_schedule_answers_an_equal_or_smaller_request(client, tuned):
+def test_a_stored_schedule_answers_an_equal_or_smaller_request(client, client_factory, tuned):
     answer = post(client, trials=3)
     assert answer.status_code == 200
     assert answer.json()["best"]["gflops"] == 13.0
     assert post(client, trials=5).status_code == 202
+    assert post(client_factory(toolchain="a newer one")).status_code == 202
 
 
 def test_a_schedule_without_peers_does_not_answer_who_asks_for_them(client, tuned, run):
@@ -73,10 +72,6 @@ def test_a_schedule_without_peers_does_not_answer_who_asks_for_them(client, tune
     assert wanted.status_code == 202
     run(wanted.json()["id"])
     assert post(client, peers=True).json()["peers"]["openblas"]["gflops"] == 97.0
-
-
-def test_a_schedule_of_another_toolchain_does_not_answer(client_factory, tuned):
-    assert post(client_factory(toolchain="a newer one")).status_code == 202
 
 
 def test_wait_answers_when_the_job_has_ended(client, sessions):
@@ -105,41 +100,32 @@ def test_a_job_that_is_cancelled_while_it_runs_shows_what_it_has_spent(client, s
 
 
 def test_a_job_that_has_ended_cannot_be_cancelled(client, tuned):
-    answer = client.delete(f"/v1/jobs/{tuned}")
-    assert answer.status_code == 409
-    assert answer.json()["detail"] == f"job {tuned} is done and cannot be cancelled"
+    refused = client.delete(f"/v1/jobs/{tuned}")
+    assert_problem(refused, 409, f"job {tuned} is done and cannot be cancelled")
 
 
 def test_jobs_are_listed_newest_first_by_page(client, sessions, submit):
-    made = [submit(f"{PROBLEM},batch={n}") for n in range(2, 7)]
+    """Each second job is cancelled, so a page that forgot its filter would show others."""
+    made = [submit(f"{PROBLEM},batch={n}") for n in range(2, 8)]
     with writing(sessions) as session:
-        lease.claim_one(session, made[0], "elsewhere:1:1")
-    listed, path = [], "/v1/jobs?limit=2"
-    while path:
-        page = client.get(path).json()
-        listed += [job["id"] for job in page["jobs"]]
-        path = page["next"]
-    assert listed == made[::-1]
-    assert [j["id"] for j in client.get("/v1/jobs?state=running").json()["jobs"]] == made[:1]
-
-
-def test_a_failed_trial_shows_how_it_failed(client, submit, run):
-    job_id = submit()
-    run(job_id, tuner=fakes.fruitless_tune)
-    (trial,) = client.get(f"/v1/jobs/{job_id}/trials?state=failed").json()["trials"]
-    assert (trial["failure"], trial["message"]) == ("crash", "signal 11")
-    assert trial["gflops"] is None and trial["max_error"] is None
+        lease.claim_one(session, made[1], "elsewhere:1:1")
+    for job_id in made[::2]:
+        client.delete(f"/v1/jobs/{job_id}")
+    for query, wanted in (
+        ({"limit": 2}, made),
+        ({"limit": 1, "state": "cancelled"}, made[::2]),
+        ({"state": "running"}, made[1:2]),
+    ):
+        assert [job["id"] for job in rows(client, "/v1/jobs", "jobs", **query)] == wanted[::-1]
 
 
 def test_a_target_of_several_threads_is_a_job_of_its_own(client, machine):
     most = machine.targets[-1]
-    first = client.post("/v1/jobs", json={"problem": PROBLEM, "target": "host"})
-    other = client.post("/v1/jobs", json={"problem": PROBLEM, "target": most})
+    first, other = (post(client, target=target) for target in ("host", most))
     assert other.status_code == 202 and other.json()["target"] == most
     assert (first.headers["Location"] == other.headers["Location"]) == (machine.cores == 1)
     more = machine.targets[0].replace("threads=1", f"threads={machine.cores + 1}")
-    refused = client.post("/v1/jobs", json={"problem": PROBLEM, "target": more})
-    assert refused.status_code == 422 and "give threads=1 to" in refused.json()["detail"]
+    assert_problem(post(client, target=more), 422, "give threads=1 to")
 
 
 def test_status_and_documentation(client, machine):
@@ -151,34 +137,134 @@ def test_status_and_documentation(client, machine):
     assert "/v1/jobs/{job_id}" in client.get("/openapi.json").json()["paths"]
 
 
-def test_the_pages_of_jobs_keep_their_filter(client, submit):
-    """Each second job is called off, so that a page of all jobs would show others."""
-    made = [submit(f"{PROBLEM},batch={n}") for n in range(2, 8)]
-    for job_id in made[::2]:
-        client.delete(f"/v1/jobs/{job_id}")
-    listed, path = [], "/v1/jobs?limit=1&state=cancelled"
-    while path:
-        page = client.get(path).json()
-        listed += [job["id"] for job in page["jobs"]]
-        path = page["next"]
-    assert listed == made[::2][::-1]
-
-
 def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(client_factory, machine):
     small = replace(machine, memory_bytes=4096)
-    refused = client_factory(on=small).post("/v1/jobs", json={"problem": PROBLEM})
-    assert refused.status_code == 422 and "this machine has" in refused.json()["detail"]
-
-
-@dataclass(frozen=True)
-class Workers:
-    is_alive: bool
+    assert_problem(post(client_factory(on=small)), 422, "this machine has")
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_a_service_without_its_workers_is_not_ready(client, machine, is_alive):
+def test_a_service_without_its_workers_is_not_ready(client, is_alive):
     state = client.app.state
-    state.services = replace(state.services, pool=Workers(is_alive))
+    state.services = replace(state.services, pool=SimpleNamespace(is_alive=is_alive))
     ready = client.get("/readyz")
     assert ready.status_code == (200 if is_alive else 503)
     assert is_alive or "the workers have stopped" in ready.json()["detail"]
+
+
+def test_the_same_request_names_the_same_job_also_when_it_has_ended(client):
+    first = post(client, "k-1")
+    assert first.status_code == 202
+    job = first.json()["id"]
+    assert client.delete(f"/v1/jobs/{job}").status_code == 200
+    again = post(client, "k-1")
+    assert (again.status_code, again.json()["id"]) == (202, job)
+    assert again.headers["Location"] == f"/v1/jobs/{job}"
+    assert again.json()["state"] == "cancelled", "as it is now"
+    assert post(client, "k-2").json()["id"] != job
+    assert post(client, None).json()["id"] != job
+    spelled = post(client, "k-1", problem=AS_OBJECT, seed=0)
+    assert (spelled.status_code, spelled.json()["id"]) == (202, job)
+
+
+def test_a_request_that_is_not_spread_has_the_digest_that_it_always_had():
+    problem, target = parse_problem(PROBLEM), "cpu:znver5,threads=1"
+    told = [problem.canonical, target, {
+        "trials": 4, "seconds": None, "seed": 0, "sampler": "surrogate", "peers": False,
+        "cache": "hot"}]  # fmt: skip
+    always = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    assert idempotency.digest_of(problem, target, TuneRequest(trials=4)) == always
+    assert idempotency.digest_of(problem, target, TuneRequest(trials=4, spread=2)) != always
+
+
+def test_a_key_with_another_request_is_refused_and_what_is_no_key(client):
+    post(client, "k")
+    jobs = client.get("/v1/jobs").json()["jobs"]
+    for change in ({"trials": 5}, {"problem": OTHER}, {"seed": 1}, {"spread": 2}):
+        assert_refused(post(client, "k", **change), "Idempotency-Key")
+    for key in ("", " ", "a b", "é", "x" * 256):
+        (error,) = assert_problem(post(client, key.encode()), 422)["errors"]
+        assert "idempotency-key" in error["field"].lower()
+    assert client.get("/v1/jobs").json()["jobs"] == jobs, "and nothing is queued"
+
+
+def test_a_key_is_forgotten_after_a_day(client, sessions):
+    first = post(client, "k").json()["id"]
+    with writing(sessions) as session:
+        row = session.query(models.IdempotencyKey).one()
+        row.created_at = now() - idempotency.KEPT - timedelta(seconds=1)
+    client.delete(f"/v1/jobs/{first}")
+    assert post(client, "k", trials=5).json()["id"] != first
+    with sessions() as session:
+        session.query(models.IdempotencyKey).one()  # the old row is gone
+
+
+def test_each_token_has_keys_of_its_own(submit, sessions):
+    number = submit()
+    with writing(sessions) as session:
+        job = session.get_one(models.Job, number)
+        assert idempotency.remember(session, idempotency.RequestKey("token:1", "k", "0" * 64), job)
+        other = idempotency.RequestKey("token:2", "k", "1" * 64)
+        assert idempotency.answered(session, other) is None
+        assert idempotency.remember(session, other, None)
+
+
+def failing_tune(problem, target, request, store, **options):
+    store.add(fakes.failed_trial(0))
+    store.add(fakes.replace(fakes.trial(1), state="pruned"))
+    return fakes.tune(problem, target, request, store, **options)
+
+
+@pytest.fixture
+def two_problems(submit, run):
+    run(submit(trials=4), tuner=failing_tune)
+    run(submit(OTHER, trials=6))
+
+
+def test_trials_of_all_jobs_are_paged(client, machine, two_problems):
+    found = pages(client, "/v1/trials", "trials", limit=3)
+    assert [len(page) for page in found] == [3, 3, 3, 1]
+    listed = [trial for page in found for trial in page]
+    assert [t["problem"] for t in listed] == [PROBLEM] * 4 + [OTHER] * 6
+    assert [t["number"] for t in listed] == [*range(4), *range(6)]
+    assert {(t["target"], t["toolchain"]) for t in listed} == {(machine.target, TOOLCHAIN)}
+    assert [t["job"] for t in listed] == [1] * 4 + [2] * 6
+    assert listed[2]["samples_us"] == pytest.approx([1e5, 1e6 / 3, 15.0])
+
+
+def test_a_trial_of_one_sample_has_no_interval(client, sessions, submit, run):
+    def tune(problem, target, request, store, **options):
+        alone = fakes.trial(0)
+        speed = alone.measurement.gflops
+        measurement = fakes.replace(alone.measurement, interval=(speed, speed))
+        store.add(fakes.replace(alone, samples=(0.1,), measurement=measurement))
+        return fakes.tune(problem, target, request, store, **options)
+
+    run(submit(trials=3), tuner=tune)
+    alone, *others = client.get("/v1/trials").json()["trials"]
+    assert alone["interval"] is None and alone["gflops"] > 0
+    assert all(low < high for low, high in (trial["interval"] for trial in others))
+    assert client.get("/jobs/1").text.count("one sample") == 1
+
+
+def test_trials_are_filtered_on_every_page(client, two_problems):
+    query = {"problem": "matmul: k=32, n=48, m=64, dtype=f32", "target": "host", "limit": 1}
+    for state, numbers in (("timed", [2, 3]), ("pruned", [1]), ("failed", [0])):
+        found = pages(client, "/v1/trials", "trials", state=state, **query)
+        assert [[(t["problem"], t["number"]) for t in page] for page in found] == [
+            [(PROBLEM, n)] for n in numbers
+        ]
+        of_job = rows(client, "/v1/jobs/1/trials", "trials", state=state, limit=1)
+        assert [t["number"] for t in of_job] == numbers
+    (failed,) = of_job
+    assert (failed["failure"], failed["message"]) == ("crash", "signal 11")
+    assert failed["gflops"] is None and failed["max_error"] is None
+    assert pages(client, "/v1/trials", "trials", target="cpu:neoverse-v2") == [[]]
+
+
+def test_trials_that_a_job_took_over_are_shown_once(client, submit, run, tuned):
+    run(submit(trials=7))
+    run(submit(trials=9))
+    listed = rows(client, "/v1/trials", "trials", problem=PROBLEM, limit=2)
+    assert [(t["job"], t["number"]) for t in listed] == [
+        *((1, n) for n in range(4)), *((2, n) for n in range(4, 7)), (3, 7), (3, 8)
+    ]  # fmt: skip

@@ -1,14 +1,18 @@
 import io
 import json
+from dataclasses import replace
 
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.kernels.mlir.frontend.dialects import OF_STABLEHLO, STABLEHLO
-from tests.service.api.test_http_errors import assert_problem, assert_refused
-from tests.service.api.test_http_networks import DYNAMIC
-from tests.service.conftest import ClientFactory
+from tests.service import fakes
+from tests.service.api.answers import assert_problem, assert_refused, once_made
+from tests.service.api.test_http_networks import DYNAMIC, OTHER
+from tests.service.api.test_http_networks import MODULE as OF_TWO
+from tests.service.conftest import PROBLEM
+from tests.service.results.test_tampering import edit
 from tilewise.service.api.routes import modules
+from tilewise.service.results import kernels
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
 
@@ -27,89 +31,67 @@ func.func @f(%a: tensor<4x5xf32>, %b: tensor<5x6xf32>, %c: tensor<4x6xf32>,
 """
 FOUND = {
     "problems": [
-        {
-            "problem": "matmul:m=4,n=6,k=5,dtype=f32,init=accumulate",
-            "count": 1,
-            "where": ["@f 4:8 linalg.matmul"],
-        }
+        {"problem": "matmul:m=4,n=6,k=5,dtype=f32,init=accumulate", "count": 1,
+         "where": ["@f 4:8 linalg.matmul"]}
     ],
     "skipped": [
-        {
-            "op": "linalg.matmul",
-            "reason": "adds products of bf16 up in bf16; known is f32",
-            "where": "@f 6:8 linalg.matmul",
-        }
+        {"op": "linalg.matmul", "reason": "adds products of bf16 up in bf16; known is f32",
+         "where": "@f 6:8 linalg.matmul"}
     ],
-}
+}  # fmt: skip
 
 
-def test_a_module_is_read_as_text_and_as_json(client: TestClient) -> None:
-    for answer in (
-        client.post(PARSE, content=MODULE, headers=MLIR),
-        client.post(PARSE, json={"module": MODULE}),
-        client.post(
-            PARSE,
-            content=json.dumps({"module": MODULE}),
-            headers={"content-type": "Application/JSON; charset=utf-8"},
-        ),
+def test_a_module_is_read_as_text_and_as_json(client):
+    sent = json.dumps({"module": MODULE})
+    for content, kind in (
+        (MODULE, MLIR["Content-Type"]),
+        (sent, "application/json"),
+        (sent, "Application/JSON; charset=utf-8"),
     ):
+        answer = client.post(PARSE, content=content, headers={"Content-Type": kind})
         assert answer.status_code == 200, answer.text
         assert answer.json() == FOUND
 
 
-def test_problems_are_strict_where_that_is_asked_for(client: TestClient) -> None:
+def test_problems_are_strict_where_that_is_asked_for(client):
     answer = client.post(PARSE, content=MODULE, headers=MLIR, params={"accuracy": "strict"})
     (found,), (standard,) = answer.json()["problems"], FOUND["problems"]
     assert found == {**standard, "problem": f"{standard['problem']},accuracy=strict"}
     assert answer.json()["skipped"] == FOUND["skipped"]
     for path in (PARSE, "/v1/problems/script"):
         refused = client.post(path, content=MODULE, headers=MLIR, params={"accuracy": "loose"})
-        assert refused.status_code == 422
-        assert [one["field"] for one in refused.json()["errors"]] == ["accuracy"]
+        assert_refused(refused, "accuracy")
 
 
-def test_bytecode_is_read(client: TestClient) -> None:
+def test_bytecode_and_a_whole_model_are_read(client):
     with ir.Context():
         file = io.BytesIO()
         ir.Module.parse(MODULE).operation.write_bytecode(file)
-    answer = client.post(PARSE, content=file.getvalue(), headers=MLIR)
-    assert [one["problem"] for one in answer.json()["problems"]] == [
-        one["problem"] for one in FOUND["problems"]
-    ]
-
-
-def test_a_model_is_read(client: TestClient) -> None:
+    answer = client.post(PARSE, content=file.getvalue(), headers=MLIR).json()
+    assert [one["problem"] for one in answer["problems"]] == [FOUND["problems"][0]["problem"]]
     found = client.post(PARSE, content=STABLEHLO, headers=MLIR).json()
     assert sum(one["count"] for one in found["problems"]) == len(OF_STABLEHLO)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "module",
-    [b"garbage", b"\0" * 100, b"module {" * 100_000, b"module attributes {a = " + b"[" * 100_000,
-     b"ML\xefRgarbage", b"\xff\xfe\x00", b"%0 = " * 1000],
-    ids=["garbage", "nulls", "modules", "attributes", "bytecode", "no text", "values"],
-)  # fmt: skip
-def test_what_is_no_module_is_refused_and_the_service_goes_on(
-    client: TestClient, module: bytes
-) -> None:
-    answer = client.post(PARSE, content=module, headers=MLIR)
-    assert_refused(answer, "module", "the module was not read: ")
-    assert client.get("/healthz").status_code == 200
+def test_what_is_no_module_is_refused_and_the_service_goes_on(client):
+    for module in (
+        b"garbage", b"\0" * 100, b"module {" * 100_000, b"module attributes {a = " + b"[" * 100_000,
+        b"ML\xefRgarbage", b"\xff\xfe\x00", b"%0 = " * 1000,
+    ):  # fmt: skip
+        answer = client.post(PARSE, content=module, headers=MLIR)
+        assert_refused(answer, "module", "the module was not read: ")
+        assert client.get("/healthz").status_code == 200
 
 
-@pytest.mark.parametrize(
-    "body", ["", "{", "[]", "null", '{"module": 3}', '{"module": "", "x": 1}', "[" * 100_000,
-             '{"module": "\\ud800"}'],
-    ids=lambda body: body[:12] or "nothing",
-)  # fmt: skip
-def test_what_is_no_such_object_is_refused(client: TestClient, body: str) -> None:
-    answer = client.post(PARSE, content=body, headers={"Content-Type": "application/json"})
-    assert_refused(answer, "module", "")
-    assert len(answer.json()["detail"]) < 400
+def test_what_is_no_such_object_is_refused(client):
+    for body in ("", "{", "[]", "null", '{"module": 3}', '{"module": "", "x": 1}', "[" * 100_000,
+                 '{"module": "\\ud800"}'):  # fmt: skip
+        answer = client.post(PARSE, content=body, headers={"Content-Type": "application/json"})
+        assert len(assert_refused(answer, "module")["detail"]) < 400
 
 
-def test_a_module_may_be_larger_than_other_bodies(client_factory: ClientFactory) -> None:
+def test_a_module_may_be_larger_than_other_bodies(client_factory):
     small = client_factory(body_bytes=1024, module_bytes=MOST)
     module = MODULE.encode() + b" " * (MOST - len(MODULE.encode()))
     assert small.post(PARSE, content=module, headers=MLIR).status_code == 200
@@ -117,7 +99,7 @@ def test_a_module_may_be_larger_than_other_bodies(client_factory: ClientFactory)
     assert_problem(small.post("/v1/jobs", content=module, headers=MLIR), 413)
 
 
-def test_the_same_module_is_read_once(client: TestClient, monkeypatch) -> None:
+def test_the_same_module_is_read_once(client, monkeypatch):
     asked = []
     read = modules.read_module
 
@@ -139,5 +121,75 @@ def test_the_same_module_is_read_once(client: TestClient, monkeypatch) -> None:
     assert len(asked) == 4
     for dim in ("0.0=5", "0.0=1..5", "x=5", "5"):
         refused = client.post(PARSE, content=DYNAMIC, headers=MLIR, params={"dim": dim})
-        assert refused.status_code == 422, refused.text
-        assert [error["field"] for error in refused.json()["errors"]] == ["dim"]
+        assert_refused(refused, "dim")
+
+
+SCRIPT = "/v1/problems/script"
+OF_FAKES = fakes.schedule(3).hash
+"""The fastest of the four schedules that the fake search times."""
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(modules, "LIMITS", replace(modules.LIMITS, seconds=100.0))
+
+
+def asked(client, module=OF_TWO, **query):
+    return once_made(lambda: client.post(SCRIPT, content=module, headers=MLIR, params=query))
+
+
+@pytest.mark.full
+def test_a_stored_schedule_is_proven_on_the_op(client, tuned, own_cache, monkeypatch):
+    parsed = client.post("/v1/problems/parse", content=OF_TWO, headers=MLIR).json()
+    (place,) = parsed["problems"][0]["where"]
+    answer = asked(client, place=place)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert (told["problem"], told["place"], told["flavor"]) == (PROBLEM, place, "cpu")
+    assert told["schedule"]["hash"] == OF_FAKES
+    assert told["schedule"]["steps"] == fakes.schedule(3).to_json()
+    assert (told["match"], told["stale"]) == ("exact", False)
+    assert told["target"] == client.get(f"/v1/schedules?problem={PROBLEM}").json()["target"]
+    assert 0 < told["proof"]["max_error"] <= told["proof"]["tolerance"]
+    assert f"// schedule: {OF_FAKES}" in told["script"]
+    assert "func.func" not in told["script"].split("transform.named_sequence")[0]
+    monkeypatch.setattr(kernels, "answer_of", lambda *_: pytest.fail("it is kept"))
+    by_number = client.post(SCRIPT, json={"module": OF_TWO}, params={"place": "1"})
+    assert by_number.json() == told
+    behind_op = asked(client, place="1", with_payload="true").json()
+    script = behind_op.pop("script")
+    assert script.index("func.func @kernel") < script.index("@__transform_main")
+    assert behind_op == {key: value for key, value in told.items() if key != "script"}
+
+
+@pytest.mark.full
+def test_what_is_not_there_is_named(client, tuned, own_cache):
+    assert_problem(asked(client, place="2"), 404, f"no schedule of {OTHER} is stored")
+    for place in ("", "3", "@nowhere 1:1"):
+        assert_refused(asked(client, place=place), "place", "")
+    assert_refused(asked(client, "no module"), "module", "the module was not read: ")
+    assert_refused(asked(client, place="1", target="gpu:0"), "target", "")
+    assert_refused(asked(client, target="iree:host"), "target", "are for targets cpu:NAME")
+
+
+def test_that_none_proves_is_found_out_once_in_a_while(client, tuned, own_cache, monkeypatch):
+    given = []
+
+    def refused(_module, _what, source):
+        given.append(json.loads(source))
+        return json.dumps({"reason": "@main 9:8: no script proved; the last one: wrong: by 3"})
+
+    monkeypatch.setattr(kernels, "answer_of", refused)
+    for _ in range(2):
+        assert_problem(asked(client, place="1"), 404, "the last one: wrong: by 3")
+    (source,) = given
+    hashes = [fakes.schedule(n).hash for n in (3, 2, 1, 0)]
+    steps = {one.hash: one.to_json() for one in map(fakes.schedule, range(4))}
+    assert source["schedules"] == [steps[one] for one in hashes], "the fastest first"
+
+
+def test_of_a_row_that_was_edited_no_script_is_made(client, tuned, own_cache, url, monkeypatch):
+    monkeypatch.setattr(kernels, "answer_of", lambda *_: pytest.fail("it was asked for"))
+    edit(url, "schedules SET steps = '[]'")
+    assert assert_problem(asked(client, place="1"), 500)["type"] == "urn:tilewise:tampered-row"

@@ -1,10 +1,7 @@
-import time
-
 import pytest
-from fastapi.testclient import TestClient
-from httpx import Response
 
-from tests.service.conftest import PROBLEM, ClientFactory
+from tests.service.api.answers import assert_problem, assert_refused, once_made
+from tests.service.conftest import PROBLEM
 
 ADDRESS = "/v1/models"
 TEXT = {"content-type": "text/x-mlir"}
@@ -34,17 +31,14 @@ func.func @main(%a: tensor<?x6xf32>, %b: tensor<6x4xf32>, %c: tensor<?x4xf32>)
 OTHER = "matmul:m=64,n=40,k=48,dtype=f32"
 
 
-def posted(client: TestClient, module: str = MODULE, **query: str) -> Response:
-    until = time.monotonic() + 120
-    while True:
-        answer = client.post(ADDRESS, content=module, headers=TEXT, params=query)
-        is_read = answer.status_code != 202 or "id" in answer.json()
-        if is_read or time.monotonic() > until:
-            return answer
-        time.sleep(0.2)
+def posted(client, module=MODULE, **query):
+    return once_made(
+        lambda: client.post(ADDRESS, content=module, headers=TEXT, params=query),
+        lambda answer: answer.status_code != 202 or "id" in answer.json(),
+    )
 
 
-def test_each_problem_of_a_model_gets_a_job(client: TestClient) -> None:
+def test_each_problem_of_a_model_gets_a_job(client):
     answer = posted(client, trials="3")
     assert answer.status_code == 202, answer.text
     told = answer.json()
@@ -57,7 +51,7 @@ def test_each_problem_of_a_model_gets_a_job(client: TestClient) -> None:
         assert job["trials"]["asked"] == 3 and one["count"] == 1
 
 
-def test_a_strict_model_has_problems_of_its_own(client: TestClient) -> None:
+def test_a_strict_model_has_problems_of_its_own(client):
     standard, strict = (posted(client, accuracy=one).json() for one in ("standard", "strict"))
     assert [told["accuracy"] for told in (standard, strict)] == ["standard", "strict"]
     assert [one["problem"] for one in strict["problems"]] == [
@@ -65,13 +59,11 @@ def test_a_strict_model_has_problems_of_its_own(client: TestClient) -> None:
     ]
     jobs = [{one["job"] for one in told["problems"]} for told in (standard, strict)]
     assert not jobs[0] & jobs[1]
-    refused = posted(client, accuracy="loose")
-    assert refused.status_code == 422
-    assert [one["field"] for one in refused.json()["errors"]] == ["accuracy"]
+    assert_refused(posted(client, accuracy="loose"), "accuracy")
 
 
 @pytest.mark.full
-def test_a_model_outlives_the_service_and_joins_jobs(client_factory: ClientFactory) -> None:
+def test_a_model_outlives_the_service_and_joins_jobs(client_factory):
     first = posted(client_factory()).json()
     again = client_factory()
     assert again.get(f"{ADDRESS}/1").json() == first
@@ -80,7 +72,7 @@ def test_a_model_outlives_the_service_and_joins_jobs(client_factory: ClientFacto
     assert [one["job"] for one in second["problems"]] == [one["job"] for one in first["problems"]]
 
 
-def test_a_cancelled_job_is_told(client: TestClient) -> None:
+def test_a_cancelled_job_is_told(client):
     told = posted(client).json()
     states = []
     for one in told["problems"]:
@@ -90,15 +82,12 @@ def test_a_cancelled_job_is_told(client: TestClient) -> None:
 
 
 @pytest.mark.full
-def test_what_cannot_be_tuned_is_refused(client: TestClient) -> None:
+def test_what_cannot_be_tuned_is_refused(client):
     nothing = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
     for body in (nothing, "no module"):
         assert posted(client, body).status_code == 422
     assert posted(client, trials="0").status_code == 422
     assert client.get(f"{ADDRESS}/1").status_code == 404
-    refused = client.get(f"{ADDRESS}/first")
-    assert refused.status_code == 422
-    assert [error["field"] for error in refused.json()["errors"]] == ["model_id"]
-    answer = posted(client, DYNAMIC)
-    assert "linalg.matmul at @main 4:8 has dynamic shapes" in answer.json()["detail"]
+    assert_refused(client.get(f"{ADDRESS}/first"), "model_id")
+    assert_problem(posted(client, DYNAMIC), 422, "linalg.matmul at @main 4:8 has dynamic shapes")
     assert client.get("/v1/jobs").json()["jobs"] == []

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from tests.service import fakes
+from tests.service.api.answers import assert_nothing_stored, assert_problem, assert_refused
 from tests.service.conftest import TOOLCHAIN
 from tests.service.jobs.test_range_jobs import RANGE, tune_range
-from tilewise.service.db import models, writing
+from tilewise.service.db import writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease
 from tilewise.service.workers.range_run import RangeParts, run_range
@@ -28,7 +29,7 @@ def tuned(client, sessions, machine):
     return job
 
 
-def test_a_range_is_a_job_like_any_other(client, tuned):
+def test_a_range_is_a_job_like_any_other_whose_result_answers(client, tuned):
     job = client.get(f"/v1/jobs/{tuned}").json()
     assert (job["problem"], job["state"]) == (TEXT, "done")
     assert job["phase"] == {"name": "samples", "done": 6, "total": 7}
@@ -37,9 +38,6 @@ def test_a_range_is_a_job_like_any_other(client, tuned):
     assert "event: phase" in events and "event: end" in events
     assert client.get(f"/jobs/{tuned}").status_code == 200  # the dashboard's page
     assert client.get("/jobs").status_code == 200
-
-
-def test_a_stored_range_answers(client, tuned):
     again = client.post("/v1/jobs", json=ASKED)
     found = client.get("/v1/schedules", params={"problem": TEXT})
     assert again.status_code == found.status_code == 200
@@ -54,11 +52,8 @@ def test_a_stored_range_is_code(client, tuned):
     made = found.json()
     assert made["problem"] == TEXT and "int64_t m" in made["header"]
     assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
-    for form, text in (
-        ("c-header", made["header"].encode()),
-        ("object", b64decode(made["object"])),
-    ):
-        assert client.get(path, params={"format": form}).content == text
+    assert client.get(path, params={"format": "c-header"}).text == made["header"]
+    assert client.get(path, params={"format": "object"}).content == b64decode(made["object"])
     known = {"If-None-Match": found.headers["ETag"]}
     assert client.get(path, params={"format": "json"}, headers=known).status_code == 304
     module = ModuleType("of_range")
@@ -103,33 +98,25 @@ def test_a_size_is_looked_up(client, tuned):
     assert [one["schedule"] for one in exact] == [None, None]
     assert ranged[0]["schedule"] == found | {"space": None} and ranged[1]["schedule"] is None
     assert ranged[0]["files"] == {"cpu": None}
-    ends = TEXT.partition("m=")[2].partition(",")[0].split("..")
-    for inner, status in ((f"{ends[0]}..{int(ends[1]) - 1}", 200), (f"1..{int(ends[1]) + 1}", 404)):
-        asked = {"problem": TEXT.replace("..".join(ends), inner)}
+    for inner, status in (("2..39", 200), ("1..41", 404)):
+        asked = {"problem": TEXT.replace("2..40", inner)}
         assert client.get("/v1/schedules", params=asked).status_code == 404
         answer = client.get("/v1/schedules", params=asked | {"match": "range"})
         assert answer.status_code == status and (status != 200 or answer.json()["problem"] == TEXT)
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        ({"problem": "matmul:m=9..3,n=4,k=4,dtype=f32"}, "m"),
-        ({"problem": "matmul:m=1..9,n=1..9,k=1..4,dtype=f32"}, "m"),
-        ({"problem": "matmul:m=1..9999,n=4,k=4,dtype=f32"}, "m"),
-        ({"problem": "conv2d:n=1,h=8..9,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32"}, "h"),
-        ({"problem": TEXT, "target": "iree:host"}, "target"),
-    ],
-)
-def test_a_bad_range_names_its_field(client, asked, field):
-    answer = client.post("/v1/jobs", json=asked)
-    assert answer.status_code == 422
-    assert field in [one["field"].rpartition(".")[2] for one in answer.json()["errors"]]
+def test_a_bad_range_names_its_field(client):
+    for problem, field in (
+        ("matmul:m=9..3,n=4,k=4,dtype=f32", "m"),
+        ("matmul:m=1..9,n=1..9,k=1..4,dtype=f32", "m"),
+        ("matmul:m=1..9999,n=4,k=4,dtype=f32", "m"),
+        ("conv2d:n=1,h=8..9,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32", "h"),
+    ):
+        assert_refused(client.post("/v1/jobs", json={"problem": problem}), field)
+    assert_refused(client.post("/v1/jobs", json={**ASKED, "target": "iree:host"}), "target")
 
 
 def test_a_cluster_tunes_no_ranges(client_factory, sessions):
     client = client_factory(scheduler="tcp://127.0.0.1:1")
-    answer = client.post("/v1/jobs", json=ASKED)
-    assert answer.status_code == 422 and "cluster" in answer.json()["detail"]
-    with writing(sessions) as session:
-        assert session.query(models.Job).count() == 0
+    assert_problem(client.post("/v1/jobs", json=ASKED), 422, "cluster")
+    assert_nothing_stored(sessions)

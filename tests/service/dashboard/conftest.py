@@ -1,6 +1,5 @@
 """A browser, and a service with fakes for a search that it looks at."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,16 +7,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 from sqlalchemy import select
 
 from benchmarks.watching.suite_reports import reports
 from tests.service.conftest import PROBLEM
-from tests.service.processes import FAKE_PROVER, ServiceProcess, wait_until
+from tests.service.processes import FAKE_PROVER, ServiceProcess, serving
 from tilewise.service.app import create_app
 from tilewise.service.db import Sessions, models
-from tilewise.service.listening import listen
-from tilewise.service.server import Server
 from tilewise.service.settings import Settings
 
 TRIALS = 24
@@ -41,16 +38,17 @@ class Seen:
         """Take note of errors, of requests to elsewhere, and of what the policy forbids."""
         page.add_init_script(VIOLATIONS)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("console", lambda said: self._say(said.type, said.text))
-        page.on("request", lambda request: self._asked(request.url))
+        page.on("console", self._said)
+        page.on("request", self._asked)
 
-    def _say(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
-            self.faults.append(f"{kind}: {text}")
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.type}: {message.text}")
 
-    def _asked(self, url: str) -> None:
-        if urlsplit(url).scheme in ("http", "https") and not url.startswith(self.base):
-            self.faults.append(f"asked elsewhere: {url}")
+    def _asked(self, request: Request) -> None:
+        is_own = request.url.startswith(self.base)
+        if urlsplit(request.url).scheme in ("http", "https") and not is_own:
+            self.faults.append(f"asked elsewhere: {request.url}")
 
 
 @dataclass(frozen=True)
@@ -65,18 +63,11 @@ class Service:
 def service(url: str) -> Iterator[Service]:
     """A service whose searches take some tenths of a second."""
     arguments = ("--tuner=tests.service.fakes:slow_tune", f"--prover={FAKE_PROVER}")
-    server = Server(create_app(Settings(db=url), 1, worker_arguments=arguments))
-    (listening,) = listen("127.0.0.1", 0)
-    with listening:
-        port = int(listening.getsockname()[1])
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        wait_until(lambda: server.started)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
-            yield Service(port, client)
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
+    with (
+        serving(create_app(Settings(db=url), 1, worker_arguments=arguments)) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client,
+    ):
+        yield Service(port, client)
 
 
 @pytest.fixture
@@ -88,19 +79,13 @@ def seen(service: Service | ServiceProcess) -> Iterator[Seen]:
 
 
 @pytest.fixture
-def context(browser: Browser, seen: Seen) -> Iterator[BrowserContext]:
-    """A browser's profile of its own."""
-    made = browser.new_context(base_url=seen.base)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def page(context: BrowserContext, seen: Seen) -> Page:
-    """A page that is watched."""
+def page(browser: Browser, seen: Seen) -> Iterator[Page]:
+    """A page that is watched, in a profile of its own."""
+    context = browser.new_context(base_url=seen.base)
     made = context.new_page()
     seen.watch(made)
-    return made
+    yield made
+    context.close()
 
 
 @pytest.fixture

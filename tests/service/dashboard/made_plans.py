@@ -3,18 +3,12 @@
 from dataclasses import replace
 
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
+from tilewise.search.networks import plan as plans
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.plan import (
-    SCHEMA,
-    Plan,
-    PlannedConversion,
-    PlannedNode,
-    PlannedTensor,
-    PlannedUse,
-    Totals,
-)
+from tilewise.search.networks.plan import Plan, PlannedNode, PlannedTensor, PlannedUse
 from tilewise.search.networks.variants import TensorLayout, plain
 
+TARGET = "cpu:znver5,threads=1"
 SHAPE = (1, 8, 10, 10)
 PLAIN, LAST = plain(SHAPE), TensorLayout((2, 3, 1))
 HALO = TensorLayout((2, 3, 1), 1, (2, 3))
@@ -42,10 +36,8 @@ def layer(
 
 def other(reads: tuple[PlannedUse, ...], made: PlannedUse, reason: str = "") -> PlannedNode:
     """An op that nobody tunes."""
-    where = "@main 9:3 linalg.softmax"
-    return PlannedNode(
-        "other", "linalg.softmax", where, reads, (made,), None, None, None, None, reason
-    )
+    op, unknown = "linalg.softmax", (None,) * 4
+    return PlannedNode("other", op, f"@main 9:3 {op}", reads, (made,), *unknown, reason)
 
 
 def tensor(
@@ -66,12 +58,11 @@ def block(model: str = "block.mlir") -> Plan:
     tensors = (
         tensor(given=True), tensor(), tensor(LAST), tensor(LAST), tensor(LAST, result=True),
     )  # fmt: skip
-    copies = (
-        PlannedConversion(1, LAST, 4.0), PlannedConversion(2, HALO, 2.0),
-        PlannedConversion(4, PLAIN, 4.0),
-    )  # fmt: skip
-    totals = Totals(100.0, 120.0, 105.0)
-    return Plan(SCHEMA, model, "cpu:znver5,threads=1", "hot", True, nodes, tensors, copies, totals)
+    copies = tuple(
+        plans.PlannedConversion(*one) for one in ((1, LAST, 4.0), (2, HALO, 2.0), (4, PLAIN, 4.0))
+    )
+    totals = plans.Totals(100.0, 120.0, 105.0)
+    return Plan(plans.SCHEMA, model, TARGET, "hot", True, nodes, tensors, copies, totals)
 
 
 def attention() -> Plan:
@@ -79,7 +70,5 @@ def attention() -> Plan:
     layers = tuple(layer((use(0),), use(i), 10.0 * i) for i in (1, 2, 3))
     nodes = (*layers, other((use(1), use(2), use(3), use(0)), use(4)))
     tensors = (tensor(given=True), tensor(), tensor(), tensor(), tensor(result=True))
-    totals = Totals(60.0, 60.0, 60.0)
-    return Plan(
-        SCHEMA, "wide.mlir", "cpu:znver5,threads=1", "hot", True, nodes, tensors, (), totals
-    )
+    totals = plans.Totals(60.0, 60.0, 60.0)
+    return Plan(plans.SCHEMA, "wide.mlir", TARGET, "hot", True, nodes, tensors, (), totals)

@@ -4,16 +4,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
 from benchmarks.serving.populated import TOOLCHAINS, Sizes, populate
-from tests.service.conftest import ClientFactory
 from tilewise.search.verdicts import TOLERANCE, Verdict, verdict_of_speeds
 from tilewise.service.dashboard import fleet, stored
-from tilewise.service.db import Sessions, models, writing
+from tilewise.service.db import models, writing
 from tilewise.service.results.integrity import result_digest
 from tilewise.service.results.stored import ResultKey
 
@@ -27,7 +25,7 @@ Row = dict[str, Any]
 
 
 @pytest.fixture
-def rows(sessions: Sessions) -> list[Row]:
+def rows(sessions):
     """What answers in a store of three targets, by plain Python."""
     chance = Random(SEED)
     with writing(sessions) as session:
@@ -47,7 +45,7 @@ def rows(sessions: Sessions) -> list[Row]:
         return [_answering(list(of), machines, proven) for _, of in works]
 
 
-def _answering(of: list[models.Schedule], machines: Any, proven: set[int]) -> Row:
+def _answering(of, machines, proven):
     row = max(of, key=lambda one: (one.toolchain.identity == PRESENT, one.created_at, one.id))
     peer = max((one["gflops"] for one in (row.peers or {}).values()), default=None)
     speeds = [(one.low, one.high) for one in of if one is not row]
@@ -70,7 +68,7 @@ def _answering(of: list[models.Schedule], machines: Any, proven: set[int]) -> Ro
     }  # fmt: skip
 
 
-def _wanted(rows: list[Row], asked: fleet.FleetQuery) -> list[Row]:
+def _wanted(rows, asked):
     kept = [
         row
         for row in rows
@@ -109,12 +107,10 @@ ASKED = st.builds(
 )
 
 
-def test_filters_select_what_plain_python_does(
-    client_factory: ClientFactory, rows: list[Row]
-) -> None:
+def test_filters_select_what_plain_python_does(client_factory, rows):
     client = client_factory(toolchain=PRESENT)
 
-    def check(asked: fleet.FleetQuery) -> int:
+    def check(asked):
         found = _wanted(rows, asked)
         text = client.get(f"{asked.path()}&page={asked.page}").text
         start = stored.PAGE * (asked.page - 1)
@@ -127,7 +123,7 @@ def test_filters_select_what_plain_python_does(
 
     @settings(max_examples=40, deadline=None, database=None)
     @given(ASKED)
-    def ask(asked: fleet.FleetQuery) -> None:
+    def ask(asked):
         check(asked)
 
     ask()
@@ -135,7 +131,7 @@ def test_filters_select_what_plain_python_does(
     assert min(counts) > 0
 
 
-def _check_targets(text: str, found: list[Row]) -> None:
+def _check_targets(text, found):
     """Each target has its own counts, and a link to the rows of each state."""
     for part in text.split('<section class="target"')[1:]:
         name = re.findall(r">(cpu:[^<]+)</a></h3>", part)[0]
@@ -150,7 +146,7 @@ def _check_targets(text: str, found: list[Row]) -> None:
     assert text.count('<section class="target"') == len({row["target"] for row in found})
 
 
-def test_a_slower_machine_is_seen(client: TestClient, sessions: Sessions, rows: list[Row]) -> None:
+def test_a_slower_machine_is_seen(client, sessions, rows):
     """The speed is relative to each host and type, so only a change of one host shows."""
     with writing(sessions) as session:
         of_host = select(models.Schedule).where(models.Schedule.machine_id == 1)
@@ -164,3 +160,26 @@ def test_a_slower_machine_is_seen(client: TestClient, sessions: Sessions, rows: 
     assert min(lows, key=lows.__getitem__) == slow
     assert all(low == pytest.approx(1.0) for name, low in lows.items() if name != slow)
     assert "measured peak by day" in client.get("/").text
+
+
+LAST_CACHE = 32 * 2**20
+PEAK, BANDWIDTH = 280.0, 40.0
+ONE = "cpu:znver4,threads=1"
+SMALL = "matmul:m=64,n=2000,k=8,dtype=f32"  # in a cache
+SMALL_FLOPS_PER_BYTE = 2 * 64 * 2000 * 8 / (4 * (64 * 8 + 8 * 2000 + 64 * 2000))
+LARGE = "matmul:m=8,n=8192,k=8192,dtype=f32"  # 256 MiB
+FLOPS_PER_BYTE = 2 * 8 * 8192 * 8192 / (4 * (8 * 8192 + 8192 * 8192 + 8 * 8192))
+
+
+def test_the_memory_is_a_roof_where_operands_come_from_it():
+    large = "matmul:m=1024,n=1024,k=1024,dtype=f32"
+    for problem, cache, target, bandwidth, expected in (
+        (SMALL, "hot", ONE, BANDWIDTH, PEAK),
+        (SMALL, "cold", ONE, BANDWIDTH, SMALL_FLOPS_PER_BYTE * BANDWIDTH),
+        (LARGE, "hot", ONE, BANDWIDTH, FLOPS_PER_BYTE * BANDWIDTH),
+        (LARGE, "hot", "cpu:znver4,threads=4", BANDWIDTH, PEAK),
+        (LARGE, "hot", ONE, None, PEAK),
+        (large, "cold", ONE, BANDWIDTH, PEAK),
+    ):
+        found = fleet.roof(problem, target, cache, PEAK, (LAST_CACHE, bandwidth))
+        assert found == pytest.approx(expected, rel=0.01)

@@ -1,19 +1,26 @@
-"""A real search in the browser, from its first trial to the schedule; the docs have its pictures.
+"""A search and a plan in the browser, from the first trial to the result; the docs have pictures.
 
-`--update-golden` writes the pictures of docs/dashboard.md; look at each.
+`--update-golden` writes the pictures of docs/dashboard.md and docs/plan.md; look at each.
 """
 
+import json
 import re
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.service.dashboard.conftest import Seen, store_reports, walk
-from tests.service.dashboard.pictures import Pictures
-from tests.service.processes import ServiceProcess, wait_until
+from tests.service.api.plans.modules import MODULE, TEXT
+from tests.service.dashboard.conftest import store_reports, walk
+from tests.service.dashboard.planned import store_plan
+from tests.service.processes import FAKE_PROVER, ServiceProcess, wait_until
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.networks.plan import Plan
 from tilewise.service.workers.entry_points import PROVER, TUNER
 
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
+PLANS = "tests.service.api.plans.tuners:tune", FAKE_PROVER
+"""A search whose schedules are real ones, without timing."""
 PROBLEM = "matmul:m=128,n=512,k=256,dtype=f32"
 TRIALS = 40
 COUNTS = "['#found', '[data-field=ended]'].map((one) => document.querySelector(one).textContent)"
@@ -22,24 +29,39 @@ CLIPPED = """() => [...document.querySelectorAll("[data-plot] canvas")].filter((
   const { data } = one.getContext("2d").getImageData(0, 0, 2, one.height);
   return data.some((value, index) => value !== data[index % 4]);
 }).length"""
-SIZE = {"width": 1100, "height": 1180}
+STORED = Path(__file__).parent / "plans" / "inverted_residuals.json"
+# What `tilewise script MODEL.mlir --packs` says of the same model.
+PROOF = {"max_error": 0.0, "tolerance": 2.1e-4, "mlir": "iree-base-compiler 3.13.0",
+         "packs": 1, "unpacks": 1, "reshapes": 1, "weights": 32}  # fmt: skip
 
 
 @pytest.fixture
-def service(url: str) -> Iterator[ServiceProcess]:
-    process = ServiceProcess(url, TUNER, prover=PROVER)
+def service(url, request):
+    """A service in a process of its own, with the search and the prover of the test."""
+    tuner, prover = request.param
+    process = ServiceProcess(url, tuner, prover=prover)
     yield process
     process.stop()
 
 
+@pytest.fixture
+def take(page, request):
+    """Takes a picture of the page as it is on the screen, which has to be in the docs."""
+
+    def make(name):
+        file = IMAGES / f"{name}.png"
+        taken = page.screenshot()
+        if request.config.getoption("--update-golden"):
+            file.write_bytes(taken)
+        assert file.is_file() and taken.startswith(b"\x89PNG")
+
+    return make
+
+
 @pytest.mark.full
-def test_a_search_is_seen_from_its_first_trial_to_its_script(
-    browser: Browser, service: ServiceProcess, seen: Seen, request: pytest.FixtureRequest
-) -> None:
-    context = browser.new_context(base_url=seen.base, viewport=SIZE)
-    page = context.new_page()
-    seen.watch(page)
-    pictures = Pictures(page, is_kept=request.config.getoption("--update-golden"))
+@pytest.mark.parametrize("service", [(TUNER, PROVER)], indirect=True)
+def test_a_search_is_seen_from_its_first_trial_to_its_script(page, service, take):
+    page.set_viewport_size({"width": 1100, "height": 1180})
     asked = {"problem": PROBLEM, "trials": TRIALS, "peers": True}
     job = service.client.post("/v1/jobs", json=asked).json()["id"]
     page.goto(f"/jobs/{job}")
@@ -50,7 +72,7 @@ def test_a_search_is_seen_from_its_first_trial_to_its_script(
     counts = page.evaluate(COUNTS)
     assert counts[0] == counts[1]
     assert page.evaluate(CLIPPED) == 0
-    pictures.take("job")
+    take("job")
     expect(page.locator("[data-field=state]")).to_have_text("done", timeout=180_000)
     walk(page)
     page.get_by_role("link", name=PROBLEM).click()
@@ -58,11 +80,56 @@ def test_a_search_is_seen_from_its_first_trial_to_its_script(
     expect(page.locator("main")).to_contain_text("micro-kernel")
     expect(page.locator("main")).to_contain_text(re.compile(r"Proven of schedule .*applied, run"))
     expect(page.locator("pre").last).to_contain_text("transform.structured")
-    pictures.take("problem")
+    take("problem")
     page.get_by_role("link", name="its inner loop").click()
     expect(page.locator("pre").last).to_contain_text(re.compile(r"fma|mul"))
     store_reports(service.client)
     page.goto("/suites/3")
     walk(page)
-    pictures.take("suite")
-    context.close()
+    take("suite")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("service", [PLANS], indirect=True)
+def test_a_plan_is_seen_as_it_is_made(page, service):
+    page.goto("/plans")
+    expect(page.locator("main")).to_contain_text("No model was planned")
+    query = "trials=2&layouts=model&name=small.mlir"
+
+    def is_asked():
+        answer = service.client.post(f"/v1/plans?{query}", content=MODULE, headers=TEXT)
+        return "id" in answer.raise_for_status().json()  # else the module is still being read
+
+    wait_until(is_asked, 60)
+    page.goto("/plans")
+    page.get_by_role("link", name="1", exact=True).click()
+    # The end loads the page anew, without anybody's doing.
+    expect(page.locator("[data-field=state]")).to_have_text("done", timeout=120_000)
+    expect(page.get_by_role("heading", name="Before and after")).to_be_visible()
+    assert page.locator(".net-layer").count() == 2
+    link = page.get_by_role("link", name="Download the runner")
+    with page.expect_download() as waiting:
+        link.click()
+    served = service.client.get(str(link.get_attribute("href"))).content
+    assert waiting.value.path().read_bytes() == served
+    # The keyboard finds a layer in the graph, and what computes it.
+    page.locator(".net-view").focus()
+    page.keyboard.press("Tab")
+    name = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert name.startswith("node ") and "conv2d 3x3" in name
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("conv2d:n=1,h=10,w=9")
+
+
+@pytest.mark.parametrize("service", [PLANS], indirect=True)
+def test_a_long_node_is_found_in_the_graph(page, sessions, take):
+    page.set_viewport_size({"width": 1100, "height": 1500})
+    plan = Plan.from_json(json.loads(STORED.read_text()))
+    store_plan(sessions, plan, identity(), trials=6, proof=PROOF)
+    page.goto("/plans/1")
+    take("plan")
+    last = max(i for i, node in enumerate(plan.nodes) if node.schedule)
+    box = page.locator(f"#node-{last}")
+    expect(box).not_to_be_in_viewport()
+    page.get_by_role("table").first.get_by_role("link", name=str(last), exact=True).click()
+    expect(box).to_be_in_viewport()

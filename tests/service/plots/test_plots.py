@@ -1,12 +1,22 @@
 import json
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.peers.plot import shares_of_peak
-from tilewise.kernels.errors import KernelsError
+from tests.tilewise.test_render import found
+from tilewise.kernels.errors import KernelsError, ScheduleError
+from tilewise.kernels.schedule import (
+    Interleave,
+    Pack,
+    Register,
+    Schedule,
+    Stream,
+    Sweep,
+    Tile,
+    Winograd,
+)  # fmt: skip
 from tilewise.service.plots import convergence, drawing, nest, roofline, speeds
 from tilewise.service.plots.drawing import improvements, thinned, trial_row
 
@@ -19,7 +29,7 @@ STEPS = [
 ]
 
 
-def trial(number: int, gflops: float | None, state: str = "timed", **more: Any) -> dict[str, Any]:
+def trial(number, gflops, state="timed", **more):
     interval = None if gflops is None else [gflops * 0.9, gflops * 1.1]
     return {
         "number": number, "state": state, "origin": "prior" if number < 3 else "surrogate",
@@ -32,13 +42,9 @@ def trial(number: int, gflops: float | None, state: str = "timed", **more: Any) 
 TRIALS = [trial(0, 20.0), trial(1, None, "failed"), trial(2, 35.0), trial(3, 30.0, "pruned"),
           *(trial(n, 20.0 + n % 5 * 10) for n in range(4, 24))]  # fmt: skip
 ROWS = [trial_row(one) for one in TRIALS]
-LIMITS = roofline.MachineLimits({"f32": 100.0}, 10.0)
-RESULT = {
-    "problem": PROBLEM,
-    "best": {"gflops": 60.0, "peak_fraction": 0.6},
-    "peers": {"openblas": {"gflops": 50.0}},
-    "proof": {"gflops": 55.0},
-}
+LIMITS, NO_BANDWIDTH = (roofline.MachineLimits({"f32": 100.0}, it) for it in (10.0, None))
+RESULT = {"problem": PROBLEM, "best": {"gflops": 60.0, "peak_fraction": 0.6},
+          "peers": {"openblas": {"gflops": 50.0}}, "proof": {"gflops": 55.0}}  # fmt: skip
 SPECS = {
     "search": convergence.search(PROBLEM, ROWS),
     "search of nothing": convergence.search(PROBLEM, []),
@@ -47,9 +53,7 @@ SPECS = {
     "pace": convergence.pace(ROWS),
     "origins": convergence.origins(ROWS),
     "roofline": roofline.of_problem(PROBLEM, RESULT, ROWS, LIMITS),
-    "roofline without bandwidth": roofline.of_problem(
-        PROBLEM, None, ROWS, roofline.MachineLimits({"f32": 100.0}, None)
-    ),
+    "roofline without bandwidth": roofline.of_problem(PROBLEM, None, ROWS, NO_BANDWIDTH),
     "roofline of nothing": roofline.roofline([PROBLEM], [], roofline.MachineLimits({}, None)),
     "suite": roofline.of_report(json.loads((RESULTS / "square.json").read_text())),
     "bars": shares_of_peak(json.loads((RESULTS / "main_job.json").read_text())).spec,
@@ -67,21 +71,21 @@ SPECS = {
 @pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", SPECS)
-def test_the_renderer_draws_every_plot_in_both_themes(name: str, theme: drawing.Theme) -> None:
+def test_the_renderer_draws_every_plot_in_both_themes(name, theme):
     svg = drawing.draw(SPECS[name], "svg", theme).decode()
     ElementTree.fromstring(svg)
     assert drawing.COLOURS[theme]["page"] in svg
     assert SPECS[name]["description"]
 
 
-def test_files_of_each_kind_are_what_their_names_say() -> None:
+def test_files_of_each_kind_are_what_their_names_say():
     assert drawing.draw(SPECS["pace"], "png").startswith(b"\x89PNG")
     page = drawing.draw(SPECS["pace"], "html").decode()
     assert "<html" in page and 'src="http' not in page
     assert drawing.draw_svg(nest.draw(PROBLEM, STEPS), "png").startswith(b"\x89PNG")
 
 
-def test_a_thinned_search_keeps_every_improvement_and_its_order() -> None:
+def test_a_thinned_search_keeps_every_improvement_and_its_order():
     many = [trial_row(trial(n, 10.0 + (n * 7919 % 1000) / 10)) for n in range(10_000)]
     kept = thinned(many, most=500)
     assert improvements(many) <= {row["number"] for row in kept}
@@ -92,7 +96,7 @@ def test_a_thinned_search_keeps_every_improvement_and_its_order() -> None:
     assert len(json.dumps(spec)) < 300_000
 
 
-def test_a_nest_is_drawn_with_its_loops_packs_and_bytes() -> None:
+def test_a_nest_is_drawn_with_its_loops_packs_and_bytes():
     svg = nest.draw(PROBLEM, STEPS, {"l1": 1024, "l2": 16 * 1024})
     texts = [one.text or "" for one in ElementTree.fromstring(svg).iter()
              if one.tag.endswith("text")]  # fmt: skip
@@ -106,12 +110,44 @@ def test_a_nest_is_drawn_with_its_loops_packs_and_bytes() -> None:
     assert "85 calls" in said
 
 
-def test_what_cannot_be_a_nest_is_refused() -> None:
+def test_transforms_are_not_called_packs():
+    problem = "conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=f32"
+    steps = (Winograd(4), Pack("B"), Tile("t", 2), Pack("A"), Register(2, 32))
+    drawn = nest.draw(problem, Schedule(steps).to_json())
+    for said in ("transform B to 1x36x8x32:", "transform A to 36x2x8:", "to C, of 2x32 at all"):
+        assert said in drawn
+    assert "pack " not in drawn.partition("<title>")[2].partition("</title>")[2]
+    direct = nest.draw(problem, Schedule((Pack("B"), Tile("n", 1), Register(2, 32))).to_json())
+    assert "pack B to 1x9x8x32:" in direct and "transform" not in direct
+
+
+def test_streams_are_named():
+    steps = (Tile("n", 64), Stream("k", 8), Register(1, 32), Sweep("n"), Interleave("k", 4))
+    drawn = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps).to_json())
+    assert "tile, 4 trips" in drawn and "over 8 of k in 4 streams" in drawn
+    plain = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps[:-1]).to_json())
+    assert "streams" not in plain
+
+
+def test_what_cannot_be_a_nest_is_refused():
     with pytest.raises(KernelsError):
         nest.draw(PROBLEM, [{"step": "tile", "dim": "q", "size": 3}, *STEPS[2:]])
+    of_iree = [{"step": "pipeline", "passes": "DoubleTilingExpert", "remainders": "masked"}]
+    assert nest.drawn(PROBLEM, of_iree) == ""
+    with pytest.raises(ScheduleError, match=r"'pipeline', .* no step of a schedule for a target"):
+        nest.draw(PROBLEM, of_iree)
 
 
-def test_names_in_a_drawing_are_text() -> None:
+def test_names_in_a_drawing_are_text():
     spec = convergence.convergence('<script>alert("x")</script>', ROWS)
     svg = drawing.draw(spec, "svg").decode()
     assert "<script" not in svg and "&lt;script&gt;" in svg
+
+
+def test_a_noisy_result_and_a_fast_algorithm_are_named():
+    plain = nest.result_card(found(proof={"sha256": "0"}))
+    assert "noisy" not in plain and "fewer" not in plain
+    steps = [{"step": "strassen", "levels": 1}]
+    card = nest.result_card(found(best={"quality": "noisy", "steps": steps}, proof={"sha256": "0"}))
+    assert "noisy machine: measure again" in card
+    assert "strassen does fewer multiplications than GFLOP/s counts" in card

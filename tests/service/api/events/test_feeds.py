@@ -3,6 +3,7 @@ import json
 import random
 import threading
 import time
+from contextlib import aclosing
 
 import pytest
 
@@ -22,23 +23,14 @@ from tilewise.service.jobs.trial_store import SqlTrialStore
 TRIALS = 60
 
 
-class Stream:
-    """One client's stream, parsed as it comes."""
-
-    def __init__(self, feeds, job_id, after=-1):
-        self._source = feeds.follow(("job", job_id), after)
-        self.last = after
-
-    async def __aiter__(self):
-        async for raw in self._source:
+async def follow(feeds, job_id, after=-1):
+    """Yields the events of one client's stream, each with its number."""
+    async with aclosing(feeds.follow(("job", job_id), after)) as source:
+        async for raw in source:
             parsed = parse(raw)
-            if "id" in parsed:
-                self.last = int(parsed["id"])
             if "event" in parsed:
-                yield parsed["event"], json.loads(parsed["data"])
-
-    async def close(self):
-        await self._source.aclose()
+                after = int(parsed.get("id", after))
+                yield after, parsed["event"], json.loads(parsed["data"])
 
 
 def parse(raw):
@@ -51,10 +43,10 @@ def feeds_of(url, sessions):
     """Feeds on the test's database; each is made on the loop that uses it."""
     opened = []
 
-    def make(through=lambda reader: reader, **options):
+    def make(**options):
         changes = Changes(url)
         opened.append(changes)
-        reader = through(NewsReader(Lane("reads", 4), sessions))
+        reader = NewsReader(Lane("reads", 4), sessions)
         return Feeds(reader, changes.number, **{"poll_s": 0.005, **options})
 
     yield make
@@ -70,31 +62,28 @@ def started(sessions, submit):
     return job_id, held
 
 
-def write_trials(sessions, held, pause_s=0.002, end=True):
+def write_trials(sessions, held):
     store = SqlTrialStore(sessions, held.job_id, held)
     for number in range(TRIALS):
         store.add(fakes.trial(number))
-        time.sleep(pause_s)
-    if end:
-        with writing(sessions) as session:
-            lease.end(session, held, state="done", complete=True)
+        time.sleep(0.002)
+    with writing(sessions) as session:
+        lease.end(session, held, state="done", complete=True)
 
 
-async def watch(feeds, job_id, tears, rng):
+async def watch(feeds, job_id, tears=0, rng=random):
     """The events that a client sees over streams that are torn away at random moments."""
     seen, after = [], -1
     for _ in range(tears):
-        stream, most = Stream(feeds, job_id, after), rng.randrange(0, 20)
-        async for name, data in stream:
-            seen.append((name, data))
-            if name == "end" or len(seen) % 20 >= most:
-                break
-        await stream.close()
-        after = stream.last
+        most = rng.randrange(0, 20)
+        async with aclosing(follow(feeds, job_id, after)) as stream:
+            async for number, name, data in stream:
+                after = number
+                seen.append((name, data))
+                if name == "end" or len(seen) % 20 >= most:
+                    break
         await asyncio.sleep(rng.random() * 0.05)
-    async for name, data in Stream(feeds, job_id, after):
-        seen.append((name, data))
-    return seen
+    return seen + [(name, data) async for _, name, data in follow(feeds, job_id, after)]
 
 
 @pytest.mark.parametrize("kept", [4, 1024])
@@ -130,7 +119,7 @@ def test_phases_are_told_as_they_change(feeds_of, sessions, started):
     async def steps():
         feeds, seen = feeds_of(), []
         phase("proof", 0, 2)
-        async for name, data in Stream(feeds, job_id):
+        async for _, name, data in follow(feeds, job_id):
             seen.append((name, data.get("name"), data.get("done")))
             if len(seen) == 1:
                 phase("proof", 1, 2)
@@ -162,15 +151,11 @@ def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, session
 
     async def steps():
         feeds = feeds_of(longest_s=1.0)
-        damaged = asyncio.create_task(watch(feeds, started[0], 0, random))
-        sound = asyncio.create_task(watch(feeds, other, 0, random))
+        damaged = asyncio.create_task(watch(feeds, started[0]))
+        sound = asyncio.create_task(watch(feeds, other))
         await asyncio.sleep(0.1)
         with sessions.begin() as session:
-            session.execute(
-                models.Job.__table__.update()
-                .where(models.Job.id == started[0])
-                .values(elapsed_s=float("inf"))
-            )
+            session.get_one(models.Job, started[0]).elapsed_s = float("inf")
         await asyncio.wait_for(damaged, 0.9)
         assert not sound.done()
         await sound
@@ -202,8 +187,8 @@ def test_damaged_trials_are_passed_over(feeds_of, sessions, tuned):
         assert queue.get(session, tuned).state == "done"
 
     async def steps():
-        return [name_data async for name_data in Stream(feeds_of(), tuned)]
+        return await asyncio.wait_for(watch(feeds_of(), tuned), 60)
 
-    seen = asyncio.run(asyncio.wait_for(steps(), 60))
+    seen = asyncio.run(steps())
     assert [data["number"] for name, data in seen if name == "trial"] == [0, 2, 3]
     assert seen[-1][0] == "end"

@@ -1,9 +1,12 @@
+import contextlib
 import json
+import signal
 import threading
 
 import httpx
 import pytest
 
+from tests.service.api.answers import assert_problem
 from tests.service.api.events.test_feeds import parse
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
@@ -28,65 +31,63 @@ def test_a_job_that_has_ended_is_told_whole(client, tuned):
     assert [id_ for name, _, id_ in told if name == "trial"] == ["0", "1", "2", "3"]
     job = client.get(f"/v1/jobs/{tuned}").json()
     assert told[-1] == ("end", job, None)
+    head = client.head(f"/v1/jobs/{tuned}/events")
+    assert head.status_code == 200 and head.text == ""
     assert job["links"]["events"] == f"/v1/jobs/{tuned}/events"
     assert ("phase", job["phase"], None) in told
     assert job["phase"]["name"] in ("finals", "proof")  # of a winner that was not proven before
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [
-        ("/v1/jobs/7777/events", {}, 404),
-        ("/v1/jobs/x/events", {}, 422),
-        ("/v1/jobs/{job}/events", {"Last-Event-ID": "last"}, 422),
-        ("/v1/jobs/{job}/events", {"Last-Event-ID": "-2"}, 422),
-        ("/v1/jobs/{job}/events?after=1e9", {}, 422),
-    ],
-)
-def test_a_stream_that_cannot_be(client, tuned, path, headers, status):
-    answer = client.get(path.format(job=tuned), headers=headers)
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
+def test_a_stream_that_cannot_be(client, tuned):
+    path = f"/v1/jobs/{tuned}/events"
+    assert_problem(client.get("/v1/jobs/7777/events"), 404)
+    assert_problem(client.get("/v1/jobs/x/events"), 422)
+    assert_problem(client.get(f"{path}?after=1e9"), 422)
+    for number in ("last", "-2"):
+        assert_problem(client.get(path, headers={"Last-Event-ID": number}), 422)
 
 
-def test_a_head_request_gets_the_headers_alone(client, tuned):
-    answer = client.head(f"/v1/jobs/{tuned}/events")
-    assert answer.status_code == 200 and answer.text == ""
+def follow(service, path):
+    """Reads a stream in a thread; gives the thread and the texts that came."""
+    texts = []
+
+    def read():
+        with (
+            contextlib.suppress(httpx.TransportError),
+            httpx.stream("GET", f"{service.client.base_url}{path}", timeout=60) as answer,
+        ):
+            texts.extend(answer.iter_text())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return thread, texts
 
 
 @pytest.mark.full
-def test_streams_of_two_services_and_of_their_ends(url, tmp_path):
+def test_streams_of_two_services_and_of_their_ends(url):
     """One service runs the job; clients of both see the same; a service that ends lets them go."""
-    runs = ServiceProcess(url, "tests.service.fakes:slow_tune")
-    shows = ServiceProcess(url, "tests.service.fakes:slow_tune")
-    job = runs.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 30}).json()["id"]
-    texts: dict[str, str] = {}
-    begun: set[str] = set()
+    runs, shows = (ServiceProcess(url, "tests.service.fakes:slow_tune") for _ in range(2))
 
-    def follow(name, service, after):
-        address = f"{service.client.base_url}/v1/jobs/{job}/events?after={after}"
-        texts[name] = ""
-        with httpx.stream("GET", address, timeout=60) as response:
-            for text in response.iter_text():
-                begun.add(name)
-                texts[name] += text
+    def post(trials):
+        asked = {"problem": PROBLEM, "trials": trials}
+        return f"/v1/jobs/{runs.client.post('/v1/jobs', json=asked).json()['id']}/events?after="
 
-    clients = [threading.Thread(target=follow, args=(str(s.port), s, -1)) for s in (runs, shows)]
-    for thread in clients:
-        thread.start()
-    for thread in clients:
+    path = post(30)
+    for thread, texts in [follow(service, f"{path}-1") for service in (runs, shows)]:
         thread.join(60)
-    first, second = (events_of(text) for text in texts.values())
-    for told in (first, second):
+        told = events_of("".join(texts))
         assert [data["number"] for name, data, _ in told if name == "trial"] == list(range(30))
         assert told[-1][0] == "end" and told[-1][1]["state"] == "done"
-    waiting = shows.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 3000}).json()["id"]
-    job = waiting
-    last = threading.Thread(target=follow, args=("last", shows, 29))
-    last.start()
-    wait_until(lambda: "last" in begun)
-    shows.stop()
-    last.join(60)
-    assert not last.is_alive() and texts["last"].startswith("retry: ")
-    assert "event: end" not in texts["last"]
+    open_streams = [follow(shows, path) for path in (f"{post(3000)}29", "/live", "/live")]
+    for (_, texts), wanted in zip(open_streams, ("retry:", "data:", "data:"), strict=True):
+        wait_until(lambda texts=texts, wanted=wanted: wanted in "".join(texts))
+    assert shows.stop() == -signal.SIGTERM  # as uvicorn ends, and within its time
+    for thread, texts in open_streams:
+        thread.join(30)
+        assert not thread.is_alive() and "event: end" not in "".join(texts)
+    job, *pages = ("".join(texts) for _, texts in open_streams)
+    assert job.startswith("retry: ")
+    for page in pages:
+        told = [json.loads(line[5:]) for line in page.splitlines() if line.startswith("data:")]
+        assert told and all({"jobs", "machines"} == one.keys() for one in told)
     runs.stop()

@@ -1,21 +1,26 @@
+import json
 import re
 from functools import cache
-from typing import Any
+from types import ModuleType
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
+from tests.service.api.answers import assert_problem, assert_refused
+from tests.service.api.plans import modules as model
 from tests.service.api.plans.modules import MODULE, NOTHING, OTHERS, PROBLEMS, TEXT
-from tests.service.conftest import TOOLCHAIN, ClientFactory, settings_for
+from tests.service.conftest import TOOLCHAIN, bearer, settings_for
 from tests.service.plans.makers import PLAN
 from tests.service.processes import wait_until
 from tilewise.kernels.mlir.frontend.read import read_graph
-from tilewise.schema.base import Scope
+from tilewise.kernels.system.toolchain import identity
+from tilewise.search.networks.lowering.memory import poison_activations
+from tilewise.search.networks.plan import Plan
 from tilewise.service.api.routes import modules
 from tilewise.service.app import create_app
-from tilewise.service.db import Sessions, tokens, writing
-from tilewise.service.host.machine import MachineInfo
+from tilewise.service.db import writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, plans
 from tilewise.service.jobs.plans import Made, PackOutcome
@@ -27,18 +32,18 @@ READ = cache(read_graph)
 
 
 @pytest.fixture(autouse=True)
-def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def read_once(monkeypatch):
     monkeypatch.setattr(modules, "read_graph", READ)
 
 
-def ask(client: TestClient, query: str = "?trials=3", **more: Any) -> Any:
+def ask(client, query="?trials=3", **more):
     return client.post(f"{ADDRESS}{query}", content=MODULE, headers={**TEXT, **more})
 
 
-def events(client: TestClient, number: int, wanted: str, query: str = "") -> list[str]:
+def events(client, number, wanted, query=""):
     found: list[str] = []
 
-    def look() -> bool:
+    def look():
         told = client.get(f"{ADDRESS}/{number}/events{query}").text
         found[:] = re.findall("event: (.*)", told)
         return wanted in found
@@ -47,7 +52,7 @@ def events(client: TestClient, number: int, wanted: str, query: str = "") -> lis
     return found
 
 
-def test_each_problem_in_each_layout_gets_a_job(client: TestClient) -> None:
+def test_each_problem_in_each_layout_gets_a_job(client):
     answer = ask(client, "?trials=3&seed=7&name=small.mlir")
     assert answer.status_code == 202, answer.text
     told = answer.json()
@@ -65,7 +70,7 @@ def test_each_problem_in_each_layout_gets_a_job(client: TestClient) -> None:
     assert client.get(f"{ADDRESS}/1").json() == told
 
 
-def test_plans_outlive_the_service_and_are_listed(client_factory: ClientFactory) -> None:
+def test_plans_outlive_the_service_and_are_listed(client_factory):
     first = ask(client_factory()).json()
     again = client_factory()
     second = ask(again, "?trials=3&name=two").json()
@@ -80,17 +85,15 @@ def test_plans_outlive_the_service_and_are_listed(client_factory: ClientFactory)
     assert again.get(f"{ADDRESS}?state=done").json()["plans"] == []
 
 
-def test_a_request_that_is_sent_again_names_the_same_plan(client: TestClient) -> None:
+def test_a_request_that_is_sent_again_names_the_same_plan(client):
     first = ask(client, **{"Idempotency-Key": "one"}).json()
     assert ask(client, **{"Idempotency-Key": "one"}).json() == first
     other = ask(client, "?trials=3&seed=7", **{"Idempotency-Key": "two"}).json()
     assert other["id"] == 2
-    refused = ask(client, "?trials=4", **{"Idempotency-Key": "one"})
-    assert refused.status_code == 422
-    assert [one["field"] for one in refused.json()["errors"]] == ["Idempotency-Key"]
+    assert_refused(ask(client, "?trials=4", **{"Idempotency-Key": "one"}), "Idempotency-Key")
 
 
-def test_a_strict_plan_has_jobs_of_its_own(client: TestClient) -> None:
+def test_a_strict_plan_has_jobs_of_its_own(client):
     key = {"Idempotency-Key": "one"}
     standard = ask(client, **key).json()
     strict = ask(client, "?trials=3&accuracy=strict").json()
@@ -104,34 +107,24 @@ def test_a_strict_plan_has_jobs_of_its_own(client: TestClient) -> None:
     assert ask(client, "?trials=3&accuracy=standard").json()["id"] == standard["id"]
     assert ask(client, "?trials=3&accuracy=strict").json()["id"] == strict["id"]
     assert ask(client, "?trials=3&accuracy=strict", **key).status_code == 422
-    assert [one["accuracy"] for one in client.get(ADDRESS).json()["plans"]] == [
-        "strict", "standard"
-    ]  # fmt: skip
+    listed = client.get(ADDRESS).json()["plans"]
+    assert [one["accuracy"] for one in listed] == ["strict", "standard"]
 
 
-def test_a_token_has_so_many_plans_in_flight(
-    url: str, machine: MachineInfo, sessions: Sessions
-) -> None:
-    settings = settings_for(url, require_tokens=True, jobs_in_flight=5)
-    app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
-    with writing(sessions) as session:
-        made = [tokens.create(session, name, "submit", None) for name in "ab"]
-    keys = [{"Authorization": f"Bearer {token}"} for token in made]
-    with TestClient(app) as client:
-        for number in range(5):  # their jobs are the same
-            asked = ask(client, f"?trials=3&name={number}", **keys[0])
-            assert asked.status_code == 202, asked.text
-        refused = ask(client, "?trials=3&name=5", **keys[0])
-        assert (
-            refused.status_code == 429
-            and "already has 5 queued or running plans" in refused.json()["detail"]
-        )
-        assert int(refused.headers["retry-after"]) > 0
-        assert ask(client, "?trials=3&name=4", **keys[0]).json()["id"] == 5, "joined"
-        assert ask(client, "?trials=3&name=5", **keys[1]).status_code == 202
+def test_a_token_has_so_many_plans_in_flight(client_factory, make_token):
+    client = client_factory(require_tokens=True, jobs_in_flight=5)
+    one, other = (bearer(make_token(name, "submit")) for name in "ab")
+    for number in range(5):  # their jobs are the same
+        asked = ask(client, f"?trials=3&name={number}", **one)
+        assert asked.status_code == 202, asked.text
+    refused = ask(client, "?trials=3&name=5", **one)
+    assert_problem(refused, 429, "already has 5 queued or running plans")
+    assert int(refused.headers["retry-after"]) > 0
+    assert ask(client, "?trials=3&name=4", **one).json()["id"] == 5, "joined"
+    assert ask(client, "?trials=3&name=5", **other).status_code == 202
 
 
-def test_a_plan_is_called_off_and_its_jobs_go_on(client: TestClient) -> None:
+def test_a_plan_is_called_off_and_its_jobs_go_on(client):
     told = ask(client, **{"Idempotency-Key": "one"}).json()
     jobs = [one["job"] for one in (*told["problems"], *told["variants"])]
     for _twice in range(2):
@@ -144,47 +137,26 @@ def test_a_plan_is_called_off_and_its_jobs_go_on(client: TestClient) -> None:
     assert [one["id"] for one in client.get(f"{ADDRESS}?state=cancelled").json()["plans"]] == [1]
     assert events(client, 1, "end") == ["end"]
     for what in ("script", "runner"):
-        gone = client.get(f"{ADDRESS}/1/{what}")
-        assert gone.status_code == 404 and gone.json()["detail"].endswith("it was cancelled")
+        assert_problem(client.get(f"{ADDRESS}/1/{what}"), 404, "it was cancelled")
     assert ask(client, **{"Idempotency-Key": "one"}).json()["id"] == 1, "as those of jobs"
     assert ask(client).json()["id"] == 2
     assert client.delete(f"{ADDRESS}/9").status_code == 404
 
 
-def test_a_plan_that_has_ended_cannot_be_called_off(
-    client: TestClient, sessions: Sessions, ready: int
-) -> None:
-    with writing(sessions) as session:
-        session.execute(text("UPDATE jobs SET state = 'failed' WHERE kind = 'model'"))
-    refused = client.delete(f"{ADDRESS}/{ready}")
-    assert refused.status_code == 409
-    assert refused.json()["detail"] == f"plan {ready} is failed and cannot be cancelled"
+def test_who_may_call_off_a_plan(client_factory, make_token):
+    client = client_factory(require_tokens=True)
+    mine, other = (bearer(make_token(name, "submit")) for name in ("mine", "other"))
+    admin = bearer(make_token("admin", "admin"))
+    for name in ("one", "two"):
+        ask(client, f"?trials=3&name={name}", **mine)
+    for headers in (other, bearer(make_token("reader"))):
+        assert_problem(client.delete(f"{ADDRESS}/1", headers=headers), 403)
+    assert client.get(f"{ADDRESS}/1", headers=mine).json()["state"] == "queued"
+    assert client.delete(f"{ADDRESS}/1", headers=mine).json()["state"] == "cancelled"
+    assert client.delete(f"{ADDRESS}/2", headers=admin).json()["state"] == "cancelled"
 
 
-def test_who_may_call_off_a_plan(url: str, machine: MachineInfo, sessions: Sessions) -> None:
-    app = create_app(
-        settings_for(url, require_tokens=True), 0, machine=machine, toolchain=TOOLCHAIN
-    )
-    scopes: tuple[tuple[str, Scope], ...] = (
-        ("mine", "submit"), ("other", "submit"), ("reader", "read"), ("admin", "admin")
-    )  # fmt: skip
-    with writing(sessions) as session:
-        made = {name: tokens.create(session, name, scope, None) for name, scope in scopes}
-    keys = {name: {"Authorization": f"Bearer {token}"} for name, token in made.items()}
-    with TestClient(app) as client:
-        for name in ("one", "two"):
-            ask(client, f"?trials=3&name={name}", **keys["mine"])
-        for name in ("other", "reader"):
-            refused = client.delete(f"{ADDRESS}/1", headers=keys[name])
-            assert refused.status_code == 403, refused.text
-        assert client.get(f"{ADDRESS}/1", headers=keys["mine"]).json()["state"] == "queued"
-        assert client.delete(f"{ADDRESS}/1", headers=keys["mine"]).json()["state"] == "cancelled"
-        assert client.delete(f"{ADDRESS}/2", headers=keys["admin"]).json()["state"] == "cancelled"
-
-
-def test_a_plan_runs_once_a_job_has_begun_and_waits_once_all_have_ended(
-    client: TestClient,
-) -> None:
+def test_a_plan_runs_once_a_job_has_begun_and_waits_once_all_have_ended(client):
     told = ask(client).json()
     seen = []
     for one in (*told["problems"], *told["variants"]):
@@ -208,30 +180,22 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_be_planned_is_refused(client: TestClient) -> None:
+def test_what_cannot_be_planned_or_found_is_refused(client):
     for query, body, field in REFUSED:
-        refused = client.post(f"{ADDRESS}{query}", content=body, headers=TEXT)
-        assert refused.status_code == 422, (query, refused.text)
-        assert [one["field"] for one in refused.json()["errors"]] == [field], query
+        assert_refused(client.post(f"{ADDRESS}{query}", content=body, headers=TEXT), field)
     assert client.get(ADDRESS).json()["plans"] == []
     assert client.get("/v1/jobs").json()["jobs"] == []
-
-
-def test_what_is_not_there_is_not_found(client: TestClient) -> None:
     assert client.get(f"{ADDRESS}/1").status_code == 404
     assert client.get(f"{ADDRESS}/0").status_code == 422
 
 
-def test_texts_and_events_of_plans_that_have_ended(
-    client: TestClient, sessions: Sessions, machine: MachineInfo, ready: int, plan: Any
-) -> None:
+def test_texts_and_events_of_plans_that_have_ended(client, sessions, machine, ready, plan):
     with writing(sessions) as session:
         held = claims.claim(session, me(), machine.targets, TOOLCHAIN)
         assert held is not None
         assert plans.done(session, held, Made(PLAN, PackOutcome(error="nothing packs")))
     refused = client.get(f"{ADDRESS}/{ready}/script")
-    assert refused.status_code == 404
-    assert refused.json()["detail"] == f"plan {ready} has no script: nothing packs"
+    assert_problem(refused, 404, f"plan {ready} has no script: nothing packs")
     runner = client.get(f"{ADDRESS}/{ready}/runner")
     assert runner.status_code == 200 and "ab" * 32 in runner.text
     assert "tilewise/plan/1" in runner.text
@@ -247,7 +211,73 @@ def test_texts_and_events_of_plans_that_have_ended(
         held = claims.claim(session, me(), machine.targets, TOOLCHAIN)
         assert held is not None and lease.end(session, held, state="failed", error="no layer")
     for what in ("script", "runner"):
-        gone = client.get(f"{ADDRESS}/{failing}/{what}")
-        assert gone.status_code == 404 and gone.json()["detail"].endswith("it failed: no layer")
+        assert_problem(client.get(f"{ADDRESS}/{failing}/{what}"), 404, "it failed: no layer")
     shown = client.get(f"{ADDRESS}/{failing}").json()
     assert (shown["state"], shown["error"], shown["phase"]) == ("failed", "no layer", None)
+    refused = client.delete(f"{ADDRESS}/{failing}")
+    assert_problem(refused, 409, f"plan {failing} is failed and cannot be cancelled")
+
+
+@pytest.fixture
+def serving(url, machine):
+    how = ("--tuner=tests.service.api.plans.tuners:tune", "--prover=tests.service.fakes:prove")
+    parts = {"machine": machine, "toolchain": identity(), "worker_arguments": how}
+    with TestClient(create_app(settings_for(url), 1, **parts)) as client:
+        yield client
+
+
+def convolved(image, weights):
+    padded = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    _, height, width, _ = image.shape
+    taps = [(i, j) for i in range(3) for j in range(3)]
+    return sum(padded[:, i : i + height, j : j + width] @ weights[i, j] for i, j in taps)
+
+
+@pytest.mark.full
+@pytest.mark.sqlite_only
+def test_a_plan_is_made_proven_and_run(serving, tmp_path):
+    query = f"{ADDRESS}?trials=2&layouts=model&name=it's small.mlir"
+    posted = serving.post(query, content=MODULE, headers=TEXT).json()
+    links = posted["links"]
+    assert_problem(serving.get(links["runner"]), 409, "once it is done")
+    wait_until(lambda: serving.get(links["self"]).json()["state"] in ("done", "failed"), 120)
+    told = serving.get(links["self"]).json()
+    assert (told["state"], told["phase"], told["error"]) == ("done", None, None)
+    assert [one["state"] for one in told["problems"]] == ["done"]
+    plan = Plan.from_json(told["plan"])
+    assert told["totals"] == told["plan"]["totals"] and told["totals"]["chosen_us"] > 0
+    assert [node.problem for node in plan.nodes if node.problem] == PROBLEMS * 2
+    assert plan.model == "it's small.mlir"
+    (between,) = plan.passes
+    assert (plan.nodes[between.nodes[-1]].kind, between.time_us > 0) == ("elementwise", True)
+
+    script = serving.get(links["script"])
+    assert script.status_code == 200, script.text
+    assert "@__transform_main" in script.text and told["script_error"] is None
+    assert (told["proof"]["packs"], told["proof"]["unpacks"]) == (1, 1)
+    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
+
+    runner = serving.get(links["runner"])
+    assert runner.headers["content-type"].startswith("text/x-python")
+    known = {"If-None-Match": runner.headers["etag"]}
+    assert serving.get(links["runner"], headers=known).status_code == 304
+    assert serving.get(f"{links['runner']}?format=exe").status_code == 422
+    saved = tmp_path / "model.mlir"
+    saved.write_text(MODULE)
+    made = ModuleType("runner")
+    exec(runner.text, vars(made))
+    network = made.load(saved)
+    image = np.random.default_rng(0).standard_normal((1, 10, 9, 8)).astype(np.float32)
+    poison_activations(network)
+    (result,) = network.run(image)
+    weights = model.filter_of()
+    expected = convolved(convolved(image, weights) * np.float32(0.5), weights)
+    assert np.abs(result - expected).max() <= 1e-4 * np.abs(expected).max()
+    with pytest.raises(ValueError, match="SHA-256"):
+        made.load(model.module(seed=2).encode())
+
+    told = events(serving, 1, "end")
+    assert told.index("part") < told.index("end")
+    events_text = serving.get(links["events"]).text
+    end = json.loads(events_text.split("event: end\ndata: ")[1].split("\n")[0])
+    assert end["state"] == "done" and "problems" not in end
