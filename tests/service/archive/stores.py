@@ -70,14 +70,18 @@ def ask(sessions: Sessions, search: Search) -> int:
         return made.job.id
 
 
-def run(sessions: Sessions, job: int, search: Search, state: str = "done") -> None:
-    """Run a job to its end."""
+def claim(sessions: Sessions, job: int) -> SqlKeeper:
+    """Claim a job for this process."""
     with writing(sessions) as session:
         held = lease.claim_one(session, job, me())
     assert held is not None
+    return SqlKeeper(sessions, held)
+
+
+def run(sessions: Sessions, job: int, search: Search, state: str = "done") -> None:
+    """Run a job to its end."""
     faked = {"tuner": _tuner(search.gflops), "prover": fakes.prove, "machine": here()}
-    given = {**faked, **search.parts}
-    assert run_job(SqlKeeper(sessions, held), **given).state == state
+    assert run_job(claim(sessions, job), **{**faked, **search.parts}).state == state
 
 
 def searched(sessions: Sessions, search: Search | None = None) -> int:
@@ -111,10 +115,7 @@ def trial(number: int, gflops: float) -> TrialRecord:
 def cut_off(sessions: Sessions, search: Search, after: int) -> int:
     """A job that runs and has stored some of its trials."""
     job = ask(sessions, search)
-    with writing(sessions) as session:
-        held = lease.claim_one(session, job, me())
-    assert held is not None
-    trials = SqlKeeper(sessions, held).trials
+    trials = claim(sessions, job).trials
     for number, speed in enumerate(search.gflops[:after]):
         trials.add(trial(number, speed))
     return job
@@ -219,12 +220,10 @@ def keep_secrets(sessions: Sessions) -> None:
         for job in session.scalars(select(models.Job)):
             job.token_id, job.request_id, job.owner = token.id, SECRETS[1], SECRETS[3]
         machine = session.scalars(select(models.Machine)).first()
-        session.add(
-            models.Worker(owner=SECRETS[3], machine=machine, targets=[], toolchain="", capacity=1)
-        )
-        session.add(
-            models.IdempotencyKey(subject=f"token:{token.id}", key=SECRETS[2], request="0" * 64)
-        )
+        known = {"machine": machine, "targets": [], "toolchain": "", "capacity": 1}
+        session.add(models.Worker(owner=SECRETS[3], **known))
+        request = {"subject": f"token:{token.id}", "key": SECRETS[2], "request": "0" * 64}
+        session.add(models.IdempotencyKey(**request))
 
 
 def _asked(session: Any) -> tuple[TuneRequest, str, int, Submitter]:
@@ -275,6 +274,12 @@ def opened_store(url: str) -> Iterator[Sessions]:
     engine.dispose()
 
 
+def execute(sessions: Sessions, statement: str) -> None:
+    """Run one SQL statement."""
+    with sessions.kw["bind"].begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
 def rows_of(sessions: Sessions) -> Rows:
     """Every row of every table, as the columns have it."""
     with reading(sessions) as session:
@@ -293,8 +298,7 @@ def trials_of(sessions: Sessions) -> list[tuple[Any, ...]]:
 def best_of(sessions: Sessions) -> dict[str, tuple[Any, ...]]:
     """The best schedule of each problem: its speed, its budget and its trials' job."""
     with reading(sessions) as session:
-        found = session.scalars(select(models.Schedule))
         return {
             row.problem.canonical: (row.gflops, row.hash, row.budget, row.created_at)
-            for row in found
+            for row in session.scalars(select(models.Schedule))
         }

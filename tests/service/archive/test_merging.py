@@ -1,4 +1,5 @@
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -6,12 +7,14 @@ from sqlalchemy import make_url, select
 
 from tests.cases import some
 from tests.service import fakes
+from tests.service.archive.forging import edited
 from tests.service.archive.stores import (
     COLD,
     Search,
     add_range,
     best_of,
     cut_off,
+    execute,
     exported,
     go_on,
     moved,
@@ -22,8 +25,10 @@ from tests.service.archive.stores import (
 )
 from tests.service.conftest import PROBLEM
 from tilewise.search.records import Measurement, Winner
+from tilewise.service.archive import restore as module
 from tilewise.service.archive.restore import restore
-from tilewise.service.db import models, reading, writing
+from tilewise.service.db import models, reading
+from tilewise.service.errors import ArchiveError
 from tilewise.service.results import integrity, scripts, stored
 
 KINDS = some(("sqlite", "postgresql"), of=2)
@@ -34,14 +39,20 @@ def facts(sessions):
     return trials_of(sessions), best_of(sessions)
 
 
+def assert_known(sessions, archive):
+    """Restoring an archive changes nothing; return what was merged."""
+    before = rows_of(sessions)
+    merged = restore(sessions, archive)
+    assert not merged.added and rows_of(sessions) == before
+    return merged
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_archive_twice_is_as_good_as_once(filled, new_store, tmp_path, kind):
     into = new_store(kind)
     moved(filled, into, tmp_path / "a.zip")
-    before = rows_of(into)
-    merged = restore(into, tmp_path / "a.zip")
-    assert not merged.added and merged.known["trials"] == 9 and not merged.replaced
-    assert rows_of(into) == before
+    merged = assert_known(into, tmp_path / "a.zip")
+    assert merged.known["trials"] == 9 and not merged.replaced
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,20 +121,15 @@ def test_an_earlier_archive_changes_nothing_of_a_search_that_has_ended(new_store
     job = cut_off(of, FAST, 2)
     exported(of, tmp_path / "early.zip")
     go_on(of, job, FAST)
-    before = rows_of(of)
-    assert not restore(of, tmp_path / "early.zip").added
-    assert rows_of(of) == before
+    assert_known(of, tmp_path / "early.zip")
 
 
-def test_a_search_that_went_on_in_two_copies_of_a_store_keeps_the_trials_of_both(
-    new_store, tmp_path
-):
+def test_a_search_that_went_on_in_two_copies_keeps_the_trials_of_both(new_store, tmp_path):
     """A database was copied as a file, and both copies ran what was under way."""
     one = new_store()
     job = cut_off(one, FAST, 1)
-    with one.kw["bind"].connect() as connection:
-        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     copied = tmp_path / "copy.db"
+    execute(one, "PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(make_url(one.kw["bind"].url).database, copied)
     with opened_store(f"sqlite:///{copied}") as other:
         go_on(one, job, FAST)
@@ -132,34 +138,17 @@ def test_a_search_that_went_on_in_two_copies_of_a_store_keeps_the_trials_of_both
         merged = moved(other, one, tmp_path / "a.zip")
     assert (merged.known["trials"], merged.added["trials"]) == (1, 2)
     assert set(trials_of(one)) == both and len(trials_of(one)) == len(both) == 5
-    before = rows_of(one)
-    assert not restore(one, tmp_path / "a.zip").added and rows_of(one) == before
-
-
-def test_an_archive_ends_no_search_that_runs_here(new_store, tmp_path):
-    one = new_store()
-    job = cut_off(one, FAST, 2)
-    go_on(one, job, FAST)
-    exported(one, tmp_path / "done.zip")
-    with writing(one) as session:
-        row = session.get_one(models.Job, job)
-        row.state, row.owner, row.finished_at = "running", "another-host:1:1", None
-    restore(one, tmp_path / "done.zip")
-    with reading(one) as session:
-        assert session.get_one(models.Job, job).state == "running"
+    assert_known(one, tmp_path / "a.zip")
 
 
 def test_a_search_that_runs_here_is_left_alone(new_store, tmp_path):
     """A store that was put back from an older copy has trials to come in its own archive."""
     one = new_store()
-    job = cut_off(one, FAST, 2)
+    job = searched(one, FAST)
     exported(one, tmp_path / "late.zip")
-    with writing(one) as session:
-        late = session.scalars(select(models.Trial).where(models.Trial.number == 1)).one()
-        session.delete(late)
-    before = rows_of(one)
-    merged = restore(one, tmp_path / "late.zip")
-    assert merged.postponed == 1 and not merged.added and rows_of(one) == before
+    execute(one, "UPDATE jobs SET state = 'running', owner = 'host:1:1', finished_at = NULL")
+    execute(one, "DELETE FROM trials WHERE number = 1")
+    assert assert_known(one, tmp_path / "late.zip").postponed == 1
     go_on(one, job, FAST)
     assert restore(one, tmp_path / "late.zip").added["trials"] == 1
     assert len(trials_of(one)) == 4
@@ -167,19 +156,14 @@ def test_a_search_that_runs_here_is_left_alone(new_store, tmp_path):
 
 @pytest.mark.parametrize(
     "edit",
-    [
-        "UPDATE schedules SET gflops = 999",
-        "UPDATE schedules SET steps = '[]'",
-        "UPDATE scripts SET text = 'forged'",
-        "UPDATE schedules SET gflops = 'x'",
-    ],
-)
+    ["schedules SET gflops = 999", "schedules SET steps = '[]'", "scripts SET text = 'forged'",
+     "schedules SET gflops = 'x'"],
+)  # fmt: skip
 def test_what_is_not_what_was_stored_gives_way(new_store, tmp_path, edit):
     one, other = new_store(), new_store()
     searched(one, SLOW)
     moved(one, other, tmp_path / "a.zip")
-    with other.kw["bind"].begin() as connection:
-        connection.exec_driver_sql(edit)
+    execute(other, f"UPDATE {edit}")
     restore(other, tmp_path / "a.zip")
     assert best_of(other) == best_of(one)
     with reading(other) as session:
@@ -197,17 +181,14 @@ def test_of_two_ranges_the_newer_stays_unless_it_was_changed(new_store, tmp_path
         add_range(store, best_us)
     exported(one, tmp_path / "older.zip"), exported(other, tmp_path / "newer.zip")
     if edit:
-        with other.kw["bind"].begin() as connection:
-            connection.exec_driver_sql(edit)
+        execute(other, edit)
     restore(other, tmp_path / "older.zip"), restore(one, tmp_path / "newer.zip")
     for store, best_us in ((one, 0.5), (other, 0.25 if edit else 0.5)):
         with reading(store) as session:
             row = session.scalars(select(models.TunedRange)).one()
             assert integrity.is_whole(row)
             assert row.result["samples"][0]["best_us"] == best_us
-    before = rows_of(one)
-    restore(one, tmp_path / "newer.zip")
-    assert rows_of(one) == before
+    assert_known(one, tmp_path / "newer.zip")
 
 
 def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path):
@@ -234,3 +215,54 @@ def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path)
         (copy,) = rows_of(third)["past_schedules"]
         same = ("gflops", "steps", "was_best", "created_at", "ended_at")
         assert [copy[name] for name in same] == [past[name] for name in same]
+
+
+class EndedError(Exception):
+    """The process of an import ends, as by kill -9."""
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 3)
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_interrupted_imports_complete(filled, new_store, tmp_path, monkeypatch, small_pieces, kind):
+    """Each import ends a piece later than the one before; nothing of that is left."""
+    cut_off(filled, Search("matmul:m=11,n=9,k=9,dtype=f32"), 2)
+    exported(filled, tmp_path / "a.zip")
+    at_once, into, pieces = new_store(), new_store(kind), module._pieces
+    restore(at_once, tmp_path / "a.zip")
+
+    def interrupted(archive):
+        for number, piece in enumerate(pieces(archive)):
+            if number == end:
+                raise EndedError
+            yield piece
+
+    monkeypatch.setattr(module, "_pieces", interrupted)
+    end, is_complete = 0, False
+    while not is_complete:
+        before = len(trials_of(into))
+        with suppress(EndedError):
+            restore(into, tmp_path / "a.zip")
+            is_complete = True
+        assert len(trials_of(into)) >= before, "what was taken in stays"
+        end += 1
+    assert end > 15
+    assert trials_of(into) == trials_of(filled)
+    whole = exported(at_once, tmp_path / "b.zip").members
+    assert exported(into, tmp_path / "c.zip").members == whole
+
+
+def test_a_file_that_changes_is_reported(filled, new_store, tmp_path, monkeypatch, small_pieces):
+    into, file = new_store(), tmp_path / "a.zip"
+    exported(filled, file)
+    edited(file, "schedules.jsonl", lambda lines: lines[0]["proofs"][0].update(ok=False))
+    monkeypatch.setattr(module.Checks, "look_at", lambda *_: None)  # it was another file then
+    with pytest.raises(ArchiveError) as raised:
+        restore(into, file)
+    assert "import it again" in str(raised.value) and "nothing was changed" not in str(raised.value)
+    assert len(trials_of(into)) == 9 and not rows_of(into)["schedules"]

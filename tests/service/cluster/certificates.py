@@ -15,7 +15,11 @@ def configured(folder):
     """Dask's configuration, by its keys, with certificates that are made in a folder."""
     authority, key = certificate(folder, "authority")
     own, _ = certificate(folder, "own", key)
-    return configuration(authority, own)
+    tls = "distributed.comm.tls"
+    found = {f"{tls}.ca-file": str(authority), "distributed.comm.require-encryption": True}
+    for role in ROLES:
+        found |= {f"{tls}.{role}.cert": str(own), f"{tls}.{role}.key": str(own)}
+    return found
 
 
 def named(name):
@@ -26,6 +30,7 @@ def certificate(folder, name, issuer=None):
     """A key with its certificate in one file: of an authority, or issued by one."""
     key = ec.generate_private_key(ec.SECP256R1())
     today = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
     built = (
         x509.CertificateBuilder()
         .subject_name(named(name))
@@ -35,30 +40,16 @@ def certificate(folder, name, issuer=None):
         .not_valid_before(today - datetime.timedelta(days=1))
         .not_valid_after(today + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .sign(issuer or key, hashes.SHA256())
     )
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path = folder / f"{name}.pem"
     path.write_bytes(built.public_bytes(serialization.Encoding.PEM) + private)
     path.chmod(0o600)
     return path, key
-
-
-def configuration(authority, own):
-    """Dask's, by its keys."""
-    tls = "distributed.comm.tls"
-    found = {f"{tls}.ca-file": str(authority), "distributed.comm.require-encryption": True}
-    for role in ROLES:
-        found |= {f"{tls}.{role}.cert": str(own), f"{tls}.{role}.key": str(own)}
-    return found
 
 
 def variables(configured):

@@ -87,11 +87,8 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        return (
-            self.done == self.asked
-            and self.stored == self.budget
-            and not (self.lost or self.twice or self.stuck)
-        )
+        is_done = (self.done, self.stored) == (self.asked, self.budget)
+        return is_done and not (self.lost or self.twice or self.stuck)
 
 
 def run(farm: Farm, plan: Plan, rng: random.Random, first: int = 100) -> Report:

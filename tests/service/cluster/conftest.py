@@ -1,14 +1,14 @@
 """A cluster in memory, whose workers do what a test says."""
 
-import threading
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.service.cluster.driver import Driver
 from tilewise.service.cluster.facts import Facts
-from tilewise.service.db import writing
+from tilewise.service.db import models, reading, writing
 from tilewise.service.errors import UnreachableError
 from tilewise.service.jobs.registry import MachineSpeed
 from tilewise.service.runs import offers
@@ -42,12 +42,12 @@ class FakeCluster:
         self.machine = machine
         self.present, self.tasks, self.is_away, self.is_closed = {}, [], False, False
 
-    def join(self, address, targets=None, toolchain=TOOLCHAIN):
+    def join(self, *addresses, targets=None, toolchain=TOOLCHAIN):
         measured = MachineSpeed({"f32": 100.0}, 20.0)
-        owner = f"{address[6:].replace(':', '-')}:7:7"
         targets = self.machine.targets if targets is None else targets
-        self.present[address] = Facts(owner, self.machine, targets, toolchain, measured)
-        return address
+        for address in addresses:
+            owner = f"{address[6:].replace(':', '-')}:7:7"
+            self.present[address] = Facts(owner, self.machine, targets, toolchain, measured)
 
     def workers(self):
         if self.is_away:
@@ -65,13 +65,6 @@ class FakeCluster:
 @pytest.fixture
 def cluster(machine):
     return FakeCluster(machine)
-
-
-@pytest.fixture
-def stopped():
-    made = threading.Event()
-    made.set()
-    return made
 
 
 @pytest.fixture
@@ -95,3 +88,24 @@ def begin(sessions):
             return offers.begin(session, row, owner)
 
     return make
+
+
+@pytest.fixture
+def running(driver, cluster, submit, begin):
+    """A driver, the job that it has given to the first worker, and the lease of the job."""
+    made, job_id = driver(), submit()
+    cluster.join(FIRST)
+    made.tick()
+    return made, job_id, begin(cluster.tasks[0])
+
+
+@pytest.fixture
+def stored_offers(sessions):
+    """Reads the offers of leaders, of helpers or of both."""
+
+    def read(*roles):
+        with reading(sessions) as session:
+            found = list(session.scalars(select(models.Offer)))
+            return [row for row in found if not roles or row.role in roles]
+
+    return read

@@ -34,14 +34,9 @@ class Farm:
     """Processes by name: `service`, `scheduler`, `driver` and further drivers, `worker-1`, ..."""
 
     def __init__(
-        self,
-        folder: Path,
-        names: Sequence[str],
-        database: "Server | None" = None,
-        *,
-        uses_tls: bool = False,
-        **options: str,
-    ) -> None:
+        self, folder: Path, names: Sequence[str], database: "Server | None" = None,
+        *, uses_tls: bool = False, **options: str,
+    ) -> None:  # fmt: skip
         self.folder, self.database = folder, database
         self.url = database.url() if database else f"sqlite:///{folder / 'farm.db'}"
         self.trials = folder / "trials.txt"
@@ -62,14 +57,10 @@ class Farm:
             "service": ["tests.service.cluster.farm", str(self.ports["service"])],
             EMBEDDED: ["tests.service.cluster.farm", str(self.ports["service"]), "1"],
             "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
-            "driver": [
-                "tilewise.service.cluster",
-                f"--tuner={TUNER}",
-                f"--prover={FAKE_PROVER}",
-                f"--helper={HELPER}",
-            ],
+            "driver": ["tilewise.service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}",
+                       f"--helper={HELPER}"],
             "worker": ["tilewise", "worker", "--no-peaks"],
-        }
+        }  # fmt: skip
         if uses_tls:
             self.commands["scheduler"].append("--tls")
         self.client = httpx.Client(base_url=self.service, timeout=30)
@@ -126,17 +117,9 @@ class Farm:
         except httpx.TransportError:
             return False
 
-    def ask(
-        self,
-        problem: str,
-        *,
-        seed: int,
-        trials: int = 4,
-        target: str = "host",
-        **options: object,
-    ) -> int:
+    def ask(self, problem: str, *, seed: int, trials: int = 4, **options: object) -> int:
         """Ask for a search, again where nobody answers or nobody can; the number of its job."""
-        body = {"problem": problem, "seed": seed, "trials": trials, "target": target, **options}
+        body = {"problem": problem, "seed": seed, "trials": trials, "target": "host", **options}
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
             try:
@@ -177,6 +160,14 @@ def arguments(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def free_port() -> int:

@@ -2,20 +2,18 @@ import random
 import re
 import signal
 
-import psutil
 import pytest
 
 from tests.service.api.plans.modules import MODULE
+from tests.service.archive.stores import opened_store
 from tests.service.cluster import certificates, chaos
 from tests.service.cluster.chaos import Plan
-from tests.service.cluster.farm import Farm, arguments
+from tests.service.cluster.farm import Farm, arguments, is_alive
 from tests.service.cluster.tuners import HANGING, SPREAD, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.cluster.connection import Cluster
-from tilewise.service.db import make_engine
-from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import UnreachableError
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
@@ -37,8 +35,7 @@ def server(new_postgresql_folder):
 @pytest.fixture(scope="module")
 def farm(server, tmp_path_factory):
     folder = tmp_path_factory.mktemp("farm")
-    configured = certificates.configured(folder)
-    options = certificates.variables(configured)
+    options = certificates.variables(certificates.configured(folder))
     made = Farm(folder, NAMES, server, uses_tls=True, **options)
     try:
         made.wait_for_workers(2)
@@ -65,20 +62,13 @@ def problem(number):
     return parse_problem(f"{PROBLEM},batch={number}").canonical
 
 
-def has_ended(process):
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 @pytest.mark.full
 def test_a_cancelled_job_is_ended_in_the_middle_of_a_trial_that_hangs(farm):
     job = farm.ask(problem(4), seed=HANGING)
     wait_until(lambda: farm.job(job)["trials"]["timed"] == 1)
     (run,) = farm.runs()
     farm.client.delete(f"/v1/jobs/{job}")
-    wait_until(lambda: has_ended(run))
+    wait_until(lambda: not is_alive(run))
     assert farm.job(job)["state"] == "cancelled"
 
 
@@ -138,12 +128,8 @@ def timed(farm, name):
     return [line.split()[1:] for line in farm.noted() if line.startswith(f"{name} ")]
 
 
-def helping(farm):
-    return [run for run in farm.runs() if "--helps" in arguments(run)]
-
-
-def leading(farm):
-    return [run for run in farm.runs() if "--helps" not in arguments(run)]
+def runs(farm, is_helper):
+    return [run for run in farm.runs() if ("--helps" in arguments(run)) == is_helper]
 
 
 MANY = 200
@@ -154,7 +140,7 @@ MANY = 200
 def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(four):
     name = problem(50)
     job = four.ask(name, seed=SPREAD, trials=MANY, spread=3, sampler="random")
-    wait_until(lambda: len(helping(four)) == 2)
+    wait_until(lambda: len(runs(four, is_helper=True)) == 2)
     most = 0
 
     def is_over():
@@ -176,17 +162,16 @@ def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
     name = problem(51)
     job = four.ask(name, seed=SPREAD, trials=100, spread=3, sampler="random")
     wait_until(lambda: len({process for _, process in timed(four, name)}) == 3)
-    killed, frozen = helping(four)
+    killed, frozen = runs(four, is_helper=True)
     frozen.send_signal(signal.SIGSTOP)
     killed.kill()
     before = len(timed(four, name))
     wait_until(lambda: len(timed(four, name)) > before + 5)
-    (leader,) = leading(four)
+    (leader,) = runs(four, is_helper=False)
     leader.kill()
     wait_until(lambda: is_done(four, job), 120)
-    engine = make_engine(four.url)
-    trials = SqlTrialStore(make_sessions(engine), job).trials()
-    engine.dispose()
+    with opened_store(four.url) as sessions:
+        trials = SqlTrialStore(sessions, job).trials()
     assert [trial.number for trial in trials] == list(range(100))
     assert len({trial.schedule.hash for trial in trials}) == 100
     wait_until(lambda: not four.runs())
@@ -195,7 +180,7 @@ def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
 @pytest.mark.full
 def test_a_cancelled_job_ends_on_all_its_workers(four):
     job = four.ask(problem(52), seed=SPREAD, trials=2000, spread=3, sampler="random")
-    wait_until(lambda: len(helping(four)) == 2)
+    wait_until(lambda: len(runs(four, is_helper=True)) == 2)
     four.client.delete(f"/v1/jobs/{job}")
     wait_until(lambda: not four.runs(), 20)
     assert four.job(job)["state"] == "cancelled" and four.job(job)["helpers"] == 0

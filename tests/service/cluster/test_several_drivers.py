@@ -4,19 +4,14 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problems
-from tilewise.service.db import models, reading, writing
+from tilewise.service.db import models, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import OutageError
 from tilewise.service.jobs import queue
 from tilewise.service.runs import offers
 
 
-def rows(sessions):
-    with reading(sessions) as session:
-        return list(session.scalars(select(models.Offer)))
-
-
-def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, sessions):
+def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, stored_offers):
     first, second = map(submit, problems(2))
     cluster.join(FIRST)
     one, other = driver("one:1:1"), driver("other:1:1")
@@ -27,16 +22,15 @@ def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, se
     other.tick()
     one.tick()
     assert [task.offer.job_id for task in cluster.tasks] == [first, second]
-    assert {row.driver for row in rows(sessions)} == {"one:1:1", "other:1:1"}
+    assert {row.driver for row in stored_offers()} == {"one:1:1", "other:1:1"}
 
 
-def test_a_frozen_driver_writes_nothing_when_it_wakes(
-    driver, cluster, submit, begin, job, sessions
+def test_a_frozen_driver_writes_nothing(
+    driver, cluster, submit, begin, job, sessions, stored_offers
 ):
     """The second takes its job over; the first then finds its offer gone, and changes nothing."""
     job_id = submit()
-    cluster.join(FIRST)
-    cluster.join(SECOND)
+    cluster.join(FIRST, SECOND)
     frozen, other = driver("frozen:1:1"), driver("other:1:1")
     frozen.tick()
     stale = begin(cluster.tasks[0])
@@ -50,37 +44,32 @@ def test_a_frozen_driver_writes_nothing_when_it_wakes(
     cluster.tasks[0].end = "killed"
     frozen.tick()
     assert (job(job_id).epoch, job(job_id).crashes) == (held.epoch, 0) == (stale.epoch + 1, 0)
-    assert job(job_id).state == "running"
     frozen.stop()
-    assert job(job_id).state == "running" and len(rows(sessions)) == 1
+    assert job(job_id).state == "running" and len(stored_offers()) == 1
 
 
-def test_an_outage_takes_no_job_from_the_driver_that_it_silenced(
-    driver, cluster, submit, sessions, monkeypatch
-):
+def test_an_outage_costs_no_job(driver, cluster, submit, sessions, monkeypatch, stored_offers):
     submit()
     cluster.join(FIRST)
     silenced, other = driver("silenced:1:1"), driver("other:1:1")
     silenced.tick()
     with writing(sessions) as session:  # the outage took longer than a driver may be silent
         session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=60)
+
+    def fail(*_):
+        raise OutageError("the database is away")
+
     with monkeypatch.context() as away:
-
-        def fail(*_):
-            raise OutageError("the database is away")
-
         away.setattr(offers, "abandoned", fail)
         other.tick()
     other.tick()
-    assert [row.driver for row in rows(sessions)] == ["silenced:1:1"]
+    assert [row.driver for row in stored_offers()] == ["silenced:1:1"]
     other._spares_until_s = 0.0
     other.tick()
-    assert [row.driver for row in rows(sessions)] == ["other:1:1"], "it stayed silent"
+    assert [row.driver for row in stored_offers()] == ["other:1:1"], "it stayed silent"
 
 
-def test_a_dead_driver_of_this_host_is_taken_over_at_once(
-    driver, cluster, submit, begin, job, sessions
-):
+def test_a_dead_driver_of_this_host_is_taken_over_at_once(driver, cluster, submit, begin, job):
     job_id = submit()
     cluster.join(FIRST)
     gone = driver(f"{socket.gethostname()}:99999999:1")
@@ -91,9 +80,7 @@ def test_a_dead_driver_of_this_host_is_taken_over_at_once(
     assert job(job_id).state == "queued" and job(job_id).crashes == 0
 
 
-def test_a_job_that_nobody_serves_waits_says_so_and_fails(
-    driver, cluster, submit, job, sessions, client
-):
+def test_a_job_that_nobody_serves_fails(driver, cluster, submit, job, sessions, client):
     job_id = submit()
     cluster.join(FIRST, targets=(FOREIGN,))
     made = driver()

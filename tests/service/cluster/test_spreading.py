@@ -1,11 +1,10 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
 
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
 from tilewise.search.progress import SearchPhase
-from tilewise.service.db import models, reading, writing
+from tilewise.service.db import models, writing
 from tilewise.service.db.base import now
 from tilewise.service.jobs.events import note_phase
 
@@ -22,8 +21,7 @@ def helped(driver, cluster, submit, begin, sessions):
         made.tick()
         held = begin(cluster.tasks[0])
         note_phase(sessions, held, SearchPhase(phase, 0, 50))
-        for address in others:
-            cluster.join(address)
+        cluster.join(*others)
         made.tick()
         return made, job_id, held
 
@@ -32,11 +30,6 @@ def helped(driver, cluster, submit, begin, sessions):
 
 def helpers(cluster):
     return [task.offer.worker for task in cluster.tasks if task.offer.role == "helper"]
-
-
-def rows(sessions, role):
-    with reading(sessions) as session:
-        return list(session.scalars(select(models.Offer).where(models.Offer.role == role)))
 
 
 def test_as_many_workers_help_as_the_job_may_spread_over(helped, cluster):
@@ -63,30 +56,27 @@ def test_a_worker_of_another_target_or_other_compilers_does_not_help(helped, clu
 def test_a_job_that_waits_comes_before_help_for_another(helped, cluster, submit):
     made, *_ = helped(others=())
     waits = submit(problems(1)[0])
-    cluster.join(SECOND)
-    cluster.join(THIRD)
+    cluster.join(SECOND, THIRD)
     made.tick()
     made.tick()
     assert [task.offer.job_id for task in cluster.tasks if task.offer.worker == SECOND] == [waits]
     assert helpers(cluster) == [THIRD]
 
 
-def test_a_helper_is_recalled_for_each_job_that_waits(helped, cluster, submit, sessions):
+def test_a_helper_is_recalled_for_each_job_that_waits(helped, cluster, submit, stored_offers):
     made, *_ = helped(spread=3, others=(SECOND, THIRD))
     waits = submit(problems(1)[0])
     made.tick()
     made.tick()
-    recalled = [row.worker for row in rows(sessions, "helper") if row.is_recalled]
+    recalled = [row.worker for row in stored_offers("helper") if row.is_recalled]
     assert recalled == [THIRD], "one job waits, so one worker is needed"
     cluster.tasks[-1].end = "ended"  # its worker was told
     made.tick()
     assert [task.offer.job_id for task in cluster.tasks if task.offer.worker == THIRD][-1] == waits
-    assert [row.worker for row in rows(sessions, "helper")] == [SECOND]
+    assert [row.worker for row in stored_offers("helper")] == [SECOND]
 
 
-def test_a_helper_that_dies_costs_the_job_nothing_and_is_replaced(
-    helped, cluster, begin, job, sessions
-):
+def test_a_helper_that_dies_costs_the_job_nothing_and_is_replaced(helped, cluster, job):
     made, job_id, held = helped(spread=2, others=(SECOND, THIRD))
     assert helpers(cluster) == [SECOND]
     cluster.tasks[-1].end = "killed"
@@ -98,18 +88,16 @@ def test_a_helper_that_dies_costs_the_job_nothing_and_is_replaced(
 def test_two_drivers_give_a_job_no_more_help_than_it_wants(helped, cluster, driver):
     made, *_ = helped(spread=3, others=(SECOND,))
     other = driver("other:1:1")
-    cluster.join(THIRD)
-    cluster.join(FOURTH)
+    cluster.join(THIRD, FOURTH)
     other.tick()
     made.tick()
     assert len(helpers(cluster)) == 2
 
 
-def test_the_offers_of_a_dead_drivers_helpers_are_taken_back(helped, driver, sessions, job):
+def test_helpers_of_a_dead_driver_are_withdrawn(helped, driver, sessions, job, stored_offers):
     _, job_id, _ = helped(spread=2, others=(SECOND,))
     with writing(sessions) as session:
-        for row in session.scalars(select(models.Offer).where(models.Offer.role == "helper")):
-            row.seen_at = now() - timedelta(seconds=16)
-    other = driver("other:1:1")
-    other._take_over()
-    assert not rows(sessions, "helper") and job(job_id).state == "running"
+        late = now() - timedelta(seconds=16)
+        session.query(models.Offer).filter_by(role="helper").update({"seen_at": late})
+    driver("other:1:1")._take_over()
+    assert not stored_offers("helper") and job(job_id).state == "running"

@@ -1,5 +1,4 @@
 import signal
-import threading
 from contextlib import closing
 
 import pytest
@@ -8,8 +7,6 @@ from tests.service.cluster.farm import Farm
 from tests.service.cluster.tuners import STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
-from tilewise.service.db import schema
-from tilewise.service.errors import OutageError
 
 
 @pytest.fixture
@@ -40,9 +37,7 @@ def test_driver_service_and_worker_wait_for_what_comes_later(server, tmp_path):
         farm.wait_for_workers(1)
         job = farm.ask(PROBLEM, seed=STEADY, trials=2)
         wait_until(lambda: farm.job(job)["state"] == "done")
-        assert all(farm.processes[name].poll() is None for name in names), (
-            "none had to be started again"
-        )
+        assert all(farm.processes[name].poll() is None for name in names), "none was restarted"
 
 
 @pytest.mark.full
@@ -54,13 +49,6 @@ def test_who_waits_for_a_database_ends_when_asked(server, tmp_path):
             wait_until(lambda name=name: "waiting for the database" in logged(farm, name))
             farm.send(name, signal.SIGTERM)
         assert [farm.processes[name].wait(30) for name in ("driver", "service")] == [0, 0]
-
-
-def test_a_file_that_cannot_be_opened_is_not_waited_for(tmp_path):
-    folder = tmp_path / "results.db"
-    folder.mkdir()
-    with pytest.raises(OutageError, match="cannot be opened"):
-        schema.prepare_once_there(f"sqlite:///{folder}", threading.Event())
 
 
 def logged(farm, name):

@@ -9,7 +9,7 @@ from tests.service import fakes
 from tilewise.kernels.problem import Matmul
 from tilewise.search.records import TuneResult
 
-STEADY, HANGING, REAL, SPREAD = range(4)
+STEADY, HANGING, SPREAD = range(3)
 
 LOG = "TEST_CLUSTER_LOG"
 """The file that has a line for each trial that the service has acknowledged."""
@@ -18,7 +18,7 @@ TRIAL_S = "TEST_CLUSTER_TRIAL_S"
 
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:
-    search = {STEADY: steady, HANGING: hanging, REAL: real, SPREAD: spread}[request.seed]
+    search = (steady, hanging, spread)[request.seed]
     return search(problem, target, request, store, **hooks)
 
 
@@ -50,13 +50,6 @@ def hanging(problem, target, request, store, **_hooks):
     note(f"{problem.canonical} hangs in {os.getpid()}")
     while True:
         pass
-
-
-def real(problem, target, request, store, **hooks) -> TuneResult:
-    """The search itself; it takes a second to load, which the others are spared."""
-    from tilewise.search.engine.tune import tune as search
-
-    return search(problem, target, request, store, **hooks)
 
 
 def spread(problem, target, request, store, **hooks) -> TuneResult:

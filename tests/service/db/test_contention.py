@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from sqlalchemy import select, text
@@ -21,40 +22,32 @@ def url(migrated_postgresql) -> str:
     return migrated_postgresql()
 
 
-def undone_once(sessions, first, second, begins):
-    """Work over two rows that the server has to undo once where its like meets it."""
-    tries = []
-
-    def work():
-        tries.append(1)
-        with writing(sessions) as session:
-            session.execute(text("SET LOCAL deadlock_timeout = '20ms'"))
-            for number in (first, second):
-                session.execute(
-                    text("UPDATE toolchains SET identity = identity || 'x' WHERE id = :id"),
-                    {"id": number},
-                )
-                if len(tries) == 1 and number == first:
-                    begins.wait()
-
-    return work, tries
-
-
 def test_requests_that_undo_each_other_are_repeated(sessions):
     with writing(sessions) as session:
         rows = [models.Toolchain(identity=name) for name in "ab"]
         session.add_all(rows)
         session.flush()
         first, second = (row.id for row in rows)
-    begins, lane = threading.Barrier(2), Lane("writes", 2)
-    one, tries = undone_once(sessions, first, second, begins)
-    other, tries_of_other = undone_once(sessions, second, first, begins)
+    begins, lane, tries = threading.Barrier(2), Lane("writes", 2), []
+
+    def change(*numbers):
+        """Change two rows; the server undoes one of the first two tries."""
+        tries.append(numbers)
+        is_first = tries.count(numbers) == 1
+        with writing(sessions) as session:
+            session.execute(text("SET LOCAL deadlock_timeout = '20ms'"))
+            for number in numbers:
+                session.get_one(models.Toolchain, number).identity += "x"
+                session.flush()
+                if is_first and number == numbers[0]:
+                    begins.wait()
 
     async def both():
-        await asyncio.gather(lane.run(one), lane.run(other))
+        orders = (first, second), (second, first)
+        await asyncio.gather(*(lane.run(partial(change, *order)) for order in orders))
 
     asyncio.run(both())
-    assert sorted((len(tries), len(tries_of_other))) == [1, 2]
+    assert len(tries) == 3
     with reading(sessions) as session:
         changed = session.scalars(select(models.Toolchain.identity)).all()
     assert not {"a", "b"} & set(changed), "both were done"
@@ -113,14 +106,8 @@ def test_options_of_the_url_win(url):
 
 def test_two_equal_requests_without_a_key_are_one_plan(client, sessions, monkeypatch):
     """Both have found no plan to join when they begin to queue its jobs."""
-    meet_at(monkeypatch, queue, "create_or_join")
-    assert_one_plan(client, sessions, {})
-
-
-def meet_at(monkeypatch, module, name) -> None:
-    """Let the first two who call a function begin it together, of requests for a plan."""
     monkeypatch.setattr(modules, "read_graph", lambda *_: GRAPH)
-    begins, call, numbers = threading.Barrier(2, timeout=30), getattr(module, name), []
+    begins, call, numbers = threading.Barrier(2, timeout=30), queue.create_or_join, []
 
     def meet(*given):
         numbers.append(1)
@@ -128,16 +115,11 @@ def meet_at(monkeypatch, module, name) -> None:
             begins.wait()
         return call(*given)
 
-    monkeypatch.setattr(module, name, meet)
-
-
-def assert_one_plan(client, sessions, headers) -> None:
-    """Two equal requests at one moment are told of one plan."""
-    given = {"Content-Type": "text/x-mlir", **headers}
-
     def post(_number):
-        return client.post("/v1/plans?trials=2", content="module {}", headers=given)
+        headers = {"Content-Type": "text/x-mlir"}
+        return client.post("/v1/plans?trials=2", content="module {}", headers=headers)
 
+    monkeypatch.setattr(queue, "create_or_join", meet)
     with ThreadPoolExecutor(2) as threads:
         answers = list(threads.map(post, range(2)))
     assert [answer.status_code for answer in answers] == [202, 202]

@@ -1,4 +1,6 @@
+import os
 import sqlite3
+import tempfile
 import threading
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy.exc import DBAPIError
 
 from tests.service.conftest import TOOLCHAIN, settings_for
+from tilewise.kernels.system.files import cache_dir
 from tilewise.service.app import create_app
 from tilewise.service.db import make_engine, models, reading, schema, writing
 from tilewise.service.db.driver_errors import translate
@@ -25,29 +28,29 @@ def execute(url, statement):
         connection.execute(statement)
 
 
-def test_an_absent_database_is_made_with_its_folder(tmp_path):
-    url = f"sqlite:///{tmp_path / 'new' / 'folder' / 'tilewise.db'}"
-    with pytest.raises(DatabaseError, match="does not exist; run `tilewise db upgrade`"):
+@pytest.mark.parametrize(
+    ("name", "is_there", "message"),
+    [("new/folder/tilewise.db", False, "does not exist"), ("empty.db", True, "has no schema yet")],
+)
+def test_an_absent_or_empty_database_is_made_ready(tmp_path, name, is_there, message):
+    url = f"sqlite:///{tmp_path / name}"
+    if is_there:
+        file_of(url).touch()
+    with pytest.raises(DatabaseError, match=f"{message}; run `tilewise db upgrade`"):
         schema.check(make_engine(url))
-    assert not file_of(url).exists(), "a check must not make the file"
+    assert file_of(url).exists() == is_there, "a check must not make the file"
     schema.prepare(url)
     schema.check(make_engine(url))
 
 
-def test_an_empty_file_is_made_ready(tmp_path):
-    url = f"sqlite:///{tmp_path / 'empty.db'}"
-    file_of(url).touch()
-    with pytest.raises(DatabaseError, match="has no schema yet; run `tilewise db upgrade`"):
-        schema.check(make_engine(url))
-    schema.prepare(url)
-    schema.check(make_engine(url))
-
-
-def test_a_newer_database_is_left_alone(url):
+def test_a_newer_database_is_left_alone_and_starts_no_service(url, machine):
     execute(url, "UPDATE alembic_version SET version_num = '9999'")
     for refuse in (schema.upgrade, schema.prepare):
         with pytest.raises(DatabaseError, match="schema version 9999, which this tilewise"):
             refuse(url)
+    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
+    with pytest.raises(DatabaseError, match="9999"), TestClient(app):
+        pass
 
 
 def test_an_older_database_is_not_upgraded_behind_ones_back(url, monkeypatch):
@@ -83,31 +86,6 @@ def test_a_read_only_database_is_not_upgraded(tmp_path):
         schema.upgrade(f"sqlite:///file:{file}?mode=ro&uri=true")
 
 
-def test_the_service_does_not_start_on_another_schema(url, machine):
-    execute(url, "UPDATE alembic_version SET version_num = '9999'")
-    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
-    with pytest.raises(DatabaseError, match="9999"), TestClient(app):
-        pass
-
-
-def test_a_transaction_that_fails_leaves_nothing(sessions):
-    with pytest.raises(RuntimeError), writing(sessions) as session:
-        session.add(models.Toolchain(identity="half"))
-        session.flush()
-        raise RuntimeError
-    with reading(sessions) as session:
-        assert session.query(models.Toolchain).count() == 0
-
-
-def test_sqlite_is_opened_for_several_processes(sessions):
-    with reading(sessions) as session:
-        pragmas = [
-            session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
-        ]
-    assert pragmas[:3] == ["wal", 1, 30_000]
-
-
 def test_a_full_disk_costs_one_transaction_which_may_be_repeated(sessions):
     """`max_page_count` is an end of the disk that SQLite itself knows of."""
     row = {"identity": "x" * 200_000}
@@ -126,30 +104,20 @@ def test_a_full_disk_costs_one_transaction_which_may_be_repeated(sessions):
         assert session.query(models.Toolchain).count() == 1
 
 
-def test_a_writer_waits_for_another_process(url, sessions):
+def test_a_writer_waits_for_another_for_a_while(url, sessions):
     """What a transaction has read is still true when it writes."""
-    other = make_engine(url)
-    with writing(sessions) as session:
-        before = session.query(models.Toolchain).count()
-        blocked = sqlite3.connect(file_of(url), timeout=0)
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            blocked.execute("BEGIN IMMEDIATE")
-        session.add(models.Toolchain(identity=str(before)))
-    with reading(make_sessions(other)) as session:
-        assert session.query(models.Toolchain).one().identity == "0"
-
-
-def write(sessions):
-    with writing(sessions) as session:
-        session.add(models.Toolchain(identity="waited"))
-
-
-def test_the_wait_for_a_turn_ends(url):
     engine = make_engine(url, patience_s=0.05)
     impatient = make_sessions(engine)
-    with writing(impatient), pytest.raises(BusyError, match="another process holds the write lock"):
-        write(impatient)
-    write(impatient)
+    with writing(sessions) as session:
+        before = session.query(models.Toolchain).count()
+        with pytest.raises(BusyError, match="locked by another process"), writing(impatient):
+            pass
+        session.add(models.Toolchain(identity=str(before)))
+    busy = pytest.raises(BusyError, match="another process holds the write lock")
+    with writing(impatient) as session, busy, writing(impatient):
+        pass
+    with writing(impatient) as session:
+        assert session.query(models.Toolchain).one().identity == "0"
     engine.dispose()
 
 
@@ -167,9 +135,6 @@ def test_a_first_connection_waits_for_a_lock_instead_of_failing(tmp_path):
     holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     holder.execute("CREATE TABLE a (b)")
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(sqlite3.OperationalError, match="locked"):
-        sqlite3.connect(file, timeout=60).execute("PRAGMA journal_mode = WAL")
-
     release = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
     release.start()
     engine = make_engine(f"sqlite:///{file}")
@@ -181,18 +146,65 @@ def test_a_first_connection_waits_for_a_lock_instead_of_failing(tmp_path):
 
 @pytest.mark.parametrize(
     ("state", "kind"),
-    [
-        ("53300", BusyError),
-        ("40P01", UndoneError),
-        ("40001", UndoneError),
-        ("25006", OutageError),
-        ("53100", OutageError),
-        ("08006", OutageError),
-        ("42P01", DatabaseError),
-    ],
-)
+    [("53300", BusyError), ("40P01", UndoneError), ("40001", UndoneError), ("25006", OutageError),
+     ("53100", OutageError), ("08006", OutageError), ("42P01", DatabaseError)],
+)  # fmt: skip
 def test_what_a_server_says_is_busy_an_outage_or_for_good(state, kind):
     refused = OSError("refused")
     refused.sqlstate = state
     error = translate(DBAPIError("SELECT 1", {}, refused), "postgresql://host/name")
     assert type(error) is kind
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "is not a database URL"),
+        ("/tmp/file.db", "is not a database URL"),
+        ("postgresql://user:secret@host:port/x", "is not a database URL"),
+        ("postgresql://user:a/secret@host@other:port/x", "is not a database URL"),
+        ("postgresql://host:65536/x", "port=65536 is out of range; give 1 to 65535"),
+        ("postgresql://user:secret@host/%00", "cannot hold the character NUL"),
+        ("postgresql+asyncpg://host/x", "postgresql+asyncpg is not supported"),
+        ("postgresql+nosuch://host/x", "is not supported"),
+        ("mysql://host/x", "mysql is not supported"),
+        ("sqlite://host/x.db", "Invalid SQLite URL"),
+        ("sqlite:///x%00.db", "cannot hold the character NUL"),
+        ("sqlite:///\udcff.db", "is not a database URL"),
+        ("sqlite:///x.db?timeout=long", "could not convert"),
+        ("sqlite:///x.db?mode=ro", "SQLite would ignore mode; write sqlite:///file:FILE?uri=true"),
+        ("sqlite:///file::memory:?uri=true", "cannot see an in-memory database"),
+        ("sqlite:///file:x?mode=odd&uri=true", "no such access mode"),
+        ("sqlite:///" + "x" * 5000, "File name too long"),
+    ],
+    ids=lambda text: ascii(text)[:40],
+)
+def test_a_url_that_makes_no_sense_is_refused_without_its_password(url, message):
+    is_opened_for_this = "access mode" in message
+    for ask in (schema.prepare,) if is_opened_for_this else (schema.is_absent, schema.prepare):
+        with pytest.raises(DatabaseError) as caught:
+            ask(url)
+        assert message in str(caught.value)
+        assert "secret" not in str(caught.value) and "Traceback" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_opened_is_not_waited_for(tmp_path):
+    folder = tmp_path / "results.db"
+    folder.mkdir()
+    with pytest.raises(OutageError, match="cannot be opened"):
+        schema.prepare_once_there(f"sqlite:///{folder}", threading.Event())
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    with pytest.raises(DatabaseError, match="no home folder; set TILEWISE_DB"):
+        default_database()
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
+    cache = cache_dir()
+    assert cache.parent == Path(tempfile.gettempdir()) and cache.name.startswith("tilewise-")
+    assert cache.stat().st_uid == os.getuid() and not cache.stat().st_mode & 0o022

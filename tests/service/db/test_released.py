@@ -5,11 +5,10 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import select, text
 
-from tests.service.archive.stores import fill_whole, rows_of
+from tests.service.archive.stores import exported, fill_whole, opened_store, rows_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.db.released import dumps
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.archive.export import Selection, export
 from tilewise.service.archive.restore import restore
 from tilewise.service.db import make_engine, models, reading, schema
 from tilewise.service.db.session import make_sessions
@@ -20,13 +19,10 @@ SAID_LATER = {("jobs", "complete"): (None, False)}
 MOVED = {("plans", name): ("plan_sources", "plan_id") for name in ("graph", "module")}
 OF_JOBS = ("plans", "networks")
 VIEWS = {
-    "best_schedules": "schedules",
-    "trial_history": "trials",
-    "job_progress": "jobs",
-    "machine_activity": "machines",
-    "proofs": "script_proofs",
+    "best_schedules": "schedules", "trial_history": "trials", "job_progress": "jobs",
+    "machine_activity": "machines", "proofs": "script_proofs",
     "schedule_history": "past_schedules",
-}
+}  # fmt: skip
 
 
 def test_every_schema_has_a_database(request, tmp_path):
@@ -50,23 +46,12 @@ def test_a_database_has_rows_of_every_table():
         assert all(dumps.read(revision).values()), revision
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kind(request):
-    return request.param
-
-
-@pytest.fixture
-def old(request, kind, tmp_path):
-    if kind == "postgresql":
-        return request.getfixturevalue("new_postgresql")()
-    return f"sqlite:///{tmp_path / 'old.db'}"
-
-
 @pytest.mark.full
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("revision", dumps.REVISIONS)
-def test_an_old_database_is_upgraded_read_and_moved(
-    old, kind, revision, tmp_path, request, client_factory, machine
-):
+def test_an_old_database_is_upgraded(kind, revision, tmp_path, request, client_factory, machine):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    old = request.getfixturevalue("new_postgresql")() if kind == "postgresql" else url
     dumps.load(old, revision)
     before = dumps.tables_of(old)
     schema.upgrade(old)
@@ -83,7 +68,11 @@ def test_an_old_database_is_upgraded_read_and_moved(
         assert target == (written_on.target if written["features"] else
                           f"cpu:{written_on.cpu},threads=1,features=unknown")  # fmt: skip
         served(client_factory(old, on=written_on), before, target)
-        moved(old, elsewhere(kind, request, tmp_path), tmp_path / "a.zip")
+        if kind == "sqlite":
+            new = request.getfixturevalue("migrated_postgresql")()
+        else:
+            new = request.getfixturevalue("migrated_sqlite")(tmp_path / "new.db")
+        moved(old, new, tmp_path / "a.zip")
 
 
 def with_moved(table, tables):
@@ -139,8 +128,7 @@ def served(client, before, target):
     listed = client.get("/v1/jobs").json()
     assert listed["unreadable"] == 0 and len(listed["jobs"]) == len(jobs)
     for job in jobs:
-        told = client.get(f"/v1/jobs/{job['id']}/trials").json()
-        assert told["unreadable"] == 0
+        assert client.get(f"/v1/jobs/{job['id']}/trials").json()["unreadable"] == 0
     asked = {"target": target}
     key = parse_problem(PROBLEM).key
     best = client.get("/v1/schedules", params={"problem": PROBLEM, **asked})
@@ -154,14 +142,6 @@ def served(client, before, target):
     assert again.status_code == (200 if is_known else 422), "it is not searched for again"
 
 
-def elsewhere(kind, request, tmp_path: Path) -> str:
-    if kind == "sqlite":
-        return request.getfixturevalue("migrated_postgresql")()
-    made = f"sqlite:///{tmp_path / 'new.db'}"
-    schema.upgrade(made)
-    return made
-
-
 def searches(sessions):
     with reading(sessions) as session:
         of_kind = select(models.Job).where(models.Job.kind == "tune")
@@ -170,12 +150,11 @@ def searches(sessions):
 
 
 def moved(old, new, file: Path) -> None:
-    of, into = make_sessions(make_engine(old)), make_sessions(make_engine(new))
-    assert not export(of, file, Selection(), "tests").left_out
-    restore(into, file)
-    assert searches(into) == searches(of)
-    same = ("trials", "schedules", "scripts", "script_proofs", "past_schedules", "suite_reports")
-    for table in (*same, "networks"):
-        assert len(rows_of(into)[table]) == len(rows_of(of)[table]), table
-    for sessions in (of, into):
-        sessions.kw["bind"].dispose()
+    with opened_store(old) as of, opened_store(new) as into:
+        assert not exported(of, file).left_out
+        restore(into, file)
+        assert searches(into) == searches(of)
+        before, after = rows_of(of), rows_of(into)
+    for table in ("trials", "schedules", "scripts", "script_proofs", "past_schedules",
+                  "suite_reports", "networks"):  # fmt: skip
+        assert len(after[table]) == len(before[table]), table

@@ -1,46 +1,57 @@
+import json
+from dataclasses import replace
+
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text
 
 from tests.service import fakes
+from tests.service.archive.stores import execute
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.records import MOST_EARLY, MOST_SOLVED, Solved
+from tilewise.search.space.points import TilePoint
 from tilewise.search.store import MemoryStore, TrialStore
-from tilewise.service.db import models, reading, writing
-from tilewise.service.errors import LeaseLostError
+from tilewise.service.db import models, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.trial_store import PACES_FOR, SqlTrialStore
 
+LARGE, SMALL = "matmul:m=64,n=48,k=32,dtype=f32", "matmul:m=8,n=8,k=8,dtype=f32"
+
+
+@pytest.fixture
+def make(sessions, submit):
+    """Makes the store of a new job, with trials."""
+
+    def made(*trials, **request):
+        store = SqlTrialStore(sessions, submit(**request))
+        for trial in trials:
+            store.add(trial)
+        return store
+
+    return made
+
 
 @pytest.fixture(params=["memory", "sql"])
-def store(request, sessions, submit) -> TrialStore:
-    return MemoryStore() if request.param == "memory" else SqlTrialStore(sessions, submit())
+def store(request, make) -> TrialStore:
+    return MemoryStore() if request.param == "memory" else make()
 
 
-def test_trials_come_back_equal_and_in_order(store):
-    store.add(fakes.failed_trial(2))
-    store.add(fakes.trial(0))
-    store.add(fakes.replace(fakes.trial(1), state="pruned"))
-    assert store.trials() == [
-        fakes.trial(0),
-        fakes.replace(fakes.trial(1), state="pruned"),
-        fakes.failed_trial(2),
-    ]
+def pruned(number, **options):
+    return replace(fakes.trial(number, **options), state="pruned")
 
 
-def test_a_number_is_taken_once(store):
-    store.add(fakes.trial(0))
+def test_trials_come_back_equal_and_in_order_and_a_number_is_taken_once(store):
+    trials = [fakes.trial(0), pruned(1), fakes.failed_trial(2)]
+    for number in (2, 0, 1):
+        store.add(trials[number])
     with pytest.raises(ValueError, match="trial 0 is stored already"):
         store.add(fakes.failed_trial(0))
-    assert store.trials() == [fakes.trial(0)]
+    assert store.trials() == trials
 
 
-def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, submit):
-    store = SqlTrialStore(sessions, submit(trials=10))
-    for number in (0, 2, 3, 7):
-        store.add(fakes.trial(number))
-    with writing(sessions) as session:
-        session.execute(update(models.Trial).where(models.Trial.number == 2).values(time_us=-1.0))
+def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, make):
+    store = make(*map(fakes.trial, (0, 2, 3, 7)), trials=10)
+    execute(sessions, "UPDATE trials SET time_us = -1.0 WHERE number = 2")
     assert store.page(0, 2) == ([fakes.trial(0)], 3)
     assert store.page(3, 2) == ([fakes.trial(3), fakes.trial(7)], None)
     assert store.page(8, 2) == ([], None)
@@ -48,17 +59,13 @@ def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, submit):
     assert [trial.number for trial in store.trials()] == [0, 2, 3, 7]
 
 
-def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, submit):
-    first, second, own = (
-        SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")) for m in (1, 2, 3)
-    )
-    for number, pace in enumerate((1.0, 1.5, 1.25)):
-        first.add(fakes.replace(fakes.trial(number), pace=pace))
-    first.add(fakes.failed_trial(3))
-    second.add(fakes.replace(fakes.trial(0), pace=2.0))
-    second.add(fakes.replace(fakes.trial(1), pace=9.0, state="pruned"))
-    second.add(fakes.replace(fakes.trial(2), pace=None))
-    own.add(fakes.trial(0))
+def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, make):
+    def paced(number, pace):
+        return replace(fakes.trial(number), pace=pace)
+
+    make(paced(0, 1.0), paced(1, 1.5), paced(2, 1.25), fakes.failed_trial(3), problem=LARGE)
+    make(paced(0, 2.0), replace(pruned(1), pace=9.0), paced(2, None), problem=SMALL)
+    own = make(fakes.trial(0), problem=f"{SMALL},bias")
     assert own.earlier_paces() == [[2.0], [1.0, 1.5, 1.25]]
     with writing(sessions) as session:
         for row in session.query(models.Trial).filter_by(pace=1.5):
@@ -68,30 +75,23 @@ def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, submit):
     assert MemoryStore(paces=[[1.0, 2.0]]).earlier_paces() == [[1.0, 2.0]]
 
 
-def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, machine):
-    text = "matmul:m=64,n=48,k=32,dtype=f32"
-    earlier = SqlTrialStore(sessions, submit(text))
+def test_a_store_knows_the_fastest_trials_of_other_searches(make, machine):
     speeds = [10.0 + (7 * number) % 41 for number in range(MOST_SOLVED + 8)]
-    for number, gflops in enumerate(speeds):
-        earlier.add(fakes.trial(number, gflops=gflops))
-    earlier.add(fakes.replace(fakes.trial(97, gflops=999.0), state="pruned"))
-    earlier.add(fakes.failed_trial(98))
     late = MOST_EARLY + 5
-    earlier.add(fakes.trial(late, gflops=1.0))
-    earlier.add(fakes.replace(fakes.trial(late + 1, gflops=500.0), state="pruned"))
-    convolution = SqlTrialStore(
-        sessions, submit("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32")
+    earlier = make(
+        *(fakes.trial(number, gflops=gflops) for number, gflops in enumerate(speeds)),
+        pruned(97, gflops=999.0),
+        fakes.failed_trial(98),
+        fakes.trial(late, gflops=1.0),
+        pruned(late + 1, gflops=500.0),
+        problem=LARGE,
     )
-    convolution.add(fakes.trial(0))
-    newest = SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32"))
-    newest.add(fakes.trial(0))
-    newest.add(fakes.replace(fakes.trial(late, gflops=500.0), state="pruned"))
-    asking = SqlTrialStore(sessions, submit("matmul:m=16,n=8,k=8,dtype=f32"))
-    asking.add(fakes.trial(0))
-
+    make(fakes.trial(0), problem="conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32")
+    newest = make(fakes.trial(0), pruned(late, gflops=500.0), problem=SMALL)
+    asking = make(fakes.trial(0), problem=f"{SMALL},bias")
     known = [
         Solved.of(parse_problem(problem), machine.target, store.trials())
-        for problem, store in (("matmul:m=8,n=8,k=8,dtype=f32", newest), (text, earlier))
+        for problem, store in ((SMALL, newest), (LARGE, earlier))
     ]
     assert known[0].slower == (), "its second trial was late and stopped"
     earlier = asking.earlier("matmul")
@@ -106,52 +106,73 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, ma
     assert in_memory.earlier("conv2d") == []
 
 
-def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit):
-    text = "matmul:m=64,n=48,k=32,dtype=f32"
-    SqlTrialStore(sessions, submit(text, cache="cold")).add(fakes.trial(0))
-    hot, cold = (
-        SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32", cache=cache))
-        for cache in ("hot", "cold")
-    )
+def test_times_with_cold_caches_are_told_to_cold_searches_alone(make):
+    make(fakes.trial(0), problem=LARGE, cache="cold")
+    hot, cold = (make(problem=SMALL, cache=cache) for cache in ("hot", "cold"))
     assert hot.earlier("matmul") == []
-    assert [known.problem.canonical for known in cold.earlier("matmul")] == [text]
+    assert [known.problem.canonical for known in cold.earlier("matmul")] == [LARGE]
 
 
-def test_only_failures_on_the_same_target_are_known(sessions, submit):
+def test_only_failures_on_the_same_target_are_known(sessions, make):
     """What was merely slow may be the best of another search; another machine may bear more."""
-    elsewhere = submit()
-    SqlTrialStore(sessions, elsewhere).add(fakes.failed_trial(3))
-    with writing(sessions) as session:
-        queue.get(session, elsewhere).target = "cpu:another,threads=1"
-    here = SqlTrialStore(sessions, submit())
-    here.add(fakes.trial(0))
-    here.add(fakes.replace(fakes.trial(1), state="pruned"))
-    here.add(fakes.failed_trial(2))
-    asking = SqlTrialStore(sessions, submit(cache="cold"))
+    make(fakes.failed_trial(3))
+    execute(sessions, "UPDATE jobs SET target = 'cpu:another,threads=1'")
+    make(fakes.trial(0), pruned(1), fakes.failed_trial(2))
+    asking = make(cache="cold")
     assert asking.trials() == []
     assert asking.known_failures() == {fakes.schedule(2).hash}
 
 
-def test_nor_can_a_former_run_of_the_same_process(sessions, submit):
-    job_id = submit()
-    with writing(sessions) as session:
-        former = lease.claim_one(session, job_id, me())
-        lease.release(session, former)
-        present = lease.claim_one(session, job_id, me())
-    with pytest.raises(LeaseLostError, match="taken over"):
-        SqlTrialStore(sessions, job_id, former).add(fakes.trial(0))
-    SqlTrialStore(sessions, job_id, present).add(fakes.trial(0))
-    assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]
-
-
-def test_a_trial_extends_the_lease_and_counts_after_a_cancellation(sessions, submit):
+def test_a_trial_extends_the_lease_and_counts_after_a_cancellation(sessions, submit, job):
     job_id = submit()
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, me())
-        before = queue.get(session, job_id).heartbeat_at
     with writing(sessions) as session:
         queue.cancel(session, job_id)
-    SqlTrialStore(sessions, job_id, held).add(fakes.trial(0))
-    with reading(sessions) as session:
-        assert queue.get(session, job_id).heartbeat_at > before
-        assert session.query(models.Trial).count() == 1
+    before = job(job_id).heartbeat_at
+    store = SqlTrialStore(sessions, job_id, held)
+    store.add(fakes.trial(0))
+    assert job(job_id).heartbeat_at > before and store.trials() == [fakes.trial(0)]
+
+
+SWEEP = TilePoint(1, 4, "sweep", depth=8, streams=8)
+FIELDS = {
+    "rows": 1, "vectors": 4, "kind": "sweep", "partial_sums": 0, "depth": 8, "streams": 8,
+}  # fmt: skip
+POINTS = (
+    {"tile": TilePoint(6, 4), "unroll": 2},
+    {"tile": TilePoint(2, 3, "split", partial_sums=4), "pack_b": True},
+    {"tile": SWEEP, "outer": "cols"},
+    {"tile": TilePoint(12, 32, "iree"), "inner": "rows"},
+    {"tile": "2x2w8e", "unroll": 1},
+    {"unroll": 4},
+)
+TEXTS = ["6x4", "2x3s4", "1x4w8i8", "12x32", "2x2w8e", None]
+
+
+@pytest.fixture
+def tiles(make):
+    points = enumerate(POINTS)
+    return make(*(replace(fakes.trial(n), params=point) for n, point in points), trials=10)
+
+
+def test_a_tile_is_stored_as_its_fields_and_comes_back(sessions, tiles):
+    """A text is of a row of an older version, or of an archive of one."""
+    assert [trial.params for trial in tiles.trials()] == list(POINTS)
+    with writing(sessions) as session:
+        stored = text("SELECT CAST(params AS TEXT) FROM trials WHERE number = 2")
+        assert json.loads(session.scalar(stored)) == {"tile": FIELDS, "outer": "cols"}
+        for number, tile in enumerate(('"1x4w8i8"', '{"rows": 6}')):
+            change = text("UPDATE trials SET params = :params WHERE number = :number")
+            params = {"params": f'{{"tile": {tile}, "outer": "cols"}}', "number": number}
+            session.execute(change, params)
+    assert tiles.trials()[0].params == POINTS[2]
+    assert [trial.number for trial in tiles.trials()] == [0, 2, 3, 4, 5], "a damaged tile"
+
+
+def test_the_api_has_the_text_and_the_fields_of_tiles(client, tiles):
+    shown = client.get("/v1/jobs/1/trials").json()["trials"]
+    assert [trial["params"].get("tile") for trial in shown] == TEXTS
+    description = {"description": "1 row x 4 vectors, k-block 8, 8 k-streams"}
+    assert shown[2]["tile"] == FIELDS | description
+    assert shown[4]["tile"] is shown[5]["tile"] is None

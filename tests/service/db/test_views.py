@@ -1,7 +1,10 @@
+import re
+import sqlite3
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, inspect, text
 
 from tests.service.db.described_views import VIEWS, View
 from tilewise.kernels.problem import DTYPES
@@ -81,23 +84,6 @@ def identity(row):
     return [str(row.get(name)) for name in named]
 
 
-def assert_same(first, second):
-    assert len(first) == len(second) > 0
-    for one, other in zip(first, second, strict=True):
-        passing = NOW_OF & one.keys()
-        for name in passing:
-            assert one[name] == pytest.approx(other[name], abs=60), name
-        assert {**one, **dict.fromkeys(passing)} == {**other, **dict.fromkeys(passing)}
-
-
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
-def test_both_databases_show_the_same(engines, view):
-    first, second = (rows_of(engine, view) for engine in engines.values())
-    if first != second:  # between both a worker may have become too old to be alive: once at most
-        first, second = (rows_of(engine, view) for engine in engines.values())
-    assert_same(first, second)
-
-
 def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tmp_path):
     from benchmarks.serving.populated import Sizes, populate
     from tilewise.service.db.base import now
@@ -110,16 +96,17 @@ def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tm
         with write_connection(engine) as connection:
             populate(connection, Sizes(problems=20, trials=200), end)
             for statement in ODDITIES.strip().split(";\n"):
-                exact = statement.rstrip(";")
-                if url.startswith("sqlite"):
-                    exact = exact.replace("+00'", "'")
-                else:
-                    exact = exact.replace("1e308 * 10", "'Infinity'")
-                connection.exec_driver_sql(exact)
+                is_sqlite = url.startswith("sqlite")
+                old, new = ("+00'", "'") if is_sqlite else ("1e308 * 10", "'Infinity'")
+                connection.exec_driver_sql(statement.rstrip(";").replace(old, new))
         shown.append({view.name: rows_of(engine, view) for view in VIEWS})
         engine.dispose()
     for view in VIEWS:
-        assert_same(*(rows[view.name] for rows in shown))
+        first, second = (rows[view.name] for rows in shown)
+        assert len(first) == len(second) > 0
+        for one, other in zip(first, second, strict=True):
+            passing = {name: pytest.approx(one[name], abs=60) for name in NOW_OF & one.keys()}
+            assert {**one, **passing} == other
     best = {row["job"]: row for row in shown[0]["best_schedules"]}
     assert best[4]["peak_fraction"] is None
     peers = {row["best_peer"]: row["best_peer_gflops"] for row in best.values()}
@@ -132,10 +119,9 @@ def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tm
     assert (lost["flavor"], lost["hash"], lost["ok"], lost["is_served"]) == ("cpu", None, 0, 0)
     assert lost["created_unix"] == 1769860800.000001
     past = {row["entry"]: (row["state"], row["quality"]) for row in shown[0]["schedule_history"]}
-    assert past == {
-        1: ("superseded", "noisy"), 2: ("superseded", "noisy"), 3: ("not_kept", "noisy"),
-        4: ("not_kept", "noisy"),
-    }  # fmt: skip
+    assert past == dict.fromkeys((1, 2), ("superseded", "noisy")) | dict.fromkeys(
+        (3, 4), ("not_kept", "noisy")
+    )
     late = [row for row in shown[0]["trial_history"] if row["number"] == 2]
     assert {row["created_unix"] for row in late} == {1769864399.999653}
 
@@ -146,18 +132,13 @@ def test_columns_are_of_the_kinds_that_are_described(engines, view):
     for column in view.columns:
         kinds = {type(row[column.name]) for row in rows} - {type(None)}
         assert kinds <= {SQLITE[column.kind]}, column.name
-    assert postgresql_kinds(engines["postgresql"], view) == [
-        (column.name, column.kind) for column in view.columns
-    ]
-
-
-def postgresql_kinds(engine, view: View):
     query = (
         "SELECT column_name, data_type FROM information_schema.columns "
         f"WHERE table_name = '{view.name}' ORDER BY ordinal_position"
     )
-    with engine.connect() as connection:
-        return [(name, POSTGRESQL[kind]) for name, kind in connection.exec_driver_sql(query)]
+    with engines["postgresql"].connect() as connection:
+        kinds = [(name, POSTGRESQL[kind]) for name, kind in connection.exec_driver_sql(query)]
+    assert kinds == [(column.name, column.kind) for column in view.columns]
 
 
 def test_no_column_has_gone_or_changed_its_kind(golden):
@@ -167,14 +148,8 @@ def test_no_column_has_gone_or_changed_its_kind(golden):
 
 
 def test_every_view_and_no_other_is_described(engines):
-    wanted = {view.name for view in VIEWS}
-    queries = {
-        "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view'",
-        "postgresql": "SELECT viewname FROM pg_views WHERE schemaname = 'public'",
-    }
-    for name, query in queries.items():
-        with engines[name].connect() as connection:
-            assert set(connection.exec_driver_sql(query).scalars()) == wanted
+    for engine in engines.values():
+        assert set(inspect(engine).get_view_names()) == {view.name for view in VIEWS}
 
 
 def test_what_a_migration_has_copied_from_the_code_is_still_so():
@@ -184,20 +159,15 @@ def test_what_a_migration_has_copied_from_the_code_is_still_so():
     assert set(DTYPES) == set(v0022.DTYPES)
 
 
-DAMAGE = {
-    "peers that are no JSON": "UPDATE schedules SET peers = '{' WHERE id = 1",
-    "peers that are bytes": "UPDATE schedules SET peers = x'00' WHERE id = 1",
-    "peers that are a number": "UPDATE schedules SET peers = 5 WHERE id = 1",
-    "peaks that are no JSON": "UPDATE machines SET peaks = 'x' WHERE id = 1",
-    "steps that are no JSON": "UPDATE trials SET steps = '[' WHERE id = 1",
-    "a speed that is a word": "UPDATE trials SET gflops = 'fast' WHERE id = 1",
-    "a moment that is none": "UPDATE jobs SET created_at = 'today', started_at = 7 WHERE id = 1",
-    "a problem that is none": "UPDATE problems SET canonical = x'ff' WHERE id = 1",
-    "a number that is a word": "UPDATE jobs SET trials = 'many' WHERE id = 1",
-}
+DAMAGE = (
+    "schedules SET peers = '{'", "schedules SET peers = x'00'", "schedules SET peers = 5",
+    "machines SET peaks = 'x'", "trials SET steps = '['", "trials SET gflops = 'fast'",
+    "jobs SET created_at = 'today', started_at = 7", "problems SET canonical = x'ff'",
+    "jobs SET trials = 'many'",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("edit", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize("edit", DAMAGE)
 def test_a_damaged_row_stops_no_other(populated, tmp_path, edit):
     """SQLite keeps any value in any column, and a view reads all rows in one query."""
     file = tmp_path / "damaged.db"
@@ -206,6 +176,41 @@ def test_a_damaged_row_stops_no_other(populated, tmp_path, edit):
     engine = make_engine(f"sqlite:///{file}")
     before = {view.name: len(rows_of(engine, view)) for view in VIEWS}
     with write_connection(engine) as connection:
-        connection.exec_driver_sql(edit)
+        connection.exec_driver_sql(f"UPDATE {edit} WHERE id = 1")
     assert {view.name: len(rows_of(engine, view)) for view in VIEWS} == before
     engine.dispose()
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "sql.md"
+COOKBOOK = dict(re.findall(r"### (.*?)\n\n```sql\n(.*?);\n```", PAGE.read_text(), re.DOTALL))
+DIFFERENT = {"steps", "created_at", "waited_s"}  # in form, or from moment to moment
+
+
+def test_the_page_names_every_view_and_has_ten_questions():
+    assert not [view.name for view in VIEWS if f"| `{view.name}` |" not in PAGE.read_text()]
+    assert len(COOKBOOK) == 10
+
+
+def comparable(value):
+    return value if isinstance(value, str) else round(float(value), 9)
+
+
+@pytest.mark.parametrize("question", COOKBOOK)
+def test_the_cookbook_answers_alike_on_both_databases(engines, question):
+    answers = []
+    for engine in engines.values():
+        with engine.connect() as connection:
+            rows = connection.exec_driver_sql(COOKBOOK[question]).mappings().all()
+        names = [name for name in rows[0] if name not in DIFFERENT]
+        answers.append([[comparable(row[name]) for name in names] for row in rows])
+    assert answers[0] == answers[1]
+
+
+def test_the_file_is_opened_read_only_as_the_page_says(populated):
+    assert "?mode=ro'" in PAGE.read_text()
+    file = populated["sqlite"].removeprefix("sqlite:///")
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+        assert connection.execute("SELECT problem FROM best_schedules").fetchall()
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            connection.execute("UPDATE jobs SET state = 'failed'")

@@ -2,22 +2,11 @@ import pytest
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
-from tilewise.service.api.documents import job_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-
-
-def job(sessions, job_id):
-    with reading(sessions) as session:
-        return queue.get(session, job_id)
-
-
-def shown(sessions, job_id):
-    with reading(sessions) as session:
-        return job_json(session, queue.get(session, job_id))
 
 
 def ended(sessions, job_id, trials):
@@ -38,10 +27,10 @@ def numbers(sessions, job_id):
     ("first", "second", "seconds"),
     [(10, 50, 50.0), (50, 10, 50.0), (10, None, None), (None, 10, None)],
 )
-def test_a_waiting_job_takes_the_longer_time(sessions, submit, first, second, seconds):
+def test_a_waiting_job_takes_the_longer_time(job, submit, first, second, seconds):
     waiting = submit(seconds=first)
     assert submit(seconds=second) == waiting
-    assert job(sessions, waiting).seconds == seconds
+    assert job(waiting).seconds == seconds
 
 
 def test_a_job_goes_on_from_as_many_trials_as_it_may_have(sessions, submit):
@@ -63,16 +52,16 @@ def test_a_job_does_not_go_on_from_trials_with_caches_in_another_state(sessions,
     assert numbers(sessions, submit(cache="cold")) == [0]
 
 
-def test_the_best_so_far_was_timed_to_its_end(sessions, submit):
+def test_the_best_so_far_was_timed_to_its_end(client, sessions, submit):
     job_id = submit()
     store = SqlTrialStore(sessions, job_id)
     store.add(fakes.replace(fakes.trial(0, gflops=900.0), state="pruned"))
-    assert shown(sessions, job_id)["best"] is None
+    assert client.get(f"/v1/jobs/{job_id}").json()["best"] is None
     store.add(fakes.trial(1, gflops=5.0))
-    assert shown(sessions, job_id)["best"]["gflops"] == 5.0
+    assert client.get(f"/v1/jobs/{job_id}").json()["best"]["gflops"] == 5.0
 
 
-def test_a_job_that_goes_on_keeps_the_moment_of_its_first_start(sessions, submit):
+def test_a_job_that_goes_on_keeps_the_moment_of_its_first_start(job, sessions, submit):
     job_id = submit()
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, me())
@@ -80,15 +69,13 @@ def test_a_job_that_goes_on_keeps_the_moment_of_its_first_start(sessions, submit
         session.flush()
         first = queue.get(session, job_id).started_at
         lease.release(session, held)
-    assert job(sessions, job_id).finished_at is None, "it waits again"
+    assert job(job_id).finished_at is None, "it waits again"
     with writing(sessions) as session:
         lease.claim_one(session, job_id, me())
-    assert job(sessions, job_id).started_at == first
+    assert job(job_id).started_at == first
 
 
-def test_who_waits_gets_the_result_of_the_caches_that_were_asked_for(
-    client, sessions, submit, run, tuned, monkeypatch
-):
+def test_a_waiting_request_gets_its_result(client, sessions, submit, run, tuned, monkeypatch):
     """The job ends while the request waits; hot and cold results are stored."""
     feeds = client.app.state.services.feeds
 

@@ -1,3 +1,4 @@
+import logging
 import subprocess
 import sys
 import time
@@ -7,17 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.processes import wait_until
 from tilewise.search.progress import SearchPhase
-from tilewise.service.db import base, make_engine, models, reading, writing
+from tilewise.service.db import base, make_engine, models, writing
 from tilewise.service.db import session as session_module
 from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.process_identity import is_dead, me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.events import note_phase
+from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
@@ -25,10 +29,20 @@ ELSEWHERE = "another-host:1:1"
 
 
 @pytest.fixture
-def claim(sessions, machine):
-    def make(owner, **options):
+def do(sessions):
+    """Calls a function in a transaction of its own."""
+
+    def call(function, *given, **options):
         with writing(sessions) as session:
-            return claims.claim(session, owner, machine.targets, TOOLCHAIN, **options)
+            return function(session, *given, **options)
+
+    return call
+
+
+@pytest.fixture
+def claim(do, machine):
+    def make(owner, **options):
+        return do(claims.claim, owner, machine.targets, TOOLCHAIN, **options)
 
     return make
 
@@ -37,83 +51,67 @@ def number(held):
     return None if held is None else held.job_id
 
 
-def row(sessions, job_id):
-    with reading(sessions) as session:
-        return queue.get(session, job_id)
-
-
 def age(sessions, job_id, by):
     with writing(sessions) as session:
         moment = queue.get(session, job_id).heartbeat_at - by
         session.execute(update(models.Job).values(heartbeat_at=moment, claimed_at=moment))
 
 
-def test_a_run_that_lost_its_lease_does_not_change_the_phase(claim, submit, sessions):
+@pytest.mark.parametrize("owner", [ELSEWHERE, me()], ids=["elsewhere", "here"])
+def test_a_run_without_its_lease_writes_nothing(claim, submit, sessions, owner, job):
     job_id = submit()
-    lost = claim(ELSEWHERE)
+    lost = claim(owner)
     age(sessions, job_id, 2 * LEASE)
     held = claim(me())
     note_phase(sessions, held, SearchPhase("proof", 1, 3))
-    for epoch, owner in ((lost.epoch, lost.owner), (lost.epoch, held.owner)):
-        note_phase(sessions, lease.Lease(job_id, owner, epoch), SearchPhase("search", 7, 9))
-    found = row(sessions, job_id)
+    note_phase(sessions, lost, SearchPhase("search", 7, 9))
+    found = job(job_id)
     assert (found.phase, found.phase_done, found.phase_total) == ("proof", 1, 3)
-
-
-def test_a_run_that_lost_its_lease_stores_no_trial(claim, submit, sessions):
-    job_id = submit()
-    lost = claim(ELSEWHERE)
-    age(sessions, job_id, 2 * LEASE)
-    claim(me())
-    store = SqlTrialStore(sessions, job_id, lost)
     with pytest.raises(LeaseLostError, match="taken over"):
-        store.add(fakes.trial(0))
-    assert store.trials() == []
+        SqlTrialStore(sessions, job_id, lost).add(fakes.trial(0))
+    SqlTrialStore(sessions, job_id, held).add(fakes.trial(1))
+    assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(1)]
 
 
-def test_of_two_that_see_a_dead_process_one_takes_its_job(claim, submit, sessions, monkeypatch):
+def test_one_of_two_takes_the_job_of_a_dead_process(claim, submit, sessions, monkeypatch, do, job):
     job_id = submit()
     claim(ELSEWHERE)
     monkeypatch.setattr(lease, "is_dead", lambda owner: owner == ELSEWHERE)
-    seen = row(sessions, job_id)
-    with writing(sessions) as session:
-        assert lease.claim_one(session, job_id, "a-third-host:1:1")
+    seen = job(job_id)
+    assert do(lease.claim_one, job_id, "a-third-host:1:1")
     with writing(sessions) as session:
         session.add(seen)
         assert lease.take(session, seen, me()) is None
-    assert row(sessions, job_id).owner == "a-third-host:1:1"
+    assert job(job_id).owner == "a-third-host:1:1"
 
 
-def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):
+def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, job):
     first, second = submit(), submit(PROBLEM + ",bias")
     taken = [claim(owner) for owner in (me(), ELSEWHERE, me())]
     assert [number(held) for held in taken] == [first, second, None]
-    assert (row(sessions, first).owner, row(sessions, first).state) == (me(), "running")
+    assert (job(first).owner, job(first).state) == (me(), "running")
 
 
-def test_a_job_keeps_the_machine_of_its_last_run(claim, submit, sessions, machine):
+def test_a_job_keeps_the_machine_of_its_last_run(claim, submit, machine, do, job):
     job_id = submit()
-    assert row(sessions, job_id).host is None
+    assert job(job_id).host is None
     held = claim(ELSEWHERE)
-    with writing(sessions) as session:
-        lease.release(session, held)
-    assert row(sessions, job_id).host == "another-host"
+    do(lease.release, held)
+    assert job(job_id).host == "another-host"
     held = claim(me())
-    with writing(sessions) as session:
-        lease.end(session, held, state="failed", error="x", complete=False)
-    assert row(sessions, job_id).host == machine.host
+    do(lease.end, held, state="failed", error="x", complete=False)
+    assert job(job_id).host == machine.host
 
 
-def test_a_job_that_was_cancelled_after_it_was_read_is_not_claimed(sessions, submit):
+def test_a_job_that_was_cancelled_after_it_was_read_is_not_claimed(sessions, submit, do, job):
     """As on a server, where two transactions can both have read a free job."""
     job_id = submit()
-    seen = row(sessions, job_id)
-    with writing(sessions) as session:
-        queue.cancel(session, job_id)
+    seen = job(job_id)
+    do(queue.cancel, job_id)
     with writing(sessions) as session:
         session.add(seen)
         assert not lease.take(session, seen, me())
-    assert row(sessions, job_id).owner is None
+    assert job(job_id).owner is None
 
 
 def test_a_host_whose_clock_is_ahead_takes_no_job_that_runs(url, submit, machine, monkeypatch):
@@ -145,15 +143,16 @@ def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machi
         assert claims.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
 
 
-def test_a_silent_owner_loses_the_job(claim, submit, sessions):
+def test_a_heartbeat_keeps_the_job_that_a_silent_owner_loses(claim, submit, sessions, do):
     job_id = submit()
-    lost = claim(ELSEWHERE)
+    held = claim(ELSEWHERE)
     age(sessions, job_id, LEASE / 2)
     assert claim(me()) is None
     age(sessions, job_id, LEASE)
+    do(lease.beat, held)
+    assert claim(me()) is None
+    age(sessions, job_id, 2 * LEASE)
     assert number(claim(me())) == job_id
-    with pytest.raises(LeaseLostError), writing(sessions) as session:
-        lease.beat(session, lost)
 
 
 def test_after_an_outage_a_silent_owner_is_spared_and_a_dead_one_is_not(claim, submit, sessions):
@@ -166,14 +165,14 @@ def test_after_an_outage_a_silent_owner_is_spared_and_a_dead_one_is_not(claim, s
     assert number(claim(me(), but=(dead, waiting))) == silent
 
 
-def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, sessions):
+def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, sessions, job):
     """What froze for longer than its lease meets its own process as the next owner."""
     job_id = submit()
     former = claim(me())
     age(sessions, job_id, 2 * LEASE)
     present = claim(me())
     assert (former.epoch, present.epoch) == (1, 2)
-    before = row(sessions, job_id)
+    before = job(job_id)
     with writing(sessions) as session:
         with pytest.raises(LeaseLostError, match="taken over"):
             lease.beat(session, former)
@@ -181,20 +180,13 @@ def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, session
         assert not lease.release(session, former)
         assert not lease.end(session, former, state="done", complete=True)
         lease.crash(session, former, "signal SIGKILL")
-    after = row(sessions, job_id)
+    after = job(job_id)
     assert (after.state, after.crashes, after.epoch) == ("running", 0, 2)
     assert (after.heartbeat_at, after.claimed_at) == (before.heartbeat_at, before.claimed_at)
     with writing(sessions) as session:
         assert lease.end(session, present, state="done", complete=True)
-
-
-def test_a_heartbeat_keeps_the_job(claim, submit, sessions):
-    job_id = submit()
-    held = claim(ELSEWHERE)
-    age(sessions, job_id, 2 * LEASE)
-    with writing(sessions) as session:
-        lease.beat(session, held)
-    assert claim(me()) is None
+        lease.crash(session, present, "exit status 1")
+    assert (job(job_id).state, job(job_id).crashes) == ("done", 0)
 
 
 def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
@@ -212,29 +204,21 @@ def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
         assert number(claim(me())) == job_id
 
 
-def test_a_released_job_goes_back_to_the_queue(claim, submit, sessions):
+def test_a_released_job_goes_back_to_the_queue(claim, submit, do, job):
     job_id = submit()
     held = claim(me())
-    with writing(sessions) as session:
-        assert not lease.release(session, replace(held, owner=ELSEWHERE))
-        assert lease.release(session, held)
-    assert (row(sessions, job_id).state, row(sessions, job_id).crashes) == ("queued", 0)
+    assert not do(lease.release, replace(held, owner=ELSEWHERE))
+    assert do(lease.release, held)
+    assert (job(job_id).state, job(job_id).crashes) == ("queued", 0)
 
 
-def test_a_job_fails_at_its_third_crash(claim, submit, sessions):
+def test_a_job_fails_at_its_third_crash(claim, submit, do, job):
     job_id = submit()
     for left in ("queued", "queued", "failed"):
         held = claim(me())
-        with writing(sessions) as session:
-            lease.crash(session, held, "signal SIGSEGV")
-        assert row(sessions, job_id).state == left
-    assert row(sessions, job_id).error == "the worker died 3 times; the last time: signal SIGSEGV"
-
-
-def test_a_crash_after_the_end_changes_nothing(sessions, tuned):
-    with writing(sessions) as session:
-        lease.crash(session, lease.Lease(tuned, me(), 1), "exit status 1")
-    assert (row(sessions, tuned).state, row(sessions, tuned).crashes) == ("done", 0)
+        do(lease.crash, held, "signal SIGSEGV")
+        assert job(job_id).state == left
+    assert job(job_id).error == "the worker died 3 times; the last time: signal SIGSEGV"
 
 
 @pytest.fixture
@@ -247,19 +231,6 @@ def passes(monkeypatch):
         passed[0] += seconds
 
     return wait
-
-
-def test_the_time_of_all_runs_is_counted(claim, submit, sessions, passes):
-    job_id = submit()
-    held = claim(ELSEWHERE)
-    passes(100)
-    with writing(sessions) as session:
-        lease.beat(session, held)
-    assert 100 <= row(sessions, job_id).elapsed_s < 110, "what a run shows is kept if it dies"
-    with writing(sessions) as session:
-        lease.release(session, held)
-    claim(me())
-    assert 100 <= row(sessions, job_id).elapsed_s < 110
 
 
 def finish(sessions, job_id, how, held):
@@ -275,56 +246,76 @@ def finish(sessions, job_id, how, held):
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "damaged"])
-def test_a_job_that_ends_early_counts_its_runs_and_is_not_complete(
-    claim, submit, sessions, how, passes
-):
+def test_a_job_that_ends_early_counts_its_time(claim, submit, sessions, how, passes, do, job):
     if how == "damaged" and sessions.kw["bind"].dialect.name != "sqlite":
         pytest.skip("columns of SQLite alone take values of another type")
     job_id = submit()
     first = claim(me())
     passes(100)
-    with writing(sessions) as session:
-        lease.beat(session, first)
-        lease.release(session, first)
+    do(lease.beat, first)
+    assert 100 <= job(job_id).elapsed_s < 110, "what a run shows is kept if it dies"
+    do(lease.release, first)
     second = claim(me())
+    assert 100 <= job(job_id).elapsed_s < 110
     passes(50)
-    with writing(sessions) as session:
-        lease.beat(session, second)
+    do(lease.beat, second)
     finish(sessions, job_id, how, second)
-    with reading(sessions) as session:
-        job = session.get_one(models.Job, job_id)
-    assert 150 <= job.elapsed_s < 170 and job.claimed_at is None
-    assert job.complete is False and job.finished_at is not None
-    assert lease.elapsed_s(job) == job.elapsed_s
+    ended = do(Session.get_one, models.Job, job_id)
+    assert 150 <= ended.elapsed_s < 170 and ended.claimed_at is None
+    assert ended.complete is False and ended.finished_at is not None
+    assert lease.elapsed_s(ended) == ended.elapsed_s
 
 
-def test_time_after_the_last_sign_of_an_owner_is_not_counted(claim, submit, sessions):
+def test_time_after_the_last_sign_of_an_owner_is_not_counted(claim, submit, sessions, job):
     """Nobody ran the job in it."""
     job_id = submit()
     claim(ELSEWHERE)
     with writing(sessions) as session:
-        job = queue.get(session, job_id)
-        job.elapsed_s = 3600.0
-        job.claimed_at = job.heartbeat_at = job.heartbeat_at - timedelta(hours=1)
+        claimed = queue.get(session, job_id)
+        claimed.elapsed_s = 3600.0
+        claimed.claimed_at = claimed.heartbeat_at = claimed.heartbeat_at - timedelta(hours=1)
     finish(sessions, job_id, "cancelled", None)
-    assert row(sessions, job_id).elapsed_s == 3600
+    assert job(job_id).elapsed_s == 3600
 
 
-def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
-    old, new = submit(toolchain="former"), submit()
+def test_jobs_of_a_former_toolchain_that_nobody_runs_are_retired(submit, machine, do, job):
+    running, old, new = submit(toolchain="running"), submit(toolchain="former"), submit()
+    assert do(lease.claim_one, running, me())
+    assert do(claims.retire, machine.targets, TOOLCHAIN) == 1
+    found = job(old)
+    assert (found.state, found.complete) == ("failed", False)
+    assert "toolchain former is no longer installed here; request it again" in found.error
+    assert [job(one).state for one in (running, new)] == ["running", "queued"]
+
+
+@pytest.fixture
+def held(sessions, submit):
+    job_id = submit()
     with writing(sessions) as session:
-        assert claims.retire(session, machine.targets, TOOLCHAIN) == 1
-    assert (row(sessions, old).state, row(sessions, old).complete) == ("failed", False)
-    assert (
-        "toolchain former is no longer installed here; request it again" in row(sessions, old).error
-    )
-    assert row(sessions, new).state == "queued"
+        taken = lease.claim_one(session, job_id, me())
+        queue.get(session, job_id).heartbeat_at -= timedelta(hours=1)
+    return taken
 
 
-def test_a_job_of_a_former_toolchain_that_somebody_runs_is_not_retired(sessions, submit, machine):
-    old = submit(toolchain="former")
-    with writing(sessions) as session:
-        assert lease.claim_one(session, old, me())
-    with writing(sessions) as session:
-        assert claims.retire(session, machine.targets, TOOLCHAIN) == 0
-    assert row(sessions, old).state == "running"
+@pytest.mark.sqlite_only("a transaction that writes holds the whole database")
+def test_a_busy_database_costs_one_beat(url, sessions, held, caplog, job):
+    impatient = make_sessions(make_engine(url, patience_s=0.05))
+    before = job(held.job_id).heartbeat_at
+    with Heartbeat(impatient, held, period_s=0.02):
+        with writing(sessions), caplog.at_level(logging.WARNING, "tilewise.service.jobs.heartbeat"):
+            wait_until(lambda: len(caplog.records) >= 2)
+        wait_until(lambda: job(held.job_id).heartbeat_at > before)
+    assert "lease not extended" in caplog.text and "locked" in caplog.text
+
+
+def test_it_ends_with_the_lease(sessions, held, monkeypatch):
+    tries = []
+
+    def lost(_session, held):
+        tries.append(held)
+        raise LeaseLostError("taken over")
+
+    monkeypatch.setattr(lease, "beat", lost)
+    with Heartbeat(sessions, held, period_s=0.01) as beating:
+        wait_until(lambda: not beating._thread.is_alive())
+    assert tries == [held]

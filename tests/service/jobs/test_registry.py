@@ -1,6 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,22 +54,16 @@ def test_two_drivers_may_enter_a_worker_at_once(sessions, machine):
     assert len(live(sessions)) == 1
 
 
-@pytest.mark.parametrize("late_s", [0, 61])
-def test_who_is_silent_is_not_live(sessions, machine, late_s):
-    with writing(sessions) as session:
-        registry.show(session, entry_of(machine, "elsewhere:1:1", host="elsewhere"))
-        row = session.query(models.Worker).one()
-        row.seen_at = now() - timedelta(seconds=late_s)
-    assert bool(live(sessions)) == (late_s == 0)
-    with writing(sessions) as session:
-        registry.show(session, entry_of(machine, "elsewhere:1:1", host="elsewhere"))
-    assert live(sessions), "it shows itself again"
+def test_who_is_silent_or_a_dead_process_of_this_host_is_not_live(sessions, machine):
+    def show(entry, late_s=0):
+        with writing(sessions) as session:
+            registry.show(session, entry)
+            session.query(models.Worker).update({"seen_at": now() - timedelta(seconds=late_s)})
+        return len(live(sessions))
 
-
-def test_a_dead_process_of_this_host_is_not_live(sessions, machine):
-    with writing(sessions) as session:
-        registry.show(session, entry_of(machine, f"{machine.host}:1:12345"))
-    assert live(sessions) == []
+    dead = entry_of(machine, f"{machine.host}:1:12345")
+    other = entry_of(machine, "elsewhere:1:1", host="elsewhere")
+    assert [show(dead), show(other, 61), show(other)] == [0, 0, 1]
 
 
 def test_targets_are_those_of_all_services_on_the_database(client, sessions, machine):
@@ -86,65 +81,51 @@ def test_targets_are_those_of_all_services_on_the_database(client, sessions, mac
     assert here["peaks"] == {}
 
 
-class Measuring:
-    """A measurement that ends when it is told to."""
+@pytest.fixture
+def made(monkeypatch):
+    """The measurements that were begun; each goes on until a test sets its result."""
+    found = []
 
-    made: list["Measuring"]
+    def begin():
+        found.append(Mock(**{"result.return_value": None}))
+        return found[-1]
 
-    def __init__(self):
-        self.made.append(self)
-        self.answer: object = None
-        self.is_stopped = False
-
-    def result(self):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def stop(self):
-        self.is_stopped = True
+    monkeypatch.setattr(module, "PeakMeasurement", begin)
+    return found
 
 
 @pytest.fixture
-def present(sessions, machine, monkeypatch):
-    Measuring.made = []
-    monkeypatch.setattr(module, "PeakMeasurement", Measuring)
+def present(sessions, machine):
     return Presence(sessions, entry_of(machine), measures_peaks=True)
 
 
-def peaks(sessions):
+def measured(sessions):
     with reading(sessions) as session:
-        return session.query(models.Machine).one().peaks
+        row = session.query(models.Machine).one()
+        return row.peaks, row.bandwidth_gbs
 
 
-def bandwidth(sessions):
-    with reading(sessions) as session:
-        return session.query(models.Machine).one().bandwidth_gbs
-
-
-def test_the_machine_is_measured_while_it_is_idle(present, sessions):
+def test_the_machine_is_measured_while_it_is_idle(present, made, sessions):
     present.tick(is_idle=False)
-    assert not Measuring.made
+    assert not made
     present.tick(is_idle=True)
     present.tick(is_idle=False)
-    assert Measuring.made[0].is_stopped, "a job has come"
+    assert made[0].stop.called, "a job has come"
     present.tick(is_idle=True)
     present.tick(is_idle=True)
-    assert len(Measuring.made) == 2 and peaks(sessions) is None
-    Measuring.made[1].answer = MachineSpeed({"f32": 250.0}, 20.5)
+    assert len(made) == 2 and measured(sessions) == (None, None)
+    made[1].result.return_value = MachineSpeed({"f32": 250.0}, 20.5)
     for _ in range(3):
         present.tick(is_idle=True)
-    assert peaks(sessions) == {"f32": 250.0}
-    assert bandwidth(sessions) == 20.5 and len(Measuring.made) == 2
+    assert measured(sessions) == ({"f32": 250.0}, 20.5) and len(made) == 2
 
 
-def test_what_was_measured_of_late_is_not_measured_again(present, sessions, machine):
+def test_what_was_measured_of_late_is_not_measured_again(present, made, sessions, machine):
     with writing(sessions) as session:
         registry.note_measured(session, machine, MachineSpeed({"f32": 1.0}, 2.0))
     present.tick(is_idle=True)
-    assert not Measuring.made
+    assert not made
     with writing(sessions) as session:
         session.query(models.Machine).one().peaks_at = now() - timedelta(days=8)
-    again = Presence(sessions, entry_of(machine), measures_peaks=True)
-    again.tick(is_idle=True)
-    assert len(Measuring.made) == 1
+    Presence(sessions, entry_of(machine), measures_peaks=True).tick(is_idle=True)
+    assert len(made) == 1

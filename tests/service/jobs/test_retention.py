@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.service.archive.stores import rows_of
 from tests.service.conftest import PROBLEM
-from tilewise.service.db import models, reading, writing
+from tilewise.service.db import models, writing
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import pack_samples, unpack_samples
 from tilewise.service.jobs import idempotency, registry, retention
@@ -41,66 +42,45 @@ def trials(sessions, tuned, submit, run):
     return tuned, other
 
 
-def rows(sessions):
-    with reading(sessions) as session:
-        return {
-            (row.job_id, row.number): {
-                column.name: getattr(row, column.name) for column in models.Trial.__table__.columns
-            }
-            for row in session.query(models.Trial)
-        }
+def prune(sessions, **options):
+    return retention.prune(sessions, timedelta(days=90), 9, **options)
 
 
-@pytest.fixture
-def stored(sessions):
-    def read():
-        with reading(sessions) as session:
-            return [
-                [
-                    tuple(row)
-                    for row in session.connection().exec_driver_sql(f"SELECT * FROM {name}")
-                ]
-                for name in ("schedules", "scripts", "script_proofs", "jobs", "problems")
-            ]
-
-    return read
+def split(sessions):
+    """The trials by job and number, and all other tables."""
+    tables = rows_of(sessions)
+    return {(row["job_id"], row["number"]): row for row in tables.pop("trials")}, tables
 
 
-def test_old_samples_are_thinned_and_nothing_else_changes(sessions, trials, stored):
+def test_old_samples_are_thinned_and_nothing_else_changes(sessions, trials):
     evidence, other = trials
-    before, others = rows(sessions), stored()
-    done = retention.prune(sessions, timedelta(days=90), 9)
-    after = rows(sessions)
-    assert stored() == others
+    before, others = split(sessions)
+    would = prune(sessions, dry_run=True)
+    assert split(sessions) == (before, others)
+    done = prune(sessions)
+    after, now_others = split(sessions)
+    assert now_others == others and done == would
     assert done.trials == 4 and done.bytes == 8 * done.samples > 0
-    for key, row in before.items():
-        if key[0] == evidence:
-            assert after[key] == row, "the evidence of a schedule stays"
+    for (job, _), row in before.items():
+        found = after[job, row["number"]]
+        if job == evidence:
+            assert found == row, "the evidence of a schedule stays"
             continue
-        kept = unpack_samples(after[key]["samples"])
-        assert 9 <= len(kept) <= 11 and after[key]["samples_taken"] == 60
-        assert set(kept) <= set(unpack_samples(row["samples"]))
-        changed = {name for name in row if row[name] != after[key][name]}
-        assert changed == {"samples", "samples_taken"}
-    assert sum(60 - len(unpack_samples(after[k]["samples"])) for k in after) == done.samples
+        kept = unpack_samples(found["samples"])
+        assert 9 <= len(kept) <= 11 and set(kept) <= set(unpack_samples(row["samples"]))
+        assert found == {**row, "samples": found["samples"], "samples_taken": 60}
+    assert sum(60 - len(unpack_samples(row["samples"])) for row in after.values()) == done.samples
     assert other in {job for job, _ in after}
 
 
 def test_the_evidence_of_a_search_that_was_cut_short_stays(sessions, trials):
     with writing(sessions) as session:
         session.query(models.Schedule).update({"complete": False})
-    before = rows(sessions)
-    retention.prune(sessions, timedelta(days=90), 9)
-    after = rows(sessions)
+    before, _ = split(sessions)
+    prune(sessions)
+    after, _ = split(sessions)
     evidence = [key for key in before if key[0] == trials[0]]
     assert evidence and all(after[key] == before[key] for key in evidence)
-
-
-def test_a_dry_run_changes_nothing_and_says_what_would(sessions, trials):
-    before = rows(sessions)
-    would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)
-    assert rows(sessions) == before
-    assert would == retention.prune(sessions, timedelta(days=90), 9)
 
 
 def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
@@ -111,16 +91,14 @@ def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
         entry = registry.WorkerEntry("elsewhere:1:1", machine, (), "t", 1)
         registry.show(session, entry)
         session.query(models.Worker).one().seen_at = now() - timedelta(days=1)
-    would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)
-    done = retention.prune(sessions, timedelta(days=90), 9)
+    would, done = prune(sessions, dry_run=True), prune(sessions)
     assert (done.keys, done.workers) == (would.keys, would.workers) == (1, 1)
-    with reading(sessions) as session:
-        assert [row.key for row in session.query(models.IdempotencyKey)] == ["new"]
+    assert [row["key"] for row in rows_of(sessions)["idempotency_keys"]] == ["new"]
     assert timedelta(hours=24) == idempotency.KEPT
 
 
 def test_a_thinned_trial_is_shown_with_what_it_was(client, sessions, trials):
-    retention.prune(sessions, timedelta(days=90), 9)
+    prune(sessions)
     shown = client.get(f"/v1/jobs/{trials[1]}/trials").json()["trials"]
     assert {one["samples_taken"] for one in shown} == {60}
     assert all(9 <= len(one["samples_us"]) <= 11 for one in shown)

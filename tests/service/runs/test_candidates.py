@@ -8,22 +8,20 @@ from sqlalchemy import update
 from tests.search.engine.fakes import FakeRunner
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.service.runs.test_http_keeper import Flaky
+from tests.service.runs.conftest import Flaky
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
 from tilewise.search.engine import distributed
 from tilewise.search.engine.tune import tune
 from tilewise.search.helpers import RemoteTrial
 from tilewise.search.progress import SearchPhase
-from tilewise.service.db import models, reading, writing
+from tilewise.service.db import models, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import LeaseLostError
-from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import helper_offers, offers
-from tilewise.service.runs.http import HttpKeeper, HttpLeader, RunCalls
+from tilewise.service.runs.http import HttpKeeper, HttpLeader
 
-DRIVER = "driver-host:1:1"
 LATE_S = 60.0
 
 
@@ -33,11 +31,9 @@ def candidate(number):
     return RemoteTrial(number, trial.schedule, trial.params, "tpe", 1e-3, control)
 
 
-def tried(asked, gflops=50.0):
-    return replace(
-        fakes.trial(asked.number, gflops=gflops),
-        schedule=asked.schedule, params=asked.params, origin=asked.origin,
-    )  # fmt: skip
+def tried(asked):
+    same = {"schedule": asked.schedule, "params": asked.params, "origin": asked.origin}
+    return replace(fakes.trial(asked.number), **same)
 
 
 def owner(worker):
@@ -47,33 +43,22 @@ def owner(worker):
 class Spread:
     """A job that is spread: its leader, and helpers that join it."""
 
-    def __init__(self, sessions, machine, client, submit, **request):
-        self.sessions, self.machine, self.client = sessions, machine, client
+    def __init__(self, sessions, make_offer, calls, submit, **request):
+        self.sessions, self.make_offer, self.calls = sessions, make_offer, calls
         self.job_id = submit(**{"spread": 8, "trials": 40, **request})
         self.leader = self.lead()
 
-    def calls(self, offer, transport=None):
-        transport = transport or self.client._transport
-        return RunCalls(
-            "http://testserver", offer.job_id, offer.token, transport=transport, patience_s=60.0
-        )
-
-    def lead(self, worker="tcp://10.0.0.1:1", transport=None):
-        with writing(self.sessions) as session:
-            self.offer = offers.make(session, worker, self.machine.targets, TOOLCHAIN, DRIVER)
-        made = HttpKeeper(self.calls(self.offer, transport), owner(worker), TOOLCHAIN, self.job_id)
+    def lead(self, worker="tcp://10.0.0.1:1", **options):
+        self.offer = self.make_offer(worker)
+        calls = self.calls(self.offer, patience_s=60.0, **options)
+        made = HttpKeeper(calls, owner(worker), TOOLCHAIN, self.job_id)
         made.note(SearchPhase("search", 0, 40))
         return made
 
-    def offered(self, worker):
-        with writing(self.sessions) as session:
-            made = helper_offers.make(session, worker, self.machine.targets, TOOLCHAIN, DRIVER)
-        assert made is not None and made.role == "helper"
-        return made
-
-    def join(self, worker="tcp://10.0.0.2:1", transport=None):
-        offer = self.offered(worker)
-        joined = HttpLeader(self.calls(offer, transport), owner(worker), TOOLCHAIN, self.job_id)
+    def join(self, worker="tcp://10.0.0.2:1", **options):
+        offer = self.make_offer(worker, helper_offers)
+        calls = self.calls(offer, patience_s=60.0, **options)
+        joined = HttpLeader(calls, owner(worker), TOOLCHAIN, self.job_id)
         joined.offer = offer
         return joined
 
@@ -85,8 +70,8 @@ class Spread:
 
 
 @pytest.fixture
-def spread(sessions, machine, client, submit):
-    return Spread(sessions, machine, client, submit)
+def spread(sessions, offer, calls, submit):
+    return Spread(sessions, offer, calls, submit)
 
 
 def numbers(candidates):
@@ -128,7 +113,6 @@ def test_each_candidate_goes_to_one_helper(spread):
     assert numbers(first.help(None, 2)) == [0, 1]
     assert numbers(second.help(None, 2)) == [2]
     assert spread.exchange().helpers == 2
-    places = set()
     for helper in (first, second):
         (asked, *_) = helper.help(None, 1)
         helper.help(tried(asked), 0)
@@ -136,7 +120,7 @@ def test_each_candidate_goes_to_one_helper(spread):
     assert len(places) == 2
 
 
-def test_a_candidate_of_a_helper_that_is_gone_comes_back_and_its_answer_is_too_late(spread):
+def test_a_candidate_of_a_helper_that_is_gone_comes_back(spread, job):
     helper = spread.join()
     spread.exchange(0, [candidate(0)])
     (asked,) = helper.help(None, 1)
@@ -146,9 +130,7 @@ def test_a_candidate_of_a_helper_that_is_gone_comes_back_and_its_answer_is_too_l
     with pytest.raises(LeaseLostError):
         helper.help(tried(asked), 1)
     assert not spread.stored()
-    with reading(spread.sessions) as session:
-        job = queue.get(session, spread.job_id)
-        assert (job.state, job.crashes) == ("running", 0)
+    assert (job(spread.job_id).state, job(spread.job_id).crashes) == ("running", 0)
 
 
 def test_a_candidate_that_is_late_comes_back_and_counts_once(spread):
@@ -171,56 +153,48 @@ def test_an_answer_for_another_schedule_is_refused(spread):
         helper.help(replace(tried(asked), schedule=fakes.schedule(7)), 1)
 
 
-def test_a_helpers_token_allows_nothing_of_the_leaders(spread):
-    headers = {"Authorization": f"Bearer {spread.join().offer.token}"}
+def test_the_tokens_of_leader_and_helper_allow_nothing_of_each_other(spread, post):
     failed = {"number": 0, "steps": [], "params": {}, "state": "failed", "origin": "tpe",
               "failure": "crash", "samples": []}  # fmt: skip
-    bodies = {
-        "begin": {"owner": "x", "toolchain": TOOLCHAIN},
-        "trials": {"epoch": 1, "trial": failed},
-        "candidates": {"epoch": 1, "start": 0, "offered": [], "back": [], "late_s": 1.0},
-        "phase": {"epoch": 1, "name": "finals", "done": 0, "total": 0},
-        "failed": {"epoch": 1, "message": ""},
-        "release": {"epoch": 1},
-    }
-    for path, body in bodies.items():
-        answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=headers)
-        assert answer.status_code == 401, (path, answer.text)
-    leaders = {"Authorization": f"Bearer {spread.offer.token}"}
-    for path, body in (
-        ("join", bodies["begin"]),
-        ("help", {"epoch": 1, "answer": None, "wants": 1}),
-    ):
-        answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=leaders)
-        assert answer.status_code == 401, (path, answer.text)
+    owner = {"owner": "x", "toolchain": TOOLCHAIN}
+    helper, leader = spread.join().offer, spread.offer
+    for offer, path, body in (
+        (helper, "begin", owner),
+        (helper, "trials", {"epoch": 1, "trial": failed}),
+        (helper, "candidates",
+         {"epoch": 1, "start": 0, "offered": [], "back": [], "late_s": 1.0}),
+        (helper, "phase", {"epoch": 1, "name": "finals", "done": 0, "total": 0}),
+        (helper, "failed", {"epoch": 1, "message": ""}),
+        (helper, "release", {"epoch": 1}),
+        (leader, "join", owner),
+        (leader, "help", {"epoch": 1, "answer": None, "wants": 1}),
+    ):  # fmt: skip
+        assert post(offer, path, body).status_code == 401, path
 
 
 @pytest.mark.full
-def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
-    sessions, machine, client, submit, monkeypatch
+def test_a_shared_search_outlasts_lost_answers(
+    sessions, machine, client, offer, calls, submit, monkeypatch
 ):
     """A leader and two helpers, each behind a connection that loses two answers of three."""
     monkeypatch.setattr(distributed, "LOOK_S", 0.0)
-    spread = Spread(sessions, machine, client, submit, seed=3)
+    spread = Spread(sessions, offer, calls, submit, seed=3)
     with writing(sessions) as session:
         offers.settle(session, offers.digest(spread.offer.token), None)
-    keeper = spread.lead("tcp://10.0.0.9:1", Flaky(client._transport))
+    keeper = spread.lead("tcp://10.0.0.9:1", transport=Flaky(client._transport))
     problem, target = parse_problem(PROBLEM), resolve(machine.target)
     request = keeper.order.request
     runners, counts = [FakeRunner() for _ in "abc"], []
 
     def run_worker(leader, runner):
-        counts.append(
-            distributed.run_worker(problem, target, request, leader, make_runner=lambda *_: runner)
-        )
+        work = problem, target, request, leader
+        counts.append(distributed.run_worker(*work, make_runner=lambda *_: runner))
 
-    joined = [spread.join(f"tcp://10.0.1.{n}:1", Flaky(client._transport)) for n in (1, 2)]
-    threads = [
-        threading.Thread(target=run_worker, args=given)
-        for given in zip(joined, runners[1:], strict=True)
-    ]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for runner in runners[1:]:
+        joined = spread.join(f"tcp://10.0.1.{len(threads)}:1", transport=Flaky(client._transport))
+        threads.append(threading.Thread(target=run_worker, args=(joined, runner)))
+        threads[-1].start()
     result = tune(
         problem, target, request, keeper.trials,
         make_runner=lambda *_: runners[0], helpers=keeper.helpers,

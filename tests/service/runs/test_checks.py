@@ -1,10 +1,10 @@
-import copy
 from dataclasses import replace
 
 import pytest
 
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.runs.conftest import OWNER, changed
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.proof.proof import prover_of
 from tilewise.kernels.mlir.transform.module import HEADER_END
@@ -23,7 +23,6 @@ from tilewise.service.runs.checks import JobWork
 from tilewise.service.runs.wire.assignments import BestWire, EndWire, MachineWire
 from tilewise.service.runs.wire.trials import TrialWire
 
-OWNER = "worker-host:7:7"
 ILLEGAL = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}] * 2
 BUDGET = 5
 
@@ -47,10 +46,8 @@ class Worker:
 
     def trial(self, number=0, **changes):
         trial = fakes.trial(number, gflops=10.0 + number, flops=self.problem.flops)
-        return {
-            "epoch": 1,
-            "trial": TrialWire.model_validate(trial).model_dump(mode="json") | changes,
-        }
+        plain = TrialWire.model_validate(trial).model_dump(mode="json")
+        return {"epoch": 1, "trial": plain | changes}
 
     def end(self):
         """The end of a search of one trial, as an honest worker sends it."""
@@ -64,8 +61,7 @@ class Worker:
         }  # fmt: skip
         proof = {
             "ok": True, "applied": True, "executed": True, "max_error": 0.1, "tolerance": 0.5,
-            "gflops": 10.0, "interval": [9.0, 11.0], "time_us": self.problem.flops / 1e4,
-            "mlir": "iree-base-compiler 3.13.0", "failure": None, "message": "",
+            **speed, "mlir": "iree-base-compiler 3.13.0", "failure": None, "message": "",
             "script": emit_script(self.problem, trial.schedule),
         }  # fmt: skip
         said = EndWire(
@@ -80,16 +76,6 @@ class Worker:
 def worker(sessions, machine, client, submit):
     made = Worker(sessions, machine, client, submit)
     assert made.begin().status_code == 200
-    return made
-
-
-def changed(body, path, value):
-    made = copy.deepcopy(body)
-    *way, last = path.split(".")
-    place = made
-    for name in way:
-        place = place[int(name) if name.isdigit() else name]
-    place[int(last) if last.isdigit() else last] = value
     return made
 
 
@@ -120,6 +106,14 @@ def test_a_trial_that_is_none_of_the_job_is_refused(worker, sessions, changes, f
     assert field in found or (not field and found)
     assert SqlTrialStore(sessions, worker.job_id).trials() == []
     assert worker.post("trials", worker.trial()).status_code == 200, "the job is not harmed"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("trials", {}), ("phase", {"name": "holiday", "done": 0, "total": 0}), ("done", {"best": {}})],
+)
+def test_nonsense_is_refused_by_its_field(worker, path, body):
+    assert fields(worker.post(path, {"epoch": 1, **body}))
 
 
 def test_a_budget_is_spent_once(worker):
@@ -197,9 +191,7 @@ def test_the_stored_script_is_made_here_and_names_who_has_proven_it(worker, sess
     assert found["proof"]["by"] == "worker-host"
 
 
-def test_a_registered_machine_keeps_its_facts_and_lends_its_name_to_nobody(
-    sessions, machine, client, submit
-):
+def test_a_registered_machine_keeps_its_facts_and_its_name(sessions, machine, client, submit):
     made = Worker(sessions, machine, client, submit)
     with writing(sessions) as session:
         entry = WorkerEntry(OWNER, made.machine, made.machine.targets, TOOLCHAIN, 1)

@@ -1,6 +1,5 @@
 """Plans that workers of a cluster make and say to the service, as searches are."""
 
-import copy
 import json
 
 import pytest
@@ -9,46 +8,39 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import GRAPH
 from tests.service.plans import makers
 from tests.service.plans.makers import PROOF, SCRIPT
+from tests.service.runs.conftest import OWNER, changed
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target import detect
-from tilewise.search.networks.plan import (
-    SCHEMA,
-    Plan,
-    PlannedNode,
-    PlannedTensor,
-    PlannedUse,
-    Totals,
-)
+from tilewise.search.networks import plan as plans
 from tilewise.search.networks.variants import plain
 from tilewise.service.db import models, writing
 from tilewise.service.errors import LeaseLostError, ServiceError
 from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
-from tilewise.service.runs import offers
-from tilewise.service.runs.http import HttpKeeper, HttpPlanKeeper, RunCalls
+from tilewise.service.runs.http import HttpPlanKeeper
 from tilewise.service.runs.wire.assignments import MadeWire
 from tilewise.service.workers.planning import run_claimed
-
-DRIVER, WORKER, OWNER = "driver-host:1:1", "tcp://10.0.0.2:4000", "worker-host:7:7"
 
 
 def planned():
     """A plan of `GRAPH` on this machine, for which no schedule is stored."""
-    nodes = tuple(
-        PlannedNode(
-            node.kind, node.op, node.where,
-            *(tuple(PlannedUse(one.tensor, one.shape, one.role, plain(one.shape)) for one in uses)
-              for uses in (node.reads, node.makes)),
-            node.found, node.place, node.found.problem, None, "no schedule of it is stored",
+
+    def used(uses):
+        return tuple(
+            plans.PlannedUse(one.tensor, one.shape, one.role, plain(one.shape)) for one in uses
         )
-        for node in GRAPH.nodes
+
+    (node,) = GRAPH.nodes
+    planned = plans.PlannedNode(
+        node.kind, node.op, node.where, used(node.reads), used(node.makes), node.found,
+        node.place, node.found.problem, None, "no schedule of it is stored",
     )  # fmt: skip
     tensors = tuple(
-        PlannedTensor(one.shape, one.dtype, one.is_given, one.is_result, plain(one.shape))
+        plans.PlannedTensor(one.shape, one.dtype, one.is_given, one.is_result, plain(one.shape))
         for one in GRAPH.tensors
     )
-    target, totals = detect().canonical, Totals(1.0, 2.0, 3.0)
-    made = Plan(SCHEMA, "one.mlir", target, "hot", True, nodes, tensors, (), totals)
+    of = plans.SCHEMA, "one.mlir", detect().canonical, "hot", True
+    made = plans.Plan(*of, (planned,), tensors, (), plans.Totals(1.0, 2.0, 3.0))
     return json.loads(json.dumps(made.to_json()))
 
 
@@ -57,24 +49,10 @@ MADE = to_json(Made(PLAN, PackOutcome(SCRIPT, PROOF)))
 
 
 @pytest.fixture
-def calls(client, sessions, machine):
-    """Offers the plan that is ready, and gives what its worker calls the service with."""
-
-    def make():
-        with writing(sessions) as session:
-            offer = offers.make(session, WORKER, machine.targets, TOOLCHAIN, DRIVER)
-        assert offer.kind == "model"
-        transport = client._transport
-        return RunCalls(
-            "http://testserver", offer.job_id, offer.token, transport=transport, patience_s=1.0
-        )
-
-    return make
-
-
-@pytest.fixture
-def keeper(calls, ready):
-    return HttpPlanKeeper(calls(), OWNER, TOOLCHAIN)
+def keeper(calls, offer, ready):
+    given = offer()
+    assert given.kind == "model"
+    return HttpPlanKeeper(calls(given), OWNER, TOOLCHAIN)
 
 
 def test_a_worker_makes_and_stores_a_plan(keeper, ready, look):
@@ -95,39 +73,31 @@ def test_a_worker_makes_and_stores_a_plan(keeper, ready, look):
     assert keeper.done(from_json(Made, MADE)), "the first answer may have been lost"
 
 
-def forged(*path, value):
-    made = copy.deepcopy(MADE)
-    place = made
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
-    return made
-
-
 STEPS = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}]
 TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "made",
+    ("path", "value"),
     [
-        forged("plan", "target", value="cpu:vax,threads=1"),
-        forged("plan", "extra", value=1),
-        forged("plan", "tensors", value=[]),
-        forged("plan", "nodes", 0, "op", value="linalg.conv"),
-        forged("plan", "nodes", 0, "problem", value="matmul:m=8,n=8,k=8,dtype=f32"),
-        forged("plan", "nodes", 0, "schedule", value=TIMED | {"steps": STEPS * 2}),
-        forged("plan", "totals", "chosen_us", value=float("nan")),
-        forged("packed", "proof", value=None),
-        forged("packed", "proof", "max_error", value=9.0),
-        forged("packed", "script", value=5),
+        ("plan.target", "cpu:vax,threads=1"),
+        ("plan.extra", 1),
+        ("plan.tensors", []),
+        ("plan.nodes.0.op", "linalg.conv"),
+        ("plan.nodes.0.problem", "matmul:m=8,n=8,k=8,dtype=f32"),
+        ("plan.nodes.0.schedule", TIMED | {"steps": STEPS * 2}),
+        ("plan.totals.chosen_us", float("nan")),
+        ("packed.proof", None),
+        ("packed.proof.max_error", 9.0),
+        ("packed.script", 5),
     ],
 )
-def test_a_plan_of_another_order_is_refused(keeper, ready, look, made):
+def test_a_plan_of_another_order_is_refused(keeper, ready, look, path, value):
+    made = changed(MADE, path, value)
     with pytest.raises(ServiceError, match="refuses job"):
         keeper._ended("/made", MadeWire(epoch=keeper.epoch, made=made))
-    if "schema" in made["plan"] and made["packed"] == MADE["packed"]:
+    if path.startswith("plan."):
         with pytest.raises(ServiceError, match="refuses job"):
             keeper.note(PROVING, made["plan"])
     row = look(ready)
@@ -140,7 +110,7 @@ def test_what_cannot_be_planned_fails(keeper, ready, look):
     assert (row.state, row.error) == ("failed", "no layer has a stored schedule")
 
 
-def test_a_plan_that_is_interrupted_or_cancelled_is_let_go(keeper, calls, ready, look, sessions):
+def test_an_interrupted_or_cancelled_plan_is_released(keeper, calls, offer, ready, look, sessions):
     def interrupt(*_order):
         raise SystemExit
 
@@ -149,7 +119,7 @@ def test_a_plan_that_is_interrupted_or_cancelled_is_let_go(keeper, calls, ready,
     assert (look(ready).state, look(ready).crashes) == ("queued", 0)
     with writing(sessions) as session:
         session.query(models.Offer).delete()
-    again = calls()
+    again = calls(offer())
     keeper = HttpPlanKeeper(again, OWNER, TOOLCHAIN)
     assert again.goes_on()
     with writing(sessions) as session:
@@ -159,6 +129,6 @@ def test_a_plan_that_is_interrupted_or_cancelled_is_let_go(keeper, calls, ready,
     assert look(ready).state == "cancelled"
 
 
-def test_a_search_is_not_begun_as_a_plan_nor_a_plan_as_a_search(calls, ready, submit):
+def test_a_plan_is_not_begun_as_a_search(begin, offer, ready):
     with pytest.raises(LeaseLostError, match="job"):
-        HttpKeeper(calls(), OWNER, TOOLCHAIN, ready)
+        begin(offer())

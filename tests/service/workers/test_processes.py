@@ -28,20 +28,22 @@ def start(tmp_path):
         service.kill()
 
 
-def timed(service, job_id):
-    return service.client.get(f"/v1/jobs/{job_id}").json()["trials"]["timed"]
+def begin(service, trials):
+    """Ask for a search; the number of its job."""
+    answer = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": trials})
+    return answer.json()["id"]
 
 
-def state(service, job_id):
-    return service.client.get(f"/v1/jobs/{job_id}").json()["state"]
+def look(service, job_id):
+    found = service.client.get(f"/v1/jobs/{job_id}").json()
+    return found["state"], found["trials"]["timed"]
 
 
 @pytest.mark.full
 def test_a_job_goes_on_after_kill_9(start):
     service = start()
-    body = {"problem": PROBLEM, "trials": TRIALS}
-    job_id = service.client.post("/v1/jobs", json=body).json()["id"]
-    wait_until(lambda: timed(service, job_id) >= 5)
+    job_id = begin(service, TRIALS)
+    wait_until(lambda: look(service, job_id)[1] >= 5)
     workers = service.workers()
     service.kill()
     wait_until(lambda: not any(worker.is_running() for worker in workers))
@@ -49,8 +51,8 @@ def test_a_job_goes_on_after_kill_9(start):
     finished = SqlTrialStore(start.sessions, job_id).trials()
     assert 5 <= len(finished) < TRIALS
     service = start()
-    assert service.client.post("/v1/jobs", json=body).json()["id"] == job_id
-    wait_until(lambda: state(service, job_id) == "done")
+    assert begin(service, TRIALS) == job_id
+    wait_until(lambda: look(service, job_id)[0] == "done")
 
     stored = SqlTrialStore(start.sessions, job_id).trials()
     assert stored[: len(finished)] == finished, "no finished trial is lost"
@@ -65,15 +67,13 @@ def test_a_job_goes_on_after_kill_9(start):
 
 def test_a_stopped_service_gives_its_job_back(start):
     service = start()
-    body = {"problem": PROBLEM, "trials": 1000}
-    job_id = service.client.post("/v1/jobs", json=body).json()["id"]
-    wait_until(lambda: timed(service, job_id) >= 1)
+    job_id = begin(service, 1000)
+    wait_until(lambda: look(service, job_id)[1] >= 1)
     workers = service.workers()
     service.stop()
     assert not any(worker.is_running() for worker in workers)
-    service = start("hanging_tune")
-    job = service.client.get(f"/v1/jobs/{job_id}").json()
-    assert job["state"] in ("queued", "running") and job["trials"]["timed"] >= 1
+    state, timed = look(start("hanging_tune"), job_id)
+    assert state in ("queued", "running") and timed >= 1
 
 
 @pytest.mark.full

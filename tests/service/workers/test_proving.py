@@ -7,23 +7,12 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import (
-    Pack,
-    Register,
-    Schedule,
-    Tile,
-    Winograd,
-)
+from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd
 from tilewise.kernels.target import resolve
 from tilewise.search.records import TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.workers import proving
-from tilewise.service.workers.proving import (
-    LEAST_PROOF_S,
-    MOST_PROOFS,
-    PROOF_LIMIT_S,
-    Proofs,
-)
+from tilewise.service.workers.proving import LEAST_PROOF_S, MOST_PROOFS, PROOF_LIMIT_S, Proofs
 
 TARGET = resolve("cpu:host")
 
@@ -84,30 +73,28 @@ def result(*numbers):
     return TuneResult(best, tuple(ranking(*sorted(numbers))), 1.0, True), best
 
 
-def test_the_first_is_proven_however_late_it_is(make):
-    proofs, clock = make(LEAST_PROOF_S)
-    proofs.prove(ranking(0, 1, 2), clock.now - 5.0)
-    assert (tried(proofs), clock.limits) == (schedules(0), [LEAST_PROOF_S])
+@pytest.mark.parametrize(
+    ("each_s", "left_s", "proven", "limits"),
+    [(LEAST_PROOF_S, -5.0, (0,), [LEAST_PROOF_S]), (20.0, 55.0, (0, 1), [55.0, 35.0])],
+)
+def test_the_first_is_proven_and_others_as_time_permits(make, each_s, left_s, proven, limits):
+    """Another is proven only where there is time for one that takes as long."""
+    proofs, clock = make(each_s)
+    proofs.prove(ranking(0, 1, 2), clock.now + left_s)
+    assert (tried(proofs), clock.limits) == (schedules(*proven), limits)
 
 
-def test_another_is_proven_only_where_there_is_time_for_one_as_long(make):
-    proofs, clock = make(20.0)
-    proofs.prove(ranking(0, 1, 2), clock.now + 55.0)
-    assert (tried(proofs), clock.limits) == (schedules(0, 1), [55.0, 35.0])
-
-
-def test_what_was_stopped_early_is_no_candidate_for_a_proof(make):
-    proofs, _clock = make()
-    first, *others = ranking(0, 1, 2)
-    proofs.prove([replace(first, state="pruned"), *others], None)
-    assert tried(proofs) == schedules(1, 2)
-
-
-def test_the_fastest_with_a_script_stands_in_also_if_it_was_stopped_early(make):
-    proofs, _clock = make(scriptless=(0, 1, 2, 3))
-    *others, fastest = ranking(0, 1, 2, 3, 9, 5, 4)
-    proofs.prove([*others, replace(fastest, state="pruned")], None)
-    assert tried(proofs) == schedules(0, 1, 4)
+@pytest.mark.parametrize(
+    ("scriptless", "numbers", "pruned", "proven"),
+    [((), (0, 1, 2), 0, (1, 2)), ((0, 1, 2, 3), (0, 1, 2, 3, 9, 5, 4), 4, (0, 1, 4))],
+)
+def test_what_was_stopped_early_is_proven_where_others_have_no_script(
+    make, scriptless, numbers, pruned, proven
+):
+    proofs, _clock = make(scriptless=scriptless)
+    trials = ranking(*numbers)
+    proofs.prove([replace(t, state="pruned") if t.number == pruned else t for t in trials], None)
+    assert tried(proofs) == schedules(*proven)
 
 
 @pytest.mark.parametrize(("has_seconds", "more"), [(False, [7]), (True, [])])
@@ -120,28 +107,25 @@ def test_a_winner_that_was_not_proven_is_proven_where_time_is_no_matter(make, ha
     assert tried(proofs) == schedules(0, 1, 2, *more), "it was proven before"
 
 
-def filtered(number):
-    steps = (Winograd(4), Pack("B"), Pack("A"), Register(number % 14 + 1, 16))
-    return replace(fakes.trial(number, gflops=1000.0 - number), schedule=Schedule(steps))
-
-
-def test_beside_winograd_the_fastest_direct_schedules_are_proven(monkeypatch):
+def test_beside_winograd_the_fastest_direct_schedules_are_proven():
     """However many of the others were faster; the winner's refusal says why it has no script."""
     problem = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,dtype=f32")
-    direct = [replace(fakes.trial(n), schedule=Schedule((Tile("n", 1), Register(n, 16))))
-              for n in (1, 2, 3)]  # fmt: skip
-    trials = [*(filtered(n) for n in range(14)), *direct]
-    attempts = []
-
-    def attempt(schedule, seconds):
-        attempts.append(schedule)
-        return Attempt(schedule, None, "of the tests")
-
-    Proofs(problem, TARGET, attempt, lambda: False, False).prove(trials, None)
-    assert attempts == [direct[0].schedule, direct[1].schedule, trials[0].schedule]
-    attempts.clear()
-    Proofs(problem, TARGET, attempt, lambda: False, True).prove(trials, time.monotonic() - 1.0)
-    assert attempts == [direct[0].schedule]
+    winograd = [
+        Schedule((Winograd(4), Pack("B"), Pack("A"), Register(n + 1, 16))) for n in range(14)
+    ]
+    direct = [Schedule((Tile("n", 1), Register(n, 16))) for n in (1, 2, 3)]
+    trials = [
+        replace(fakes.trial(number, gflops=1000.0 - number), schedule=schedule)
+        for number, schedule in enumerate((*winograd, *direct))
+    ]
+    for has_seconds, end_s, expected in (
+        (False, None, [*direct[:2], winograd[0]]),
+        (True, time.monotonic() - 1.0, direct[:1]),
+    ):
+        clock = Clock(1.0)
+        proofs = Proofs(problem, TARGET, clock.attempt, lambda: False, has_seconds)
+        proofs.prove(trials, end_s)
+        assert tried(proofs) == expected
 
 
 @pytest.mark.parametrize("has_seconds", [False, True])
