@@ -15,7 +15,7 @@ NOT_RUN = {
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model mlp.mlir": "measures for minutes; tests/tilewise/model runs a small one",
     "tilewise model model.mlir  ": "the same",
-    "tilewise model model.mlir --as iree": "needs stored results; tests/tilewise/iree has them",
+    "tilewise model model.mlir --as iree": "needs stored results; test_iree.py has them",
     "tilewise model model.mlir --as native": "measures for minutes; tests/tilewise/plan runs it "
     "on a small model",
     "tilewise import model.onnx --dim": "a model of the reader's; test_dims.py makes such models",
@@ -31,9 +31,9 @@ NOT_RUN = {
     "iree-compile ": "compiles a model of the reader's; tests of libraries compile theirs",
     "cmake ": "there need be no CMake; tests/examples/test_programs.py runs these where it is",
     "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
-    "tests/tilewise/test_tuning_spec.py does the same",
+    "tests/tilewise/test_iree.py does the same",
     "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
-    "tests/tilewise/test_tuning_spec.py does the same",
+    "tests/tilewise/test_iree.py does the same",
 }
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
 
@@ -89,7 +89,7 @@ PAGES = {
     ),
     "docs/import.md": Page(
         before=f"cp $ROOT/examples/import/*.mlir .\n{SERVED}\n"
-        "python -c 'from tests.tilewise.formats.test_gguf import MODEL, written; "
+        "python -c 'from tests.tilewise.formats.test_formats import MODEL, written; "
         'open("model.gguf", "wb").write(written(MODEL))\'\n'
         "tilewise tune matmul:batch=6,m=48,n=40,k=32,dtype=f32 --trials 2",
         replaced={" --trials 20": ""},

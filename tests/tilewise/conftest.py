@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import json
 import logging
 import os
 import shutil
@@ -15,13 +16,15 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from tests.brief import FINALS_S, MEMORY
 from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.archive.stores import add_range, opened_store
 from tests.service.processes import wait_until
-from tilewise.backends import local, local_search
+from tilewise import Client
+from tilewise.backends import local, local_search, remote
 from tilewise.cli import main
 from tilewise.kernels.native import microbench
 from tilewise.search.final_benchmark import benchmark
@@ -42,8 +45,20 @@ class Ran:
     out: str
     err: str
 
+    @property
+    def json(self) -> Any:
+        """What it printed as JSON, of a command that did not fail."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
 
 Cli = Callable[..., Ran]
+
+
+def written(path: Path, content: object) -> str:
+    """Write a text, or anything else as JSON, to a file; its path."""
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +72,7 @@ def logs_as_they_were() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def absent_databases_are_made_by_copying(
-    migrated_sqlite: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def absent_databases_are_made_by_copying(migrated_sqlite, tmp_path_factory) -> Iterator[None]:
     """The migrations take longer than most commands; `tests.service.db` runs them from nothing."""
     made = tmp_path_factory.mktemp("made") / "empty.db"
     migrated_sqlite(made)
@@ -149,8 +162,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     @functools.cache
     def search(*problems: str) -> Path:
         file = folder / f"{search.cache_info().currsize}.db"
-        for problem in problems:
-            with contextlib.redirect_stdout(io.StringIO()):  # tests look at what they print
+        with contextlib.redirect_stdout(io.StringIO()):  # tests look at what they print
+            for problem in problems:
                 assert main(("tune", problem, "--trials", "2", "--db", f"sqlite:///{file}")) == 0
         return file
 
@@ -162,14 +175,31 @@ def store(searched: Callable[..., Path], database: str) -> Stored:
     """Puts real results of problems into the test's database."""
 
     def put(*problems: str) -> None:
-        of, into = (
-            sqlite3.connect(file)
-            for file in (searched(*problems), database.removeprefix("sqlite:///"))
-        )
+        of = sqlite3.connect(searched(*problems))
+        into = sqlite3.connect(database.removeprefix("sqlite:///"))
         with contextlib.closing(of), contextlib.closing(into):
             of.backup(into)
 
     return put
+
+
+@pytest.fixture
+def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A service in this process, which the client reaches without a network."""
+    with TestClient(create_app(Settings(db=database, allowed_hosts="testserver"), 0)) as answering:
+
+        def forward(request: httpx.Request) -> httpx.Response:
+            path, kind = request.url.raw_path.decode(), "Content-Type"
+            headers = {kind: request.headers.get(kind, "")}
+            answer = answering.request(
+                request.method, path, content=request.content, headers=headers
+            )
+            headers = {kind: answer.headers[kind]}
+            return httpx.Response(answer.status_code, headers=headers, content=answer.content)
+
+        transport = httpx.MockTransport(forward)
+        monkeypatch.setattr(remote, "Client", lambda url: Client(url, transport))
+        yield "http://tilewise.test"
 
 
 @contextlib.contextmanager

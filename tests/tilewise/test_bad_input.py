@@ -1,13 +1,29 @@
+"""What a command leaves with: a code for each kind of end, and one line for each error."""
+
+import errno
+import json
+import os
+import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.tilewise.conftest import Cli
+from tests.tilewise.conftest import Cli, Ran, written
+from tilewise.cli.command import Command
+from tilewise.cli.commands import doctor
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.fetch.folder import file_errors
+from tilewise.kernels.errors import ProblemError, TargetError
+from tilewise.search.errors import BudgetError, RunnerError
 
 GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
+RANGE = "matmul:m=1..6,n=20,k=8,dtype=f32"
+SCHEDULER = "tcp://127.0.0.1:1"
+DRIVER = ["driver", "--scheduler", SCHEDULER]
 
 
 @pytest.mark.parametrize(
@@ -31,34 +47,86 @@ GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
         (["script", GOOD, "--flavor", "air", "--target", "cpu:znver4"], "declared memories"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "0"], "l1_bytes=0"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "8"], "declare more"),
+        (["asm", RANGE], "matmul: m='1..6' is a range; give one size here"),
+        (["trials", RANGE], "matmul: m='1..6' is a range; give one size here"),
         (["serve", "--workers", "-1"], "workers=-1"),
+        (["serve", "--workers", "9" * 30], "is out of range; give 0 to 64"),
+        (["serve", "--port", "65536"], "port=65536 is out of range; give 0 to 65535"),
+        (["serve", "--port", "-1"], "port=-1"),
+        (["serve", "--port", "9" * 5000], "invalid int value"),
+        (["serve", "--port", "http"], "invalid int value: 'http'"),
+        (["serve", "--host", "192.0.2.1"], "host='192.0.2.1' is not an address of this machine"),
+        (["serve", "--host", "no-such-host.invalid"], "is not an address of this machine"),
+        (["serve", "--host", ""], "host='' is not an address"),
+        (["serve", "--host", "x" * 300], "is not an address of this machine"),
+        (["serve", "--host", "a..b"], "host='a..b'"),
+        (["serve", "--host", "\udcff"], r"host='\udcff'"),
+        (["serve", "--port", "0", "--db", "postgresql://host:port/x"], "is not a database URL"),
+        (["worker"], "give --scheduler tcp://HOST:PORT"),
+        (["worker", "--scheduler", "gopher://x"], "write tcp://HOST:PORT or tls://HOST:PORT"),
+        (["driver"], "give --scheduler tcp://HOST:PORT"),
+        (DRIVER, "give --service URL"),
+        ([*DRIVER, "--service", "x"], "write http://HOST:PORT"),
+        ([*DRIVER, "--service", "http://x", "--db", "x"], "not a database"),
+        (["scheduler", "--port", "99999"], "port=99999 is out of range"),
+        (["top", "--once"], "name a service"),
+        *((["top", "--server", "http://h:9", "--interval", text], f"--interval '{text}'")
+          for text in ("0", "often", "nan")),
         (["db", "drop"], "drop"),
+        (["db", "prune", "--older-than", "-1"], "older-than"),
+        (["db", "prune", "--older-than", "nan"], "older-than"),
+        (["db", "prune", "--keep-samples", "2"], "keep-samples"),
         (["fly"], "fly"),
         ([], "COMMAND"),
     ],
+    ids=lambda value: ascii(value)[:60],
 )  # fmt: skip
-def test_exit_2_with_one_line(cli: Cli, arguments: list[str], says: str) -> None:
+def test_exit_2_with_one_line(cli, tmp_path, monkeypatch, arguments: list[str], says: str) -> None:
+    for name in ("TILEWISE_SCHEDULER", "TILEWISE_SERVICE_URL"):
+        monkeypatch.delenv(name, raising=False)
     ran = cli(*arguments)
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.count("\n") == 1
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert says in ran.err
+    assert not (tmp_path / "results.db").exists()
 
 
-@pytest.mark.parametrize("command", ["show", "script", "trials"])
-def test_exit_3_when_nothing_is_stored(cli: Cli, command: str) -> None:
-    ran = cli(command, GOOD)
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.err.count("\n") == 1
-    assert "stored" in ran.err
+def test_a_taken_port_and_tls_without_certificates_are_exit_1(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("scheduler", "--port", "0", "--tls")
+    assert ran.code == 1 and "check your TLS configuration" in ran.err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = cli("serve", "--port", str(port))
+    said = f"port={port} of 127.0.0.1 is taken; give another, or 0 for one that is free"
+    assert ran == Ran(1, "", f"tilewise: {said}\n")
+    assert not (tmp_path / "results.db").exists()
 
 
-@pytest.mark.parametrize("command", ["show", "script", "trials", "kernel"])
-def test_reading_does_not_make_a_database(cli: Cli, tmp_path: Path, command: str) -> None:
-    ran = cli(command, GOOD, "--db", f"sqlite:///{tmp_path}/typo/x.db")
-    assert (ran.code, ran.out) == (3, "")
-    assert "does not exist" in ran.err
-    assert not (tmp_path / "typo").exists()
+OBJECTS = [("kernel", f"--format={kind}") for kind in ("object", "bitcode", "c-header")]
+
+
+@pytest.mark.parametrize(
+    ("problem", "command"),
+    [
+        *((GOOD, (name,)) for name in ("show", "trials", "script", "kernel", "asm")),
+        *((GOOD, command) for command in OBJECTS),
+        *((RANGE, command) for command in (("show",), ("script",), *OBJECTS)),
+    ],
+)
+def test_exit_3_when_nothing_is_stored(
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    problem: str,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = cli(*command, problem)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
+    assert ("tilewise tune makes one" if command[0] != "trials" else "stored") in ran.err
+    assert not list(tmp_path.glob("*.[oh]")) and not list(tmp_path.glob("*.bc"))
+    ran = cli(*command, problem, "--db", f"sqlite:///{tmp_path}/typo/x.db")
+    assert (ran.code, ran.out) == (3, "") and "does not exist" in ran.err
+    assert not (tmp_path / "typo").exists(), "reading makes no database"
 
 
 def test_an_output_that_cannot_be_written() -> None:
@@ -68,8 +136,7 @@ def test_an_output_that_cannot_be_written() -> None:
         assert "Traceback" not in done.stderr
     command = f"{sys.executable} -m tilewise db upgrade --db sqlite:////dev/null/x.db >/dev/full"
     done = subprocess.run(["sh", "-c", command], check=False, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("command", ["tune", "show", "trials"])
@@ -81,25 +148,229 @@ def test_a_database_of_another_version_is_refused_and_left_alone(
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999_future'")
     before = path.read_bytes()
-    ran = cli(command, GOOD)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.count("\n") == 1
-    assert "9999_future" in ran.err
+    assert "9999_future" in assert_refused(cli(command, GOOD), command)
     assert path.read_bytes() == before
 
 
 def test_a_read_only_database_is_refused_for_tuning(cli: Cli, tmp_path: Path) -> None:
     assert cli("db", "upgrade").code == 0
     url = f"sqlite:///file:{tmp_path / 'results.db'}?mode=ro&uri=true"
-    ran = cli("tune", GOOD, "--db", url)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.count("\n") == 1
-    assert "read-only" in ran.err
+    assert "read-only" in assert_refused(cli("tune", GOOD, "--db", url), url)
 
 
 @pytest.mark.full
 def test_a_server_that_is_not_there(cli: Cli) -> None:
     ran = cli("show", GOOD, "--server", "http://127.0.0.1:9")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.count("\n") == 1
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert "no answer from http://127.0.0.1:9" in ran.err
+
+
+@pytest.fixture
+def ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], Ran]:
+    """Return a function that runs a command which fails with an error while it writes a file."""
+
+    def end(error: BaseException) -> Ran:
+        def fail(_options: object) -> None:
+            """Fail."""
+            with file_errors("write", "out"):
+                raise error
+
+        monkeypatch.setattr(doctor, "COMMANDS", (Command("doctor", fail),))
+        return cli("doctor")
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (TilewiseError("no answer"), 1, "no answer"),
+        (BadInputError("no such thing"), 2, "no such thing"),
+        (MissingError("nothing is stored"), 3, "nothing is stored"),
+        (ProblemError("m=0 is out of range", "m"), 2, "m=0 is out of range"),
+        (TargetError("target 'gpu'"), 2, "target 'gpu'"),
+        (BudgetError("trials=0", "trials"), 2, "trials=0"),
+        (RunnerError("the child cannot be set up"), 1, "the child cannot be set up"),
+        (KeyboardInterrupt(), 130, "interrupted; the finished trials are stored"),
+        (OSError(errno.ENOENT, "why"), 2, "cannot write out: why"),
+        (OSError(errno.EISDIR, "why"), 2, "cannot write out: why"),
+        (OSError(errno.ENOSPC, "why"), 1, "cannot write out: why"),
+        (OSError(errno.EIO, "why"), 1, "cannot write out: why"),
+        (BadInputError("a\nb\r\n\tc"), 2, "a b c"),
+        (BadInputError("\x1b[2J\x07"), 2, r"\x1b[2J\x07"),
+        (BadInputError("\ud800\udcff"), 2, r"\ud800\udcff"),
+        (BadInputError("\u202e\u2028x"), 2, r"\u202e x"),
+        (BadInputError("é ∞"), 2, "é ∞"),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_every_end_has_its_code_and_one_line(
+    ended: Callable[[BaseException], Ran], cli: Cli, error: BaseException, code: int, says: str
+) -> None:
+    assert ended(error) == Ran(code, "", f"tilewise: {says}\n")
+    typed = cli("doctor", f"x{error}")
+    assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()
+
+
+def test_a_process_that_is_interrupted_says_so_to_its_shell() -> None:
+    code = """
+import runpy, signal, sys
+from tilewise.cli.command import Command
+from tilewise.cli.commands import doctor as commands
+
+def doctor(_options):
+    "Wait for Ctrl-C."
+    signal.raise_signal(signal.SIGINT)
+
+commands.COMMANDS = (Command("doctor", doctor),)
+sys.argv = ["tilewise", "doctor"]
+runpy.run_module("tilewise", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "tilewise: interrupted; the finished trials are stored\n"
+
+
+OBJECT = {"op": "matmul", "m": 24, "n": 40, "k": 16, "dtype": "f32"}
+PADDED = "conv2d:n=1,h=1,w=1,ci=1,co=1,kh=1,kw=1,stride=25000,pad=25000,dtype=f32"
+AIR = "matmul:m=64,n=64,k=128,dtype=i32"
+# A byte that is no UTF-8 reaches Python's arguments as a lone surrogate.
+TEXTS = ["", "\0", "\udcff", "\udced\udca0\udc80", "\x1b[2J", "a\nb", "\u202e", "\u2028", "é",
+         "x" * 100_000, "9" * 5000, "{" * 5000, "-", "%s", "%00"]  # fmt: skip
+SCRIPT = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%m: !transform.any_op {transform.readonly}) {
+    transform.yield
+  }
+}
+"""
+
+
+def assert_refused(ran: Ran, given: object) -> str:
+    """Assert that a command ended with code 2 and one line that a terminal only shows."""
+    assert (ran.code, ran.out) == (2, ""), (ascii(given)[:80], ran.code, ran.err[-500:])
+    assert ran.err.count("\n") == 1 and ran.err[:-1].isprintable(), ascii(ran.err)
+    assert len(ran.err) < 3000
+    return ran.err
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials"])
+def test_a_problem(cli: Cli, command: str) -> None:
+    for text in TEXTS:
+        problems = [text, f"matmul:{text}=1", f"{GOOD},{text}=1", f"{GOOD},epilogue={text}x",
+                    json.dumps({"op": text}), json.dumps(OBJECT | {f"{text}x": 1}),
+                    json.dumps(OBJECT | {"m": text})]  # fmt: skip
+        for problem in problems:
+            assert_refused(cli(command, "--", problem), problem)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials", "bench"])
+def test_a_target(cli: Cli, tmp_path: Path, command: str) -> None:
+    what = written(tmp_path / "suite.json", {"problems": [GOOD]}) if command == "bench" else GOOD
+    for text in TEXTS:
+        for target in (text, f"cpu:{text}, ", f"cpu:znver4,threads={text}"):
+            assert_refused(cli(command, what, f"--target={target}"), target)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("tune", GOOD, f"--trials={value}") for value in ("9" * 5000, "9" * 30, "1e3", "-1", "")),
+        *(("tune", GOOD, f"--seconds={value}") for value in ("nan", "inf", "1e400", "-1", "0")),
+        *(("tune", GOOD, f"--seed={value}") for value in ("9" * 30, "-1", "0.5", str(2**32))),
+        *(("tune", GOOD, f"--{name}=\udcff\n") for name in ("sampler", "cache")),
+        *(("script", GOOD, f"--flavor={value}") for value in ("\udcff", "x" * 5000)),
+        *(("trials", GOOD, f"--format={value}") for value in ("\udcff", "")),
+        *(("script", AIR, "--flavor=air", f"--l1-bytes={value}") for value in ("9" * 40, "-1", "")),
+        *(("script", AIR, "--flavor=air", f"--l2-bytes={2**80}") for _ in "1"),
+        *(("bench", "SUITE", f"--{name}={value}") for name, value in
+          (("trials", "9" * 30), ("seed", "-1"), ("peers", "\udcff"), ("peers", "x" * 5000))),
+        *((f"--{text}",) for text in TEXTS if text),
+        *(("db", text) for text in TEXTS),
+    ],
+    ids=lambda arguments: ascii(" ".join(arguments))[:40],
+)  # fmt: skip
+def test_an_option(cli: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    suite = written(tmp_path / "suite.json", {"problems": [GOOD]})
+    assert_refused(cli(*(suite if one == "SUITE" else one for one in arguments)), arguments)
+
+
+@pytest.mark.parametrize("command", [("show", GOOD), ("db", "check"), ("db", "upgrade")])
+def test_a_database(cli: Cli, tmp_path: Path, command: tuple[str, str]) -> None:
+    (tmp_path / "text.db").write_text("no database, but long enough to be looked at" * 50)
+    for url in ("postgresql://host:port/x", "postgresql://host:99999/x", "mysql://host/x",
+                "nonsense", "sqlite://", f"sqlite:///{tmp_path}", f"sqlite:///{tmp_path}/text.db",
+                "sqlite:///\udcff", "sqlite:///%00", "sqlite:///" + "x" * 5000,
+                "sqlite:///x.db?timeout=long", "sqlite:///x.db?mode=ro"):  # fmt: skip
+        ran = cli(*command, "--db", url)
+        assert_refused(ran, url)
+        assert "secret" not in cli(*command, "--db", url.replace("host", "u:secret@host")).err
+
+
+@pytest.mark.parametrize("command", ["show", "script", "kernel", "trials", "tune"])
+def test_a_server(cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    for url in ("fake", "http://h:port", "http://\udcff", "http://\x1b[2J", "http://" + "x" * 5000):
+        assert_refused(cli(command, GOOD, "--server", url), url)
+        monkeypatch.setenv("TILEWISE_SERVER", url)
+        assert_refused(cli(command, GOOD), url)
+        monkeypatch.delenv("TILEWISE_SERVER")
+    for text in ("\udcff", f"{GOOD},\udcff"):
+        assert_refused(cli(command, text, "--server", "http://127.0.0.1:9"), text)
+
+
+def test_a_file_that_is_read(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    script = written(tmp_path / "script.mlir", SCRIPT)
+    paths = [str(tmp_path), str(tmp_path / "binary"), str(tmp_path / "none"), "", "/dev/zero",
+             f"{script}/x", "\udcff", "\ud800", "a\0b", "a\nb", "x" * 5000]  # fmt: skip
+    for path in paths:
+        assert_refused(cli("verify", path), path)
+        assert_refused(cli("verify", script, "--payload", path or " "), path)
+        assert_refused(cli("bench", path), path)
+    assert_refused(cli("verify", script, "--problem", "matmul:\udcff=1"), "problem")
+
+
+def test_a_file_that_is_written(cli: Cli, tmp_path: Path) -> None:
+    unwritable = [str(tmp_path), f"{tmp_path}/none/x", "", "\ud800", "a\0b", "/proc/none/\x1b",
+                  f"{tmp_path}/{'x' * 300}", "x/" * 3000 + "x"]  # fmt: skip
+    for path in unwritable:
+        assert_refused(cli("script", AIR, "--flavor", "air", "-o", path), path)
+    ran = cli("script", AIR, "--flavor", "air", "-o", "/dev/full")
+    assert (ran.code, ran.err) == (1, "tilewise: cannot write /dev/full: No space left on device\n")
+
+    suite = written(tmp_path / "suite.json", {"problems": [GOOD]})
+    for path in filter(None, unwritable):
+        for option in ("--out", "--plot"):
+            assert_refused(cli("bench", suite, option, path), path)
+    file = written(tmp_path / "file", "")
+    for command in ("fetch", "library"):
+        given = (command, suite, "-o", file, "--tune-missing", "--trials", "1")
+        assert "cannot write" in assert_refused(cli(*given), file)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("TILEWISE_LOG_LEVEL", value) for value in ("bogus", "\udcff", "x" * 5000)),
+        *(("TILEWISE_BODY_BYTES", value) for value in ("-1", "1e3", "9" * 5000, "\udcff", "many")),
+        *(("TILEWISE_DB", value) for value in ("\udcff", "postgresql://host:port/x", "x" * 5000)),
+        *(("TILEWISE_SERVER", value) for value in ("\udcff", "http://h:port")),
+        ("TILEWISE_SCHEDULER", "tcp://nowhere"),
+    ],
+    ids=lambda text: ascii(text)[:30],
+)  # fmt: skip
+def test_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    command = ("worker",) if name == "TILEWISE_SCHEDULER" else ("show", GOOD)
+    assert name != "TILEWISE_SCHEDULER" or f"{name}='{value}'" in cli(*command).err
+    assert_refused(cli(*command), value)
+
+
+def test_a_cache_folder_that_cannot_be(cli, tmp_path, monkeypatch) -> None:
+    file = tmp_path / "cache"
+    file.write_text("a file")
+    for folder in (file, tmp_path / ("x" * 300)):
+        monkeypatch.setenv("TILEWISE_CACHE_DIR", os.fspath(folder))
+        assert_refused(cli("tune", GOOD, "--trials", "1"), folder)

@@ -1,15 +1,20 @@
-import json
+"""Help, suggestions, completion and options of commands; what they import."""
+
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from tests.tilewise.conftest import PROBLEM, Cli
+from tests.tilewise.conftest import PROBLEM, Cli, written
 from tilewise.cli.parser import GROUPS, all_commands, make_parser
+from tilewise.search.records import TuneOptions, TuneRequest
+from tilewise.service.api.requests import JobRequest
+from tilewise.service.db import models
 
 NAMES = [command.name for command in all_commands()]
 
@@ -51,36 +56,28 @@ def test_help_of_a_command_has_examples_that_can_be_typed(cli: Cli, command) -> 
         (("tune", "matmul:m=8,n=8,k=8,dtype=f32,transposeb"), "transpose_b"),
         (("tune", "matmul:M=8,n=8,k=8,dtype=f32"), "m"),
         (("show", '{"op": "conv2d", "stridee": 2}'), "stride"),
+        (("qqqqq",), None),
+        (("tune", PROBLEM, "--qqqqq"), None),
+        (("tune", "qq:q=1"), None),
     ],
 )
 def test_what_is_mistyped_is_answered_with_what_may_be_meant(
-    cli: Cli, typed: tuple[str, ...], meant: str
+    cli: Cli, typed: tuple[str, ...], meant: str | None
 ) -> None:
     ran = cli(*typed)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert f"(did you mean {meant}?)" in ran.err
+    assert (f"(did you mean {meant}?)" in ran.err) if meant else "did you mean" not in ran.err
 
 
-@pytest.mark.parametrize("typed", [("qqqqq",), ("tune", PROBLEM, "--qqqqq"), ("tune", "qq:q=1")])
-def test_nothing_is_suggested_for_what_is_like_nothing(cli: Cli, typed: tuple[str, ...]) -> None:
-    ran = cli(*typed)
-    assert ran.code == 2 and "did you mean" not in ran.err and "q" in ran.err
-
-
-@pytest.mark.parametrize("option", ["-o", "--output", "--out"])
-def test_bench_takes_the_option_for_output_that_others_have(
-    cli: Cli, tmp_path: Path, option: str
-) -> None:
-    suite = tmp_path / "suite.json"
-    suite.write_text(json.dumps({"problems": [PROBLEM]}))
-    ran = cli("bench", str(suite), option, str(tmp_path))
-    assert ran.code == 2 and "it is a folder" in ran.err
+def test_bench_takes_the_option_for_output_that_others_have(cli: Cli, tmp_path: Path) -> None:
+    suite = written(tmp_path / "suite.json", {"problems": [PROBLEM]})
+    for option in ("-o", "--output", "--out"):
+        ran = cli("bench", suite, option, str(tmp_path))
+        assert ran.code == 2 and "it is a folder" in ran.err
     assert "--out " not in cli("bench", "--help").out
 
 
-def test_help_says_where_results_are_stored(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_help_says_where_results_are_stored(cli, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "100%s"))
     text = "".join(cli("show", "--help").out.split())
     assert f"TILEWISE_DB,or{tmp_path}/100%s/tilewise/tilewise.db" in text
@@ -89,7 +86,7 @@ def test_help_says_where_results_are_stored(
     assert "~/.local/share/tilewise/tilewise.db" in cli("show", "--help").out
     monkeypatch.delenv("TILEWISE_DB")
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
-    found = json.loads(cli("doctor", "--json").out)
+    found = cli("doctor", "--json").json
     assert found["database"] == f"sqlite:///{tmp_path}/.local/share/tilewise/tilewise.db"
     assert found["cache"] == str(tmp_path / "cache")
 
@@ -132,7 +129,46 @@ def test_each_shell_has_a_script(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "tilewise.fish"
     assert cli("completion", "fish", "-o", str(file)).out == ""
     assert "complete --command tilewise" in file.read_text()
-    found = json.loads(cli("completion", "zsh", "--json").out)
+    found = cli("completion", "zsh", "--json").json
     assert found["shell"] == "zsh" and found["script"].startswith("#compdef tilewise")
     ran = cli("completion", "tcsh")
     assert ran.code == 2 and "'bash', 'zsh', 'fish'" in ran.err
+
+
+FIELDS = [field.name for field in fields(TuneRequest)]
+
+
+def test_fields_of_a_request_are_those_of_clients_jobs_the_api_and_the_command_line() -> None:
+    assert list(TuneOptions.__annotations__) == FIELDS
+    assert {*FIELDS} <= {*models.Job.__table__.columns.keys()}
+    wanted = TuneRequest(7, 7.5, 7, "random", True, "cold", 7)
+    body = JobRequest.model_validate({"problem": PROBLEM, **vars(wanted)})
+    assert TuneRequest.of(body) == wanted
+    typed = [f"--{name}={value}" for name, value in vars(wanted).items() if value is not True]
+    options = make_parser().parse_args(["tune", PROBLEM, "--peers", *typed])
+    assert TuneRequest.of(options) == wanted
+
+    body, options = JobRequest.model_validate({"problem": PROBLEM}), ["tune", PROBLEM]
+    assert TuneRequest.of(body) == TuneRequest.of(make_parser().parse_args(options))
+    assert TuneRequest.of(body) == TuneRequest(), "fields that are left out have their defaults"
+
+
+HEAVY = ("alembic", "fastapi", "httpx", "iree", "numba", "numpy", "optuna", "rich", "uvicorn")
+PROGRAM = f"""
+import sys
+from tilewise.cli import main
+code = main(sys.argv[1:])
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", ["show", "trials", "script"])
+def test_an_answer_from_the_store_loads_nothing_heavy(command: str, tuned: str) -> None:
+    arguments = [command, PROBLEM, "--db", tuned]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -1,35 +1,35 @@
+"""From search to script, kernel and library: problems and ranges, here and at a service."""
+
+import ast
 import csv
+import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-import httpx
-import psutil
 import pytest
 
-from tests.tilewise.conftest import Cli
+from tests.tilewise.conftest import Cli, Stored, written
 from tilewise import Client, MissingError
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded
+from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 
-PROBLEM = "matmul:m=70,n=90,k=50,dtype=f32"
+JOB = "matmul:m=70,n=90,k=50,dtype=f32"
 CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
 
 
-@pytest.mark.parametrize("problem", [PROBLEM, pytest.param(CONV, marks=pytest.mark.full)])
+@pytest.mark.parametrize("problem", [JOB, pytest.param(CONV, marks=pytest.mark.full)])
 def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) -> None:
-    tuned = cli("tune", problem, "--trials", "6", "--peers", "--json")
-    assert tuned.code == 0, tuned.err
-    result = json.loads(tuned.out)
-    assert result["problem"] == problem
-    assert len(result["key"]) == 64
-    assert result["trials"]["asked"] == 6
+    result = cli("tune", problem, "--trials", "6", "--peers", "--json").json
+    assert (result["problem"], len(result["key"]), result["trials"]["asked"]) == (problem, 64, 6)
     assert sum(result["trials"][k] for k in ("timed", "pruned", "failed")) == 6
     best = result["best"]
     assert best["hash"] == Schedule.from_json(best["steps"]).hash
@@ -37,28 +37,22 @@ def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) ->
     assert 0 < best["peak_fraction"] < 1.1
     assert ("openblas" in result["peers"]) == problem.startswith("matmul")
     proof = result["proof"]
-    assert proof["applied"]
-    assert proof["executed"]
-    assert proof["max_error"] <= proof["tolerance"]
+    assert proof["applied"] and proof["executed"] and proof["max_error"] <= proof["tolerance"]
     assert proof["mlir"].startswith("iree-base-compiler ")
 
-    shown = cli("show", problem, "--json")
-    assert json.loads(shown.out) == result
+    assert cli("show", problem, "--json").json == result
     text = cli("show", problem).out
-    assert best["hash"] in text
-    assert "proven" in text
+    assert best["hash"] in text and "proven" in text
 
     out = tmp_path / "script.mlir"
     assert cli("script", problem, "-o", str(out)).code == 0
-    assert "@__transform_main" in out.read_text()
-    assert problem in out.read_text()
+    assert "@__transform_main" in out.read_text() and problem in out.read_text()
     with_payload = cli("script", problem, "--with-payload").out
-    assert "func.func" in with_payload
-    assert "@__transform_main" in with_payload
+    assert "func.func" in with_payload and "@__transform_main" in with_payload
 
     rows = list(csv.DictReader(cli("trials", problem, "--format", "csv").out.splitlines()))
     assert len(rows) == 6
-    assert json.loads(cli("trials", problem, "--json").out)[0]["number"] == 0
+    assert cli("trials", problem, "--json").json[0]["number"] == 0
     assert len(cli("trials", problem).out.splitlines()) == 7
 
     again = cli("tune", problem, "--trials", "6", "--peers", "--json")
@@ -76,12 +70,9 @@ def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
     if detect().cores < 2:
         assert cli("tune", problem, "--target", target).code == 2
         return
-    tuned = cli("tune", problem, "--target", target, "--trials", "8", "--peers", "--json")
-    assert tuned.code == 0, tuned.err
-    result = json.loads(tuned.out)
-    assert result["target"] == target
+    result = cli("tune", problem, "--target", target, "--trials", "8", "--peers", "--json").json
+    assert result["target"] == target and result["proof"]["executed"]
     assert result["peers"]["openblas"]["gflops"] > 0
-    assert result["proof"]["executed"]
     assert cli("show", problem).code == 3, "another target's result is not this one's"
     assert "on one thread" in cli("show", problem, "--target", target).out
 
@@ -92,41 +83,19 @@ def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    process = start_service(tmp_path)
-    try:
-        yield wait_until_ready(process), process
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def start_service(folder: Path, **more: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tilewise", "serve", "--port", "0"]
-    environment = os.environ | {
-        "TILEWISE_DB": f"sqlite:///{folder / 'tilewise.service.db'}",
-        **more,
-    }
-    return subprocess.Popen(command, env=environment)
-
-
-def wait_until_ready(process: "subprocess.Popen[bytes]") -> str:
-    """The URL of a service, on the port that the system gave it."""
-    deadline = time.monotonic() + 120
-    while True:
-        assert process.poll() is None, "the service ended"
-        assert time.monotonic() < deadline, "the service did not get ready"
-        for port in listening_ports(process.pid):
-            url = f"http://127.0.0.1:{port}"
-            with suppress(httpx.TransportError):
-                if httpx.get(f"{url}/readyz").is_success:
-                    return url
-        time.sleep(0.1)
-
-
-def listening_ports(pid: int) -> list[int]:
-    connections = psutil.Process(pid).net_connections("tcp")
-    return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
+def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """`tilewise serve` as users start it, with workers that search for real."""
+    database = f"sqlite:///{tmp_path / 'service.db'}"
+    command = [sys.executable, "-m", "tilewise", "serve", "--port", "0", "--db", database]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            url = next(found[0] for line in lines if (found := re.search(r"http://[\d.:]+", line)))
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield url, process
+        finally:
+            process.terminate()
 
 
 @pytest.mark.full
@@ -134,24 +103,230 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     url, process = service
     with Client(url) as client:
         with pytest.raises(MissingError):
-            client.schedule(PROBLEM)
+            client.schedule(JOB)
         seen: list[Event] = []
-        result = client.tune(PROBLEM, seen.append, trials=6)
+        result = client.tune(JOB, seen.append, trials=6)
         trials = [event.trial.number for event in seen if isinstance(event, TrialEnded)]
         assert trials == list(range(6))
         assert isinstance(seen[-1], JobEnded) and seen[-1].job.state == "done"
         phases = [event.phase.name for event in seen if isinstance(event, PhaseReached)]
         assert {"search", "proof", "finals"} <= set(phases)
         assert result.proof and result.proof.executed
-        assert "@__transform_main" in (client.script(PROBLEM).text or "")
-    remote = cli("show", PROBLEM, "--server", url, "--json")
-    assert json.loads(remote.out)["best"] == result.document["best"]
-    assert len(cli("trials", PROBLEM, "--server", url).out.splitlines()) == 7
-    exported = json.loads(cli("trials", PROBLEM, "--server", url, "--format", "t4").out)
+        assert "@__transform_main" in (client.script(JOB).text or "")
+    assert cli("show", JOB, "--server", url, "--json").json["best"] == result.document["best"]
+    assert len(cli("trials", JOB, "--server", url).out.splitlines()) == 7
+    exported = cli("trials", JOB, "--server", url, "--format", "t4").json
     assert len(exported["results"]) == 6
     assert all(r["times"]["runtimes"] for r in exported["results"] if r["correctness"])
-    assert "@__transform_main" in cli("script", PROBLEM, "--server", url).out
+    assert "@__transform_main" in cli("script", JOB, "--server", url).out
     assert cli("tune", "gemm:x", "--server", url).code == 2
     assert cli("show", CONV, "--server", url).code == 3
     resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     assert resident * os.sysconf("SC_PAGE_SIZE") < 300 << 20
+
+
+RANGE = "matmul:m=1..6,n=20,k=8,dtype=f32"
+ONE = RANGE.replace("1..6", "5")
+MODEL = """
+func.func @main(%a: tensor<?x8xf32>, %b: tensor<8x20xf32>) -> tensor<?x20xf32> {
+  %zero = arith.constant 0.0 : f32
+  %first = arith.constant 0 : index
+  %rows = tensor.dim %a, %first : tensor<?x8xf32>
+  %c = tensor.empty(%rows) : tensor<?x20xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%c : tensor<?x20xf32>) -> tensor<?x20xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<?x8xf32>, tensor<8x20xf32>)
+      outs(%f : tensor<?x20xf32>) -> tensor<?x20xf32>
+  return %r : tensor<?x20xf32>
+}
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_range_is_tuned_and_answers_for_its_sizes(cli, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tuned = cli("tune", RANGE, "--trials", "2", "--json").json
+    assert tuned["problem"] == RANGE and tuned["samples"][-1]["size"] == 6
+    assert cli("show", RANGE, "--json").json["variants"] == tuned["variants"]
+    shown = cli("show", ONE, "--json").json
+    served = next(at for first, last, at in tuned["spans"] if first <= 5 <= last)
+    assert shown["best"]["hash"] == tuned["variants"][served]["hash"]
+    made = cli("kernel", RANGE, "--format", "object", "--json").json
+    assert made["symbol"].startswith("tilewise_matmul_m1to6_n20_k8_f32")
+    assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
+    assert "int64_t m" in Path(made["header"]).read_text()
+    script = cli("script", RANGE, "--with-payload").out
+    assert "m=1:" in script and "m=6:" in script and "%C: tensor<?x20xf32>" in script
+
+    model = written(tmp_path / "model.mlir", MODEL)
+    planned = cli("plan", model, "--dim", "0.0=5", "--layouts", "model", "--json")
+    (node,) = planned.json["nodes"]
+    assert f"takes its variant of {RANGE}" in planned.err, planned.err
+    assert node["schedule"]["hash"] == shown["best"]["hash"]
+
+    over = (model, "--dim", "0.0=1..6")
+    ran = cli("model", *over, "--no-ops", "--json")
+    made = ran.json
+    assert "tunes" not in ran.err and made["right"], ran.err
+    assert [(op["problem"], op["count"], op["replaced"]) for op in made["ops"]] == [(RANGE, 1, 1)]
+    assert made["arguments"] == ["tensor<?x8xf32>", "tensor<8x20xf32>"]
+    assert [(one["size"], one["inside"]) for one in made["sizes"]] == [
+        ("0.0=7", False), ("0.0=1", True), ("0.0=5", True), ("0.0=6", True)
+    ]  # fmt: skip
+    for command in (("model", *over, "--as", "native"), ("model", *over, "--as", "packs")):
+        refused = cli(*command)
+        assert refused.code == 2 and refused.err == (
+            "tilewise: dim 0.0 has a range; give one size, or make an IREE library by tilewise "
+            "model --as iree --dim\n"
+        )
+    for command in (("script", *over, "--flavor", "iree"), ("model", *over, "--as", "iree")):
+        ran = cli(*command)  # so small an op may be left to IREE
+        assert RANGE in ran.out + ran.err and ran.code in (0, 3), ran.err
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_service_tunes_a_range_and_makes_its_code(service, cli, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = ("--json", "--server", service[0])
+    tuned = cli("tune", RANGE, "--trials", "2", *at).json
+    assert cli("show", RANGE, *at).json["variants"] == tuned["variants"]
+    made = cli("kernel", RANGE, "--format", "object", *at).json
+    assert "int64_t m" in Path(made["header"]).read_text()
+
+
+PROBLEM = "matmul:m=40,n=50,k=30,dtype=f32,bias,epilogue=relu"
+STEM = "matmul_m40_n50_k30_f32_bias_relu"
+PROBLEMS = (PROBLEM, "matmul:m=8,n=16,k=24,dtype=i8,weights=constant")
+NAMES = ["libtilewise.a", "manifest.json", "tilewise.h"]
+
+
+@pytest.fixture
+def stored(store: Stored) -> None:
+    store(PROBLEM)
+
+
+@pytest.mark.full
+def test_the_kernel_runs_on_its_own(cli: Cli, stored: None, tmp_path: Path) -> None:
+    out = tmp_path / "kernel.py"
+    assert cli("kernel", PROBLEM, "-o", str(out)).code == 0
+    text = out.read_text()
+    assert cli("kernel", PROBLEM).out == text
+    assert cli("kernel", PROBLEM, "--json").json == {"problem": PROBLEM, "kernel": text}
+    best = cli("show", PROBLEM, "--json").json["best"]
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring is not None
+    for told in (PROBLEM, best["hash"], f"{best['gflops']:.1f} GFLOP/s", "C += A * B"):
+        assert told in docstring
+    command = [sys.executable, "-I", str(out)]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"OK {PROBLEM}"), done.stderr
+
+
+def test_the_inner_loop_and_its_counts(cli: Cli, stored: None) -> None:
+    text = cli("asm", PROBLEM).out
+    for told in ("inner loop", "multiply-adds", "stack references", "spills: "):
+        assert told in text
+    told = cli("asm", PROBLEM, "--json").json
+    assert told["problem"] == PROBLEM
+    assert told["fma"] > 0
+    assert told["counts"]["instructions"] > told["fma"]
+
+
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_an_object_comes_with_its_header(where: str, cli, stored, server, in_a_folder) -> None:
+    place = ("--server", server) if where == "there" else ()
+    ran = cli("kernel", PROBLEM, "--format", "object", *place)
+    assert ran.code == 0, ran.err
+    assert "run between guard pages" in ran.out and f"{STEM}.o" in ran.out
+    told = cli("kernel", PROBLEM, "--format", "bitcode", "--json", *place).json
+    assert (told["bitcode"], told["header"]) == (f"{STEM}.bc", f"{STEM}.h")
+    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
+    found = Elf.read((in_a_folder / f"{STEM}.o").read_bytes())
+    assert told["symbol"] in found.defined and not found.undefined
+    assert (in_a_folder / f"{STEM}.bc").read_bytes()[:2] == b"BC"
+    header = (in_a_folder / f"{STEM}.h").read_text()
+    assert cli("kernel", PROBLEM, "--format", "c-header", *place).out == header
+    assert f"int {told['symbol']}_supported(void);" in header
+
+
+def test_names_that_are_given(cli: Cli, stored: None, in_a_folder: Path) -> None:
+    assert cli("kernel", PROBLEM, "--format", "object", "-o", "mine.obj").code == 0
+    assert (in_a_folder / "mine.obj").exists() and (in_a_folder / "mine.h").exists()
+    (in_a_folder / "taken.h").mkdir()
+    for name, told in (
+        ("mine.h", "would be the header's name"),
+        ("nowhere/mine.o", "there is no folder"),
+        ("taken.o", "it is a folder"),
+    ):
+        ran = cli("kernel", PROBLEM, "--format", "object", "-o", name)
+        assert ran.code == 2 and told in ran.err
+    assert not (in_a_folder / "taken.o").exists()
+
+
+@pytest.fixture
+def listed(store: Stored, tmp_path: Path) -> str:
+    store(*PROBLEMS)
+    path = tmp_path / "problems.txt"
+    path.write_text(f"# mine\n{PROBLEMS[0]}  # the first\n\n{PROBLEMS[1]}\n{PROBLEMS[0]}\n")
+    return str(path)
+
+
+@pytest.mark.full
+def test_the_folder_is_the_same_each_time_and_links(cli: Cli, listed: str, tmp_path: Path) -> None:
+    made = [tmp_path / "one", tmp_path / "other"]
+    for folder in made:
+        ran = cli("library", listed, "-o", str(folder))
+        assert ran.code == 0, ran.err
+        assert "2 kernels" in ran.out
+        assert sorted(path.name for path in folder.iterdir()) == NAMES
+    for name in NAMES:
+        assert (made[0] / name).read_bytes() == (made[1] / name).read_bytes()
+    manifest = json.loads((made[0] / "manifest.json").read_text())
+    assert [one["problem"] for one in manifest["kernels"]] == list(PROBLEMS)
+    for part in ("archive", "header"):
+        content = (made[0] / manifest[part]["path"]).read_bytes()
+        assert manifest[part]["sha256"] == hashlib.sha256(content).hexdigest()
+    _check_members(made[0], manifest)
+    _check_linked(made[0], [one["alias"] for one in manifest["kernels"]])
+
+
+def _check_members(folder: Path, manifest: dict[str, list[dict[str, str]]]) -> None:
+    ar = shutil.which("ar") or shutil.which("llvm-ar")
+    for one in manifest["kernels"] if ar else ():
+        command = [ar, "p", str(folder / "libtilewise.a"), one["member"]]
+        data = subprocess.run(command, capture_output=True, check=True).stdout
+        assert hashlib.sha256(data).hexdigest() == one["sha256"]
+
+
+def _check_linked(folder: Path, aliases: list[str]) -> None:
+    cc = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if cc is None:
+        return
+    calls = " + ".join(f"{alias}_supported()" for alias in aliases)
+    program = f'#include "tilewise.h"\nint main(void) {{ return {calls} - {len(aliases)}; }}\n'
+    (folder / "main.c").write_text(program)
+    flags = ["-std=c99", "-Wall", "-Werror", "-pedantic", "main.c", "-L.", "-ltilewise"]
+    subprocess.run([cc, *flags, "-o", "program"], cwd=folder, check=True)
+    assert subprocess.run([str(folder / "program")], check=False).returncode == 0
+
+
+@pytest.mark.full
+def test_what_is_not_stored_is_named_and_nothing_is_written(cli, listed, tmp_path) -> None:
+    absent = "matmul:m=3,n=3,k=3,dtype=f64"
+    path = written(tmp_path / "more.txt", f"{PROBLEMS[0]}\n{absent}\n")
+    ran = cli("library", path, "-o", str(tmp_path / "folder"))
+    assert ran.code == 3 and ran.out == ""
+    assert f"tilewise: {absent}: no schedule is stored" in ran.err
+    assert "1 of 2 problems are not stored; --tune-missing" in ran.err
+    assert not (tmp_path / "folder").exists()
+    options = ("--tune-missing", "--trials", "2", "--json")
+    ran = cli("library", path, "-o", str(tmp_path / "folder"), *options)
+    assert [one["problem"] for one in ran.json["kernels"]] == [PROBLEMS[0], absent]

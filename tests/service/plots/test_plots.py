@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.peers.plot import shares_of_peak
-from tests.tilewise.test_render import found
+from tests.tilewise.test_results import found
 from tilewise.kernels.errors import KernelsError, ScheduleError
 from tilewise.kernels.schedule import (
     Interleave,

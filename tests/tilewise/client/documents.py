@@ -84,7 +84,7 @@ def plan_stream() -> str:
     part = {**plan()["variants"][0], "done": 1, "total": 1}
     told = [("phase", {"name": "tuning", "done": 0, "total": 1}), ("part", part), ("part", part),
             ("end", plan(state="done", phase=None))]  # fmt: skip
-    return "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in told)
+    return "".join(event(name, data) for name, data in told)
 
 
 def trial(number: int = 0, **changes: Any) -> Json:
@@ -99,8 +99,7 @@ def trial(number: int = 0, **changes: Any) -> Json:
 
 def stored_trial(number: int = 0, **changes: Any) -> Json:
     """A trial with its job."""
-    of = {"job": 1, "problem": PROBLEM, "target": "t", "toolchain": "t"}
-    return {**of, **trial(number), **changes}
+    return {"job": 1, "problem": PROBLEM, "target": "t", "toolchain": "t"} | trial(number) | changes
 
 
 def suite_report(**changes: Any) -> Json:
@@ -112,12 +111,10 @@ def suite_report(**changes: Any) -> Json:
     } | changes  # fmt: skip
 
 
-def token(**changes: Any) -> Json:
+def token() -> Json:
     """A token as a list shows it."""
-    return {
-        "name": "ci", "scope": "read", "created": MOMENT, "expires": None, "revoked": None,
-        "used": MOMENT,
-    } | changes  # fmt: skip
+    times = {"created": MOMENT, "expires": None, "revoked": None, "used": MOMENT}
+    return {"name": "ci", "scope": "read", **times}
 
 
 def object_files(**changes: Any) -> Json:
@@ -131,9 +128,9 @@ def object_files(**changes: Any) -> Json:
     } | changes  # fmt: skip
 
 
-def new_token(**changes: Any) -> Json:
+def new_token() -> Json:
     """A token as it is told once."""
-    return {"name": "ci", "scope": "read", "expires": MOMENT, "token": "tw_secret"} | changes
+    return {"name": "ci", "scope": "read", "expires": MOMENT, "token": "tw_secret"}
 
 
 def event(name: str, data: Json, number: int | None = None) -> str:

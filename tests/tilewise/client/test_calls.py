@@ -1,13 +1,18 @@
+"""Calls of a client: what it asks for, and what it makes of any answer."""
+
+import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.tilewise.client import documents
-from tests.tilewise.client.documents import PROBLEM
-from tilewise import Client, MissingError, TilewiseError
-from tilewise.client import Event, Job, JobEnded, Result, TrialEnded, api
+from tests.tilewise.client.documents import PROBLEM, Json
+from tilewise import AsyncClient, Client, MissingError, TilewiseError
+from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded, api, events
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
 
@@ -47,12 +52,8 @@ def test_what_a_joined_job_leaves_out_is_asked_for_again(trials: int, asked: int
 
 
 def test_a_job_that_fails_is_an_error_with_its_reason() -> None:
-    transport = httpx.MockTransport(FakeService(ends="failed"))
-    with (
-        Client("http://fake", transport) as client,
-        pytest.raises(TilewiseError, match="1 failed: it"),
-    ):
-        client.tune(PROBLEM, trials=4)
+    said = refused(FakeService(ends="failed"), lambda client: client.tune(PROBLEM, trials=4))
+    assert "1 failed: it" in said
 
 
 def test_pages_are_followed_with_their_filters() -> None:
@@ -112,12 +113,8 @@ def test_results_are_frozen_values_that_keep_what_the_service_said() -> None:
     assert "something_new" not in repr(found)
     with pytest.raises(AttributeError):
         found.key = ""  # type: ignore[misc]
-
-
-def test_an_older_service_says_less() -> None:
-    source = documents.result()
     del source["match"], source["created"]
-    assert read(Result, source).match is None
+    assert read(Result, source).match is None, "an older service says less"
     job = documents.job()
     del job["phase"]
     assert read(Job, job).phase is None and not read(Job, job).has_ended
@@ -167,13 +164,12 @@ def test_a_token_is_shown_and_never_told(monkeypatch: pytest.MonkeyPatch) -> Non
         shown.append(request.headers.get("Authorization"))
         return httpx.Response(401, json={"detail": "who are you?"})
 
-    transport = httpx.MockTransport(answer)
     monkeypatch.setenv("TILEWISE_TOKEN", "tw_environment")
     for token in (None, "tw_given", ""):
-        with Client("http://fake", transport, token=token) as client:
-            with pytest.raises(TilewiseError, match=r"who are you.*TILEWISE_TOKEN") as caught:
-                client.job(1)
-            assert "tw_" not in str(caught.value) + repr(client)
+        client = Client("http://fake", httpx.MockTransport(answer), token=token)
+        with client, pytest.raises(TilewiseError, match=r"who are.*TILEWISE_TOKEN") as caught:
+            client.job(1)
+        assert "tw_" not in str(caught.value) + repr(client)
     assert shown == ["Bearer tw_environment", "Bearer tw_given", None]
     for token in ("a b", "a\nb", "é"):
         with pytest.raises(TilewiseError, match="is not a token") as caught:
@@ -188,12 +184,7 @@ def test_a_redirect_is_not_followed() -> None:
         asked.append(request.url.host)
         return httpx.Response(307, headers={"Location": "http://elsewhere/"})
 
-    transport = httpx.MockTransport(answer)
-    with (
-        Client("http://fake", transport, token="t") as client,
-        pytest.raises(TilewiseError, match="307"),
-    ):
-        client.job(1)
+    assert "307" in refused(answer, lambda client: client.job(1))
     assert asked == ["fake"]
 
 
@@ -205,9 +196,199 @@ def test_what_is_missing_of_a_problem_is_an_error_with_the_problem_not_its_key(m
         return httpx.Response(404, json={"detail": said})
 
     spelled = "matmul: k=4, m=1, n=4, dtype=f32"
-    with (
-        Client("http://fake", httpx.MockTransport(refuse)) as client,
-        pytest.raises(MissingError) as raised,
-    ):
-        getattr(client, method)(spelled)
-    assert str(raised.value) == f"no schedule of {A} is stored for cpu:znver4,threads=1"
+    said = refused(refuse, lambda client: getattr(client, method)(spelled), MissingError)
+    assert said == f"no schedule of {A} is stored for cpu:znver4,threads=1"
+
+
+Answer = Callable[[httpx.Request], httpx.Response]
+TRIALS = 7
+
+
+class Polled:
+    """Runs job 1, of which each look finds more trials; has no events that work."""
+
+    def __init__(self, job: Json, streamed: str = "") -> None:
+        self.job, self.streamed = job, streamed
+        self.looks, self.streams = 0, 0
+        self.pages: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path == "/v1/jobs":
+            return httpx.Response(202, json=self.seen("queued"))
+        if path == "/v1/schedules":
+            return httpx.Response(200, json=documents.result())
+        if path.endswith("/events"):
+            self.streams += 1
+            return httpx.Response(200, text=self.streamed)
+        if path.endswith("/trials"):
+            return self.page(request)
+        self.looks += 1
+        return httpx.Response(200, json=self.seen("done" if self.ended == TRIALS else "running"))
+
+    @property
+    def ended(self) -> int:
+        return min(2 * self.looks, TRIALS)
+
+    def seen(self, state: str) -> Json:
+        phase = {"name": "search", "done": self.ended, "total": TRIALS}
+        counts = {"asked": TRIALS, "timed": self.ended, "pruned": 0, "failed": 0}
+        return {**self.job, "state": state, "phase": phase, "trials": counts}
+
+    def page(self, request: httpx.Request) -> httpx.Response:
+        self.pages.append(request.url.query.decode())
+        first = int(request.url.params.get("cursor", 0))
+        rows = [documents.trial(n) for n in range(first, min(first + 3, self.ended))]
+        following = f"/v1/jobs/1/trials?cursor={first + 3}" if self.ended > first + 3 else None
+        return httpx.Response(200, json={"trials": rows, "next": following})
+
+
+def tuned(service: Answer, *, is_async: bool) -> list[Event]:
+    transport, seen = httpx.MockTransport(service), list[Event]()
+    if not is_async:
+        with Client("http://fake", transport, sleep=lambda _: None) as client:
+            client.tune(PROBLEM, seen.append)
+        return seen
+
+    async def steps() -> None:
+        async def sleep(_seconds: float) -> None: ...
+
+        async with AsyncClient("http://fake", transport, sleep=sleep) as client:
+            await client.tune(PROBLEM, seen.append)
+
+    asyncio.run(steps())
+    return seen
+
+
+def numbers(seen: list[Event]) -> list[int]:
+    return [one.trial.number for one in seen if isinstance(one, TrialEnded)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_service_without_events_or_whose_streams_bring_nothing_is_polled(is_async: bool) -> None:
+    service = Polled(documents.job(links={"self": "/v1/jobs/1"}))
+    seen = tuned(service, is_async=is_async)
+    assert service.streams == 0
+    assert numbers(seen) == list(range(TRIALS)) and isinstance(seen[-1], JobEnded)
+    phases = [one.phase.done for one in seen if isinstance(one, PhaseReached)]
+    assert phases == [2, 4, 6, 7]
+    assert len(service.pages) < 4 + 3, "a page that was full is asked for once more at most"
+
+    service = Polled(documents.job(), documents.stream(0, 1, 2))
+    seen = tuned(service, is_async=is_async)
+    assert service.streams > events.MOST_LOSSES
+    assert numbers(seen) == list(range(TRIALS)), "also those that a stream had brought, once"
+
+
+OF_MODULES: dict[str, Callable[[Client], Any]] = {
+    "import": lambda client: client.import_module("module {}", accuracy="strict"),
+    "script": lambda client: client.op_script("module {}", accuracy="strict"),
+    "model": lambda client: client.submit_model("module {}", accuracy="strict"),
+    "plan": lambda client: client.submit_plan("module {}", accuracy="strict"),
+}
+
+
+@pytest.mark.parametrize("name", OF_MODULES)
+def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(name: str) -> None:
+    """It leaves out the parameter, and answers with problems that any method may compute."""
+    answers = {
+        "import": {"problems": [{"problem": PROBLEM, "count": 1, "where": []}], "skipped": []},
+        "script": {"problem": PROBLEM, "place": "@f", "script": "module {}"},
+        "model": documents.model(),
+        "plan": documents.plan(),
+    }
+    told = refused(lambda _: httpx.Response(200, json=answers[name]), OF_MODULES[name])
+    assert f"got accuracy=strict and answers with {PROBLEM}: it is too old" in told
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_taken"),
+    [(f"{PROBLEM},sparsity=none,accuracy=strict", True), (f"{PROBLEM},sparsity=none", False)],
+)
+def test_a_newer_service_may_say_more_of_a_strict_problem(problem: str, is_taken: bool) -> None:
+    found = {"problems": [{"problem": problem, "count": 1, "where": ["@f"]}], "skipped": []}
+    answer = httpx.Response(200, json=found)
+    if is_taken:
+        with Client("http://fake", httpx.MockTransport(lambda _: answer)) as client:
+            imported = client.import_module("module {}", accuracy="strict")
+        assert [one.problem for one in imported.problems] == [problem]
+    else:
+        assert f"answers with {problem}" in refused(lambda _: answer, OF_MODULES["import"])
+
+
+ASKED: dict[str, Callable[[Client], Any]] = {
+    "jobs": lambda client: list(client.jobs()),
+    "trials": lambda client: list(client.trials(1)),
+    "look_up": lambda client: client.look_up([PROBLEM]),
+    "tokens": lambda client: client.tokens(),
+    "events": lambda client: list(client.events(1)),
+}
+
+
+def refused(
+    answer: Answer, ask: Callable[[Client], Any], kind: type[TilewiseError] = TilewiseError
+) -> str:
+    """Return the message of the error that a call ends with."""
+    transport = httpx.MockTransport(answer)
+    client = Client("http://fake", transport, token="t", sleep=lambda _: None)
+    with client, pytest.raises(kind) as caught:
+        ask(client)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["jobs", "trials", "look_up", "tokens"])
+@pytest.mark.parametrize("listed", [None, {}, "x", [5], [None], ...], ids=repr)
+def test_a_list_of_another_form_is_an_error_that_names_it(name: str, listed: Any) -> None:
+    field = "schedules" if name == "look_up" else name
+    answer = {"next": None} if listed is ... else {field: listed, "next": None}
+    said = refused(lambda _: httpx.Response(200, json=answer), ASKED[name])
+    assert f"unexpected answer from the service: {field}" in said
+
+
+@pytest.mark.parametrize(
+    "following", ["http://elsewhere/v1/jobs", "//elsewhere/", "/\\elsewhere/", "x", "", 5]
+)
+def test_no_page_leads_to_another_host(following: Any) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert not asked, "a token is shown to its own service alone"
+        asked.append(request.url.host)
+        return httpx.Response(200, json={"jobs": [], "next": following})
+
+    assert "next" in refused(answer, ASKED["jobs"])
+    assert asked == ["fake"]
+
+
+def test_no_file_leads_to_another_host_and_no_name_of_a_token_is_a_path() -> None:
+    for place in ("http://elsewhere/script", "//elsewhere/script", "elsewhere/script"):
+        said = refused(pytest.fail, lambda client, at=place: client.text(at))
+        assert "elsewhere" in said
+    asked: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path)
+        return httpx.Response(404, json={"detail": "no"})
+
+    refused(answer, lambda client: client.revoke_token("../jobs/5?x#y"))
+    assert asked == [b"/v1/tokens/..%2Fjobs%2F5%3Fx%23y"]
+
+
+@pytest.mark.parametrize("status", [420, 499, 520, 599, 600, 999])
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_a_status_that_nobody_has_heard_of_is_an_error(
+    ask: Callable[[Client], Any], status: int
+) -> None:
+    assert refused(lambda _: httpx.Response(status), ask).startswith(f"{status} from http://fake/")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("space", ["", " "])
+def test_events_are_read_as_the_standard_writes_them(end: str, space: str) -> None:
+    first, *rest = json.dumps(documents.job(state="done"), indent=1).splitlines()
+    lines = [":note", f"data:{space}{first}", *(f"data:{space}{one}" for one in rest),
+             f"event:{space}end", "retry", "", ""]  # fmt: skip
+    text = end.join(lines)
+    with Client("http://fake", httpx.MockTransport(lambda _: httpx.Response(200, text=text))) as c:
+        (ended,) = c.events(1)
+    assert isinstance(ended, JobEnded) and ended.job.id == 1

@@ -1,15 +1,20 @@
+"""Answers that are late, lost or broken off, and answers that are none."""
+
+import asyncio
+import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, Json
-from tests.tilewise.conftest import Cli
-from tilewise import BadInputError, Client, TilewiseError
+from tilewise import AsyncClient, BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
+from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded, events
 from tilewise.client import transport as transport_module
 
 
@@ -55,24 +60,19 @@ class Service:
         return Client("http://fake", httpx.MockTransport(self), sleep=self.sleep)
 
 
-def busy(seconds: str | None = "2") -> httpx.Response:
+def busy(seconds: str | None = "2", status: int = 503) -> httpx.Response:
     headers = {} if seconds is None else {"Retry-After": seconds}
-    return httpx.Response(503, headers=headers, json={"detail": "too many requests"})
+    return httpx.Response(status, headers=headers, json={"detail": "too many requests"})
 
 
 def being_made(seconds: str | None = "3") -> httpx.Response:
-    headers = {"Location": "/v1/elsewhere"} | ({} if seconds is None else {"Retry-After": seconds})
-    return httpx.Response(202, headers=headers, json={"state": "running"})
+    return busy(seconds, 202)
 
 
 LOST = [
-    httpx.ReadError("reset"),
-    httpx.ReadTimeout("late"),
-    httpx.RemoteProtocolError("closed"),
-    httpx.ConnectError("refused"),
-    httpx.WriteError("reset"),
-]
-
+    httpx.ReadError("reset"), httpx.ReadTimeout("late"), httpx.RemoteProtocolError("closed"),
+    httpx.ConnectError("refused"), httpx.WriteError("reset"),
+]  # fmt: skip
 
 SAFE: list[tuple[Callable[[Client], object], str, Json]] = [
     (lambda client: client.submit(PROBLEM), "POST /v1/jobs", documents.job()),
@@ -95,14 +95,11 @@ def test_what_is_safe_is_sent_again_when_its_answer_was_lost(
     first, second = clock.pauses
     assert 0.125 <= first <= 0.25 <= second <= 0.5, "pauses grow, and chance spreads them"
     assert len(set(service.keys)) == 1, "again under the same key"
-
-
-def test_a_search_is_never_sent_again_under_another_key() -> None:
-    service = Service(httpx.Response(202, json=documents.job()))
+    service = Service(*outage(), lost, httpx.Response(200, json=answer))
     with service.client as client:
-        client.submit(PROBLEM)
-        client.submit(PROBLEM)
-    assert len(set(service.keys)) == 2 and all(service.keys)
+        call(client)
+    assert service.asked == [sent] * 8 and clock.now_s() > 60, "a minute without a database"
+    assert len(set(service.keys)) == 1
 
 
 @pytest.mark.parametrize("lost", [*LOST, httpx.Response(503, headers={"Retry-After": "1"})])
@@ -122,20 +119,13 @@ def test_a_service_that_is_not_there_is_given_up(lost: Exception, clock: Clock) 
     assert len(clock.pauses) == transport_module.MOST_TRIES - 1
 
 
-def test_who_asks_too_often_waits_as_long_as_the_service_says(clock: Clock) -> None:
-    refused = httpx.Response(429, headers={"Retry-After": "7"}, json={"detail": "too many"})
-    service = Service(refused, httpx.Response(202, json=documents.job()))
-    with service.client as client:
-        client.submit(PROBLEM)
-    assert clock.pauses == [7.0]
-
-
-def test_a_question_that_was_put_off_is_asked_again_when_it_should_be(clock: Clock) -> None:
-    service = Service(busy("2"), busy("0"), httpx.Response(200, json=documents.job()))
+def test_a_request_that_was_put_off_is_sent_again_when_the_service_says(clock: Clock) -> None:
+    found = httpx.Response(200, json=documents.job())
+    service = Service(busy("2"), busy("7", 429), busy("0"), found)
     with service.client as client:
         assert client.job(1).document == documents.job()
-    assert service.asked == ["GET /v1/jobs/1"] * 3
-    assert clock.pauses == [2.0, 0.0]
+    assert service.asked == ["GET /v1/jobs/1"] * 4
+    assert clock.pauses == [2.0, 7.0, 0.0]
 
 
 @pytest.mark.parametrize("said", ["1", "0", "10"])
@@ -148,19 +138,8 @@ def test_a_service_that_stays_busy_is_given_up_when_patience_ends(clock: Clock, 
 
 
 def outage() -> list[httpx.Response]:
-    told = {"detail": "database postgresql://db/tilewise cannot be reached"}
-    return [httpx.Response(503, headers={"Retry-After": "10"}, json=told) for _ in range(6)]
-
-
-@pytest.mark.parametrize(("call", "sent", "answer"), SAFE, ids=lambda one: str(one)[:20])
-def test_a_request_outlives_a_minute_without_a_database(
-    call: Callable[[Client], object], sent: str, answer: Json, clock: Clock
-) -> None:
-    service = Service(*outage(), httpx.ReadError("reset"), httpx.Response(200, json=answer))
-    with service.client as client:
-        call(client)
-    assert service.asked == [sent] * 8 and clock.now_s() > 60
-    assert len(set(service.keys)) == 1, "again under the same key"
+    """A minute without a database."""
+    return [busy("10") for _ in range(6)]
 
 
 @pytest.mark.parametrize(("patience_s", "tries"), [(0.0, 1), (25.0, 3), (60.0, 7)])
@@ -174,7 +153,7 @@ def test_patience_is_the_callers(clock: Clock, patience_s: float, tries: int) ->
 
 
 def test_a_fault_that_does_not_pass_is_told_at_once(clock: Clock) -> None:
-    for answer in (busy(None), httpx.Response(500, headers={"Retry-After": "1"})):
+    for answer in (busy(None), busy("1", 500)):
         service = Service(answer)
         with service.client as client, pytest.raises(TilewiseError):
             client.job(1)
@@ -182,35 +161,20 @@ def test_a_fault_that_does_not_pass_is_told_at_once(clock: Clock) -> None:
     assert clock.pauses == []
 
 
-def the_script(client: Client, on_wait: Callable[[], None]) -> str:
-    return client.script(PROBLEM, on_wait=on_wait).text or ""
-
-
-def the_kernel(client: Client, on_wait: Callable[[], None]) -> str:
-    return client.kernel(PROBLEM, on_wait=on_wait).text or ""
-
-
-@pytest.mark.parametrize("ask", [the_script, the_kernel])
-def test_a_text_that_is_being_made_is_waited_for(
-    ask: Callable[[Client, Callable[[], None]], str], clock: Clock
-) -> None:
+@pytest.mark.parametrize("ask", [Client.script, Client.kernel])
+def test_a_text_that_is_being_made_is_waited_for(ask: Callable[..., Any], clock: Clock) -> None:
     service = Service(being_made("3"), being_made(None), busy("1"), httpx.Response(200, text="it"))
     told: list[None] = []
     with service.client as client:
-        assert ask(client, lambda: told.append(None)) == "it"
+        assert ask(client, PROBLEM, on_wait=lambda: told.append(None)).text == "it"
     assert clock.pauses == [3.0, transport_module.RETRY_S, 1.0]
     assert len(told) == 1, "one word for the whole wait"
     assert len(set(service.asked)) == 1 and len(service.asked) == 4
 
 
 def test_a_text_that_is_never_made_is_given_up(clock: Clock) -> None:
-    service = Service(being_made("7"))
-    with (
-        service.client as client,
-        pytest.raises(
-            TilewiseError, match=r"/script was not generated within 180 s; .* retry later"
-        ),
-    ):
+    service, said = Service(being_made("7")), r"/script was not generated within 180 s; .* retry"
+    with service.client as client, pytest.raises(TilewiseError, match=said):
         client.script(PROBLEM)
     waited = sum(clock.pauses)
     assert transport_module.MADE_WITHIN_S - 7 < waited <= transport_module.MADE_WITHIN_S
@@ -218,23 +182,12 @@ def test_a_text_that_is_never_made_is_given_up(clock: Clock) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [
-        "-5",
-        "1e9",
-        "inf",
-        "nan",
-        "soon",
-        "",
-        "9" * 5000,
-        "²",
-        "0.5",
-        "Wed, 21 Oct 2037 07:28:00 GMT",
-    ],
+    ["-5", "1e9", "inf", "nan", "soon", "", "9" * 5000, "²", "0.5",
+     "Wed, 21 Oct 2037 07:28:00 GMT"],
     ids=lambda text: ascii(text)[:30],
-)
+)  # fmt: skip
 def test_no_service_makes_the_client_wait_for_long(clock: Clock, said: str) -> None:
-    headers = {"Retry-After": said.encode()}
-    late = httpx.Response(202, headers=headers)
+    late = httpx.Response(202, headers={"Retry-After": said.encode()})
     with Service(late, httpx.Response(200, text="it")).client as client:
         assert client.script(PROBLEM).text == "it"
     assert len(clock.pauses) == 1
@@ -243,16 +196,10 @@ def test_no_service_makes_the_client_wait_for_long(clock: Clock, said: str) -> N
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '"state"', "NaN", "9" * 5000])
 def test_an_answer_that_is_no_object_is_an_error(text: str) -> None:
-    with (
-        Service(httpx.Response(200, text=text)).client as client,
-        pytest.raises(TilewiseError, match="did not answer with"),
-    ):
-        client.job(1)
-    with (
-        Service(httpx.Response(500, text=text)).client as client,
-        pytest.raises(TilewiseError, match="500 from http://fake"),
-    ):
-        client.job(1)
+    for status, said in ((200, "did not answer with"), (500, "500 from http://fake")):
+        service = Service(httpx.Response(status, text=text))
+        with service.client as client, pytest.raises(TilewiseError, match=said):
+            client.job(1)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +222,8 @@ def test_a_server_that_cannot_be_is_refused(url: str) -> None:
 def test_a_password_is_not_shown_when_a_service_fails() -> None:
     for answer in (httpx.Response(500), httpx.Response(200, text="{"), httpx.ReadError("reset")):
         transport = httpx.MockTransport(Service(answer))
-        with (
-            Client("http://user:secret@fake", transport, sleep=Service.sleep) as client,
-            pytest.raises(TilewiseError) as caught,
-        ):
+        client = Client("http://user:secret@fake", transport, sleep=Service.sleep)
+        with client, pytest.raises(TilewiseError) as caught:
             client.job(1)
         assert "fake" in str(caught.value) and "secret" not in str(caught.value)
 
@@ -297,25 +242,16 @@ def test_what_is_no_text_is_not_sent(text: str) -> None:
     assert service.asked == []
 
 
-@pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    service = Service(being_made(), httpx.Response(200, text="it\n"))
-    transport = httpx.MockTransport(service)
-    monkeypatch.setattr(remote_module, "Client", lambda url: Client(url, transport))
-    yield "http://fake"
-    assert len(service.asked) == 2
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "said"), [("script", "proves the script"), ("kernel", "prints the kernel")]
 )
-def test_the_command_line_says_why_it_waits(
-    cli: Cli, waiting: str, monkeypatch: pytest.MonkeyPatch, command: str, said: str
-) -> None:
+def test_the_command_line_says_why_it_waits(cli, monkeypatch, command: str, said: str) -> None:
+    service = Service(being_made(), httpx.Response(200, text="it\n"))
+    monkeypatch.setattr(remote_module, "Client", lambda _: service.client)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    ran = cli(command, PROBLEM, "--server", waiting)
-    assert (ran.code, ran.out) == (0, "it\n")
+    ran = cli(command, PROBLEM, "--server", "http://fake")
+    assert (ran.code, ran.out, len(service.asked)) == (0, "it\n", 2)
     assert ran.err == f"tilewise: the service {said}, which takes a moment\n"
 
 
@@ -330,3 +266,113 @@ def test_a_model_is_asked_for_again_until_its_module_was_read() -> None:
     assert (model.problems[0].count, model.problems[0].job) == (2, 1)
     assert service.asked == ["POST /v1/models"] * 3
     assert told == ["waits"]
+
+
+END = documents.job(state="done")
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+class Torn(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that comes in pieces of chance, and breaks off."""
+
+    def __init__(self, text: str, rng: random.Random, *, breaks: bool) -> None:
+        self._raw, self._rng, self._breaks = text.encode(), rng, breaks
+
+    def __iter__(self):
+        left = self._raw
+        while left:
+            size = self._rng.randrange(1, 40)
+            yield left[:size]
+            left = left[size:]
+        if self._breaks:
+            raise httpx.ReadError("torn")
+
+    async def __aiter__(self):
+        for piece in self:
+            yield piece
+
+
+class Breaking:
+    """Has a job of so many trials; each stream breaks off somewhere, but the last."""
+
+    def __init__(self, trials: int, streams: int, seed: int) -> None:
+        self.trials, self.streams = trials, streams
+        self.rng = random.Random(seed)
+        self.asked: list[int] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        after = int(request.headers["Last-Event-ID"])
+        self.asked.append(after)
+        # A service may begin before what was asked for: the client has seen it.
+        first = max(0, after + 1 - self.rng.randrange(3))
+        whole = documents.stream(*range(first, self.trials), end=END)
+        is_last = len(self.asked) > self.streams
+        text = whole if is_last else whole[: self.rng.randrange(len(whole))]
+        return httpx.Response(200, stream=Torn(text, self.rng, breaks=not is_last))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_trial_comes_once_however_streams_break(seed: int, is_async: bool) -> None:
+    service = Breaking(12, 6, seed)
+    seen = collect(service, is_async=is_async)
+    assert [e.trial.number for e in seen if isinstance(e, TrialEnded)] == list(range(12))
+    assert isinstance(seen[-1], JobEnded) and seen[-1].job.state == "done"
+    assert service.asked == sorted(service.asked) and service.asked[0] == -1
+
+
+def collect(service: Answer, *, is_async: bool = False, after: int | None = None) -> list[Event]:
+    transport = httpx.MockTransport(service)
+    if not is_async:
+        with Client("http://fake", transport, sleep=lambda _: None) as client:
+            return list(client.events(1, after))
+
+    async def no_sleep(_seconds: float) -> None: ...
+
+    async def steps() -> list[Event]:
+        async with AsyncClient("http://fake", transport, sleep=no_sleep) as client:
+            return [event async for event in client.events(1, after)]
+
+    return asyncio.run(steps())
+
+
+def test_a_stream_begins_after_the_trial_that_is_known() -> None:
+    service = Breaking(5, 0, 0)
+    seen = collect(service, after=2)
+    assert service.asked == [2]
+    assert [e.trial.number for e in seen if isinstance(e, TrialEnded)] == [3, 4]
+
+
+def test_phases_and_what_is_new_to_this_version() -> None:
+    phase = {"name": "finals", "done": 1, "total": 5, "more": 1}
+    told = (("phase", phase), ("invented", {"x": 1}), ("end", END))
+    text = ": heartbeat\n\n" + "".join(documents.event(*one) for one in told)
+    first, second = collect(lambda _: httpx.Response(200, text=text))
+    assert isinstance(first, PhaseReached) and first.phase.name == "finals"
+    assert isinstance(second, JobEnded)
+
+
+@pytest.mark.parametrize("status", [503, 429, 502])
+def test_a_stream_of_a_service_that_is_busy_is_asked_for_again(status: int) -> None:
+    answers = [busy("1", status), httpx.Response(200, text=documents.stream(0, end=END))]
+    assert len(collect(lambda _: answers.pop(0))) == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_service_that_only_breaks_off_is_given_up(is_async: bool) -> None:
+    service = Service(httpx.ConnectError("refused"))
+    with pytest.raises(TilewiseError, match="broke off 11 times in a row"):
+        collect(service, is_async=is_async)
+    assert len(service.asked) == events.MOST_LOSSES + 1
+
+
+def test_a_heartbeat_says_that_the_service_lives() -> None:
+    beats = ["retry: 1000\n\n: heartbeat\n\n"] * 3 * events.MOST_LOSSES
+    texts = [*beats, documents.stream(end=END)]
+    assert len(collect(Service(*(httpx.Response(200, text=text) for text in texts)))) == 1
+
+
+@pytest.mark.parametrize("data", ["{", "[1]", '"x"', "{}", "[" * 100_000])
+def test_an_event_that_is_none_is_an_error(data: str) -> None:
+    with pytest.raises(TilewiseError):
+        collect(lambda _: httpx.Response(200, text=f"event: trial\ndata: {data}\n\n"))

@@ -31,15 +31,21 @@ class Place:
 
     def __init__(self, cli: Cli, path: Path, where: tuple[str, ...]) -> None:
         self.cli, self.path, self.where = cli, path, where
-        self.list, self.folder, self.lock = (
-            path / "list.txt",
-            path / "scripts",
-            path / "tilewise.lock",
-        )
+        self.list, self.folder = path / "list.txt", path / "scripts"
+        self.lock = path / "tilewise.lock"
         self.list.write_text(f"{PROBLEM}\n")
 
     def fetch(self, *options: str) -> Ran:
         return self.cli("fetch", str(self.list), "-o", str(self.folder), *self.where, *options)
+
+    def frozen(self, *options: str) -> Ran:
+        """Fetch with `--frozen` from a service or store that need not be there."""
+        return self.cli("fetch", str(self.list), "-o", str(self.folder), "--frozen", *options)
+
+    def command(self, *options: str) -> list[str]:
+        """Return the command line of a fetch in a process of its own."""
+        return [sys.executable, "-m", "tilewise", "fetch", str(self.list), "-o", str(self.folder),
+                *self.where, *options]  # fmt: skip
 
     def files(self) -> dict[str, str]:
         return {path.name: path.read_text() for path in sorted(self.folder.iterdir())}
@@ -52,10 +58,7 @@ Made = Callable[[str], Place]
 
 
 @pytest.fixture(params=[pytest.param("service", marks=pytest.mark.full), "database"])
-def make_place(
-    request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Made:  # fmt: skip
+def make_place(request, cli, tuned, tmp_path, monkeypatch) -> Made:
     """Makes a place that fetches from the database, or from a service of a fixture on it."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
 
@@ -84,7 +87,7 @@ def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:
     )  # fmt: skip
     script = cli("script", PROBLEM, *place.where).out
     assert place.files() == {SCRIPT: script}
-    shown = json.loads(cli("show", PROBLEM, "--json", *place.where).out)
+    shown = cli("show", PROBLEM, "--json", *place.where).json
     (entry,) = place.entries().values()
     assert (entry.problem, entry.key, entry.kind) == (PROBLEM, shown["key"], "cpu")
     assert (entry.target, entry.toolchain) == (shown["target"], shown["toolchain"])
@@ -118,18 +121,13 @@ def test_an_edited_file_is_replaced_only_where_that_is_said(place: Place, is_loc
     assert place.files() == whole and place.lock.read_text() == lock
 
 
-def test_an_earlier_text_of_a_fetch_is_not_edited(place: Place) -> None:
+def test_a_text_or_a_speed_of_another_time_changes_nothing(place: Place, tuned: str) -> None:
     place.fetch()
     whole, lock = place.files(), place.lock.read_text()
     (entry,) = place.entries().values()
     place.lock.write_text(lock.replace(entry.sha256, "0" * 64))  # as of another checkout
     assert place.fetch().code == 0
     assert place.files() == whole and place.lock.read_text() == lock
-
-
-def test_a_newer_speed_of_the_same_script_changes_nothing(place: Place, tuned: str) -> None:
-    place.fetch()
-    lock = place.lock.read_text()
     sessions = make_sessions(make_engine(tuned))
     with writing(sessions) as session:  # of another search, which found the same script again
         session.query(models.Schedule).update({"elapsed_s": 99.0})
@@ -137,13 +135,20 @@ def test_a_newer_speed_of_the_same_script_changes_nothing(place: Place, tuned: s
     assert place.lock.read_text() == lock
 
 
-def test_what_is_not_wanted_any_more_goes(place: Place) -> None:
+def test_what_is_not_wanted_any_more_goes_unless_it_was_edited(place: Place) -> None:
     place.fetch("--kernels")
     (place.folder / "mine.txt").write_text("not of fetch")
     ran = place.fetch()
     assert ran.out == "0 written, 1 unchanged, 1 removed, 0 missing\n"
     assert set(place.files()) == {SCRIPT, "mine.txt"}
     assert list(place.entries()) == [SCRIPT]
+    place.fetch("--kernels")
+    (place.folder / f"{NAME}.py").write_text("edited")
+    told = json.loads(place.fetch("--json").out)["files"]
+    assert {one["path"]: one["state"] for one in told} == {
+        SCRIPT: "unchanged", f"{NAME}.py": "left"
+    }  # fmt: skip
+    assert place.files()[f"{NAME}.py"] == "edited"
 
 
 def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> None:
@@ -169,12 +174,13 @@ def test_what_is_missing_is_tuned(tuning: Place) -> None:
 def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:
     place.fetch()
     before = place.files(), place.lock.read_text()
-    ran = place.cli(
-        "fetch", str(place.list), "-o", str(place.folder), "--frozen",
-        "--server", "http://127.0.0.1:1",
-    )  # fmt: skip
+    ran = place.frozen("--server", "http://127.0.0.1:1")
     assert (ran.code, ran.err) == (0, ""), "nobody is asked"
     assert (place.files(), place.lock.read_text()) == before
+    (entry,) = place.entries().values()
+    wanted = entry.target.replace("threads=1", "threads=2")
+    ran = place.fetch("--frozen", "--target", wanted)
+    assert ran.code == 3 and f"not for {wanted}" in ran.err
 
 
 CHANGES: dict[str, Callable[[Place], object]] = {
@@ -203,41 +209,24 @@ def test_frozen_fails_where_anything_differs(tuning: Place) -> None:
         assert (place.files(), place.lock.exists()) == before, change
         told = json.loads(place.fetch("--frozen", "--json").out)
         assert told["frozen"] is False and told["differences"], change
-        for path, text in (
-            (place.folder / SCRIPT, script),
-            (place.lock, lock),
-            (place.list, listed),
-        ):
-            path.write_text(text)
+        (place.folder / SCRIPT).write_text(script)
+        place.lock.write_text(lock)
+        place.list.write_text(listed)
         assert place.fetch("--frozen").code == 0, change
 
 
-def test_frozen_tells_numbers_of_threads_apart(place: Place) -> None:
-    place.fetch()
-    (entry,) = place.entries().values()
-    wanted = entry.target.replace("threads=1", "threads=2")
-    ran = place.fetch("--frozen", "--target", wanted)
-    assert ran.code == 3 and f"not for {wanted}" in ran.err
-
-
-def test_a_fresh_checkout_is_filled_from_the_cache_folder_without_a_network(place: Place) -> None:
+def test_a_fresh_checkout_is_filled_from_the_cache_folder_without_a_network(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     place.fetch("--kernels")
     before, lock = place.files(), place.lock.read_text()
     for path in place.folder.iterdir():
         path.unlink()
-    ran = place.cli(
-        "fetch", str(place.list), "-o", str(place.folder), "--frozen", "--kernels",
-        "--server", "http://127.0.0.1:1",
-    )  # fmt: skip
+    ran = place.frozen("--kernels", "--server", "http://127.0.0.1:1")
     assert (ran.code, ran.err) == (0, "")
     assert (place.files(), place.lock.read_text()) == (before, lock)
 
-
-def test_a_fresh_machine_gets_the_locked_texts_from_the_store(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    place.fetch("--kernels")
-    before = place.files()
+    # A fresh machine gets the locked texts from the store.
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
     for path in place.folder.iterdir():
         path.unlink()
@@ -257,38 +246,15 @@ def test_a_fill_that_was_broken_off_is_gone_on_with(place: Place) -> None:
     assert place.files() == {**before, ".gitignore": "*"}
 
 
-def test_a_store_that_is_not_there_is_a_reason_and_no_fault(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    place.fetch()
-    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
-    (place.folder / SCRIPT).unlink()
-    ran = place.cli(
-        "fetch", str(place.list), "-o", str(place.folder), "--frozen",
-        "--db", f"sqlite:///{tmp_path / 'none.db'}",
-    )  # fmt: skip
-    assert ran.code == 3 and SCRIPT in ran.err and "cache folder has no such text" in ran.err
-
-
-def test_an_edited_file_that_nobody_wants_is_left(place: Place) -> None:
-    place.fetch("--kernels")
-    (place.folder / f"{NAME}.py").write_text("edited")
-    told = json.loads(place.fetch("--json").out)["files"]
-    assert {one["path"]: one["state"] for one in told} == {
-        SCRIPT: "unchanged", f"{NAME}.py": "left"
-    }  # fmt: skip
-    assert place.files()[f"{NAME}.py"] == "edited"
-
-
-def test_another_text_than_the_locked_one_is_never_taken(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_text_than_the_locked_one_is_never_taken(place, monkeypatch, tmp_path) -> None:
     place.fetch()
     text = place.lock.read_text()
     (entry,) = place.entries().values()
-    place.lock.write_text(text.replace(entry.sha256, "f" * 64))
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
     (place.folder / SCRIPT).unlink()
+    ran = place.frozen("--db", f"sqlite:///{tmp_path / 'none.db'}")
+    assert ran.code == 3 and SCRIPT in ran.err and "cache folder has no such text" in ran.err
+    place.lock.write_text(text.replace(entry.sha256, "f" * 64))
     ran = place.fetch("--frozen")
     assert ran.code == 3 and "the store has another one or none" in ran.err
     assert place.files() == {}
@@ -297,23 +263,19 @@ def test_another_text_than_the_locked_one_is_never_taken(
 def test_what_newer_schedules_would_gain(place: Place) -> None:
     place.list.write_text(f"{PROBLEM}\n{ABSENT}\n")
     place.fetch()
-    text = place.lock.read_text()
-    before = place.files(), text
+    files = place.files()
     checked = place.fetch("--check")
     assert "0 of 2 files would be faster" in checked.out
     assert checked.code == 3 and ABSENT in checked.err and "--tune-missing" in checked.err
     (entry,) = place.entries().values()
-    speed = f"gflops = {entry.gflops}"
-    slow = text.replace(speed, "gflops = 1.0").replace(entry.sha256, "0" * 64)
-    slow = slow.replace(f"interval = [{entry.interval[0]}, {entry.interval[1]}]",
-                        "interval = [0.9, 1.1]")  # fmt: skip
+    slower = replace(entry, gflops=1.0, interval=(0.9, 1.1), sha256="0" * 64)
+    slow = Lock.of([slower], place.folder.name).render()
     place.lock.write_text(slow)
-    ran = place.fetch("--check")
-    assert "faster" in ran.out and "1 of 2 files would be faster" in ran.out
+    assert "1 of 2 files would be faster" in place.fetch("--check").out
     rows = json.loads(place.fetch("--check", "--json").out)["files"]
     found = {row["problem"]: row["verdict"] for row in rows}
     assert found == {PROBLEM: "faster", ABSENT: "not stored"}
-    assert place.files() == before[0] and place.lock.read_text() == slow
+    assert place.files() == files and place.lock.read_text() == slow
     place.list.write_text(f"{PROBLEM}\n")
     assert place.fetch("--check").code == 0
 
@@ -338,14 +300,13 @@ def test_what_makes_no_sense_is_refused(place: Place, options: tuple[str, ...], 
 def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
     place.fetch()
     before = place.lock.read_text()
-    other = place.path / "other"
+    place.folder, own = place.path / "other", place.path / "other.lock"
     for options in ((), ("--frozen",), ("--check",)):
-        ran = place.cli("fetch", str(place.list), "-o", str(other), *place.where, *options)
+        ran = place.fetch(*options)
         assert ran.code == 2 and "is the lock file of the folder 'scripts'" in ran.err
-    assert place.lock.read_text() == before and not list(other.glob("*"))
-    own = place.path / "other.lock"
-    ran = place.cli("fetch", str(place.list), "-o", str(other), "--lock", str(own), *place.where)
-    assert ran.code == 0 and own.exists() and place.lock.read_text() == before
+    assert place.lock.read_text() == before and not list(place.folder.glob("*"))
+    assert place.fetch("--lock", str(own)).code == 0
+    assert own.exists() and place.lock.read_text() == before
 
 
 def test_an_unchanged_folder_costs_one_request(
@@ -376,9 +337,7 @@ def test_a_fetch_that_is_killed_leaves_nothing_half_done(
     whole, lock = place.files(), place.lock.read_text()
     for path in [*place.folder.iterdir(), place.lock]:
         path.unlink()
-    command = [sys.executable, "-m", "tilewise", "fetch", str(place.list), "-o",
-               str(place.folder), "--kernels", *place.where]  # fmt: skip
-    fetching = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    fetching = subprocess.Popen(place.command("--kernels"), stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while seed and len(list(place.folder.glob("*"))) < min(seed, 2) and fetching.poll() is None:
         assert time.monotonic() < deadline
@@ -393,8 +352,7 @@ def test_a_fetch_that_is_killed_leaves_nothing_half_done(
 
 def test_two_fetches_at_once_do_no_harm(served_as_stored: str, tmp_path: Path, cli: Cli) -> None:
     place = Place(cli, tmp_path, ("--server", served_as_stored))
-    command = [sys.executable, "-m", "tilewise", "fetch", str(place.list), "-o",
-               str(place.folder), "--kernels", *place.where]  # fmt: skip
+    command = place.command("--kernels")
     both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
     said = sorted((one.communicate()[0] or b"").decode() for one in both)
     assert [one.returncode for one in both] == [0, 0]
@@ -430,7 +388,10 @@ def of_another(target: str, place: Place) -> str:
 
 def test_a_lock_file_that_names_other_features_says_so_and_follows(place: Place) -> None:
     assert place.fetch("--kernels").code == 0
-    own = of_another("cpu:z80,threads=1", place)
+    wanted = "cpu:znver4,threads=1,features=-avx512bf16"
+    ran, own = place.fetch("--kernels", "--target", wanted), of_another("cpu:z80,threads=1", place)
+    said = f"no schedule is stored; {SCRIPT} is locked for {own}, not for {wanted}"
+    assert ran.code == 3 and said in ran.err
     assert place.fetch("--kernels", "--frozen").code == 0, "the files are the locked ones"
     for options in (("--frozen", "--target", own), ("--check",), ()):
         ran = place.fetch("--kernels", *options)
@@ -441,9 +402,7 @@ def test_a_lock_file_that_names_other_features_says_so_and_follows(place: Place)
     assert place.fetch("--kernels").err == ""
 
 
-def test_a_locked_text_is_found_under_the_target_that_it_has_now(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_text_is_found_under_the_target_that_it_has_now(place, monkeypatch) -> None:
     """Stores of before 0.2 named no features; the text is known by its hash."""
     place.fetch()
     here = detect()
@@ -453,14 +412,3 @@ def test_a_locked_text_is_found_under_the_target_that_it_has_now(
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(place.path / "another cache"))
     ran = place.fetch("--frozen")
     assert (ran.code, place.files()) == (0, whole), ran.err
-
-
-def test_what_is_missing_says_what_the_lock_file_is_for(place: Place) -> None:
-    place.fetch()
-    text = place.lock.read_text()
-    ran = place.fetch("--target", "cpu:znver4,features=-avx512bf16")
-    own = next(iter(place.entries().values())).target
-    wanted = "cpu:znver4,threads=1,features=-avx512bf16"
-    assert ran.code == 3
-    assert f"no schedule is stored; {SCRIPT} is locked for {own}, not for {wanted}" in ran.err
-    assert place.lock.read_text() == text

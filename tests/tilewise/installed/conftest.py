@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tilewise.installed import distributions, environments
-from tests.tilewise.installed.distributions import Distributions
-from tests.tilewise.installed.environments import Environment
+from tests.tilewise.installed import environments
+from tests.tilewise.installed.environments import Distributions, Environment
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +18,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
         folder = folder.parent
     with (folder / "release.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return distributions.build_once(folder / "release")
+        return environments.build_once(folder / "release")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from tilewise.linked import kernels, verdicts
 
 MATMUL = "matmul:m=6,n=32,k=20,dtype="
 CONV = "conv2d:n=2,h=7,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
-SEED = 7
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +25,11 @@ def fresh() -> None:
 
 def arrays(problem: str) -> dict[str, jax.Array]:
     """Return random operands of a problem, for `load(problem)(**operands)`."""
-    given, random = parse_problem(problem), np.random.default_rng(SEED)
+    given, random = parse_problem(problem), np.random.default_rng(7)
     operands = {name: calls._struct(given, name) for name in calls._names(given)}
-    return {
-        {"A": "a", "B": "b"}.get(name, name): jnp.asarray(
-            random.standard_normal(of.shape), of.dtype
-        )
-        for name, of in operands.items()
-    }
+    made = {name: jnp.asarray(random.standard_normal(of.shape), of.dtype)
+            for name, of in operands.items()}  # fmt: skip
+    return {name.lower() if name in "AB" else name: array for name, array in made.items()}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -52,8 +48,8 @@ def test_a_kernel_and_jax_compute_the_same(stored: Stored, problem: str, threads
     given, wanted = arrays(problem), parse_problem(problem)
     call = door.load(problem, threads=threads)
     assert call.kernel is not None and (call.kernel.parts > 1) == (threads > 1)
-    wide = {name.upper(): np.asarray(value, np.float32) for name, value in given.items()}
-    wide = {name.lower() if len(name) > 1 else name: value for name, value in wide.items()}
+    wide = {name.upper() if name in "ab" else name: np.asarray(value, np.float32)
+            for name, value in given.items()}  # fmt: skip
     if wanted.accumulates:
         wide["C"] = wide.pop("add")
     exact = reference(parse_problem({**wanted.to_json(), "dtype": "f32", "out": ""}), wide).value
@@ -106,9 +102,7 @@ def test_weights_are_packed_once(stored: Stored) -> None:
 
 
 @pytest.mark.parametrize("why", ["absent", "slower", "wrong", "traced", "broken"])
-def test_jax_computes_where_no_kernel_does(
-    stored: Stored, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_jax_computes_where_no_kernel_does(stored, why: str, monkeypatch, caplog) -> None:
     problem = f"{MATMUL}f32,weights=constant"
     stored.problems = set() if why == "absent" else None
     if why == "slower":

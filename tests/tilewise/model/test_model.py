@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,10 @@ import pytest
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.kernels.dispatches.extraction.test_combined import reshaped_result
-from tests.tilewise.conftest import Cli
-from tilewise.errors import TilewiseError
+from tests.tilewise.conftest import Cli, written
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.model import examine
-from tilewise.model.child import entry_of
 from tilewise.search.networks.costs import LayerTimes, Timed
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
@@ -28,25 +25,30 @@ FILES = {
 }
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    graph = Graph("two", Value("given", (8, 64)))
-    graph.linear(graph.linear(graph.given, 96, relu=True), 40)
-    path = tmp_path / "two.mlir"
-    path.write_text(spelled(graph))
-    return path
+GRAPH = Graph("two", Value("given", (8, 64)))
+GRAPH.linear(GRAPH.linear(GRAPH.given, 96, relu=True), 40)
+TWO = spelled(GRAPH)
 
 
-def modelled(cli: Cli, path: Path, *options: str) -> Any:
-    made = ("-o", str(path.parent / "made"), "--trials", "1", "--no-ops", "--json")
-    done = cli("model", str(path), *made, *options)
-    assert done.code == 0, done.err
-    return json.loads(done.out)
+def accumulating(name: str, more: str = "") -> str:
+    """Return a function that adds a product to its third argument."""
+    c = "tensor<8x96xf32>"
+    return (
+        f"func.func @{name}(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: {c}{more}) -> {c} {{\n"
+        f"  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>) outs(%c : {c}) "
+        f"-> {c}\n  return %r : {c}\n}}\n"
+    )
+
+
+def modelled(cli: Cli, folder: Path, text: str, *options: str) -> Any:
+    """Return the report of a model, whose library is made in the folder `made`."""
+    path, made = written(folder / "model.mlir", text), str(folder / "made")
+    return cli("model", path, "-o", made, "--trials", "1", "--no-ops", "--json", *options).json
 
 
 @pytest.mark.full
-def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path: Path) -> None:
-    found = modelled(cli, source)
+def test_a_model_is_tuned_compiled_and_compared(cli: Cli, tmp_path: Path) -> None:
+    found = modelled(cli, tmp_path, TWO)
     assert [(op["problem"], op["count"], op["replaced"]) for op in found["ops"]] == [
         (FIRST, 1, 1),
         (SECOND, 1, 1),
@@ -62,9 +64,7 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path
 @pytest.mark.full
 def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_path: Path) -> None:
     """Its result lies in another order, and relu follows a reshape."""
-    source = tmp_path / "reshaped.mlir"
-    source.write_text(reshaped_result())
-    found = modelled(cli, source)
+    found = modelled(cli, tmp_path, reshaped_result())
     (op,) = found["ops"]
     assert (op["problem"], op["replaced"]) == ("matmul:batch=5,m=3,n=16,k=8,dtype=f32", 1)
     assert (tmp_path / "made" / "problems.txt").read_text().startswith(f"{op['problem']} ")
@@ -72,7 +72,7 @@ def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_pa
 
 @pytest.mark.full
 def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between(
-    cli: Cli, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, int] = {}
 
@@ -85,7 +85,7 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
         return replace(costs, schedules=schedules)
 
     monkeypatch.setattr(examine, "retimed", retimed)
-    found = modelled(cli, source)
+    found = modelled(cli, tmp_path, TWO)
     assert asked == dict.fromkeys((FIRST, SECOND), 4 * (64 * 96 + 96 * 40))
     assert [(op["schedule"], op["replaced"]) for op in found["ops"]] == [(AHEAD.hash, 1)] * 2
     assert found["right"]
@@ -94,12 +94,11 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
 @pytest.mark.full
 def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> None:
     x, w, y = (f"!torch.vtensor<[{shape}],f32>" for shape in ("8,64", "64,96", "8,96"))
-    path = tmp_path / "torch.mlir"
-    path.write_text(
+    text = (
         f"func.func @net(%x: {x}, %w: {w}) -> {y} {{\n"
         f"  %0 = torch.aten.mm %x, %w : {x}, {w} -> {y}\n  return %0 : {y}\n}}\n"
     )
-    found = modelled(cli, path, "--accuracy", "strict")
+    found = modelled(cli, tmp_path, text, "--accuracy", "strict")
     assert found["accuracy"] == "strict"
     strict = "matmul:m=8,n=96,k=64,dtype=f32,accuracy=strict"
     assert found["ops"][0]["problem"] == strict
@@ -110,17 +109,9 @@ def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> 
 
 
 @pytest.mark.full
-def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(cli, tmp_path) -> None:
     """IREE adds to the caller's array; under a name with a hyphen, as ONNX models have."""
-    path, c = tmp_path / "adds.mlir", "tensor<8x96xf32>"
-    path.write_text(
-        f'func.func @"adds-to-c"(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: {c}) -> {c} {{\n'
-        f"  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>) outs(%c : {c}) "
-        f"-> {c}\n  return %r : {c}\n}}\n"
-    )
-    found = modelled(cli, path)
+    found = modelled(cli, tmp_path, accumulating('"adds-to-c"'))
     assert found["entry"] == "adds-to-c" and found["ops"][0]["replaced"] == 1
     assert max(form["deviation"] for form in found["forms"].values()) <= found["tolerance"]
 
@@ -150,94 +141,60 @@ util.func public @benchmark(%n: i32) attributes {
     iree.abi.stub, iree.reflection = {iree.benchmark = "dispatch"}} {
   util.return
 }
-func.func private @dispatch(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: tensor<8x96xf32>)
-    -> tensor<8x96xf32> {
-  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>)
-      outs(%c : tensor<8x96xf32>) -> tensor<8x96xf32>
-  return %r : tensor<8x96xf32>
-}
-"""
+""" + accumulating("dispatch").replace("@", "private @")
 
 
 @pytest.mark.full
 def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "views.mlir"
-    path.write_text(VIEWS)
-    found = modelled(cli, path)
+    found = modelled(cli, tmp_path, VIEWS)
     assert found["arguments"] == ["tensor<8x64xf32>", "tensor<64x96xf32>"]
     assert found["results"] == ["tensor<8x96xf32>"] and found["right"]
     assert found["ops"][0]["replaced"] == 1
 
 
-@pytest.mark.parametrize(("text", "said"), [(FENCED, "!hal.fence"), (BENCHMARK, "i32")])
-def test_types_of_arguments_are_the_reason_before_anything_is_tuned(
-    text: str, said: str, cli: Cli, tmp_path: Path
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        (accumulating("one"), ("--entry", "nope"), "no function nope; it has one"),
+        (accumulating("one", ", %n: i32"), ("--entry", "one"), "takes or returns i32"),
+        (accumulating("one", ", %n: tensor<?xf32>"), (), "takes or returns tensor<?xf32>"),
+        (FENCED, (), "takes or returns !hal.fence"),
+        (BENCHMARK, (), "takes or returns i32"),
+    ],
+    ids=["entry", "number", "dynamic", "fenced", "benchmark"],
+)
+def test_what_cannot_run_is_refused_before_anything_is_tuned(
+    text: str, options: tuple[str, ...], said: str, cli: Cli, tmp_path: Path
 ) -> None:
-    path = tmp_path / "one.mlir"
-    path.write_text(text)
-    assert json.loads(cli("import", str(path), "--json").out)["problems"]
-    done = cli("model", str(path), "-o", str(tmp_path / "made"))
-    assert done.code == 2 and f"takes or returns {said}" in done.err, done.err
+    path = written(tmp_path / "one.mlir", text)
+    assert cli("import", path, "--json").json["problems"]
+    done = cli("model", path, "-o", str(tmp_path / "made"), *options)
+    assert done.code == 2 and said in done.err, done.err
     assert "tunes" not in done.err and not (tmp_path / "made").exists()
 
 
+def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
+    nothing = written(tmp_path / "nothing.mlir", "func.func @main() { return }")
+    garbage = written(tmp_path / "garbage.mlir", "no module")
+    for path in (nothing, garbage, str(tmp_path / "absent.mlir")):
+        done = cli("model", path, "-o", str(tmp_path / "made"))
+        assert done.code == 2 and done.err.count("\n") == 1, done.err
+    dynamic = written(tmp_path / "x.mlir", accumulating("main").replace("<8x", "<?x"))
+    for command in ("model", "plan"):
+        done = cli(command, dynamic)
+        assert done.code == 2, done.err
+        assert ": linalg.matmul at @main 2:8 has dynamic shapes; give --dim" in done.err
+
+
 @pytest.mark.parametrize(
-    ("entry", "more", "said"),
+    ("target", "said"),
     [
-        ("nope", "", "no function nope; it has one"),
-        ("one", ", %n: i32", "takes or returns i32"),
-        ("one", ", %n: tensor<?xf32>", "takes or returns tensor<?xf32>"),
+        ("iree:host", "a model is compiled with our kernels"),
+        ("cpu:host,threads=1024", "target 'cpu:host,threads=1024': this machine has"),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_is_tuned(
-    entry: str, more: str, said: str, cli: Cli, tmp_path: Path
+def test_a_target_that_is_not_for_models_or_not_this_machine_is_refused_once(
+    cli: Cli, tmp_path: Path, target: str, said: str
 ) -> None:
-    path, c = tmp_path / "one.mlir", "tensor<8x96xf32>"
-    path.write_text(
-        f"func.func @one(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: {c}{more}) -> {c} {{\n"
-        f"  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>) outs(%c : {c}) "
-        f"-> {c}\n  return %r : {c}\n}}\n"
-    )
-    done = cli("model", str(path), "-o", str(tmp_path / "made"), "--entry", entry)
-    assert done.code == 2 and said in done.err, done.err
-    assert not (tmp_path / "made").exists()
-
-
-def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
-    nothing, garbage = tmp_path / "nothing.mlir", tmp_path / "garbage.mlir"
-    nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "
-                       "{ return %a : tensor<4xf32> }")  # fmt: skip
-    garbage.write_text("no module")
-    for path in (nothing, garbage, tmp_path / "absent.mlir"):
-        done = cli("model", str(path), "-o", str(tmp_path / "made"))
-        assert done.code == 2 and len(done.err.strip().splitlines()) == 1, done.err
-
-
-def test_why_a_model_has_no_problem_is_said(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "dynamic.mlir"
-    path.write_text(
-        "func.func @main(%a: tensor<?x6xf32>, %b: tensor<6x4xf32>, %c: tensor<?x4xf32>)\n"
-        "    -> tensor<?x4xf32> {\n"
-        "  %r = linalg.matmul ins(%a, %b : tensor<?x6xf32>, tensor<6x4xf32>)"
-        " outs(%c : tensor<?x4xf32>) -> tensor<?x4xf32>\n  return %r : tensor<?x4xf32>\n}\n"
-    )
-    for command in ("model", "plan"):
-        done = cli(command, str(path))
-        assert done.code == 2, done.err
-        assert ": linalg.matmul at @main 3:8 has dynamic shapes; give --dim" in done.err
-
-
-def test_a_model_is_not_for_a_target_of_irees_code(cli: Cli, source: Path) -> None:
-    done = cli("model", str(source), "--target", "iree:host")
-    assert done.code == 2 and "a model is compiled with our kernels" in done.err, done.err
-
-
-def test_a_target_that_this_machine_is_not_is_refused_once(cli: Cli, source: Path) -> None:
-    done = cli("model", str(source), "--target", "cpu:host,threads=1024")
-    assert done.code == 2
-    assert done.err.count("target 'cpu:host,threads=1024': this machine has") == 1
-
-
-def test_a_module_without_a_public_function_says_so() -> None:
-    with pytest.raises(TilewiseError, match="no public function"):
-        entry_of([], None)
+    done = cli("model", written(tmp_path / "two.mlir", TWO), "--target", target)
+    assert done.code == 2 and done.err.count(said) == 1, done.err

@@ -1,5 +1,8 @@
+"""`tilewise plan`, and `tilewise model --as native`."""
+
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -10,15 +13,17 @@ from examples.models.spellings import spelled
 from tests.cases import some
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
+from tests.search.networks.lowering.drawn import plan_of
 from tests.service import fakes
-from tests.tilewise.conftest import Cli
+from tests.tilewise.conftest import Cli, written
 from tilewise import Client
 from tilewise.backends import local_search
 from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.model.network import Ran, run_text
+from tilewise.model.network import Ran, allowed, ran, run_text
 from tilewise.search.networks import copy_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
@@ -28,7 +33,6 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 
 CONV = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu,weights=constant"
 LAST = "matmul:m=1,n=24,k=16,dtype=f32,bias,weights=constant"
-
 
 OF_A_LOGARITHM = """
 func.func @main(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
@@ -47,13 +51,17 @@ def quick_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_times, "BUDGET_S", 0.001)
 
 
+def saved(graph: Graph, folder: Path) -> Path:
+    path = folder / f"{graph.name}.mlir"
+    path.write_text(spelled(graph))
+    return path
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> str:
     graph = Graph("net", Value("given", (1, 9, 9, 8)))
     graph.linear(graph.mean_pool(graph.conv(graph.given, 16, 3)), 24)
-    path = tmp_path / "net.mlir"
-    path.write_text(spelled(graph))
-    return str(path)
+    return str(saved(graph, tmp_path))
 
 
 def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_path: Path) -> None:
@@ -83,20 +91,18 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     assert "not timed" not in again.out
 
 
-def test_a_strict_plan_has_direct_methods_alone(
-    cli: Cli, tuned: str, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_strict_plan_has_direct_methods_alone(cli, tuned, source, monkeypatch) -> None:
     """Compare with a plan of the same model whose fastest algorithm is Winograd."""
     monkeypatch.setattr(local_search, "run_job", found_by_winograd)
     given = ("--trials", "2", "--times", "stored", "--layouts", "model", "--json")
     plans = [
-        Plan.from_json(json.loads(cli("model", source, "--as", "native", *given, *asked).out))
+        Plan.from_json(cli("model", source, "--as", "native", *given, *asked).json)
         for asked in ((), ("--accuracy", "strict"), ("--accuracy", "standard"))
     ]
     algorithms = [[node.schedule.algorithm for node in plan.nodes if node.schedule]
                   for plan in plans]  # fmt: skip
-    assert algorithms == [["winograd F2", "direct"], ["direct", "direct"],
-                          ["winograd F2", "direct"]]  # fmt: skip
+    fast, strict = ["winograd F2", "direct"], ["direct", "direct"]
+    assert algorithms == [fast, strict, fast]
     assert [plan.accuracy for plan in plans] == ["standard", "strict", "standard"]
     assert [node.problem for node in plans[1].nodes if node.problem] == [
         f"{one},accuracy=strict" for one in (CONV, LAST)
@@ -128,36 +134,20 @@ def found_by_winograd(keeper: Any, **options: Any) -> Any:
 @pytest.mark.full
 def test_a_service_tunes_for_a_plan_or_makes_it(cli: Cli, served: str, source: str) -> None:
     given = ("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
-    tuned = cli(*given, "--times", "stored")
-    assert tuned.code == 0, tuned.err
-    plan = Plan.from_json(json.loads(tuned.out))
+    plan = Plan.from_json(cli(*given, "--times", "stored").json)
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
-    made = cli(*given)
-    assert made.code == 0, made.err
-    assert json.loads(made.out)["totals"]["chosen_us"] > 0
+    assert cli(*given).json["totals"]["chosen_us"] > 0
     with Client(served) as client:
         assert [one.name for one in client.plans()] == ["net.mlir"]
 
 
-@pytest.fixture
-def pooled(tmp_path: Path) -> str:
-    graph = Graph("pooled", Value("given", (1, 9, 9, 16)))
-    graph.linear(graph.mean_pool(graph.max_pool(graph.conv(graph.given, 32, 1))), 16)
-    path = tmp_path / "pooled.mlir"
-    path.write_text(spelled(graph))
-    return str(path)
-
-
 @pytest.mark.full
-def test_a_planned_network_runs_beside_iree(
-    cli: Cli, tuned: str, pooled: str, tmp_path: Path
-) -> None:
+def test_a_planned_network_runs_beside_iree(cli: Cli, tuned: str, tmp_path: Path) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    folder = tmp_path / "alone"
+    graph, folder = Graph("pooled", Value("given", (1, 9, 9, 16))), tmp_path / "alone"
+    graph.linear(graph.mean_pool(graph.max_pool(graph.conv(graph.given, 32, 1))), 16)
     given = ("--trials", "2", "--layouts", "model", "--run", "-o", str(folder), "--json")
-    done = cli("model", pooled, "--as", "native", *given)
-    assert done.code == 0, done.err
-    both = json.loads(done.out)
+    both = cli("model", str(saved(graph, tmp_path)), "--as", "native", *given).json
     assert both["module"]["folder"] == str(folder)
     assert sorted(both["module"]["files"]) == sorted(path.name for path in folder.iterdir())
     assert both["module"]["times"]
@@ -178,9 +168,8 @@ def test_a_network_with_an_op_that_nobody_runs_is_refused_before_anything_is_tun
     cli: Cli, tuned: str, tmp_path: Path, way: str
 ) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    path, folder = tmp_path / "net.mlir", tmp_path / "made"
-    path.write_text(OF_A_LOGARITHM)
-    done = cli("plan", str(path), "--trials", "2", way, *([str(folder)] * (way == "--module")))
+    path, folder = written(tmp_path / "net.mlir", OF_A_LOGARITHM), tmp_path / "made"
+    done = cli("plan", path, "--trials", "2", way, *([str(folder)] * (way == "--module")))
     assert done.code == 2
     (only,) = done.err.strip().splitlines()
     assert only.startswith("tilewise: net.mlir: math.log at @main")
@@ -207,48 +196,63 @@ def quantized(onnx: Any) -> Any:
 
 
 @pytest.mark.full
-def test_a_plan_multiplies_the_floats_of_what_import_finds_in_bytes(
-    cli: Cli, tuned: str, tmp_path: Path
-) -> None:
+def test_a_plan_multiplies_the_floats_of_what_import_finds_in_bytes(cli, tuned, tmp_path) -> None:
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     path = tmp_path / "net.onnx"
     path.write_bytes(quantized(onnx).SerializeToString())
-    (found,) = json.loads(cli("import", str(path), "--json").out)["problems"]
+    (found,) = cli("import", str(path), "--json").json["problems"]
     assert found["problem"] == "matmul:m=4,n=16,k=16,dtype=i8,weights=constant"
     refused = cli("plan", str(path), "--trials", "1", "--layouts", "model", "--run")
     assert refused.code == 2 and refused.err.count("\n") == 1, refused.err
     done = cli("plan", str(path), "--trials", "1", "--layouts", "model", "--json")
-    assert done.code == 0, done.err
-    (node,) = (one for one in json.loads(done.out)["nodes"] if one["found"])
+    (node,) = (one for one in done.json["nodes"] if one["found"])
     assert node["found"]["problem"] == found["problem"].replace("i8", "f32")
     assert [node["where"]] == [node["found"]["where"]] == found["where"]
 
 
 def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:
-    path = tmp_path / "dynamic.mlir"
-    path.write_text(AROUND)
-    done = cli("plan", str(path), "--trials", "2")
+    path = written(tmp_path / "dynamic.mlir", AROUND)
+    done = cli("plan", path, "--trials", "2")
     assert done.code == 0, done.err
     assert "planned around: 2, linalg.matmul at @main" in done.out
     assert "has dynamic shapes; give --dim NAME=SIZE" in done.out
 
 
 def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> None:
-    nothing, garbage, file = (tmp_path / name for name in ("none.mlir", "bad.mlir", "file"))
-    nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "
-                       "{ return %a : tensor<4xf32> }")  # fmt: skip
-    garbage.write_text("no module")
+    nothing = written(tmp_path / "none.mlir", "func.func @main() { return }")
+    garbage, file = written(tmp_path / "bad.mlir", "no module"), written(tmp_path / "file", "")
+    (tmp_path / "package").mkdir()
+    written(tmp_path / "package" / "__init__.py", "")
     other = str(tmp_path / "package")
-    Path(other).mkdir()
-    (Path(other) / "__init__.py").write_text("")
-    file.write_text("")
     for arguments in (
-        (str(nothing),), (str(garbage),), (str(tmp_path / "absent.mlir"),), (str(tmp_path),),
-        (source, "-o", str(file)), (source, "--module", str(file)), (source, "--module", other),
+        (nothing,), (garbage,), (str(tmp_path / "absent.mlir"),), (str(tmp_path),),
+        (source, "-o", file), (source, "--module", file), (source, "--module", other),
         ("-", "--module", str(tmp_path)), (source, "--trials", "0"), (source, "--target", "gpu"),
     ):  # fmt: skip
         done = cli("plan", *arguments)
-        assert done.code == 2, arguments
-        assert len(done.err.strip().splitlines()) == 1, done.err
-        assert done.out == ""
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), (arguments, done.err)
+
+
+@pytest.mark.full
+def test_of_two_plans_the_faster_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    graph = Graph("net", Value("given", (1, 9, 9, 8)))
+    graph.linear(graph.mean_pool(graph.conv(graph.conv(graph.given, 16, 3), 16, 3)), 24)
+    source = saved(graph, tmp_path)
+    program = read_program(source.read_bytes())
+    drawn = [plan_of(program, seed, copy_us=0.1) for seed in range(6)]
+    first = drawn[0]
+    other = next(plan for plan in drawn if plan.nodes != first.nodes)
+    run, files = ran([first, other], source)
+    assert run.other_ms is not None
+    assert min(len(run.times), len(run.other_times), len(run.iree_times)) > 5
+    assert run.time_ms == 1e3 * median(run.times) <= run.other_ms
+    assert 0 < run.deviation <= allowed(first)
+    assert Plan.from_json(json.loads(files["plan.json"])) == (first, other)[run.kept]
+    kept = (first, other)[run.kept]
+    assert {part.node for part in run.parts} >= {
+        number for number, node in enumerate(kept.nodes) if node.kind == "contraction"
+    }
+    told = next(line for line in run_text(run, 1.0).splitlines() if ", slower" in line)
+    assert told.startswith("as chosen" if run.kept else "model's layouts")

@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, export
 
 import tilewise.torch as door
-from tests.tilewise.torch.stored import Stored, exact, lines
+from tests.tilewise.torch.stored import Stored, exact, is_right, linear, lines
 from tilewise.kernels.system.children import child_environment
 from tilewise.linked import verdicts
 from tilewise.linked.libraries import cache_folder
@@ -23,17 +23,6 @@ SIZES = (6, 5, 64, 65, 1, 0, 7, 200, 3)
 """The first two make dims dynamic; 0 and 1 are compiled by themselves; 65 and 200 are outside."""
 
 
-def linear() -> nn.Module:
-    return nn.Sequential(nn.Linear(20, 32), nn.ReLU())
-
-
-def is_right(got: Any, expected: Any, tolerance: float = 1e-6) -> bool:
-    return bool(
-        got.shape == expected.shape
-        and (got.double() - expected).norm() <= tolerance * expected.norm()
-    )
-
-
 def uses(model: Any) -> list[tuple[str, bool]]:
     """Return the size of each op, and whether it uses a kernel."""
     found = [(op.problem.partition("m=")[2].partition(",")[0], op) for op in door.report(model)]
@@ -42,9 +31,7 @@ def uses(model: Any) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize("dynamic", [True, None])
 @torch.no_grad()
-def test_sizes_in_and_outside_of_a_range(
-    stored: Stored, caplog: pytest.LogCaptureFixture, dynamic: bool | None
-) -> None:
+def test_sizes_in_and_outside_of_a_range(stored, caplog, dynamic: bool | None) -> None:
     stored.problems = {RANGE}
     every = [("1..64", True), ("1..64", False), ("", False)]
     for sizes, expected in ((SIZES + SIZES, every), ((7,), every[:1])):
@@ -75,9 +62,8 @@ def test_declared_bounds_have_to_be_in_a_range(stored: Stored) -> None:
         assert uses(model) == [(f"1..{last}", is_used)]
         stored.problems = set()
         torch.compiler.reset()
-        assert is_right(
-            torch.compile(model, backend="tilewise", options={"trials": 1})(x), exact(model, x)
-        )
+        compiled = torch.compile(model, backend="tilewise", options={"trials": 1})
+        assert is_right(compiled(x), exact(model, x))
         assert stored.searched.pop() == wanted and uses(model)[-1] == (f"1..{last}", True)
 
 
@@ -115,12 +101,11 @@ def test_sequences_of_any_length_and_number(stored: Stored, cast: bool) -> None:
 
 @torch.no_grad()
 def test_images_in_batches(stored: Stored) -> None:
-    model = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()).to(
-        memory_format=torch.channels_last
-    )
+    last = {"memory_format": torch.channels_last}
+    model = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()).to(**last)
     compiled = torch.compile(model, backend="tilewise", options={"sizes": (1, 4)})
     for batch in (2, 3, 4, 5):
-        x = torch.randn(batch, 16, 6, 5).to(memory_format=torch.channels_last)
+        x = torch.randn(batch, 16, 6, 5).to(**last)
         torch._dynamo.maybe_mark_dynamic(x, 0)
         assert is_right(compiled(x), exact(model, x))
     (op,) = door.report(model)  # PyTorch limits n itself, to choose an algorithm
@@ -128,9 +113,7 @@ def test_images_in_batches(stored: Stored) -> None:
 
 
 @torch.no_grad()
-def test_a_range_with_a_slow_size_is_left_to_pytorch(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_with_a_slow_size_is_left_to_pytorch(stored, monkeypatch) -> None:
     times = iter([(1e-6, 2e-6), (3e-6, 2e-6), (1e-6, 2e-6)])
     monkeypatch.setattr(verdicts, "in_turns", lambda *_, **__: next(times))
     stored.problems, model, x = {RANGE}, linear(), torch.randn(6, 20)
@@ -154,20 +137,22 @@ def test_threads_and_forks_share_a_graph(stored: Stored) -> None:
     with ThreadPoolExecutor(4) as pool:
         got = list(pool.map(torch.no_grad()(compiled), inputs))
     assert all(is_right(one, exact(model, x)) for one, x in zip(got, inputs, strict=True))
-    x = inputs[9]
-    child = multiprocessing.get_context("fork").Process(
-        target=_child, args=(compiled, x, exact(model, x))
-    )
+    given = (compiled, inputs[9], exact(model, inputs[9]))
+    child = multiprocessing.get_context("fork").Process(target=_child, args=given)
     child.start()
     child.join(60)
     assert child.exitcode == 0 and uses(model) == [("1..64", True)]
 
 
+def exported(model: nn.Module) -> torch.export.ExportedProgram:
+    rows = {0: Dim("rows", min=2, max=64)}
+    return export(model, (torch.randn(6, 20),), dynamic_shapes=(rows,))
+
+
 @torch.no_grad()
 def test_an_exported_program(stored: Stored) -> None:
-    stored.problems, model, x = {RANGE}, linear(), torch.randn(6, 20)
-    program = export(model, (x,), dynamic_shapes=({0: Dim("rows", min=2, max=64)},))
-    module = program.module()
+    stored.problems, model = {RANGE}, linear()
+    module = exported(model).module()
     compiled = torch.compile(module, backend="tilewise", dynamic=True)
     for rows in (6, 64):
         x = torch.randn(rows, 20)
@@ -187,10 +172,9 @@ for x, expected in torch.load(sys.argv[2]):
 @pytest.mark.full
 @torch.no_grad()
 def test_a_package_in_another_process(stored: Stored, tmp_path: Path) -> None:
-    stored.problems, model, x = {RANGE}, linear(), torch.randn(6, 20)
-    program = export(model, (x,), dynamic_shapes=({0: Dim("rows", min=2, max=64)},))
+    stored.problems, model = {RANGE}, linear()
     package, given = tmp_path / "model.pt2", tmp_path / "given.pt"
-    door.compile_package(program, package)
+    door.compile_package(exported(model), package)
     inputs = [torch.randn(rows, 20) for rows in (6, 2, 64)]
     torch.save([(x, exact(model, x).detach()) for x in inputs], given)
     command = [sys.executable, "-c", LOADED, str(package), str(given)]

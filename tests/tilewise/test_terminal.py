@@ -1,9 +1,12 @@
+"""What the commands `tune` and `top` draw in a terminal."""
+
 import io
 import os
 import pty
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.tilewise.conftest import PROBLEM
+from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
+from tilewise.cli.commands.top import Snapshot, rendered, take
 from tilewise.cli.progress import ProgressLines, Watched, drawn
+from tilewise.client import Client, Worker
+from tilewise.kernels.system.children import child_environment
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
@@ -70,13 +76,13 @@ def text(of: Watched, width: int) -> list[str]:
 
 
 def in_terminal(
-    arguments: list[str], until: bytes = b"", environment: dict[str, str] | None = None
+    arguments: list[str], until: bytes = b"", **variables: str
 ) -> tuple[bytes, str, int]:
     """What a program writes to a terminal that is its stderr, its stdout, and its exit status."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True,
-        env={**os.environ, "TERM": "xterm", **(environment or {})},
+        env={**os.environ, "TERM": "xterm", **variables},
     )  # fmt: skip
     os.close(theirs)
     written = b""
@@ -103,25 +109,17 @@ def test_a_terminal_gets_the_table_on_stderr() -> None:
     assert written.rindex(SHOWN) > written.rindex(HIDDEN), "the cursor is shown again"
 
 
-@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unknown"}])
-def test_a_terminal_that_can_do_nothing_gets_lines(environment: dict[str, str]) -> None:
-    written, _, _ = in_terminal(["-c", PROGRAM], environment=environment)
-    assert b"\x1b" not in written
-    assert written.splitlines() == [
-        b"tilewise: search 1/8: best 123.4 GFLOP/s [120.0, 125.0]",
-        b"tilewise: proof, after 1 timed, 0 pruned, 1 failed (1 crash)",
-    ]
-
-
-def test_a_pipe_gets_lines() -> None:
-    ran = subprocess.run(
+def test_a_pipe_or_a_terminal_that_can_do_nothing_gets_lines() -> None:
+    piped = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
-    assert ran.stdout == "result\n"
-    assert ran.stderr.splitlines() == [
-        "tilewise: search 1/8: best 123.4 GFLOP/s [120.0, 125.0]",
-        "tilewise: proof, after 1 timed, 0 pruned, 1 failed (1 crash)",
-    ]
+    assert piped.stdout == "result\n"
+    written = [in_terminal(["-c", PROGRAM], TERM=name)[0].decode() for name in ("dumb", "unknown")]
+    for found in (piped.stderr, *written):
+        assert found.splitlines() == [
+            "tilewise: search 1/8: best 123.4 GFLOP/s [120.0, 125.0]",
+            "tilewise: proof, after 1 timed, 0 pruned, 1 failed (1 crash)",
+        ]
 
 
 INTERRUPTED = f"""
@@ -162,10 +160,9 @@ def test_each_row_is_one_line_of_any_terminal(clock: Clock, width: int) -> None:
 
 
 def test_what_another_process_says_is_no_order_to_the_terminal(clock: Clock) -> None:
-    shown = watched(clock)
+    shown, stream = watched(clock), io.StringIO()
     shown.trial(TrialSeen(0, "failed", "\x1b[2J\x07evil"))
     assert all(line.isprintable() for line in text(shown, 80))
-    stream = io.StringIO()
     told = ProgressLines(TuneRequest(trials=8), 200.0, clock, stream=stream)
     told.trial(TrialSeen(0, "failed", "\x1b[2J"))
     told.phase(SearchPhase("proof", 0, 3))
@@ -201,10 +198,15 @@ def test_the_time_that_is_left_is_told_by_the_rate(clock: Clock) -> None:
     shown.phase(SearchPhase("finals", 0, 0))
     assert shown.left_s() is None and "left" not in "".join(text(shown, 80))
 
+    shown = watched(clock)
+    clock.now += 2.0
+    shown.trial(timed(4, 1.0))
+    assert shown.earlier == 4 and shown.left_s() == 6.0, "they took no time of this search"
+    assert "4 of an earlier search" in text(shown, 80)[2]
+
 
 def test_a_budget_in_seconds_bounds_what_is_left(clock: Clock) -> None:
-    shown = watched(clock, seconds=10.0)
-    clock.now = 4.0
+    shown, clock.now = watched(clock, seconds=10.0), 4.0
     assert shown.left_s() == 6.0
     shown.trial(timed(0, 1.0))
     assert shown.left_s() == 6.0, "28 by the rate"
@@ -212,9 +214,69 @@ def test_a_budget_in_seconds_bounds_what_is_left(clock: Clock) -> None:
     assert shown.left_s() == 0.0
 
 
-def test_trials_of_an_earlier_search_took_no_time_of_this_one(clock: Clock) -> None:
-    shown = watched(clock)
-    clock.now = 2.0
-    shown.trial(timed(4, 1.0))
-    assert shown.earlier == 4 and shown.left_s() == 6.0
-    assert "4 of an earlier search" in text(shown, 80)[2]
+def drawn_top(found: Snapshot, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False).print(rendered(found, width))
+    return out.getvalue()
+
+
+@pytest.fixture
+def found(served_as_stored: str) -> Snapshot:
+    """A job that has ended, and a machine."""
+    machine = Worker(
+        host="rack7", cpu="znver5", cores=16, targets=("cpu:znver5",), toolchain="t", capacity=3
+    )
+    with Client(served_as_stored) as client:
+        return replace(take(client), workers=(machine,))
+
+
+def test_one_look_names_jobs(cli: Cli, served_as_stored: str) -> None:
+    ran = cli("top", "--once", "--server", served_as_stored)
+    assert (ran.code, ran.err) == (0, "")
+    assert "0 running, 0 queued, 0 workers" in ran.out and "done" in ran.out
+    told = cli("top", "--once", "--json", "--server", served_as_stored).json
+    assert [job["problem"] for job in told["ended"]] == [PROBLEM]
+    assert told["running"] == told["queued"] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(found: Snapshot, width: int) -> None:
+    lines = drawn_top(found, width).splitlines()
+    assert lines[0].startswith("0 running, 0 queued, 1 workers for 3")
+    assert max(map(len, lines)) <= width
+    assert sum(line.lstrip().startswith("1 ") for line in lines) == 1  # the job is one line
+    assert (PROBLEM in drawn_top(found, width)) == (width > 40)
+
+
+def test_what_others_have_named_moves_no_cursor(found: Snapshot) -> None:
+    (job,) = found.ended
+    hostile = "\x1b[2J\x1b]0;title\x07[red]matmul\r\n\u202e"
+    text = drawn_top(replace(found, ended=(replace(job, problem=hostile),)), 200)
+    assert "\x1b" not in text and "\x07" not in text and "\r" not in text and "\u202e" not in text
+    assert "[red]matmul" in text
+
+
+@pytest.mark.full
+def test_a_terminal_is_drawn_anew_and_left_as_it_was(served_as_stored: str) -> None:
+    """It is interrupted right after it was drawn, while it waits."""
+    ours, theirs = pty.openpty()
+    asked = ["top", "--server", served_as_stored, "--interval", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewise", *asked], stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True, env=child_environment(TERM="xterm", COLUMNS="160", LINES="40"),
+    )  # fmt: skip
+    os.close(theirs)
+    shown, deadline = b"", time.monotonic() + 60
+    while shown.count(b"0 running") < 2 and time.monotonic() < deadline:
+        shown += os.read(ours, 4096)
+    process.send_signal(2)
+    try:
+        while chunk := os.read(ours, 4096):
+            shown += chunk
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    assert process.wait(30) == 0
+    assert shown.count(b"0 running") >= 2
+    assert shown.rindex(b"\x1b[?1049l") > shown.rindex(b"0 running")  # the screen is given back
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")  # and the cursor is seen

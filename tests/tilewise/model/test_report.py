@@ -1,0 +1,199 @@
+"""Reports of models: times, tolerances, comparison of results, and forms that compile."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewise.errors import TilewiseError
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.frontend.graph import Skipped
+from tilewise.kernels.problem import parse_problem
+from tilewise.model import examine
+from tilewise.model.child import deviation, has_numbers
+from tilewise.model.examine import FILES, LIBRARY, compile_forms
+from tilewise.model.measuring import FormRuns, ModelTimes
+from tilewise.model.report import (
+    DATA_TILING,
+    DEFAULT,
+    WITH,
+    ModelReport,
+    ProblemReport,
+    report_text,
+    tolerance,
+)
+from tilewise.model.signature import TensorType
+
+SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
+
+
+def a_report(deviation: float) -> ModelReport:
+    forms = {
+        DEFAULT: FormRuns((0.004, 0.003, 0.005), 0.0),
+        DATA_TILING: FormRuns((0.003,), 0.0),
+        WITH[0]: FormRuns((0.002,), deviation),
+        WITH[1]: FormRuns((0.0025,), deviation),
+    }
+    alone = {DEFAULT: 30.0, DATA_TILING: 20.0}
+    left = "IREE alone is faster"
+    ops = (
+        ProblemReport(FAST, 3, ("@main 1:1",) * 3, "a" * 16, alone, 10.0, replaced=3),
+        ProblemReport(SLOW, 1, ("@main 2:1",), "b" * 16, alone, 25.0, reason=left),
+    )
+    skipped = (Skipped("linalg.pooling_nhwc_max", "is a pooling", "@main 3:1"),)
+    measured = ModelTimes("main", ("tensor<4xf32>",), ("tensor<4xf32>",), forms)
+    given = ("m.mlir", "cpu:znver5,threads=1", {"IREE": "3"})
+    return ModelReport(*given, ops, skipped, measured, 1e-5)
+
+
+def test_times_are_compared_with_the_faster_form_of_ours() -> None:
+    report = a_report(1e-6)
+    assert report.best == WITH[0] and report.is_right
+    assert report.speedup(DEFAULT) == 2.0 and report.speedup(DATA_TILING) == 1.5
+    text = report_text(report)
+    assert "2.00x default, 1.50x data tiling; within the tolerance of 1e-05" in text
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert rows[FAST][-1] == "2.00" and rows[SLOW][-1] == "0.80"
+    assert f"1 of 1 left to IREE: {SLOW}: IREE alone is faster" in text
+    assert "no problem: linalg.pooling_nhwc_max at @main 3:1: is a pooling" in text
+
+
+def test_a_deviation_beyond_the_tolerance_is_not_right() -> None:
+    report, whole = a_report(1e-3), a_report(1e-6)
+    assert not report.is_right and not report.to_json()["right"]
+    named = ", ".join(report.wrong)
+    assert named and f"BEYOND the tolerance of 1e-05: {named}\n" in report_text(report)
+    assert "library by 0.001" in report.disagreement and whole.disagreement == ""
+    assert report.disagreement.endswith("do not use the library")
+    # Data tiling that is wrong by itself is not the library's fault.
+    forms = {
+        name: replace(form, deviation=0.9) if DATA_TILING in name else form
+        for name, form in whole.measured.forms.items()
+    }
+    told = replace(whole, measured=replace(whole.measured, forms=forms)).disagreement
+    assert "data tiling by 0.9; library, data tiling by 0.9" in told
+    assert told.endswith("use the library without it")
+
+
+def test_a_form_that_does_not_compile_is_told_and_left_out() -> None:
+    whole = a_report(1e-6)
+    forms = {name: form for name, form in whole.measured.forms.items() if name != DATA_TILING}
+    measured = replace(whole.measured, forms=forms)
+    report = replace(whole, measured=measured, refused={DATA_TILING: "no stack left"})
+    assert report.speedup(DATA_TILING) is None
+    assert report.to_json()["speedup"] == {DEFAULT: 2.0, DATA_TILING: None}
+    text = report_text(report)
+    assert f"  {DATA_TILING:<21} no stack left\n" in text
+    assert "with tuned kernels: 2.00x default; within" in text
+    unused = replace(whole, ops=tuple(replace(op, replaced=0) for op in whole.ops))
+    text = report_text(unused)
+    assert "with tuned kernels: none is in use" in text and "2.00x default" not in text
+
+
+def test_all_sums_are_over_the_rows_that_were_measured() -> None:
+    """A form that lacks on one of them has no sum."""
+    both = {DEFAULT: 30.0, DATA_TILING: 20.0}
+    row = ProblemReport(FAST, 2, ("@main 1:1",) * 2, "a" * 16, both, 10.0, replaced=2)
+    plain = ProblemReport(SLOW, 1, ("@main 2:1",), "b" * 16, {DEFAULT: 15.0}, 5.0, replaced=1)
+    left = ProblemReport(SLOW, 3, ("@main 3:1",) * 3, reason="no schedule is stored")
+
+    def sums(*ops: ProblemReport) -> str:
+        text = report_text(replace(a_report(1e-6), ops=ops))
+        (line,) = (line for line in text.splitlines() if ", by count" in line)
+        return " ".join(line.split())
+
+    assert sums(row, plain) == "all of them, by count 3 3 75.0 us - 25.0 us 3.00"
+    assert sums(row) == "all of them, by count 2 2 60.0 us 40.0 us 20.0 us 2.00"
+    assert sums(row, left).startswith("measured ones, by count 2 2 ")
+
+
+def test_it_covers_two_orders_of_every_sum_and_nothing_like_a_lost_column() -> None:
+    random = np.random.default_rng(3)
+    layers, size = 6, 192
+    weights = [random.standard_normal((size, size)) / size**0.5 for _ in range(layers)]
+    x = random.standard_normal((16, size))
+    one = other = x.astype(np.float32)
+    for weight in weights:
+        narrow = weight.astype(np.float32)
+        order = random.permutation(size)
+        one = one @ narrow
+        other = sum((other[:, [i]] * narrow[[i]] for i in order), np.zeros_like(other))
+    apart = np.sqrt(np.mean((one - other) ** 2) / np.mean(one**2))
+    problem = parse_problem(f"matmul:m=16,n={size},k={size},dtype=f32")
+    allowed = tolerance([(problem, layers)])
+    assert 0 < apart < allowed
+    lost = one.copy()
+    lost[:, 7] = 0
+    assert np.sqrt(np.mean((lost - one) ** 2) / np.mean(one**2)) > 100 * allowed
+
+
+def test_narrow_operands_and_longer_sums_are_allowed_more() -> None:
+    def of(given: str, layers: int) -> float:
+        return tolerance([(parse_problem(f"matmul:m=16,n=64,{given}"), layers)])
+
+    whole, wide, narrow = (of(f"k=64,dtype={dtype}", 4) for dtype in ("i8", "f32", "bf16"))
+    assert whole < wide < narrow < 0.02
+    assert of(f"k={2**20},dtype=f32", 1) > 100 * of("k=1,dtype=f32", 1)
+
+
+FLOATS = TensorType((3,), "f32")
+
+
+@pytest.mark.parametrize(
+    ("found", "is_equal"),
+    [
+        ((1, np.inf, np.nan), True),
+        ((1, -np.inf, np.nan), False),
+        ((1, np.nan, np.nan), False),
+        ((1, 2, np.nan), False),
+    ],
+)
+def test_what_is_not_finite_has_to_be_the_same(found: tuple[float, ...], *, is_equal: bool) -> None:
+    apart = deviation([np.float32(found)], [np.float32([1, np.inf, np.nan])], [FLOATS])
+    assert apart == (0.0 if is_equal else np.inf)
+
+
+def test_results_without_a_number_prove_nothing() -> None:
+    nothing, number = np.float32([np.nan, np.inf]), np.float32([np.nan, 1])
+    assert not has_numbers([nothing], [FLOATS])
+    assert has_numbers([nothing, number], [FLOATS, FLOATS])
+    assert has_numbers([], [])
+    assert has_numbers([np.array([1, 2, 3])], [TensorType((3,), "i64")])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({DATA_TILING, WITH[1]}, None),
+        ({WITH[0]}, None),
+        ({DEFAULT}, "m.mlir, default: no stack left"),
+        (set(WITH), "m.mlir, library: no stack left"),
+    ],
+)
+def test_what_compiles_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: set[str], message: str | None
+) -> None:
+    def compile_file(_source: Path, code: Path, _flags: tuple[str, ...], _limit: float) -> None:
+        name = next(name for name, file in FILES.items() if file == code.name)
+        if name in broken:
+            raise CompilerError("no stack left")
+        code.write_bytes(b"code")
+
+    monkeypatch.setattr(examine, "compile_file", compile_file)
+    monkeypatch.setattr(examine, "preprocessed", lambda *_: "")
+    source = tmp_path / "m.mlir"
+    source.write_text("")
+    (tmp_path / LIBRARY).write_text("")
+    for file in FILES.values():  # of an earlier run
+        (tmp_path / file).write_bytes(b"old")
+    if message is not None:
+        with pytest.raises(TilewiseError, match=message):
+            compile_forms(source, tmp_path)
+        return
+    found = compile_forms(source, tmp_path)
+    assert found.codes.keys() == FILES.keys() - broken
+    assert dict(found.refused) == dict.fromkeys(broken, "no stack left")
+    assert {file for file in FILES.values() if (tmp_path / file).exists()} == {
+        path.name for path in found.codes.values()
+    }

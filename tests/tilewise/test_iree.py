@@ -1,0 +1,190 @@
+"""Libraries and tuning specs for IREE."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from examples.models.graph import Graph, Value
+from examples.models.spellings import spelled
+from tests.tilewise.conftest import PROBLEM, Cli, written
+from tilewise.client import Client
+from tilewise.kernels.mlir.iree.module_text import module_text
+from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
+from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target import resolve
+from tilewise.search.libraries import library
+from tilewise.search.libraries.gain import Gain
+
+OTHER = "matmul:m=40,n=48,k=31,dtype=f32"
+ABSENT = "matmul:m=40,n=48,k=33,dtype=f32"
+FLAVOR = ("--flavor", "iree")
+FAST = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0, "data tiling": 15.0})
+SLOW = Gain(True, 1e-6, 1e-3, 16.0, 9.0, {"default": 20.0, "data tiling": 15.0})
+
+
+@pytest.fixture
+def gains(tuned: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Gain]:
+    """What kernels gain over IREE, in a database with a result; as `FAST` where nothing is set."""
+    told: dict[str, Gain] = {}
+    monkeypatch.setattr(library, "measured", lambda problem, *_: told.get(problem.canonical, FAST))
+    return told
+
+
+@pytest.mark.usefixtures("gains")
+def test_a_library_of_problems_and_lists_with_its_figures(cli: Cli, tmp_path: Path) -> None:
+    listed = written(tmp_path / "problems.txt", f"{PROBLEM}  # the same\n")
+    ran = cli("script", PROBLEM, listed, *FLAVOR)
+    assert ran.code == 0
+    assert ran.out.count('hal.executable.source"') == 1
+    assert f"// {PROBLEM}: tilewise_matmul" in ran.out
+    found = cli("script", PROBLEM, *FLAVOR, "--json").json
+    assert found["flavor"] == "iree"
+    assert found["script"].startswith("// Tuned kernels for IREE")
+    (row,) = found["problems"]
+    assert (row["problem"], row["served"], row["ratio"]) == (PROBLEM, True, 1.5)
+    assert row["iree_time_us"] == {"default": 20.0, "data tiling": 15.0}
+    assert found["left_out"] == []
+
+
+def test_what_is_not_served_or_not_stored_is_named(cli: Cli, gains: dict[str, Gain]) -> None:
+    gains[PROBLEM] = SLOW
+    ran = cli("script", PROBLEM, *FLAVOR)
+    assert (ran.code, ran.out) == (3, "")
+    assert "IREE alone is faster: 15.0 us (data tiling), 16.0 us" in ran.err
+    ran = cli("script", PROBLEM, OTHER, *FLAVOR)
+    assert (ran.code, ran.out) == (3, "")
+    assert f"{OTHER}: no schedule is stored" in ran.err
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("gains")
+def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None:
+    model = written(tmp_path / "model.mlir", module_text(parse_problem(PROBLEM)))
+    other = written(tmp_path / "other.mlir", module_text(parse_problem(OTHER)))
+    (told,) = cli("script", model, *FLAVOR, "--json").json["models"]
+    assert told == {"file": model, "ops": 1, "replaced": 1, "passes": 0, "left": []}
+    missing = cli("script", other, *FLAVOR)
+    assert missing.code == 3
+    strict = cli("script", model, *FLAVOR, "--accuracy", "strict")
+    assert strict.code == 3
+    assert f"{PROBLEM},accuracy=strict: no schedule is stored" in strict.err
+    assert OTHER in missing.err
+
+
+def test_what_is_no_model_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "model.mlir"
+    for text, said in (
+        ("func.func @f() { nonsense }", "does not compile"),
+        ("func.func @f() { return }", "no op that is a problem"),
+    ):
+        path.write_text(text)
+        ran = cli("script", str(path), *FLAVOR)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert said in ran.err
+    assert cli("script", str(tmp_path / "none.mlir"), *FLAVOR).code == 2
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("gains")
+def test_a_library_of_several_is_made_here_of_what_a_service_has(cli, served, tmp_path) -> None:
+    with Client(served) as client:
+        for problem in (PROBLEM, OTHER):
+            client.tune(problem, trials=2)
+    listed = written(tmp_path / "problems.txt", f"{PROBLEM}\n{OTHER}\n")
+    for given in ((PROBLEM, OTHER), (listed,)):
+        found = cli("script", *given, *FLAVOR, "--server", served, "--json").json
+        assert [row["problem"] for row in found["problems"]] == [PROBLEM, OTHER]
+        assert found["target"] == resolve("host").canonical
+    model = written(tmp_path / "model.mlir", module_text(parse_problem(PROBLEM)))
+    ran = cli("script", model, *FLAVOR, "--server", served, "--json")
+    assert json.loads(ran.out)["models"][0]["replaced"] == 1
+    missing = cli("script", PROBLEM, ABSENT, *FLAVOR, "--server", served)
+    assert (missing.code, missing.out) == (3, "")
+    assert f"{ABSENT}: no schedule is stored" in missing.err
+
+
+@pytest.mark.usefixtures("gains")
+def test_a_plans_kernels_are_those_of_its_models_ops(cli: Cli, tmp_path: Path) -> None:
+    graph = Graph("net", Value("given", (1, 6, 6, 8)))
+    graph.conv(graph.conv(graph.given, 16, 1), 16, 1)
+    model, folder = tmp_path / "net.mlir", tmp_path / "planned"
+    model.write_text(spelled(graph))
+    given = ("--trials", "2", "--layouts", "model", "-o", str(folder))
+    assert cli("plan", str(model), *given).code == 0
+    plan = folder / "plan.json"
+    found = cli("script", str(model), *FLAVOR, "--plan", str(plan), "--json").json
+    (told,) = found["models"]
+    assert told == {"file": str(model), "ops": 2, "replaced": 2, "passes": 0, "left": []}
+    kernels = {node["problem"] for node in json.loads(plan.read_text())["nodes"]}
+    assert {row["problem"] for row in found["problems"]} == kernels
+
+
+def test_what_no_plan_can_be_for_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    text, deep = written(tmp_path / "x.json", "{}"), written(tmp_path / "y.json", "[" * 100_000)
+    model = written(tmp_path / "model.mlir", module_text(parse_problem(PROBLEM)))
+    for arguments in (
+        *((model, *FLAVOR, "--plan", plan) for plan in (text, deep, str(tmp_path / "absent"))),
+        (PROBLEM, *FLAVOR, "--plan", text),
+        (model, model, *FLAVOR, "--plan", text),
+        (model, "--plan", text),
+    ):
+        ran = cli("script", *arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), (arguments, ran.err)
+
+
+SPEC = "matmul:m=4,n=512,k=128,dtype=f32"
+BUDGET = ("--trials", "2", "--seconds", "4")
+UNCOVERED = "conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"
+OWN_CODE = "target 'iree:host': IREE's own code has .*iree-spec"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("tune", UNCOVERED, "--target", "iree:host"), "n=1 with kh=3, kw=3 cannot be tuned by"),
+        (("script", UNCOVERED, "--flavor", "iree-spec"), "n=1 with kh=3, kw=3 cannot be tuned by"),
+        (("script", SPEC, "--flavor", "iree-spec", "--with-payload"), "--with-payload is not for"),
+        (("script", SPEC, "--flavor", "iree-spec", "--l1-bytes", "1"), "is for --flavor air"),
+        (("script", SPEC, "--flavor", "iree-spec", "--target", "gpu"), "target 'gpu' is none of"),
+        (("script", SPEC, "--target", "iree:host"), OWN_CODE),
+        (("script", SPEC, *FLAVOR, "--target", "iree:host"), OWN_CODE),
+        (("fetch", "x", "-o", "out", "--tune-missing", "--target", "iree:host"), OWN_CODE),
+    ],
+)
+def test_what_specs_do_not_do_is_refused(cli: Cli, command: tuple[str, ...], said: str) -> None:
+    pytest.importorskip("iree.runtime", reason="without IREE's runtime the target is refused")
+    ran = cli(*command)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert re.search(said, ran.err), ran.err
+
+
+def test_what_was_not_searched_is_named_with_the_way_out(cli: Cli, tuned: str) -> None:
+    ran = cli("script", SPEC, "--flavor", "iree-spec")
+    assert (ran.code, ran.out) == (3, "")
+    assert f"tilewise tune {SPEC} --target iree:host makes one" in ran.err
+
+
+@pytest.mark.full
+def test_a_search_through_iree_is_stored_and_its_spec_is_served(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("iree.runtime", reason="IREE's runtime, which times, is not installed")
+    found = cli("tune", SPEC, "--target", "iree:host", *BUDGET, "--json").json
+    assert found["target"].startswith("iree:")
+    assert set(found["peers"]) == {"iree", "iree-dt"}
+    assert found["best"]["steps"][-1]["step"] == "pipeline"
+    assert found["proof"]["executed"]
+    path = tmp_path / "spec.mlir"
+    ran = cli("script", SPEC, "--flavor", "iree-spec", "-o", str(path))
+    if found["proof"]["failure"] is None:
+        assert ran.code == 0, ran.err
+        check_matched(path.read_text(), [parse_problem(SPEC)])
+        made = cli("script", SPEC, "--flavor", "iree-spec", "--json").json
+        assert (made["problems"], made["left_out"]) == ([SPEC], [])
+        assert made["script"] == path.read_text()
+    else:  # this machine's IREE is faster alone, and nothing is served
+        assert (found["proof"]["failure"], ran.code) == ("slower", 3)
+        assert f"{SPEC}: IREE alone is faster" in ran.err
+    for command in (("kernel",), ("script", "--flavor", "cpu"), ("asm",)):
+        ran = cli(*command, SPEC, "--target", "iree:host")
+        assert ran.code in (2, 3) and ran.out == ""
