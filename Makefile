@@ -51,7 +51,7 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
-	$(BIN)/python -m pytest -q tests/test_layers.py
+	$(BIN)/python -m pytest -q tests/test_project.py
 
 # Wheel and sdist: contents, size, metadata, versions, installation in fresh environments.
 release-check: .venv/installed-dev

@@ -1,9 +1,23 @@
-"""Files that tools read: constraints, documents."""
+"""Files that tools read, and imports that stay light."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+HEAVY = ("numba", "llvmlite", "optuna", "numpy", "iree", "sqlalchemy", "fastapi", "torch")
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["cli", "client", "kernels.problem", "kernels.schedule", "search.records"],
+)
+def test_light_modules_import_nothing_heavy(module: str) -> None:
+    code = f"import sys, tilewise.{module}; print([m for m in {HEAVY} if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT).strip() == b"[]"
 
 
 def test_constraints_are_names_and_versions_alone() -> None:

@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.full
-def test_a_mixed_load_meets_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mixed_load_meets_no_error(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PYTHONPATH", python_path(ROOT))  # clients wait for searches
     monkeypatch.setattr(soak, "FLAT", 2.0)  # a service that has just begun still loads code
     monkeypatch.setattr(soak, "SCRIPTS", 12)  # so that few requests ask for one again

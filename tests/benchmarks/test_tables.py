@@ -91,9 +91,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path, tables_: list[Table], *gi
     return results.main()
 
 
-def test_what_is_of_the_present_version_is_not_measured_again(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_of_the_present_version_is_not_measured_again(elsewhere, monkeypatch, capsys):
     table = program(elsewhere, "one", 0)
     assert run(monkeypatch, elsewhere, [table]) == 0
     kept = elsewhere / "one.txt"
@@ -121,14 +119,8 @@ def test_a_table_that_fails_keeps_its_old_result_and_the_others_go_on(
 
 
 def test_make_results_lists_what_there_is() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.results", "--list"],
-        cwd=ROOT.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    listed = done.stdout.splitlines()
+    command = [sys.executable, "-m", "benchmarks.results", "--list"]
+    listed = subprocess.check_output(command, cwd=ROOT.parent, text=True).splitlines()
     assert len(listed) == sum(table.in_readme for table in TABLES)
     assert {row.suite for row in tables.ROWS} == {text.split()[0] for text in listed}
 

@@ -9,7 +9,6 @@ import yaml
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-
 Json = dict[str, Any]
 
 SECRETS = {

@@ -113,10 +113,8 @@ def test_variables_have_values(ask):
 def test_the_two_spellings_of_a_query_differ_in_the_time_filter_alone(title):
     """And both ask views by name."""
     target = TARGETS[title]
-    during = (
-        r"\1 BETWEEN datetime($__from / 1000, 'unixepoch')"
-        r" AND datetime($__to / 1000, 'unixepoch')"
-    )
+    moments = (f"datetime($__{end} / 1000, 'unixepoch')" for end in ("from", "to"))
+    during = rf"\1 BETWEEN {' AND '.join(moments)}"
     sqlite = re.sub(r"\$__timeFilter\((\w+)\)", during, target["rawSql"])
     assert target["queryText"] == target["rawQueryText"] == sqlite
     asked = set(re.findall(r"(?:FROM|JOIN) (\w+)", target["rawSql"]))

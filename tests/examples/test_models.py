@@ -10,14 +10,8 @@ from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.model.measuring import measure
 
-CONTRACTIONS = {
-    "resnet50": 10,
-    "mobilenet_v2": 11,
-    "bert": 16,
-    "bert_bf16": 16,
-    "mixer": 8,
-    "mlp": 3,
-}
+CONTRACTIONS = {"resnet50": 10, "mobilenet_v2": 11, "bert": 16, "bert_bf16": 16, "mixer": 8,
+                "mlp": 3}  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

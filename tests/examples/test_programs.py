@@ -1,16 +1,22 @@
-"""The programs of examples/ in C, Rust and Python."""
+"""The programs of examples/ in C, Rust and Python, and the notebook."""
 
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from tests.brief import FINALS_S
+from tests.service.processes import ServiceProcess
 from tilewise.cli import main
 from tilewise.kernels.system.children import child_environment
+from tilewise.plots import VEGA_LITE_MIME
 from tilewise.requirements import is_present
 
 ROOT = Path(__file__).parents[2]
@@ -52,9 +58,7 @@ def project(language: str, tmp_path: Path) -> Path:
 
 @pytest.mark.full
 @pytest.mark.parametrize("language", BUILD)
-def test_a_program_builds_and_agrees(
-    language: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_builds_and_agrees(language: str, project: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINALS_S", FINALS_S)
     listed, tuned = str(project / "problems.txt"), str(project / "tuned")
     options = ("--tune-missing", "--trials", "4", "--db", f"sqlite:///{tmp_path / 'results.db'}")
@@ -87,3 +91,43 @@ def test_a_small_network_of_pytorch_uses_kernels(tmp_path: Path) -> None:
     assert float(lines[3].split()[1]) < 1e-5
     assert lines[4].endswith("of 3 ops use a kernel") and len(lines) == 8
     assert all(" us " in line for line in lines[5:]), "each has a kernel, and was compared"
+
+
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "search.ipynb"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    service = ServiceProcess(f"sqlite:///{tmp_path / 'results.db'}", "tests.service.fakes:tune")
+    yield f"http://127.0.0.1:{service.port}"
+    service.stop()
+
+
+@pytest.mark.full
+def test_the_notebook_runs_and_shows_its_plots(address: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TILEWISE_SERVER", address)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=120).execute(cwd=str(tmp_path))
+    shown = {last_line(cell): cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
+    (card,) = shown["result"]
+    assert "GFLOP/s" in card.data["text/html"] and "<svg" in card.data["text/html"]
+    drawn = [line for line in shown if line.startswith("plots.")]
+    assert len(drawn) == 3
+    for line in drawn:
+        assert len(shown[line]) == 1, shown[line]
+        (output,) = shown[line]
+        assert output.data["image/svg+xml"].startswith("<svg"), line
+        assert (VEGA_LITE_MIME in output.data) is ("loop_nest" not in line)
+    (script,) = shown["client.close()"]
+    assert "module" in script.text
+
+
+def last_line(cell: Any) -> str:
+    return str(cell.source.splitlines()[-1])
+
+
+def test_the_notebook_is_kept_without_outputs() -> None:
+    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
+        assert not cell.get("outputs") and not cell.get("execution_count")

@@ -1,17 +1,43 @@
 """Runners that time nothing: their times depend on schedules, and on who looks."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.search.registers import register_of
-from tests.search.replies import finals_reply, in_turn, trial_reply
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
-from tilewise.search.runner.protocol import CandidateFailureError
+from tilewise.search.runner.protocol import (
+    CandidateFailureError,
+    FinalsReply,
+    TimedInTurn,
+    TrialReply,
+)
 from tilewise.search.store import MemoryStore
 from tilewise.search.timing.speed_factor import WORTH
+
+
+def trial_reply(times: Sequence[float], **changes: Any) -> TrialReply:
+    """A candidate that was right, and took these seconds."""
+    told = {"pace": 1.0, "takes_over": False, "rejected": 0, "pruned": False, "compile_s": 0.1,
+            "measure_s": 0.1, "max_error": 0.0, "tolerance": 1.0}  # fmt: skip
+    return TrialReply(tuple(times), **(told | changes))
+
+
+def in_turn(times: Sequence[Sequence[float]], rounds: Sequence[Sequence[int]]) -> TimedInTurn:
+    """Seconds and rounds of one contender, by placement."""
+    return TimedInTurn(tuple(map(tuple, times)), tuple(map(tuple, rounds)))
+
+
+def finals_reply(finalists: Sequence[TimedInTurn], **changes: Any) -> FinalsReply:
+    """Finalists that took these seconds, and no other libraries."""
+    told = {"rejected": 0, "peers": {}, "peak_gflops": 100.0, "cold": None,
+            "scratch_bytes": ({"A": 64, "B": 640},) * len(finalists)}  # fmt: skip
+    return FinalsReply(tuple(finalists), **(told | changes))
+
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip

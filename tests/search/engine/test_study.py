@@ -10,16 +10,8 @@ from optuna.trial import TrialState
 from tests.cases import some
 from tests.search.samplers.landscape import beside, seconds, timed
 from tests.search.targets import SQUARE, WIDE
-from tilewise.kernels.problem import parse_problem
-from tilewise.search.engine.study import (
-    ORIGIN,
-    PRIOR,
-    PRIOR_OF,
-    TRANSFER,
-    Proposal,
-    SearchStudy,
-    rebuilt,
-)
+from tilewise.search.engine import study
+from tilewise.search.engine.study import ORIGIN, PRIOR, TRANSFER, Proposal, SearchStudy, rebuilt
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import SAMPLERS, TrialRecord, TuneRequest
 from tilewise.search.samplers.base import SCHEDULE
@@ -42,7 +34,7 @@ def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRec
 @pytest.mark.parametrize("sampler", some(QUICK, of=2))
 def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
     search = SearchStudy(MODEL, TuneRequest(sampler=sampler))
-    first = PRIOR_OF.get(sampler, PRIOR)
+    first = study.PRIOR_OF.get(sampler, PRIOR)
     asked = [search.ask() for _ in range(first + 12)]
     hashes = {SPACE.schedule(proposal.point).hash for proposal in asked}
     assert len(hashes) == len(asked)
@@ -129,19 +121,6 @@ def test_a_trial_of_an_earlier_space_is_in_the_study_and_is_not_tried_again() ->
     first = search.study.trials[0]
     assert first.params == {} and first.user_attrs[SCHEDULE] == other.schedule.hash
     assert other.params not in [search.ask().point for _ in range(30)]
-
-
-@pytest.mark.parametrize("sampler", some(QUICK, of=2))
-def test_a_small_space_is_used_up_and_then_over(sampler: str) -> None:
-    space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
-    search = SearchStudy(AnalyticalModel.shipped(space), TuneRequest(sampler=sampler, trials=1000))
-    points = []
-    while (proposal := search.ask()) is not None:
-        points.append(proposal.point)
-        search.tell(proposal, timed(space, len(points), proposal.point, 1e-3))
-        assert len(points) < 1000
-    assert len({space.schedule(p) for p in points}) == len(points) > 10
-    assert search.ask() is None
 
 
 def test_a_space_of_one_schedule_is_over_after_it() -> None:

@@ -1,31 +1,55 @@
-"""A search by its budget, its store and its finals."""
+"""A search by its budget, its store, its control and its finals; through IREE too."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from optuna.samplers import RandomSampler
 
 from tests.brief import FINALS_S
-from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, Long, register_of, run
-from tests.search.replies import finals_reply, in_turn
+from tests.search.engine.fakes import (
+    SQUARE,
+    TARGET,
+    Confused,
+    FakeRunner,
+    Long,
+    Paced,
+    finals_reply,
+    in_turn,
+    register_of,
+    run,
+    trial_reply,
+)
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
+from tilewise.search.engine.exploration import Exploration
 from tilewise.search.engine.tune import local_runner, tune
 from tilewise.search.errors import BudgetError
 from tilewise.search.final_benchmark import benchmark
 from tilewise.search.final_benchmark.benchmark import CONTENDERS, FINALISTS
+from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.prior import prior_points
 from tilewise.search.records import DEFAULT_SAMPLER, TrialRecord, TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
+from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
+from tilewise.search.timing.samples import summarise
+from tilewise.search.timing.speed_factor import WORTH
 
 
 def test_spends_the_budget_and_times_nothing_twice() -> None:
-    result, runner, _ = run(TuneRequest(trials=80))
-    assert len(result.trials) == 80
+    store, seen = MemoryStore(), []
+    result, runner, _ = run(
+        TuneRequest(trials=80), store,
+        on_trial=lambda trial, best: seen.append((trial.number, len(store.trials()), bool(best))),
+    )  # fmt: skip
+    assert seen == [(n, n + 1, True) for n in range(80)], "each is stored before it is seen"
     assert len(set(runner.hashes)) == 80
     assert [t.number for t in result.trials] == list(range(80))
     assert {t.origin for t in result.trials} == {"prior", DEFAULT_SAMPLER}
-    assert result.complete
-    assert result.best is not None
+    assert result.complete and result.best is not None
     fastest = min(runner.seconds(t.schedule) for t in result.trials)
     assert result.best.measurement.time_us == pytest.approx(fastest * 1e6)
     assert len(result.best.runners_up) == FINALISTS - 1
@@ -39,36 +63,14 @@ def test_anybodys_sampler_by_name_and_any_instance_propose() -> None:
     assert given.trials[-1].origin == "RandomSampler"
 
 
-@pytest.mark.parametrize("sampler", [DEFAULT_SAMPLER, "random"])
-def test_same_seed_same_trials(sampler: str) -> None:
-    def hashes(seed: int) -> list[str]:
-        result, *_ = run(TuneRequest(trials=40, seed=seed, sampler=sampler))
-        return [trial.schedule.hash for trial in result.trials]
-
-    assert hashes(3) == hashes(3)
-    if sampler == "random":  # the default can come to the same whatever it draws
-        assert hashes(3) != hashes(4)
-
-
 def test_a_failure_costs_one_trial_and_is_kept_with_its_class() -> None:
     runner = FakeRunner()
     runner.failing_rows = 6
     result, *_ = run(TuneRequest(trials=40), runner=runner)
     failed = [t for t in result.trials if t.state == "failed"]
-    assert failed
     assert {(t.failure, t.message) for t in failed} == {("crash", "SIGSEGV")}
-    assert len(result.trials) == 40
-    assert result.best is not None
+    assert len(result.trials) == 40 and result.best is not None
     assert register_of(result.best.schedule).rows != 6
-
-
-def test_stored_trials_count_and_are_not_timed_again() -> None:
-    store = MemoryStore()
-    run(TuneRequest(trials=25), store=store)
-    result, runner, _ = run(TuneRequest(trials=40), store=store)
-    assert len(runner.hashes) == 15
-    assert len({t.schedule.hash for t in result.trials}) == 40
-    assert [t.number for t in store.trials()] == list(range(40))
 
 
 def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:
@@ -76,19 +78,16 @@ def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:
     short, *_ = run(
         TuneRequest(trials=30), store=store, should_stop=lambda: len(store.trials()) > 9
     )
-    assert not short.complete
-    assert len(short.trials) == 10
-    assert short.best is not None
+    assert not short.complete and len(short.trials) == 10 and short.best is not None
     full, runner, _ = run(TuneRequest(trials=30), store=store)
-    assert full.complete
-    assert len(runner.hashes) == 20
+    assert full.complete and len(runner.hashes) == 20
+    assert len({t.schedule.hash for t in full.trials}) == 30
+    assert [t.number for t in store.trials()] == list(range(30))
 
 
 def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
     result, *_ = run(TuneRequest(trials=1000, seconds=1e-9))
-    assert not result.complete
-    assert len(result.trials) == 1
-    assert result.best is not None
+    assert not result.complete and len(result.trials) == 1 and result.best is not None
 
 
 def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
@@ -100,7 +99,6 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
         scratch_bytes=tuple({"A": 64, "B": i} for i in range(len(schedules))),
     )
     result, *_ = run(TuneRequest(trials=20), runner=runner)
-    assert result.best is not None
     assert result.best.measurement.time_us == pytest.approx((99 - CONTENDERS + 1) * 1e3)
     assert result.best.scratch_bytes == {"A": 64, "B": CONTENDERS - 1}, "that of the winner"
     others = [m.time_us for _, m in result.best.runners_up]
@@ -114,7 +112,6 @@ def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int |
     runner = kind()
     runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
-    assert result.best is not None
     # Of twelve one is replaced; where nobody knows who it was, those that trail go with it.
     assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
     timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
@@ -127,20 +124,7 @@ def test_no_candidate_that_runs_means_no_best() -> None:
         CandidateFailureError("compile", "nothing compiles")
     )
     result, *_ = run(TuneRequest(trials=5), runner=runner)
-    assert result.best is None
-    assert result.count("failed") == 5
-
-
-def test_callbacks_see_each_trial_after_it_is_stored() -> None:
-    store = MemoryStore()
-    seen: list[tuple[int, int]] = []
-
-    def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
-        seen.append((trial.number, len(store.trials())))
-        assert best is not None
-
-    run(TuneRequest(trials=14), store=store, on_trial=on_trial)
-    assert seen == [(n, n + 1) for n in range(14)]
+    assert result.best is None and result.count("failed") == 5
 
 
 @pytest.mark.parametrize(
@@ -175,8 +159,132 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> Non
     monkeypatch.setattr(benchmark, "FINALS_S", FINALS_S)
     problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
     result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
-    assert result.best is not None
-    assert result.count("failed") == 0
+    assert result.best is not None and result.count("failed") == 0
     assert 0.05 < result.best.peak_fraction <= 1.1
     assert result.peers["openblas"].gflops > 0
     assert all(t.max_error is not None and t.samples for t in result.trials)
+
+
+def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
+    result, runner, _ = run(TuneRequest(trials=30), runner=Paced())
+    assert runner.controls[0] is None
+    best = result.trials[0]
+    for trial, control in zip(result.trials[1:], runner.controls[1:], strict=True):
+        assert control["steps"] == list(best.schedule.to_json())
+        assert control["seconds"] == pytest.approx(FakeRunner.seconds(best.schedule))
+        is_usual = trial.state == "timed" and trial.pace == 1.0
+        if is_usual and trial.measurement.time_us < WORTH * best.measurement.time_us:
+            best = trial
+    for trial in result.trials:
+        assert trial.measurement.time_us == pytest.approx(1e6 * FakeRunner.seconds(trial.schedule))
+        assert trial.samples[0] == pytest.approx(
+            FakeRunner.seconds(trial.schedule) * (trial.pace or 1.0)
+        )
+    assert {trial.pace for trial in result.trials} == {None, 1.0, 1.5}
+
+
+def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
+    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
+    assert runner.to_beat[0] is None
+    hasty = 0
+    for number, to_beat in enumerate(runner.to_beat[1:], 1):
+        before = [t for t in result.trials[:number] if t.state == "timed"]
+        steady = min(t.measurement.time_us for t in before if t.pace != 1.5)
+        assert to_beat == pytest.approx(steady / 1e6)
+        hasty += min(t.measurement.time_us for t in before) < 0.9 * steady
+    assert hasty > 1, "some were told too fast"
+
+
+def test_the_paces_of_a_search_go_into_its_interval() -> None:
+    request = TuneRequest(trials=30, sampler="local")  # which paces do not lead elsewhere
+    calm, *_ = run(request)
+    paced, *_ = run(request, runner=Paced())
+    known, *_ = run(request, MemoryStore(paces=[[1.0, 1.0, 1.5, 1.5]] * 9))
+    for found in (paced, known):
+        assert found.best.measurement.gflops == calm.best.measurement.gflops
+        assert found.best.measurement.interval[0] < calm.best.measurement.interval[0] / 1.4
+
+
+SPACE = Space(SQUARE, TARGET)
+MODEL = AnalyticalModel.shipped(SPACE)
+POINTS = prior_points(MODEL, 12)
+
+
+def trial(number: int, seconds: float, state: str = "timed", pace: float | None = 1.0):
+    point = POINTS[number]
+    speed = summarise([seconds] * 6, SQUARE.flops)
+    schedule = SPACE.schedule(point)
+    return TrialRecord(number, schedule, point, state, "prior", measurement=speed, pace=pace)
+
+
+def explored(*trials: TrialRecord) -> Exploration:
+    """The search that a store with these trials goes on with."""
+    store = MemoryStore()
+    for one in trials:
+        store.add(one)
+    return Exploration(MODEL, TuneRequest(trials=40), store, [])
+
+
+class Answering:
+    """A runner whose trials take what they are told to; a control never runs."""
+
+    ahead = 0
+
+    def __init__(self, *seconds: float) -> None:
+        self.seconds = list(seconds)
+        self.controls: list[Any] = []
+
+    def prepare(self, steps: list[Any]) -> None: ...
+
+    def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:
+        self.controls.append(control and control["seconds"])
+        return trial_reply([self.seconds.pop(0)] * 6, pace=None)
+
+
+def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_luckiest() -> None:
+    search = explored(
+        trial(0, 2.0), trial(1, 1.05, "pruned"), trial(2, 1.04), trial(3, 1.0), trial(4, 1.02)
+    )
+    assert search.best is not None and search.control is not None
+    assert (search.best.number, search.control.number) == (3, 2)
+
+
+def test_a_control_that_does_not_run_any_more_makes_way_for_the_next_to_be_the_best() -> None:
+    search, runner = explored(trial(0, 1e-3)), Answering(2e-3, 3e-3, 0.5e-3, 0.4e-3)
+    for _, proposal in zip(range(4), search.ahead(runner), strict=False):
+        search.run(runner, proposal)
+    assert runner.controls == [pytest.approx(1e-3), None, None, pytest.approx(0.5e-3)]
+
+
+def test_the_usual_pace_is_that_of_trials_that_were_timed_to_the_end() -> None:
+    stopped = trial(2, 3.0, "pruned", pace=1.7)
+    search = explored(trial(0, 1.0, pace=None), trial(1, 1.0), stopped, trial(3, 1.1, pace=1.1))
+    assert search.paces == [1.0, 1.1]
+
+
+SMALL = parse_problem("matmul:m=64,n=96,k=40,dtype=f32")
+THROUGH_IREE = replace(detect(), kind="iree")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sampler", ["surrogate", "tpe"])
+def test_a_search_times_right_code_and_iree_alone_beside_it(sampler: str) -> None:
+    pytest.importorskip("iree.runtime", reason="IREE's runtime is not installed")
+    store = MemoryStore()
+    result = tune(SMALL, THROUGH_IREE, TuneRequest(trials=4, sampler=sampler), store)
+    assert len(store.trials()) == 4
+    assert result.best is not None and isinstance(result.best.schedule, Configuration)
+    assert set(result.peers) == {"iree", "iree-dt"}
+    assert {trial.failure for trial in result.trials} <= {None, "compile"}
+
+
+def test_steps_of_our_own_kernels_are_refused() -> None:
+    pytest.importorskip("iree.runtime", reason="IREE's runtime is not installed")
+    levels = (("distribution", "m", 64), ("vector_common_parallel", "m", 64),
+              ("vector_common_parallel", "n", 96), ("vector_reduction", "k", 40))  # fmt: skip
+    steps = [{"step": "level", "at": at, "dim": dim, "size": size} for at, dim, size in levels]
+    steps.append({"step": "pipeline", "passes": "DoubleTilingExpert", "remainders": "masked"})
+    with Runner(SMALL, THROUGH_IREE.canonical) as runner:
+        with pytest.raises(CandidateFailureError) as failed:
+            runner.trial([*steps, {"step": "unroll", "factor": 4}], None)
+        assert failed.value.kind == "constraint"

@@ -5,32 +5,23 @@ from math import log
 
 import pytest
 
-from tests.search.engine.fakes import FakeRunner, Long, run
-from tests.search.replies import in_turn
+from tests.search.engine.fakes import FakeRunner, Long, in_turn, run
 from tilewise.kernels.schedule import Schedule
 from tilewise.search import budget as budget_module
 from tilewise.search.budget import Budget
-from tilewise.search.final_benchmark.benchmark import (
-    CONTENDERS,
-    ENOUGH_PACES,
-    FINALISTS,
-    PLACEMENTS,
-    WAITING,
-    WHEN_NOISY,
-)
+from tilewise.search.final_benchmark import benchmark
+from tilewise.search.final_benchmark.benchmark import CONTENDERS, FINALISTS, PLACEMENTS
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.store import MemoryStore
 
 
 class Clock:
-    """Seconds that pass only when somebody spends them."""
+    """Seconds of budgets, which pass only when somebody spends them."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
+        monkeypatch.setattr(budget_module.time, "monotonic", lambda: self.now)
 
 
 class SlowRunner(FakeRunner):
@@ -70,11 +61,8 @@ class SlowRunner(FakeRunner):
 @pytest.mark.parametrize(
     ("seconds", "trial_s", "proof_s"), [(10.0, 0.1, 2.0), (15.0, 0.3, 0.8), (60.0, 0.3, 2.0)]
 )
-def test_seconds_are_kept_within_five_percent(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, trial_s: float, proof_s: float
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+def test_seconds_are_kept_within_five_percent(monkeypatch, seconds, trial_s, proof_s) -> None:
+    clock = Clock(monkeypatch)
     asked_until = []
 
     def prove(trials, until) -> None:
@@ -84,11 +72,8 @@ def test_seconds_are_kept_within_five_percent(
 
     runner = SlowRunner(clock, trial_s)
     began = clock.now
-    result, *_ = run(
-        TuneRequest(trials=2000, seconds=seconds, sampler="random"),
-        runner=runner,
-        before_finals=prove,
-    )
+    request = TuneRequest(trials=2000, seconds=seconds, sampler="random")
+    result, *_ = run(request, runner=runner, before_finals=prove)
     spent = clock.now - began
     if result.complete:
         assert spent < seconds, "the space or the trials ran dry first"
@@ -109,8 +94,7 @@ def over_after(budget: Budget, clock: Clock) -> float:
 
 
 def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    clock = Clock(monkeypatch)
     short, long = (Budget(TuneRequest(seconds=20.0), clock.now, start_s=0.5) for _ in range(2))
     for seconds in (5.0, 1.2, 30.0, 1.2):  # the first made buffers, one hung
         long.took(seconds)
@@ -174,8 +158,7 @@ def test_a_fresh_process_that_fails_leaves_what_the_first_has_said() -> None:
             self.finals_fail = 1
 
     result, *_ = run(TuneRequest(trials=12), runner=Once())
-    assert result.best is not None
-    assert result.best.placements == PLACEMENTS
+    assert result.best is not None and result.best.placements == PLACEMENTS
     assert len(result.best.runners_up) == FINALISTS - 1
 
 
@@ -210,11 +193,10 @@ class Noisy(Seen):
         return replace(reply, times=times, pace=pace if control else None)
 
 
-@pytest.mark.parametrize(("most_pace", "times"), [(1.05, 1), (1.5, WHEN_NOISY)])
+@pytest.mark.parametrize(("most_pace", "times"), [(1.05, 1), (1.5, benchmark.WHEN_NOISY)])
 def test_more_take_part_where_the_machine_was_noisy(most_pace: float, times: int) -> None:
     runner = Noisy(most_pace)
-    request = TuneRequest(trials=60)
-    best = run(request, runner=runner)[0].best
+    best = run(TuneRequest(trials=60), runner=runner)[0].best
     assert runner.met[0] == times * CONTENDERS
     assert best is not None and best.spread == pytest.approx(log(most_pace))
     assert best.taken > best.rounds > 0
@@ -224,15 +206,13 @@ def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
     class LongSeen(Seen, Long):
         @staticmethod
         def seconds(schedule: Schedule) -> float:
-            return Long.seconds(schedule) * (
-                1 + int(schedule.hash, 16) % 997 * 1e-5
-            )  # no two alike
+            different = 1 + int(schedule.hash, 16) % 997 * 1e-5
+            return Long.seconds(schedule) * different
 
     runner, request = LongSeen(), TuneRequest(trials=40)
     result, *_ = run(request, runner=runner)
     first, *finals = runner.met
     assert FINALISTS < first <= CONTENDERS and finals == [FINALISTS] * 2
-    assert result.best is not None
     fastest_s = min(runner.seconds(t.schedule) for t in result.trials if t.state == "timed")
     assert runner.seconds(result.best.schedule) == fastest_s
 
@@ -256,10 +236,7 @@ class Disturbed(Seen):
 
 
 def found(runner: FakeRunner, **limits: float) -> Schedule:
-    request = TuneRequest(trials=40, **limits)
-    best = run(request, runner=runner)[0].best
-    assert best is not None
-    return best.schedule
+    return run(TuneRequest(trials=40, **limits), runner=runner)[0].best.schedule
 
 
 def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
@@ -272,13 +249,16 @@ def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
 def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
     runner = Disturbed(1000)
     assert found(runner) != found(Seen())
-    assert runner.processes == 2 + WAITING
+    assert runner.processes == 2 + benchmark.WAITING
     runner = Disturbed(1000)
     found(runner, seconds=60.0)
     assert runner.processes == 2
+    runner = Disturbed(1000)
+    run(TuneRequest(trials=benchmark.ENOUGH_PACES - 1), runner=runner)
+    assert runner.processes == 2, "few trials have seen little"
 
 
-def test_nobody_waits_once_the_job_is_to_stop_or_for_what_few_trials_have_seen() -> None:
+def test_nobody_waits_once_the_job_is_to_stop() -> None:
     runner, asked = Disturbed(1000), []
 
     def should_stop() -> bool:
@@ -287,9 +267,6 @@ def test_nobody_waits_once_the_job_is_to_stop_or_for_what_few_trials_have_seen()
 
     run(TuneRequest(trials=40), runner=runner, should_stop=should_stop)
     assert runner.processes == 3 and asked[-2:] == [2, 3]
-    runner, few = Disturbed(1000), TuneRequest(trials=ENOUGH_PACES - 1)
-    run(few, runner=runner)
-    assert runner.processes == 2
 
 
 def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:
@@ -310,8 +287,7 @@ def test_a_search_whose_finalists_all_fail_says_why() -> None:
         def finals(self, *given):
             raise CandidateFailureError("timeout", "10.0 s", index=0)
 
-    request = TuneRequest(trials=4)
-    result, *_ = run(request, runner=Failing())
+    result, *_ = run(TuneRequest(trials=4), runner=Failing())
     assert result.best is None and result.finals_failure == "timeout: 10.0 s"
 
 

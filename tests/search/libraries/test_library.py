@@ -49,13 +49,9 @@ def test_a_kernel_is_measured_inside_iree() -> None:
     require("iree+tilewise")
     one = wanted(SMALL)
     gain = measured(one.problem, one.schedule.to_json(), resolve("host").canonical, budget_s=0.05)
-    assert gain.matched
-    assert gain.max_error is not None
-    assert gain.tolerance is not None
-    assert gain.max_error <= gain.tolerance
-    assert gain.alone_us is not None
+    assert gain.matched and gain.max_error <= gain.tolerance
     assert set(gain.alone_us) <= {"default", "data tiling"}
-    assert gain.ratio == pytest.approx(min(gain.alone_us.values()) / (gain.library_us or 0))
+    assert gain.ratio == pytest.approx(min(gain.alone_us.values()) / gain.library_us)
 
 
 @pytest.mark.full
@@ -63,27 +59,20 @@ def test_a_range_is_compared_and_timed_at_several_sizes() -> None:
     require("iree+tilewise")
     problems = parse_range("matmul:m=8..64:8,n=65,k=29,dtype=f32,weights=constant")
     schedule = wanted("matmul:m=64,n=65,k=29,dtype=f32,weights=constant").schedule
-    assert isinstance(schedule, Schedule)
     whole = RangeSchedule(problems, (schedule,), (0,) * len(problems.sizes))
     entry = LibraryEntry(problems.smallest, whole)
     gain = library.judged(entry, (), resolve("host").canonical, 0.02).gain
-    assert gain.matched and not gain.failure
-    assert gain.max_error is not None and gain.tolerance is not None
-    assert gain.max_error <= gain.tolerance
-    assert set(gain.alone_us or {}) == {"default", "data tiling"} and gain.library_us
+    assert gain.matched and not gain.failure and gain.max_error <= gain.tolerance
+    assert set(gain.alone_us) == {"default", "data tiling"} and gain.library_us
 
 
 def test_where_iree_alone_is_faster_the_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = replace(FAST, library_us=15.1)
     found = made(monkeypatch, {SMALL: FAST, OTHER: slow})
     assert [row.to_json()["served"] for row in found.rows] == [True, False]
-    assert f"// Left out: {OTHER}: IREE alone is faster: 15.0 us (data tiling), 15.1 us" in (
-        found.text
-    )
+    left_out = f"// Left out: {OTHER}: IREE alone is faster: 15.0 us (data tiling), 15.1 us"
+    assert left_out in found.text
     assert "k30" not in found.text
-
-
-def test_a_library_of_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProofError, match=r"m=37.*it was wrong"):
         made(monkeypatch, {SMALL: replace(FAST, failure="it was wrong")})
 
@@ -111,9 +100,7 @@ def entry(around: str, *, is_constant: bool = False) -> tuple[LibraryEntry, Patt
 
 @pytest.mark.full
 @pytest.mark.parametrize(("around", "is_constant"), [("%z", False), ("%c", False), ("%z", True)])
-def test_all_forms_are_timed_and_the_kernels_result_is_right(
-    around: str, *, is_constant: bool
-) -> None:
+def test_all_forms_are_timed_and_the_kernels_result_is_right(around, is_constant) -> None:
     require("iree+tilewise")
     kernel, pattern = entry(around, is_constant=is_constant)
     gain = measured_as_found(kernel, pattern, resolve("host").canonical, 0.05)
@@ -122,11 +109,8 @@ def test_all_forms_are_timed_and_the_kernels_result_is_right(
     assert set(gain.alone_us or {}) == {"default", "data tiling"}
 
 
-def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kernel, pattern = entry("%z")
-    wanted = kernel
+def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(monkeypatch) -> None:
+    wanted, pattern = entry("%z")
     for kernel_us, reasons in ((9.0, ()), (11.0, ("IREE alone is faster: 10.0 us (data tiling), "
                                                   "11.0 us with the kernel",))):  # fmt: skip
         gain = Gain(True, 0.0, 1.0, kernel_us, None, {"default": 30.0, "data tiling": 10.0})
@@ -137,9 +121,7 @@ def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(
         assert worth.reasons == reasons
 
 
-def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(monkeypatch) -> None:
     """IREE is slow where products are added by `math.fma`, and fast on a matmul."""
     module = contraction("f32", "mk,kn->mn", [(8, 16), (16, 32), (8, 32)], "%z")
     added = "%p = arith.mulf %x, %y : f32\n          %s = arith.addf %w, %p : f32"

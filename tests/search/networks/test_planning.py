@@ -2,22 +2,31 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from examples.models import MODELS
+from examples.models.graph import Graph as ModelGraph
+from examples.models.graph import Value
 from examples.models.spellings import spelled
 from tests.kernels.mlir.frontend.test_graph import AROUND
+from tests.search.networks.lowering.drawn import plan_of, program_of
 from tilewise.kernels.mlir.frontend.graph import Graph
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import read_graph
 from tilewise.kernels.problem import parse_problem
+from tilewise.model.libraries import chosen
+from tilewise.search.errors import NetworkError
 from tilewise.search.networks import planning
 from tilewise.search.networks.costs import Timed
-from tilewise.search.networks.plan import Plan
+from tilewise.search.networks.lowering.network import LoweredNetwork
+from tilewise.search.networks.plan import Plan, PlannedNode
 from tilewise.search.networks.planning import UNKNOWN, Named, planned
 from tilewise.search.networks.variants import TensorLayout, problems_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
 
 NAMED = Named("model.mlir", "cpu:znver4,threads=1", "hot")
 FIRST, LAST = "nchw_fchw", "nhwc_hwcf"
@@ -71,8 +80,14 @@ def test_all_layouts_are_offered_once(network: Graph) -> None:
     assert all(str(parse_problem(problem)) == problem for problem in every)
 
 
+def plan_of_orders(network: Graph, copy_us: float = 1.0, first_us: float = 100) -> Plan:
+    """The plan where layers take 50 in the other order, and so much in the model's."""
+    costs = Costs(lambda keys: first_us if keys["layout"] == FIRST else 50, copy_us)
+    return planned(network, costs, NAMED)
+
+
 def test_cheap_copies_move_a_network_to_the_other_order(network: Graph) -> None:
-    plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    plan = plan_of_orders(network)
     assert plan.is_exact
     assert all("nchw" not in problem for problem in convolutions(plan))
     where = {one.tensor: one.layout.name for one in plan.conversions}
@@ -87,7 +102,7 @@ def test_cheap_copies_move_a_network_to_the_other_order(network: Graph) -> None:
 
 
 def test_dear_copies_leave_it_where_it_is(network: Graph) -> None:
-    plan = planned(network, Costs(lambda p: 51 if p["layout"] == FIRST else 50, 5.0), NAMED)
+    plan = plan_of_orders(network, copy_us=5.0, first_us=51)
     assert not plan.conversions
     assert all("nchw" in problem for problem in convolutions(plan))
     assert plan.totals.chosen_us == plan.totals.plain_us == 9 * 51 + 50
@@ -147,23 +162,21 @@ def test_what_cannot_be_a_problem_is_planned_around() -> None:
 
 def test_elementwise_ops_follow_an_order() -> None:
     lines = ["func.func @main(%x: tensor<1x8x9x9xf32>) -> tensor<1x8x9x9xf32> {",
-             "%zero = arith.constant 0.0 : f32", "%e = tensor.empty() : tensor<1x8x9x9xf32>",
              "%w = arith.constant dense_resource<__elided__> : tensor<8x8x1x1xf32>",
-             "%f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x8x9x9xf32>) "
-             "-> tensor<1x8x9x9xf32>"]  # fmt: skip
+             "%f = arith.constant dense<0.0> : tensor<1x8x9x9xf32>"]  # fmt: skip
     for i, source in enumerate(("%x", "%t0")):
         lines += [f"%c{i} = linalg.conv_2d_nchw_fchw ins({source}, %w : tensor<1x8x9x9xf32>, "
                   "tensor<8x8x1x1xf32>) outs(%f : tensor<1x8x9x9xf32>) -> tensor<1x8x9x9xf32>",
                   f"%t{i} = math.tanh %c{i} : tensor<1x8x9x9xf32>"]  # fmt: skip
     graph = read_graph("\n".join([*lines, "return %t1 : tensor<1x8x9x9xf32>", "}"]).encode())
-    plan = planned(graph, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    plan = plan_of_orders(graph)
     assert len(plan.conversions) == 2  # of the argument, and before or behind the last op
     tanh = [node for node in plan.nodes if node.op == "math.tanh"]
     assert tanh[0].reads[0].layout.name == tanh[0].makes[0].layout.name == "axes 2,3,1"
 
 
 def test_a_plan_is_what_its_json_says(network: Graph) -> None:
-    plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    plan = plan_of_orders(network)
     text = json.dumps(plan.to_json())
     assert Plan.from_json(json.loads(text)) == plan
     with pytest.raises(ValueError, match=r"schema='tilewise/plan/0' is not tilewise/plan/1"):
@@ -180,3 +193,42 @@ def test_a_choice_that_is_too_wide_is_not_exact(
     plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
     assert not plan.is_exact
     assert plan.totals.chosen_us <= plan.totals.plain_us
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleProgram:
+    """One convolution."""
+    graph = ModelGraph("earlier", Value("given", (1, 9, 7, 32)))
+    graph.conv(graph.given, 64, 1)
+    return program_of(graph, "torch")
+
+
+def test_a_plan_of_before_there_were_blocks_is_read(program: ModuleProgram) -> None:
+    plan = plan_of(program, 0)
+
+    def without(part: object) -> object:
+        if isinstance(part, list | tuple):
+            return [without(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        return {name: without(one) for name, one in part.items() if name != "block"}
+
+    assert Plan.from_json(json.loads(json.dumps(without(plan.to_json())))) == plan
+
+
+def test_a_plan_with_channels_in_blocks_is_read_and_not_run(program: ModuleProgram) -> None:
+    def cut(node: PlannedNode) -> PlannedNode:
+        if node.found is None:
+            return node
+        makes = [replace(use, layout=replace(use.layout, block=32)) for use in node.makes]
+        return replace(node, makes=tuple(makes))
+
+    plan = plan_of(program, 0)
+    earlier = replace(plan, nodes=tuple(map(cut, plan.nodes)))
+    assert Plan.from_json(json.loads(json.dumps(earlier.to_json()))) == earlier
+    names = [use.layout.name for node in earlier.nodes for use in node.makes]
+    assert any("blocks of 32" in name for name in names)
+    with pytest.raises(NetworkError, match=r"channels are in blocks.*make the plan again"):
+        LoweredNetwork(earlier, program)
+    notes = chosen(earlier).notes
+    assert len([note for note in notes if "has channels in blocks" in note]) == 1

@@ -1,19 +1,29 @@
-"""Peers: each way of each peer against the reference, on odd shapes of every kind."""
+"""Peers: each way of each peer against the reference, on odd shapes and several threads."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tilewise.kernels.dispatches.executable import LibraryEntry
+from tilewise.kernels.dispatches.library import library_text
+from tilewise.kernels.mlir.iree.runtime import open_device
 from tilewise.kernels.oracle.operands import Array, Operands, make_operands
 from tilewise.kernels.oracle.reference import Expected, reference
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.search.peers import available_peers, installed_peers, missing_packages
+from tilewise.kernels.target import Target, resolve
+from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.prior import prior_points
+from tilewise.search.peers import available_peers, installed_peers, iree, missing_packages
+from tilewise.search.peers.iree import Maker
 from tilewise.search.peers.screen import MAKERS, screened
 from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, checked
+from tilewise.search.records import OWN
+from tilewise.search.space.space import Space
 
 PLAIN = "matmul:m=7,n=33,k=19,dtype="
 CLAIMS = {
@@ -219,15 +229,10 @@ def offer(monkeypatch: pytest.MonkeyPatch, *variants: Variant) -> None:
     monkeypatch.setitem(MAKERS, "fake", lambda *_: list(variants))
 
 
-def test_a_wrong_peer_is_absent_with_its_deviation(
-    monkeypatch: pytest.MonkeyPatch, case: Case
-) -> None:
+def test_a_peer_that_is_wrong_or_writes_nothing_is_absent(monkeypatch, case: Case) -> None:
     offer(monkeypatch, matmul_way(case, "off", lambda a, b: a @ b + np.float32(0.01)))
     with pytest.raises(PeerAbsentError, match=r"off: wrong: the largest deviation is 0\.01"):
         screened(MAKERS["fake"], case.bench)
-
-
-def test_a_peer_that_writes_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     out = case.operands["C"]
     out[...] = case.expected.value  # which must not count
     offer(monkeypatch, Variant("fake", "idle", lambda _repeat: None, lambda: out))
@@ -235,19 +240,14 @@ def test_a_peer_that_writes_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, ca
         screened(MAKERS["fake"], case.bench)
 
 
-def test_a_right_way_stands_beside_wrong_and_raising_ones(
-    monkeypatch: pytest.MonkeyPatch, case: Case
-) -> None:
+def test_a_right_way_stands_beside_wrong_and_raising_ones(monkeypatch, case: Case) -> None:
     def raising(_repeat: int) -> None:
         raise RuntimeError("no kernel for this processor")
 
     right = matmul_way(case, "right", np.matmul)
-    offer(
-        monkeypatch,
-        matmul_way(case, "wrong", lambda a, b: a @ b * 2),
-        Variant("fake", "raising", raising, lambda: case.operands["C"]),
-        right,
-    )
+    out = case.operands["C"]
+    wrong = matmul_way(case, "wrong", lambda a, b: a @ b * 2)
+    offer(monkeypatch, wrong, Variant("fake", "raising", raising, lambda: out), right)
     assert [way.variant.name for way in screened(MAKERS["fake"], case.bench)] == ["right"]
 
 
@@ -309,3 +309,131 @@ def test_the_table_of_one_search_shows_only_openblas_and_only_for_plain_products
     assert available_peers(biased.problem, biased.operands, 1) == []
     integers = make_case(PLAIN + "i32")
     assert available_peers(integers.problem, integers.operands, 1) == []
+
+
+PRODUCT = "matmul:m=150,n=170,k=190,dtype=f32"
+TASKS = Path("/proc/self/task")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("peer", ["openblas", "onednn", "iree"])
+@pytest.mark.parametrize("text", [PRODUCT, "matmul:m=7,n=33,k=19,dtype=f32,bias,epilogue=relu"])
+def test_results_on_two_threads_are_right(peer: str, text: str) -> None:
+    require(peer)
+    case = make_case(text)
+    ways = screened(MAKERS[peer], replace(case.bench, threads=2))
+    assert ways
+    assert [case.why_wrong(way.variant) for way in ways] == [None] * len(ways)
+
+
+@pytest.mark.parametrize("threads", [2, 1])
+def test_torch_takes_the_threads_of_the_target(threads: int) -> None:
+    require("onednn")
+    import torch
+
+    case = make_case(PRODUCT)
+    assert MAKERS["onednn"](case.problem, case.operands, threads)
+    assert torch.get_num_threads() == threads
+
+
+def iree_workers() -> set[str]:
+    names = {task.name: (task / "comm").read_text() for task in TASKS.iterdir()}
+    return {number for number, name in names.items() if name.startswith("iree-worker")}
+
+
+def new_workers(before: set[str], expected: int) -> int:
+    """How many there are now; they name themselves, so a slow machine gets a while."""
+    deadline = time.monotonic() + 20
+    while len(iree_workers() - before) < expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(iree_workers() - before)
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="threads are listed by Linux's /proc only")
+def test_iree_starts_as_many_workers_as_asked_whatever_ran_before() -> None:
+    require("iree")
+    for threads in (4, 3):  # which nothing else here asks for, so that none are there yet
+        before = iree_workers()
+        open_device(threads)
+        assert new_workers(before, threads) == threads
+    before = iree_workers()
+    case = make_case(PRODUCT)
+    made = MAKERS["iree"](case.problem, case.operands, 3)
+    assert [case.why_wrong(way) for way in made] == [None] * len(made)
+    assert iree_workers() == before
+
+
+def test_more_threads_than_openblas_takes_are_an_absence() -> None:
+    case = make_case(PRODUCT)
+    with pytest.raises(PeerAbsentError, match="takes 64 threads, not 65"):
+        MAKERS["openblas"](case.problem, case.operands, 65)
+
+
+SMALL, IMAGE = "matmul:m=37,n=65,k=29,dtype=", "conv2d:n=1,h=9,w=11,ci=16,co=24,kh=3,kw=3,pad=1"
+PROBLEMS = [
+    SMALL + "f32,bias,epilogue=relu",
+    SMALL + "bf16,weights=constant,transpose_b",
+    SMALL + "i8,transpose_a,bias",
+    SMALL + "f64,init=accumulate,epilogue=relu",
+    "matmul:m=1,n=300,k=129,dtype=f32,weights=constant",
+    "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b",
+    f"{IMAGE},dtype=f32,layout=nchw_fchw,bias,epilogue=relu,weights=constant",
+    "conv2d:n=1,h=9,w=7,ci=16,co=16,kh=3,kw=3,groups=16,pad=1,dtype=f32,bias,epilogue=relu6",
+]
+
+
+def maker(case: Case, threads: int = 1, winograd: int = 0) -> Maker:
+    """A peer with the schedule that the model likes best, or the best of Winograd's."""
+    target = resolve("host" if threads == 1 else f"cpu:host,threads={threads}")
+    space = Space(case.problem, target)
+    liked = map(space.schedule, prior_points(AnalyticalModel.shipped(space), 40))
+    sizes = ((one, one.algorithm.size if one.algorithm else 0) for one in liked)
+    return Maker(next(one for one, size in sizes if size >= winograd), target)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_iree_computes_rightly_with_our_kernel(text: str) -> None:
+    require("iree+tilewise")
+    case = make_case(text)
+    (way,) = screened(maker(case).variants, case.bench)
+    assert way.variant.peer in OWN
+    assert way.error <= way.tolerance
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("text", PROBLEMS[:2] + PROBLEMS[6:7])
+def test_two_threads_give_what_one_gives(text: str) -> None:
+    require("iree+tilewise")
+    results = []
+    for threads in (1, 2):
+        case = make_case(text)
+        (variant,) = maker(case, threads).variants(case.problem, case.operands, threads)
+        assert case.why_wrong(variant) is None
+        results.append(variant.result().copy())
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_for_winograd_are_packed_once() -> None:
+    """They grow; were they packed in each run, a change of theirs would be seen."""
+    require("iree+tilewise")
+    case = make_case(f"{IMAGE},dtype=f32,weights=constant")
+    (variant,) = maker(case, winograd=2).variants(case.problem, case.operands, 1)
+    variant.run(1)
+    before = variant.result().copy()
+    case.operands["B"][...] = 0
+    variant.run(1)
+    np.testing.assert_array_equal(variant.result(), before)
+
+
+def test_a_problem_that_no_pattern_matches_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("iree+tilewise")
+    case, other = make_case(SMALL + "f32"), make_case("matmul:m=37,n=65,k=28,dtype=f32")
+    made = maker(other)
+
+    def of_another(_: object, target: Target) -> str:
+        return library_text([LibraryEntry(other.problem, made.schedule)], target)
+
+    monkeypatch.setattr(iree, "library_text", of_another)
+    with pytest.raises(PeerAbsentError, match="no pattern"):
+        screened(made.variants, case.bench)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cases import some
-from tests.search.replies import finals_reply, in_turn
+from tests.search.engine.fakes import finals_reply, in_turn
 from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.schedule import (
     Pack,
@@ -209,10 +209,8 @@ class Wrong(Runner):
 
 
 def test_a_schedule_that_is_wrong_at_one_sample_serves_none():
-    def runner(problem, target, request):
-        return Wrong(problem, target)
-
-    result = tune_range(OF_ROWS, resolve("host"), TuneRequest(), OF_RANGE, make_runner=runner)
+    host, make = resolve("host"), lambda problem, target, _request: Wrong(problem, target)
+    result = tune_range(OF_ROWS, host, TuneRequest(), OF_RANGE, make_runner=make)
     assert set(result.schedule.variants) == {SKINNY, TILED}
     assert result.schedule.at((1,)) == SKINNY and result.schedule.at((2,)) == TILED
 
@@ -224,12 +222,14 @@ def test_a_stopped_run_gives_nothing():
 
 def test_a_range_without_a_common_code_is_refused_before_any_search() -> None:
     target = detect()
-    with pytest.raises(RangeError, match=r"no code serves two sizes of n.*give transpose_b"):
-        check_served(parse_range("matmul:m=9,n=24..80:8,k=33,dtype=f64"), target)
-    with pytest.raises(RangeError, match="no code serves two sizes of n"):
-        check_served(parse_range("matmul:m=8..16,n=24..80:8,k=33,dtype=f64"), target)
-    check_served(parse_range("matmul:m=9,n=24..80:8,k=33,dtype=f64,transpose_b"), target)
-    check_served(parse_range("matmul:batch=1..8,m=8..64,n=32,k=32,dtype=f32"), target)
-    check_served(parse_range("matmul:batch=1..2,m=8..64,n=32,k=32,dtype=f32"), target)
-    check_served(parse_range("matmul:m=1..64,n=96,k=128,dtype=f32,weights=constant"), target)
-    check_served(parse_range("conv2d:n=1..4,h=9,w=9,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32"), target)
+    for rows in ("9", "8..16"):
+        with pytest.raises(RangeError, match=r"no code serves two sizes of n.*give transpose_b"):
+            check_served(parse_range(f"matmul:m={rows},n=24..80:8,k=33,dtype=f64"), target)
+    for served in (
+        "matmul:m=9,n=24..80:8,k=33,dtype=f64,transpose_b",
+        "matmul:batch=1..8,m=8..64,n=32,k=32,dtype=f32",
+        "matmul:batch=1..2,m=8..64,n=32,k=32,dtype=f32",
+        "matmul:m=1..64,n=96,k=128,dtype=f32,weights=constant",
+        "conv2d:n=1..4,h=9,w=9,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32",
+    ):
+        check_served(parse_range(served), target)

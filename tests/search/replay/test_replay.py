@@ -78,12 +78,8 @@ def test_a_stored_job_is_replayed_from_its_trials() -> None:
         assert len(set(hashes)) == 40 and set(hashes) <= set(space.trials)
         for trial, time_us in zip(run_.trials, run_.times_us, strict=True):
             assert time_us == pytest.approx(FakeRunner.seconds(trial.schedule) * 1e6)
-
-
-def test_a_replay_ends_when_everything_was_tried() -> None:
-    recording = stored()
-    run_ = replay(RecordedSpace.of(recording), TuneRequest(trials=500))
-    assert len(run_.trials) == len(recording.trials)
+    everything = replay(space, TuneRequest(trials=500))
+    assert len(everything.trials) == len(recording.trials), "and ends there"
 
 
 def test_what_was_not_recorded_is_replaced_by_the_nearest() -> None:
@@ -93,8 +89,7 @@ def test_what_was_not_recorded_is_replaced_by_the_nearest() -> None:
         assert space.nearest(trial.params) == trial.params
         assert space.free_point_beside(trial.params, lambda p, t=trial: p != t.params, random)
     anywhere = Space(SQUARE, TARGET).draw(random)
-    nearest = space.nearest(anywhere)
-    assert nearest in space.points
+    assert space.nearest(anywhere) in space.points
     assert space.free_point_beside(anywhere, lambda _: False, random) is None
 
 
@@ -103,8 +98,7 @@ def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> No
     request = TuneRequest(trials=40, seed=4)
     for in_flight in (1, 4):
         first, again = (replay(space, request, in_flight) for _ in range(2))
-        assert first == again
-        assert len(first.trials) == 40
+        assert first == again and len(first.trials) == 40
 
 
 @pytest.mark.parametrize(
@@ -137,10 +131,6 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
         assert run_.slow_share(limit * 2) <= 0.15
 
 
-def on_cascade_lake(name: str) -> RecordedSpace:
-    return RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
-
-
 def trials_to_the_best(
     space: RecordedSpace, weights: Weights | None = None, starts: Sequence[Point] = ()
 ) -> float:
@@ -155,10 +145,8 @@ def trials_to_the_best(
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["unseen-skinny-f32", "unseen-bf16", "unseen-conv3x3-f32"])
-def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fitted_to(
-    name: str,
-) -> None:
-    space = on_cascade_lake(name)
+def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fitted_to(name):
+    space = RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
     assert shipped(space.target) != DEFAULT_WEIGHTS
     assert trials_to_the_best(space) <= trials_to_the_best(space, DEFAULT_WEIGHTS) / 2
 

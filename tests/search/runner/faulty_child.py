@@ -13,7 +13,7 @@ from tilewise.search.runner.child.__main__ import answering
 from tilewise.search.runner.child.compiler import answer_all
 from tilewise.search.runner.child.session import Session
 
-HANG, CRASH, EAT, WRONG, RAISE, EXIT, NOTHING = 2, 3, 4, 5, 6, 7, 9
+HANG, CRASH, EAT, WRONG, RAISE, EXIT = 2, 3, 4, 5, 6, 7
 EATEN = 1 << 30  # bytes, held until somebody sees it
 
 
@@ -34,8 +34,6 @@ class FaultySession(Session):
         if rows == EXIT:
             raise SystemExit(7)
         call = super().call(steps)
-        if rows == NOTHING:
-            return lambda _repeat: None
         return self.spoiled(call) if rows == WRONG else call
 
     def spoiled(self, call: Any) -> Any:

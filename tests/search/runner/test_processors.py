@@ -1,4 +1,4 @@
-"""Which processor times: left where somebody else makes it slow, and come back to."""
+"""Which processor times, and which processors compile beside it."""
 
 import os
 import sys
@@ -6,10 +6,22 @@ from collections import deque
 
 import pytest
 
+from tests.search.runner import faulty_compiler
+from tests.search.runner.patience import BRIEF, LIMITS
 from tilewise.kernels.problem import Matmul
-from tilewise.search.runner import processors
-from tilewise.search.runner.processors import BRIEF_S, SLOW, STALE_S, Paces
+from tilewise.kernels.schedule import Pack, Register, Schedule
+from tilewise.kernels.target import detect
+from tilewise.search.runner import compilers, processors
+from tilewise.search.runner import runner as runner_module
+from tilewise.search.runner.compilers import Compilers
+from tilewise.search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces, claim
+from tilewise.search.runner.protocol import CandidateFailureError
+from tilewise.search.runner.runner import Runner
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="claims are sockets of Linux")
+# Names of these tests' own: searches that run meanwhile claim processors too.
+CLAIM = f"\0tilewise/test/{os.getpid()}/{{}}"
+COMPILER = "tests.search.runner.faulty_compiler"
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 
 
@@ -42,18 +54,15 @@ def test_of_two_slow_ones_the_less_slow_is_kept_until_the_other_may_have_changed
     paces = Paces()
     assert left(paces, 0, 1.0, 0.0, 1.0) is None
     gone = left(paces, 0, 1.5, 1.0, 2.0)
-    assert gone is not None
     assert left(paces, 1, 1.5, gone, gone + STALE_S - 0.1) is None, "it is no faster there"
     assert left(paces, 1, 1.5, gone, gone + 2 * STALE_S) is not None
     paces = Paces(deque([1.0] * 20), left={0: (5.0, 1.2)})
     assert left(paces, 1, 1.5, 5.0, 6.0) is not None, "and back to where it is less slow"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")
-def test_nothing_compiles_on_the_other_half_of_a_core_that_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(processors, "CLAIM", f"\0tilewise/test/halves/{os.getpid()}/{{}}")
+@LINUX
+def test_nothing_compiles_on_the_other_half_of_a_core_that_times(monkeypatch) -> None:
+    monkeypatch.setattr(processors, "CLAIM", CLAIM)
     monkeypatch.setattr(processors, "usable_processors", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(processors, "core_of", lambda processor: processor % 2)
     one = processors.claim("cpu:any,threads=1")
@@ -64,3 +73,98 @@ def test_nothing_compiles_on_the_other_half_of_a_core_that_times(
     finally:
         one.release()
         other.release()
+
+
+def steps(rows: int) -> list[object]:
+    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Processors to compile on, also where there is one alone; compilers get their share of it."""
+    monkeypatch.setattr(compilers, "GIVE_WAY", 0)
+    others = set(sorted(os.sched_getaffinity(0))[-1:])
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, others))
+    return others
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (faulty_compiler.HANG, "timeout"),
+        (faulty_compiler.CRASH, "crash"),
+        (faulty_compiler.REFUSE, "compile"),
+    ],
+)
+def test_a_candidate_that_takes_its_compiler_down_fails_alone(beside, rows, kind, monkeypatch):
+    monkeypatch.setattr(Compilers, "help", lambda *_: None)
+    with Runner(PROBLEM, detect().canonical, limits=BRIEF, compiler=COMPILER) as one:
+        for asked in (1, rows, 4):
+            one.prepare(steps(asked))
+        one.limits = LIMITS  # of trials; the compilers have theirs
+        first = one.trial(steps(1), None)
+        with pytest.raises(CandidateFailureError) as caught:
+            one.trial(steps(rows), None)
+        assert caught.value.kind == kind
+        second = one.trial(steps(4), None)
+    assert first.times and second.times
+    assert min(first.compile_s, second.compile_s) > 1000, "compiled beside"
+    is_new = int(first.compile_s) != int(second.compile_s)
+    assert is_new == (kind != "compile"), "only what is dead is replaced"
+
+
+@pytest.mark.full
+def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[int]) -> None:
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=COMPILER) as one:
+        one.trial(steps(1), None)  # so that the timing process is there
+        one.limits = BRIEF
+        for asked in (faulty_compiler.HANG, 4, 5):
+            one.prepare(steps(asked))
+        one.limits = LIMITS
+        with pytest.raises(CandidateFailureError) as caught:
+            one.trial(steps(faulty_compiler.HANG), None)
+        assert caught.value.kind == "timeout"
+        replies = [one.trial(steps(asked), None) for asked in (4, 5)]
+    assert all(reply.compile_s < 1000 for reply in replies), "not by the compiler"
+
+
+def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, set()))
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler="no.such.module") as one:
+        assert one.ahead == 0
+        one.prepare(steps(1))
+        assert one.trial(steps(1), None).times
+
+
+@LINUX
+def test_compilers_stay_off_the_processor_that_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "CLAIM", CLAIM)
+    first = claim("cpu:any,threads=1")
+    try:
+        assert len(first.timing) == 1 and not first.timing & first.others
+        second = claim("cpu:any,threads=1")
+        assert second.timing is None or second.timing != first.timing
+        assert not second.others & first.timing, "nor where another search times"
+        second.release()
+    finally:
+        first.release()
+    again = claim("cpu:any,threads=1")
+    assert again.timing == first.timing, "it was given back"
+    again.release()
+
+
+@LINUX
+def test_who_times_alone_is_on_a_processor_that_nobody_else_claims(monkeypatch) -> None:
+    monkeypatch.setattr(processors, "CLAIM", CLAIM)
+    before = os.sched_getaffinity(0)
+    with processors.timing_alone("cpu:any,threads=1"):
+        inside = os.sched_getaffinity(0)
+        assert len(inside) == 1
+        assert claim("cpu:any,threads=1").timing is None, "of the processors left here"
+    assert os.sched_getaffinity(0) == before
+    again = claim("cpu:any,threads=1")
+    assert again.timing == inside, "it was given back"
+    again.release()
+    with processors.timing_alone("cpu:any,threads=2"):
+        assert os.sched_getaffinity(0) == before

@@ -1,21 +1,27 @@
+"""A runner's processes: faults, limits, controls, and how children end."""
+
 import json
 import os
 import signal
+import subprocess
 import sys
-import time
 from pathlib import Path
 from statistics import median
 
+import psutil
 import pytest
 
 from tests.search.runner import faulty_child
+from tests.search.runner.leaving_child import CODE
 from tests.search.runner.patience import LIMITS, Patient
+from tests.service.processes import wait_until
 from tilewise.kernels.problem import Matmul
 from tilewise.kernels.schedule import Pack, Register, Schedule
-from tilewise.kernels.system.children import ONE_THREAD
+from tilewise.kernels.system.children import MOST_STEP_S, ONE_THREAD, Patience, is_stopped
 from tilewise.kernels.target import detect
 from tilewise.search.errors import RunnerError
-from tilewise.search.runner.protocol import CandidateFailureError
+from tilewise.search.runner.child_process import ChildProcess
+from tilewise.search.runner.protocol import CandidateFailureError, Ready
 from tilewise.search.runner.runner import AVX512_KERNELS, PARK_EARLY, Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
@@ -62,43 +68,31 @@ def test_operands_are_those_of_the_seed() -> None:
         (faulty_child.EXIT, "crash", "exit code 7"),
     ],
 )
-def test_each_fault_has_its_class_and_the_next_candidate_runs(
-    runner: Runner, rows: int, kind: str, says: str
-) -> None:
+def test_each_fault_has_its_class_and_the_next_candidate_runs(runner, rows, kind, says) -> None:
     with pytest.raises(CandidateFailureError, match=says) as caught:
         runner.trial(steps(rows), None)
     assert caught.value.kind == kind
     assert runner.trial(steps(1), None).times
 
 
-def test_a_candidate_that_writes_nothing_does_not_inherit_the_last_result(runner: Runner) -> None:
-    assert runner.trial(steps(1), None).times
-    with pytest.raises(CandidateFailureError) as caught:
-        runner.trial(steps(faulty_child.NOTHING), None)
-    assert caught.value.kind == "wrong"
+DEEP = [{"step": "stream", "dim": "k", "depth": 17}, *steps(1)]
+NO_VECTORS = [{"step": "register", "rows": 1, "cols": 3, "outer": "rows"}]
 
 
-def test_an_illegal_schedule_is_a_constraint_failure(runner: Runner) -> None:
-    with pytest.raises(CandidateFailureError, match="only 16 deep") as caught:
-        runner.trial([{"step": "stream", "dim": "k", "depth": 17}, *steps(1)], None)
-    assert caught.value.kind == "constraint"
-
-
-def test_columns_that_are_no_vectors_are_a_compile_failure(runner: Runner) -> None:
-    bad = [{"step": "register", "rows": 1, "cols": 3, "outer": "rows"}]
-    with pytest.raises(CandidateFailureError, match="lanes") as caught:
-        runner.trial(bad, None)
-    assert caught.value.kind == "compile"
+@pytest.mark.parametrize(
+    ("refused", "kind", "says"),
+    [(DEEP, "constraint", "only 16 deep"), (NO_VECTORS, "compile", "lanes")],
+)
+def test_what_cannot_be_lowered_fails_by_its_reason(runner: Runner, refused, kind, says) -> None:
+    with pytest.raises(CandidateFailureError, match=says) as caught:
+        runner.trial(refused, None)
+    assert caught.value.kind == kind
 
 
 def test_a_clearly_slower_candidate_is_stopped_early(runner: Runner) -> None:
     reply = runner.trial(steps(1), 1e-12)
     assert reply.pruned
     assert len(reply.times) == 1, "one sample says enough"
-
-
-def control(rows: int) -> dict[str, object]:
-    return {"steps": steps(rows), "seconds": 2e-6}
 
 
 def test_a_control_tells_the_pace(runner: Runner) -> None:
@@ -109,23 +103,15 @@ def test_a_control_tells_the_pace(runner: Runner) -> None:
     assert 0.2 < reply.pace < 5, "the same machine, a moment later"
 
 
-@pytest.mark.parametrize("rows", [faulty_child.CRASH, faulty_child.EXIT])
-def test_a_control_that_takes_the_child_down_is_not_the_candidates_fault(
-    runner: Runner, rows: int
-) -> None:
-    reply = runner.trial(steps(1), 1.0, control(rows))
-    assert reply.times and reply.pace is None
-
-
-def test_nor_is_one_that_cannot_be_lowered(runner: Runner) -> None:
-    bad = [{"step": "stream", "dim": "k", "depth": 17}, *steps(1)]
-    reply = runner.trial(steps(1), 1.0, {"steps": bad, "seconds": 2e-6})
+@pytest.mark.parametrize("failing", [steps(faulty_child.CRASH), steps(faulty_child.EXIT), DEEP])
+def test_a_control_that_fails_is_not_the_candidates_fault(runner: Runner, failing) -> None:
+    reply = runner.trial(steps(1), 1.0, {"steps": failing, "seconds": 2e-6})
     assert reply.times and reply.pace is None
 
 
 def test_a_candidate_that_crashes_beside_a_control_crashes(runner: Runner) -> None:
     with pytest.raises(CandidateFailureError) as caught:
-        runner.trial(steps(faulty_child.CRASH), 1.0, control(1))
+        runner.trial(steps(faulty_child.CRASH), 1.0, {"steps": steps(1), "seconds": 2e-6})
     assert caught.value.kind == "crash"
 
 
@@ -141,26 +127,20 @@ def test_finalists_do_not_disturb_each_other(weights: str) -> None:
         assert len(one.finals(schedules, 5, peers=False).finalists) == 4
 
 
-def test_a_child_that_cannot_start_is_the_runners_error() -> None:
-    with (
-        Runner(PROBLEM, detect().canonical, child="no.such.module") as one,
-        pytest.raises(RunnerError, match="cannot be set up"),
-    ):
-        one.trial(steps(1), None)
-
-
-def test_a_setup_that_fails_is_the_runners_error() -> None:
-    with (
-        Runner(PROBLEM, "cpu:not-this-one,threads=1") as one,
-        pytest.raises(RunnerError, match=r"cannot be set up.*this machine is"),
-    ):
+@pytest.mark.parametrize(
+    ("target", "options", "says"),
+    [
+        (detect().canonical, {"child": "no.such.module"}, "cannot be set up"),
+        ("cpu:not-this-one,threads=1", {}, "cannot be set up.*this machine is"),
+    ],
+)
+def test_a_child_that_cannot_be_set_up_is_the_runners_error(target, options, says) -> None:
+    with Runner(PROBLEM, target, **options) as one, pytest.raises(RunnerError, match=says):
         one.trial(steps(1), None)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_libraries_in_the_child_have_the_threads_of_the_target_and_the_fastest_kernels(
-    threads: int,
-) -> None:
+def test_libraries_in_the_child_have_the_threads_of_the_target_and_the_fastest_kernels(threads):
     target = f"cpu:any,threads={threads}"
     with Runner(PROBLEM, target, child="tests.search.runner.environment_child") as one:
         found = json.loads(one.peer("any").absent)
@@ -181,22 +161,65 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
         f"Path({str(note)!r}).write_text(str(one._timing.pid)); time.sleep(3600)\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])
-    deadline = time.monotonic() + LIMITS.setup_s
     try:
-        while not note.exists() or not note.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: note.exists() and note.read_text() != "", LIMITS.setup_s)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    child = int(note.read_text())
-    while _alive(child):
-        assert time.monotonic() < deadline, "the child outlived its parent"
-        time.sleep(0.05)
+    wait_until(lambda: is_gone(int(note.read_text())), LIMITS.setup_s)
 
 
-def _alive(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def freeze(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, 120)
+
+
+def test_an_answer_that_never_ends_has_its_limit_too() -> None:
+    child = ChildProcess("tests.search.runner.dribbling_child", {}, 60.0, 1 << 30, {})
+    try:
+        with pytest.raises(CandidateFailureError, match="no answer within 1 s"):
+            child.ask({}, 1.0, Ready)
+    finally:
+        child.close()
+
+
+def test_a_step_in_which_the_waiter_did_not_run_counts_little() -> None:
+    moments = iter([0.0, 0.05, 0.1, 3600.0, 3600.05, 3600.1])
+    patience = Patience(MOST_STEP_S + 0.18, clock=lambda: next(moments))
+    assert [patience.is_over(os.getpid()) for _ in range(5)] == [False, False, False, False, True]
+    assert patience.spent_s == pytest.approx(MOST_STEP_S + 0.2)
+
+
+def test_time_in_which_the_child_is_stopped_does_not_count() -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            assert not is_stopped(child.pid)
+            moments = iter(range(100))
+            patience = Patience(2.5, clock=lambda: float(next(moments)))
+            freeze(child.pid)
+            assert is_stopped(child.pid)
+            assert not any(patience.is_over(child.pid) for _ in range(20))
+            os.kill(child.pid, signal.SIGCONT)
+            wait_until(lambda: not is_stopped(child.pid), 120)
+            assert [patience.is_over(child.pid) for _ in range(3)] == [False, False, True]
+        finally:
+            child.kill()
+    assert not is_stopped(child.pid), "it has ended"
+
+
+def test_what_a_child_has_started_ends_with_it_and_its_code_is_told(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    child = ChildProcess(
+        "tests.search.runner.leaving_child", {"do": "setup", "note": str(note)}, 60.0, 1 << 30, {}
+    )
+    with pytest.raises(CandidateFailureError, match=f"ended with exit code {CODE}$") as caught:
+        child.ask({"do": "work"}, 60.0, Ready)
+    assert caught.value.kind == "crash"
+    wait_until(lambda: is_gone(int(note.read_text())))

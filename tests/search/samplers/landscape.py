@@ -14,33 +14,18 @@ from tilewise.search.timing.samples import summarise
 
 
 def timed(space: Space, number: int, point: Point, seconds: float) -> TrialRecord:
-    return TrialRecord(
-        number,
-        space.schedule(point),
-        point,
-        "timed",
-        "test",
-        measurement=summarise([seconds] * 6, space.problem.flops),
-    )
+    speed = summarise([seconds] * 6, space.problem.flops)
+    return TrialRecord(number, space.schedule(point), point, "timed", "test", measurement=speed)
 
 
 def seconds(space: Space, point: Point) -> float:
     """A smooth landscape whose best is far from where the prior begins."""
-    goal = {
-        "tile": TilePoint(3, 6),
-        "unroll": 1,
-        "depth": 96,
-        "cols": 1024,
-        "rows": 16,
-        "pack_a": True,
-    }
-    apart = sum(
-        (a - b) ** 2
-        for p in space.parameters
-        for a, b in zip(
-            p.encode(point[p.name]), p.encode(goal.get(p.name, p.values[0])), strict=True
-        )
-    )
+    goal = {"tile": TilePoint(3, 6), "unroll": 1, "depth": 96, "cols": 1024, "rows": 16,
+            "pack_a": True}  # fmt: skip
+    apart = 0.0
+    for p in space.parameters:
+        best = p.encode(goal.get(p.name, p.values[0]))
+        apart += sum((a - b) ** 2 for a, b in zip(p.encode(point[p.name]), best, strict=True))
     return 1e-3 * (1 + apart)
 
 

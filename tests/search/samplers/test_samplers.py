@@ -109,10 +109,7 @@ def test_a_study_that_cannot_be_learnt_from_says_why() -> None:
         ask(other, SPACE)
     with pytest.raises(SamplerError, match="several objectives"):
         ask(
-            optuna.create_study(
-                directions=["minimize", "minimize"], sampler=SurrogateSampler(SPACE)
-            ),
-            SPACE,
+            optuna.create_study(directions=["minimize"] * 2, sampler=SurrogateSampler(SPACE)), SPACE
         )
     negative = optuna.create_study(sampler=SurrogateSampler(SPACE))
     trial, _ = ask(negative, SPACE)
@@ -198,9 +195,7 @@ def test_a_sampler_that_cannot_be_had_says_why(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "extra"), [("gp", "gp"), ("cmaes", "search")])
-def test_a_sampler_whose_package_is_absent_says_what_to_install(
-    name: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_whose_package_is_absent_says_what_to_install(name, extra, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(BudgetError, match=rf"install tilewise\[{extra}\]"):
         make_sampler(name, MODEL, seed=7, trials=30)

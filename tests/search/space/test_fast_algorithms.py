@@ -12,30 +12,21 @@ from tilewise.kernels.fast_algorithms import outputs_for
 from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.kernels.schedule import Parallel, Prefetch, Strassen, Winograd, check_legal, loop_nest
 from tilewise.kernels.target import Target
-from tilewise.search.space.algorithms import (
-    ALGORITHM,
-    LEAST,
-    LEAST_CHANNELS,
-    LEAST_CHANNELS_OF_STRIDED,
-    PAST_CACHES,
-    WANTED,
-    algorithm_of,
-    nearest_algorithm,
-)
+from tilewise.search.space import algorithms as offers
+from tilewise.search.space.algorithms import ALGORITHM, WANTED, algorithm_of, nearest_algorithm
 from tilewise.search.space.space import Space
 
 TEXT = "conv2d:n=2,h=30,w=17,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32"
 LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 VARIABLE = "matmul:m=2048,n=2048,k=2048,dtype=f32"
 PIXELS = "conv2d:n=1,h=14,w=14,ci=1024,co=512,kh=1,kw=1,dtype=f32,weights=constant"
-ROWS, COLS, DEPTH = LEAST[2]
+ROWS, COLS, DEPTH = offers.LEAST[2]
+LEAST, STRIDED = offers.LEAST_CHANNELS, offers.LEAST_CHANNELS_OF_STRIDED
 BOTH, ONE = ("direct", "strassen1", "strassen2"), ("direct", "strassen1")
 
 
 def changed(**keys: object) -> Conv2d:
-    problem = parse_problem(TEXT)
-    assert isinstance(problem, Conv2d)
-    return replace(problem, **keys)
+    return replace(parse_problem(TEXT), **keys)
 
 
 def algorithms(problem: Problem | str) -> tuple[object, ...]:
@@ -63,9 +54,7 @@ def algorithms(problem: Problem | str) -> tuple[object, ...]:
         (f"{PIXELS},layout=nchw_fchw", ()),
     ],
 )
-def test_strassens_method_is_offered_where_all_dims_are_long(
-    text: str, offered: tuple[str, ...]
-) -> None:
+def test_strassens_method_is_offered_where_all_dims_are_long(text, offered) -> None:
     assert algorithms(text) == offered
 
 
@@ -86,10 +75,10 @@ def test_winograd_transforms_are_offered_where_they_can_be_applied() -> None:
 
 @pytest.mark.parametrize(
     ("taps", "stride"),
-    [*((taps, 1) for taps in LEAST_CHANNELS), *((taps, 2) for taps in LEAST_CHANNELS_OF_STRIDED)],
+    [*((taps, 1) for taps in LEAST), *((taps, 2) for taps in STRIDED)],
 )
 def test_each_filter_has_the_tiles_that_pay(taps: tuple[int, int], stride: int) -> None:
-    outputs = (LEAST_CHANNELS if stride == 1 else LEAST_CHANNELS_OF_STRIDED)[taps]
+    outputs = (LEAST if stride == 1 else STRIDED)[taps]
     for kh, kw in {taps, taps[::-1]} if stride == 1 else {taps}:
         found = algorithms(changed(kh=kh, kw=kw, stride=stride, ci=256 if stride == 1 else 64))
         assert found == ("direct", *(f"winograd{output}" for output in outputs))
@@ -155,10 +144,10 @@ def test_what_divides_images_lines_and_rows_divides_tiles() -> None:
 
 def test_a_result_beyond_l2_may_be_written_past_the_caches() -> None:
     space = Space(changed(h=120, w=120, co=64), WIDE)
-    assert space.values(PAST_CACHES) == (False, True)
+    assert space.values(offers.PAST_CACHES) == (False, True)
     point = {p.name: p.values[-1] for p in space.parameters}
     for algorithm, value in product(("winograd2", "winograd4"), (False, True)):
-        schedule = space.schedule(point | {ALGORITHM: algorithm, PAST_CACHES: value})
+        schedule = space.schedule(point | {ALGORITHM: algorithm, offers.PAST_CACHES: value})
         assert loop_nest(space.problem, schedule).store.is_nontemporal == value
     direct = space.schedule(point | {ALGORITHM: "direct"})
     assert not loop_nest(space.problem, direct).store.is_nontemporal
@@ -166,7 +155,7 @@ def test_a_result_beyond_l2_may_be_written_past_the_caches() -> None:
         {"h": 30}, {"co": 100}, {"layout": "nchw_fchw"}, {"init": "accumulate"}, {"kh": 1, "kw": 1},
     ):  # fmt: skip
         other = changed(**{"h": 120, "w": 60, "n": 1, "co": 64, **keys})
-        assert Space(other, WIDE).values(PAST_CACHES) == (), keys
+        assert Space(other, WIDE).values(offers.PAST_CACHES) == (), keys
 
 
 def test_a_transferred_algorithm_stays_of_its_kind() -> None:

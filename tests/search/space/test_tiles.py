@@ -1,10 +1,15 @@
-import math
+"""Register tiles, threads and lines in a space, and sizes of IREE's levels."""
+
 import random
+from dataclasses import replace
+from random import Random
 
 import pytest
 
-from tests.search.nests import nest_at
-from tests.search.targets import NARROW, SQUARE, WIDE
+from tests.search.targets import NARROW, SQUARE, WIDE, nest_at
+from tilewise.kernels.mlir.tuning_spec.config import Configuration
+from tilewise.kernels.mlir.tuning_spec.form import form_of
+from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import (
@@ -15,12 +20,12 @@ from tilewise.kernels.schedule import (
     Parallel,
     Schedule,
     Split,
-    check_legal,
     loop_nest,
 )
 from tilewise.kernels.target import Target
 from tilewise.kernels.target.machine import described
 from tilewise.search.model.analytical import AnalyticalModel
+from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
@@ -63,19 +68,16 @@ NARROW_RESULTS = [
 ]
 
 
-def splits(schedule: Schedule) -> bool:
-    return any(isinstance(step, Split) for step in schedule.steps)
-
-
 @pytest.mark.parametrize("text", NARROW_RESULTS)
 @pytest.mark.parametrize("target", [WIDE, NARROW])
 def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: Target) -> None:
     problem = parse_problem(text)
     space = Space(problem, target)
     if not split_tiles(space.workload):
-        assert target is NARROW  # four columns fill its vectors
+        assert target is NARROW, "four columns fill its vectors"
         return
-    first = [splits(space.schedule(p)) for p in prior_points(AnalyticalModel.shipped(space), 12)]
+    schedules = [space.schedule(p) for p in prior_points(AnalyticalModel.shipped(space), 12)]
+    first = [any(isinstance(step, Split) for step in one.steps) for one in schedules]
     assert first[0]
     if problem.m * problem.n > 1:
         assert not all(first)  # a script needs one that does not split
@@ -148,12 +150,6 @@ def test_the_result_is_divided_among_the_threads() -> None:
     assert all(p.name != "parallel" for p in Space(LARGE, WIDE).parameters)
 
 
-def test_a_dim_has_no_more_parts_than_register_tiles() -> None:
-    space = Space(parse_problem("matmul:m=5,n=40,k=9,dtype=f32"), WIDE.with_threads(6))
-    for point in prior_points(AnalyticalModel.shipped(space), 20):
-        check_legal(space.problem, space.schedule(point | {"parallel": "n=6"}))
-
-
 def test_a_split_reads_in_place_what_it_can() -> None:
     space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
     schedule = space.schedule(prior_points(AnalyticalModel.shipped(space), 1)[0])
@@ -174,18 +170,13 @@ def test_a_split_reads_in_place_what_it_can() -> None:
         ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
     ],
 )
-def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
-    text: str, is_offered: bool
-) -> None:
+def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(text, is_offered):
     space = Space(parse_problem(text), WIDE)
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered
-    tiled = prior_points(AnalyticalModel.shipped(space), 1)[0] | {
-        "cols": 64,
-        "depth": 128,
-        "pack_b": True,
-    }
+    tiled = {"cols": 64, "depth": 128, "pack_b": True, "prefetch": True}
     if is_offered:
-        assert nest_at(space, tiled | {"prefetch": True}).fetches
+        first = prior_points(AnalyticalModel.shipped(space), 1)[0]
+        assert nest_at(space, first | tiled).fetches
 
 
 PROBLEMS = (
@@ -198,25 +189,12 @@ PROBLEMS = (
 )
 
 
-@pytest.mark.parametrize("text", PROBLEMS)
-def test_the_model_orders_points_and_the_prior_offers_different_ones(text: str) -> None:
-    space = Space(parse_problem(text), WIDE)
-    model, draws = AnalyticalModel.shipped(space), random.Random(1)
-    times = [model.log_time(space.draw(draws)) for _ in range(40)]
-    assert all(map(math.isfinite, times))
-    offered = prior_points(model, 8)
-    hashes = {space.schedule(point).hash for point in offered}
-    assert len(hashes) == len(offered) > 0
-    assert model.log_time(offered[0]) <= min(times) + 0.05
-
-
 def test_a_tile_that_computes_in_its_registers_is_thought_faster() -> None:
     space = Space(parse_problem(PROBLEMS[0]), WIDE)
     model = AnalyticalModel.shipped(space)
     base = prior_points(model, 1)[0] | {"lines": 1, "nontemporal": False}
-    assert model.log_time(base | {"tile": TilePoint(4, 1), "lines": 2}) < model.log_time(
-        base | {"tile": TilePoint(1, 1)}
-    )
+    wide = model.log_time(base | {"tile": TilePoint(4, 1), "lines": 2})
+    assert wide < model.log_time(base | {"tile": TilePoint(1, 1)})
 
 
 def test_what_a_problem_has_no_use_for_is_no_choice() -> None:
@@ -227,3 +205,56 @@ def test_what_a_problem_has_no_use_for_is_no_choice() -> None:
     draws = random.Random(2)
     drawn = [pixels.schedule(pixels.draw(draws)) for _ in range(50)]
     assert {Jam, Nontemporal} <= {type(step) for one in drawn for step in one.steps}
+
+
+IREE = replace(WIDE, kind="iree")
+OF_IREE = [
+    "matmul:m=512,n=512,k=512,dtype=f32",
+    "matmul:m=1,n=7,k=3,dtype=f64",
+    "matmul:batch=5,m=129,n=65,k=1,dtype=bf16,bias",
+    "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
+    "conv2d:n=3,h=15,w=15,ci=64,co=96,kh=1,kw=1,stride=2,layout=nchw_fchw,dtype=i8",
+    "conv2d:n=2,h=14,w=14,ci=64,co=96,kh=3,kw=3,dtype=f32",
+]
+
+
+@pytest.mark.parametrize("target", [IREE, replace(NARROW, kind="iree")], ids=["wide", "narrow"])
+@pytest.mark.parametrize("text", OF_IREE)
+def test_every_point_means_steps_of_the_op(text: str, target) -> None:
+    space, random = Space(parse_problem(text), target), Random(text)
+    form, model = form_of(space.problem), LevelModel(space)
+    points = [*level_starts(model, 10), *(space.draw(random) for _ in range(50))]
+    for point in points:
+        assert space.holds(point)
+        config = space.schedule(point)
+        check_levels(form, config)
+        assert Configuration.from_json(config.to_json()) == config
+        for level in ("distribution", "vector_common_parallel"):
+            assert {t.dim for t in config.tiles_at(level)} == set(form.parallel)
+        vectors = {t.dim: t.size for t in config.tiles_at("vector_common_parallel")}
+        for share in config.tiles_at("distribution"):
+            is_whole = share.size == form.extent(share.dim)
+            assert is_whole or share.size % vectors[share.dim] == 0, str(share)
+        assert len(space.encode(point)) == len(space.encode(points[0]))
+        assert model.log_time(point) == model.log_time(dict(point))
+        assert all(space.holds(near) for near in space.neighbours(point))
+
+
+def test_remainders_are_peeled_and_only_those() -> None:
+    space = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
+    even = level_starts(LevelModel(space), 1)[0]
+    assert space.schedule(even).remainders == "masked"
+    cut = even | {"tile": TilePoint(12, 32, "iree")}
+    assert space.schedule(cut).remainders == "peeled"
+
+
+def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
+    text = "matmul:m=512,n=512,k=512,dtype=f32"
+    sizes = {"tile": TilePoint(8, 32, "iree"), "rows": 0, "cols": 0, "cache_depth": 128}
+    for more, is_legal in (("", True), (",bias", False)):
+        space = Space(parse_problem(text + more), IREE)
+        point = level_starts(LevelModel(space), 1)[0] | sizes
+        assert outgrows_stack(form_of(space.problem), space.schedule(point))
+        assert (space.legal_hash(point) is not None) == is_legal
+        small = point | {"cache_rows": 64, "cache_cols": 64}
+        assert space.legal_hash(small) is not None

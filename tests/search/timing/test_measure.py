@@ -1,13 +1,22 @@
+"""How samples are taken, of hot and of cold caches."""
+
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
 import pytest
 
+from tilewise.kernels.problem import Matmul
+from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.statistics import median_interval
-from tilewise.search.timing import measure, samples
+from tilewise.kernels.target import detect
+from tilewise.search.runner.runner import Runner
+from tilewise.search.timing import cold, measure, samples
+from tilewise.search.timing.cold import ColdMode, cold_mode, in_turn, least_s
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import PREEMPTED_S, Samples, summarise, waits
 
@@ -69,19 +78,15 @@ def test_summary_in_the_units_it_promises() -> None:
         summarise([], 1)
 
 
-def test_a_preempted_sample_counts_by_the_time_of_its_thread(clocks: Clocks) -> None:
-    samples = Samples(1)
-    samples.take(clocks.run_of(0.005, [0.150]))
-    assert (samples.times, samples.preempted) == (pytest.approx([0.005]), 1)
-    samples.take(clocks.run_of(0.005))
-    assert (samples.times, samples.preempted) == (pytest.approx([0.005] * 2), 1)
-
-
-def test_a_sample_is_the_time_of_one_of_its_runs(clocks: Clocks) -> None:
-    found, run = Samples(repeat=10), clocks.run_of(1e-3, [0.0, 0.5])
-    for _ in range(2):
-        found.take(run)
-    assert found.times == pytest.approx([1e-3, 1e-3]) and found.preempted == 1
+@pytest.mark.parametrize("repeat", [1, 4])
+def test_a_preempted_sample_counts_by_the_time_of_its_thread(clocks: Clocks, repeat: int) -> None:
+    samples = Samples(repeat)
+    samples.take(clocks.run_of(1e-3, [1.0]))
+    assert (samples.times, samples.preempted) == (pytest.approx([1e-3]), 1), "of one run"
+    assert samples.last_s == samples.least_s == pytest.approx(1e-3)
+    samples.take(clocks.run_of(2e-3))
+    assert (samples.times, samples.preempted) == (pytest.approx([1e-3, 2e-3]), 1)
+    assert (samples.last_s, samples.least_s) == pytest.approx((2e-3, 1e-3))
 
 
 def test_a_run_that_waits_for_others_counts_by_the_time_that_passes(clocks: Clocks) -> None:
@@ -98,23 +103,12 @@ def test_a_thread_that_sleeps_is_known_to_wait() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "away_s"), [(1e-4, PREEMPTED_S), (5e-3, 1.5e-4)])
-def test_a_sample_is_preempted_by_more_than_clocks_differ(
-    seconds: float, away_s: float, clocks: Clocks
-) -> None:
+def test_a_sample_is_preempted_by_more_than_clocks_differ(seconds, away_s, clocks) -> None:
     """A few microseconds pass between the two clocks; of a long sample, a small part may go."""
     for share, preempted in ((0.9, 0), (1.1, 1)):
         samples = Samples(1)
         samples.take(clocks.run_of(seconds, [share * away_s]))
         assert samples.preempted == preempted
-
-
-def test_a_preempted_sample_still_tells_how_long_the_thread_ran(clocks: Clocks) -> None:
-    samples = Samples(4)
-    samples.take(clocks.run_of(1e-3, [1.0]))
-    assert samples.preempted == 1
-    assert samples.last_s == samples.least_s == pytest.approx(1e-3)
-    samples.take(clocks.run_of(2e-3))
-    assert (samples.last_s, samples.least_s) == pytest.approx((2e-3, 1e-3))
 
 
 def test_other_processes_delay_a_measurement_and_do_not_shorten_it(clocks: Clocks) -> None:
@@ -133,16 +127,11 @@ def test_slow_candidates_stop_early_and_fast_ones_do_not(clocks: Clocks) -> None
     assert (len(samples.times), stopped) == (measure.LEAST_SAMPLES, False)
 
 
-def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(
-    clocks: Clocks,
-) -> None:
-    given = Samples(1)
+def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(clocks) -> None:
     run = clocks.run_of(0.003)
-    behind, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.002)
-    assert (len(behind.times), stopped) == (measure.FEW_SAMPLES, False)
-    given = Samples(1)
-    ahead, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.05)
-    assert (len(ahead.times), stopped) == (measure.LEAST_SAMPLES, False)
+    for behind_s, count in ((0.002, measure.FEW_SAMPLES), (0.05, measure.LEAST_SAMPLES)):
+        taken, stopped = measure.measure(run, 1.0, 0.1, samples=Samples(1), behind_s=behind_s)
+        assert (len(taken.times), stopped) == (count, False)
 
 
 @pytest.mark.parametrize("few", [True, False])
@@ -161,9 +150,7 @@ def test_of_rounds_that_are_late_two_are_timed_anyway(clocks: Clocks) -> None:
     assert [one.rounds for one in in_time] == [list(range(9))] * 2
 
 
-def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budget_ends(
-    clocks: Clocks,
-) -> None:
+def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budget_ends(clocks):
     draws = random.Random(1)
 
     def spread(_repeat: int) -> None:
@@ -184,9 +171,7 @@ def test_short_runs_are_repeated_within_a_sample(clocks: Clocks) -> None:
 
 @pytest.mark.parametrize("seconds", [10e-3, 60e-3])
 @pytest.mark.parametrize("preempted", [0, 1, 2])
-def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(
-    preempted: int, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(preempted, seconds, monkeypatch):
     taken_away = [0.0] * preempted + [seconds]
     assert samples.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
 
@@ -207,9 +192,7 @@ def test_each_interleaved_sample_follows_a_run_of_its_own_unless_that_is_very_lo
     assert all(turn == [turn[0]] * len(one) for turn in turns)
 
 
-def test_nobody_always_comes_after_the_same_and_all_come_as_often_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nobody_always_comes_after_the_same_and_all_come_as_often_first(monkeypatch) -> None:
     calls: list[str] = []
     spin = Clocks(monkeypatch).run_of(20e-3)
     names = "abcde"
@@ -221,22 +204,14 @@ def test_nobody_always_comes_after_the_same_and_all_come_as_often_first(
     assert len(after) == 20, "everyone has come after everyone else"
 
 
-def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who ran in four interleaved rounds, `.` for a pause."""
-    calls: list[str] = []
+def test_on_several_threads_a_pause_and_an_untimed_run_come_before_each_sample(monkeypatch) -> None:
+    calls: list[str] = []  # `.` for a pause
     monkeypatch.setattr(samples.time, "sleep", lambda _: calls.append("."))
     spin = Clocks(monkeypatch).run_of(1e-3)
-    interleave([lambda r, n=n: calls.append(n) or spin(r) for n in "ab"], 4, threads)
-    return "".join(calls)
-
-
-def test_on_several_threads_a_pause_and_an_untimed_run_come_before_each_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log = rounds_of_two(2, monkeypatch)
+    interleave([lambda r, n=n: calls.append(n) or spin(r) for n in "ab"], 4, threads=2)
+    log = "".join(calls)
     assert log.endswith(".aa.bb.bb.aa.bb.aa.aa.bb")
-    assert log.startswith(".a")
-    assert log.count(".") == 2 + 8
+    assert log.startswith(".a") and log.count(".") == 2 + 8
 
 
 def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
@@ -247,3 +222,80 @@ def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
     assert samples.sample_cost(1.0, 1) == 1.0
     assert samples.sample_cost(3e-3, 1, is_cold=True) == 3e-3
     assert samples.sample_cost(1.0, 2) == 2.0 + samples.PAUSE_S
+
+
+def test_short_runs_take_turns_over_copies_and_long_ones_do_not() -> None:
+    assert cold_mode(1e-3, 1 << 10, 32 << 20).copies == 1
+    assert cold_mode(10e-6, 1 << 10, 32 << 20).copies == 4
+    assert cold_mode(1e-9, 1 << 10, 32 << 20).copies == cold.MOST_COPIES
+    assert cold_mode(1e-9, 64 << 20, 32 << 20).copies == 4, "copies have to fit in memory"
+    # The walk is over more than the caches hold.
+    assert cold_mode(1.0, 1, 64 << 20).buffer.nbytes == 128 << 20
+    assert cold_mode(1.0, 1, 0).buffer.nbytes == cold.LEAST_BUFFER
+
+
+@pytest.mark.parametrize(
+    ("lengths", "least", "runs"),
+    [([0.02, 1e-5, 0.03, 2e-5, 1e-5], 1e-5, 5), ([0.15], 0.15, 1), ([0.08, 0.03], 0.03, 2)],
+)
+def test_one_preempted_run_does_not_tell_how_long_runs_are(lengths, least, runs, monkeypatch):
+    now, left = [0.0], list(lengths)
+    monkeypatch.setattr(cold.time, "perf_counter", lambda: now[0])
+
+    def run(_repeat: int) -> None:
+        now[0] += left.pop(0)
+
+    assert least_s(run) == pytest.approx(least)
+    assert len(lengths) - len(left) == runs
+
+
+def test_a_large_cache_is_allowed_the_memory_and_the_time_that_emptying_it_takes() -> None:
+    small = replace(detect(), l2_bytes=1 << 20, l3_bytes=16 << 20)
+    large = replace(small, l3_bytes=480 << 20)
+    assert cold.added_bytes(large) - cold.added_bytes(small) == 2 * (480 - 16) << 20
+    assert cold.evicting_s(large) == pytest.approx(30 * cold.evicting_s(small))
+    problem = Matmul(m=8, n=8, k=8, dtype="f32")
+    one, hot = (Runner(problem, detect().canonical, cache=cache) for cache in ("cold", "hot"))
+    with one, hot:
+        added = one._limits.memory_bytes - hot._limits.memory_bytes
+    assert added == cold.added_bytes(detect())
+
+
+@dataclass
+class LoggedWalks(ColdMode):
+    """A cold mode that says when it would walk."""
+
+    log: list[str]
+
+    def evict(self) -> None:
+        self.log.append("|")
+
+
+def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> None:
+    log: list[str] = []
+    mode = LoggedWalks(3, np.zeros(1), log)
+    run = in_turn([lambda _r, n=n: log.append(n) or time.sleep(1e-4) for n in "abc"])
+    taken = samples.start(run, 2, mode)
+    log.clear()
+    begin = time.perf_counter()
+    for _ in range(3):
+        taken.take(run)
+    spent = time.perf_counter() - begin
+    assert "".join(log) == "|abc|abc|abc"
+    assert all(t >= 1e-4 for t in taken.times), "the time of one run, not of the turn"
+    assert 3 * sum(taken.times) <= spent
+
+
+@pytest.mark.parametrize("size", [16, pytest.param(320, marks=pytest.mark.full)])
+def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
+    problem = Matmul(m=size, n=size, k=size, dtype="f32")
+    lanes = detect().lanes("f32")
+    steps = [list(Schedule((Pack("B"), Register(r, lanes))).to_json()) for r in (1, 4)]
+    with Runner(problem, detect().canonical, cache="cold") as one:
+        reply = one.trial(steps[0], None)
+        assert reply.times and reply.max_error <= reply.tolerance
+        finals = one.finals(steps, 3, peers=True, placements=2)
+    assert "written before each sample" in finals.cold
+    assert ("copies" in finals.cold) == (size == 16)
+    assert [len(one.times) for one in finals.finalists] == [2, 2]
+    assert finals.peers["openblas"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.strategies import binary, integers
+from numpy.typing import NDArray
 from sqlalchemy import insert
 
 from tests.cases import cases
@@ -147,6 +148,12 @@ def test_t4_from_the_command(cli: Cli, stored: str) -> None:
     assert kinds == ["correct"] * 8 + ["runtime"]
     assert cli("trials", PROBLEM, "--format", "t4", "--json").out == printed.out
     assert cli("trials", PROBLEM, "--format", "csv", "--json").json[8]["number"] == 8
+
+
+Array = NDArray[Any]
+F32, F16, Q4_0, Q8_0, Q6_K = 0, 1, 2, 8, 14
+RANDOM = np.random.default_rng(7)
+BYTES = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q6_K: (256, 210)}
 
 
 def text(value: str) -> bytes:

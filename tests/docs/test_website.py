@@ -1,0 +1,249 @@
+"""The website: its links, its reference, its pages, and examples in Python."""
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import fields
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+import pytest
+
+from docs.website.build import build
+from docs.website.links import MARKDOWN, links, rewritten
+from docs.website.places import place
+from docs.website.reference import GENERATED, environment
+from docs.website.reference.json_types import type_words
+from docs.website.stage import project_pages
+from tests.docs.commands import ROOT, pages
+from tilewise.cli.parser import MODULES
+from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.steps import STEPS
+
+PAGE = PurePosixPath("docs/design/search.md")
+
+
+@pytest.mark.parametrize(
+    ("written", "there"),
+    [
+        ("../search.md", "../searches.md"),
+        ("../service.md#answers", "../service.md#answers"),
+        ("../../README.md#problems", "../overview.md#problems"),
+        ("../../CONTRIBUTING.md", "../contributing.md"),
+        ("../README.md", "../index.md"),
+        ("../experiments", "../experiments/README.md"),
+        ("../../kernels/steps", "../reference/steps.md"),
+        ("../../examples/own_study.py", "../source/examples/own_study.py.md"),
+        ("../../examples/ci", "../source/examples/ci.md"),
+        ("../roofline.svg", "../roofline.svg"),
+        ("https://doi.org/10.1145/3629527.3651429", "https://doi.org/10.1145/3629527.3651429"),
+        ("nothing.md", "nothing.md"),
+    ],
+)
+def test_a_link_leads_to_the_same_on_the_site_but_in_code(written: str, there: str) -> None:
+    text = f"# A page\n\nSee [`this`]({written}).\n"
+    assert rewritten(text, PAGE) == text.replace(written, there)
+    code = f"# A page\n\n    $ echo [a]({written})\n"
+    assert rewritten(code, PAGE) == code
+
+
+def test_links_of_pages_lead_to_what_exists() -> None:
+    """A code host shows a broken link as any other; pages that the site generates are not there."""
+    count = 0
+    for page in project_pages():
+        text = (ROOT / page).read_text()
+        known = {link.written for link in links(text, page)}
+        for token in MARKDOWN.parse(text):
+            for child in token.children or []:
+                target = str(child.attrs.get("href", ""))
+                is_path = target and ":" not in target and not target.startswith("#")
+                assert not is_path or target in known, f"{page}: {target}"
+                count += bool(is_path)
+    assert count > 100
+
+
+@pytest.mark.filterwarnings("ignore:.*MystReferenceResolver.app")
+@pytest.mark.parametrize(
+    "broken", ["[a](nothing.md)", "[a](service.md#nothing)", "![a](nothing.png)"]
+)
+def test_a_broken_link_fails_the_build(broken: str, tmp_path, monkeypatch, capsys) -> None:
+    def stage(folder) -> None:
+        folder.mkdir()
+        (folder / "index.md").write_text(f"# A\n\n{broken}\n\n```{{toctree}}\nservice\n```\n")
+        (folder / "service.md").write_text("# B\n")
+
+    monkeypatch.setattr("docs.website.build.stage", stage)
+    assert build(tmp_path / "site") != 0
+    assert "nothing" in capsys.readouterr().err
+
+
+def page(name: str) -> str:
+    return GENERATED[f"reference/{name}.md"].text()
+
+
+def test_every_command_says_what_each_argument_does() -> None:
+    text = page("command-line")
+    for module in MODULES:
+        for command in module.COMMANDS:
+            assert f"\n## tilewise {command.name}\n" in text
+    rows = re.findall(r"^\| (`.*?`) \| (.*?) \| .*\|$", text, re.MULTILINE)
+    assert len(rows) > 60
+    assert not [argument for argument, does in rows if not does.strip()]
+
+
+def test_every_call_and_every_object_of_the_api_is_there() -> None:
+    text, document = page("http-api"), json.loads((ROOT / "docs/openapi.json").read_text())
+    for path, methods in document["paths"].items():
+        for method in methods:
+            assert f"\n### {method.upper()} {path}\n" in text
+    for name, schema in document["components"]["schemas"].items():
+        part = text.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+        for field in schema.get("properties", {}):
+            assert f"| `{field}` |" in part, f"{name} lacks {field}"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string", "maxLength": 9}, "string, at most `9` characters"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer or null"),
+        ({"$ref": "#/components/schemas/JobView"}, "[JobView](#schema-jobview)"),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "list of `a`, `b`"),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, "object of number"),
+        ({"type": "string", "format": "date-time"}, "string (date-time)"),
+        ({"const": "x"}, "`x`"),
+        ({}, "anything"),
+    ],
+)
+def test_a_schema_in_words(schema, words) -> None:
+    assert type_words(schema) == words
+
+
+def test_every_step_and_every_key_is_there() -> None:
+    steps, problems = page("steps"), page("problems")
+    for step in STEPS.values():
+        assert f"\n## {step.name}\n" in steps
+    for operation in (Matmul, Conv2d):
+        part = problems.partition(f"\n## {operation.op}\n")[2].partition("\n## ")[0]
+        for key in fields(operation):
+            assert f"| `{key.name}` |" in part
+
+
+def test_every_variable_that_the_code_reads_is_there() -> None:
+    rooms = ("kernels", "search", "service", "tilewise")
+    texts = [file.read_text() for room in rooms for file in (ROOT / room).rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"TILEWISE_[A-Z_]*[A-Z]", text)}
+    text = environment.page()
+    assert len(named) > 6
+    assert not [name for name in named if f"`{name}`" not in text]
+
+
+def test_a_page_that_users_read_names_the_same_variables() -> None:
+    shown = re.findall(r"^\| `(TILEWISE_\w+)`", environment.page(), re.MULTILINE)
+    text = (ROOT / "docs" / "service.md").read_text()
+    assert not [name for name in shown if name not in text]
+
+
+def blocks(page: str) -> list[str]:
+    tokens = MARKDOWN.parse((ROOT / page).read_text())
+    return [one.content for one in tokens if one.type == "fence" and one.info.strip() == "python"]
+
+
+EXAMPLES = [(page, text) for page in pages() for text in blocks(page)]
+
+
+@pytest.mark.parametrize(("page", "text"), EXAMPLES, ids=[page for page, _ in EXAMPLES])
+def test_an_example_compiles_and_imports_what_exists(page: str, text: str) -> None:
+    tree = ast.parse(textwrap.dedent(text), page)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewise"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name), f"{page}: {node.module} has no {name.name}"
+
+
+@pytest.mark.parametrize("page", ["docs/new-step.md", "docs/new-instruction.md"])
+def test_a_page_on_an_extension_quotes_files_that_tests_run(page: str) -> None:
+    sources = [path.read_text() for path in (ROOT / "tests/extension").glob("*.py")]
+    for text in blocks(page):
+        assert any(text in source for source in sources), f"{page}:\n{text}"
+
+
+@pytest.mark.full
+def test_the_example_of_an_air_script_proves_it() -> None:
+    (text,) = blocks("docs/air.md")
+    small = "matmul:m=128,n=128,k=512,dtype=i32"
+    given = "matmul:m=1024,n=512,k=2048,dtype=i32"
+    assert given in text and "assert prove_air" in text
+    exec(compile(text.replace(given, small), "docs/air.md", "exec"), {})
+
+
+# Attributes by which a page loads something, but for relations of <link> that load nothing.
+LOADS = re.compile(
+    r"<(?:audio|embed|iframe|img|input|object|script|source|use|video)\b[^>]*?"
+    r"\s(?:src|srcset|data|href)=\"([^\"]+)\""
+    r"|<link\b(?![^>]*rel=\"(?:author|canonical|index|next|prev|search)\")[^>]*?\shref=\"([^\"]+)\""
+)
+IN_CODE = re.compile(
+    r"(?:@import\s+|url\(\s*|import\(\s*|fetch\(\s*|from\s+|\.src\s*=\s*|\.open\(.{0,20})"
+    r"[\"']?((?:https?:)?//[^\"')\s]+)"
+)
+CODE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>|\sstyle=\"([^\"]*)\"", re.DOTALL)
+
+
+def is_external(url: str) -> bool:
+    parts = urlsplit(url)
+    return bool(parts.netloc) or parts.scheme not in ("", "data")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "docs.website", "-o", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.full
+def test_pages_load_what_is_there_and_nothing_from_another_host(site: Path) -> None:
+    count = 0
+    for page in sorted(site.rglob("*.html")):
+        text = page.read_text()
+        urls = ["".join(found) for found in LOADS.findall(text)]
+        count += len(urls)
+        assert not [url for url in urls if is_external(url)], page
+        code = "\n".join("".join(found[1:]) for found in CODE.findall(text))
+        assert not IN_CODE.findall(code), page
+        for url in urls:
+            path = urlsplit(url).path
+            if path and not url.startswith("data:"):
+                assert page.parent.joinpath(path).exists(), f"{page} loads {url}"
+    assert count > 500
+
+
+@pytest.mark.full
+def test_styles_and_scripts_load_nothing_from_another_host(site: Path) -> None:
+    files = [file for kind in ("css", "js", "svg") for file in site.rglob(f"*.{kind}")]
+    assert len(files) > 5
+    for file in files:
+        assert not IN_CODE.findall(file.read_text()), file
+
+
+def heading(text: str) -> str:
+    return re.search(r"^# (.*)$", text, re.MULTILINE)[1]
+
+
+@pytest.mark.full
+def test_every_page_has_its_place_and_its_heading(site: Path) -> None:
+    pages = {place(page): heading((ROOT / page).read_text()) for page in project_pages()}
+    pages |= {PurePosixPath(name): page.title for name, page in GENERATED.items()}
+    assert len(pages) > 45
+    for name, title in pages.items():
+        text = (site / name.with_suffix(".html")).read_text()
+        shown = re.sub(r"<[^>]*>|#|¶", "", re.search(r"<h1>(.*?)</h1>", text)[1])
+        assert shown == title.replace("`", ""), name
