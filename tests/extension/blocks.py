@@ -3,16 +3,8 @@
 from tests.extension.reorder import Reorder
 from tilewise.kernels.instructions import Form, instructions
 from tilewise.kernels.problem import Matmul
-from tilewise.kernels.schedule import (
-    InstructionChoice,
-    Pack,
-    Parallel,
-    Register,
-    Schedule,
-    Tile,
-    Unroll,
-    loop_nest,
-)
+from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.steps import InstructionChoice, Pack, Parallel, Register, Tile, Unroll
 from tilewise.search.space.parameters import Parameter
 from tilewise.search.space.points import Value
 from tilewise.search.space.workload import Workload

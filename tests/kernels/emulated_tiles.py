@@ -26,7 +26,7 @@ from tilewise.kernels.native.microkernels.matrix_tiles_code import Tiles
 from tilewise.kernels.native.microkernels.microkernel import Piece
 
 PREFIX = "tilewise_emulated_"
-BYTES, ROWS, ROW_BYTES = 1024, 16, 64
+ROWS, ROW_BYTES = 16, 64
 _NUMBER, _POINTER, _STRIDE = ctypes.c_uint8, ctypes.c_size_t, ctypes.c_int64
 _MOVE = (_NUMBER, _POINTER, _STRIDE)
 

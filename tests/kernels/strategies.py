@@ -1,11 +1,13 @@
-"""Random small problems and random legal schedules for them."""
+"""Random small problems and random legal schedules for them, also by fewer products."""
 
 from dataclasses import replace
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from tilewise.kernels.arithmetic import arithmetic_of, depthwise_vector, must_pack
 from tilewise.kernels.errors import ScheduleError
+from tilewise.kernels.fast_algorithms import SIDES, STRIDES, outputs_for
 from tilewise.kernels.instructions import WITH_CHOICE, Form
 from tilewise.kernels.instructions import instructions as usable
 from tilewise.kernels.nest import Role, nest_of
@@ -23,21 +25,25 @@ from tilewise.kernels.schedule import (
     Schedule,
     Split,
     Step,
+    Strassen,
     Stream,
     Sweep,
     Tile,
     Unroll,
+    Winograd,
     begin,
     check_legal,
 )
 from tilewise.kernels.steps import Place
 from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
+from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target import Target
 
 MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
 dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8", "u8"])
 inits = st.sampled_from(["zero", "accumulate"])
+ZEROS = ["", "", "a", "b", "ab"]
 
 
 def epilogues(dtype: str) -> st.SearchStrategy[str]:
@@ -56,11 +62,8 @@ def with_results(draw: st.DrawFn, problem: Problem) -> Problem:
     if problem.element.bytes == 2:
         problem = replace(problem, out=draw(st.sampled_from(["", "bf16", "f16"])))
     if problem.dtype in ("i8", "u8"):
-        problem = replace(
-            problem,
-            b=draw(st.sampled_from(["", "i8", "u8"])),
-            zero=draw(st.sampled_from(["", "", "a", "b", "ab"])),
-        )
+        b, zero = draw(st.sampled_from(["", "i8", "u8"])), draw(st.sampled_from(ZEROS))
+        problem = replace(problem, b=b, zero=zero)
     if problem.dtype in ("i8", "u8") and not problem.accumulates and draw(st.booleans()):
         requant = draw(st.sampled_from(["tensor", "channel"]))
         return replace(problem, out=draw(st.sampled_from(["i8", "u8"])), requant=requant)
@@ -75,38 +78,26 @@ def with_weights(draw: st.DrawFn, problem: Matmul) -> Matmul:
     if not (is_able and problem.has_constant_weights and draw(st.booleans())):
         return problem
     b, unsigned = draw(st.sampled_from([("i8", "u8"), ("i4", "u4")]))
-    return replace(
-        problem,
-        b=b,
-        group=draw(st.sampled_from([16, 32, "k"])),
-        scale=draw(st.sampled_from(["f32", "f16", "bf16"])),
-        zero_b=draw(st.sampled_from(["", unsigned])),
-        a=draw(st.sampled_from(["", "", "dynamic_i8"])),
+    group, scale = (
+        draw(st.sampled_from([16, 32, "k"])),
+        draw(st.sampled_from(["f32", "f16", "bf16"])),
     )
+    zero, a = draw(st.sampled_from(["", unsigned])), draw(st.sampled_from(["", "", "dynamic_i8"]))
+    return replace(problem, b=b, group=group, scale=scale, zero_b=zero, a=a)
 
 
 def matmuls_of(dtypes: st.SearchStrategy[str]) -> st.SearchStrategy[Problem]:
     """Products of matrices of some types of A."""
-    return (
-        dtypes.flatmap(
-            lambda dtype: st.builds(
-                Matmul,
-                dtype=st.just(dtype),
-                batch=st.sampled_from([1, 1, 1, 3]),
-                m=odd_sizes,
-                n=odd_sizes,
-                k=odd_sizes,
-                transpose_a=st.booleans(),
-                transpose_b=st.booleans(),
-                init=inits,
-                bias=st.booleans(),
-                epilogue=epilogues(dtype),
-                weights=st.sampled_from(["variable", "constant"]),
-            )
-        )
-        .flatmap(with_weights)
-        .flatmap(with_results)
-    )
+
+    def of(dtype: str) -> st.SearchStrategy[Matmul]:
+        return st.builds(
+            Matmul, dtype=st.just(dtype), batch=st.sampled_from([1, 1, 1, 3]), m=odd_sizes,
+            n=odd_sizes, k=odd_sizes, transpose_a=st.booleans(), transpose_b=st.booleans(),
+            init=inits, bias=st.booleans(), epilogue=epilogues(dtype),
+            weights=st.sampled_from(["variable", "constant"]),
+        )  # fmt: skip
+
+    return dtypes.flatmap(of).flatmap(with_weights).flatmap(with_results)
 
 
 matmuls = matmuls_of(dtypes)
@@ -135,24 +126,15 @@ def convolutions(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Co
         groups, channels = draw(st.sampled_from([2, 7, 16, 37])), ([1, 1, 2, 4], [1, 1, 2, 3, 8])
     dtype = draw(dtypes)
     return Conv2d(
-        layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])),
-        groups=groups,
-        weights=draw(st.sampled_from(["variable", "constant"])),
-        n=draw(st.integers(1, 2)),
-        h=draw(st.integers(least_h, least_h + 9)),
-        w=draw(st.integers(least_w, least_w + 12)),
+        layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])), groups=groups,
+        weights=draw(st.sampled_from(["variable", "constant"])), n=draw(st.integers(1, 2)),
+        h=draw(st.integers(least_h, least_h + 9)), w=draw(st.integers(least_w, least_w + 12)),
         ci=groups * draw(st.sampled_from(channels[0])),
-        co=groups * draw(st.sampled_from(channels[1])),
-        kh=kh,
-        kw=kw,
-        stride=stride,
-        dilation=f"{dilation_h}x{dilation_w}",
-        pad="x".join(map(str, pads)),
-        dtype=dtype,
-        init=draw(inits) if groups == 1 else "zero",
-        bias=draw(st.booleans()),
+        co=groups * draw(st.sampled_from(channels[1])), kh=kh, kw=kw, stride=stride,
+        dilation=f"{dilation_h}x{dilation_w}", pad="x".join(map(str, pads)), dtype=dtype,
+        init=draw(inits) if groups == 1 else "zero", bias=draw(st.booleans()),
         epilogue=draw(epilogues(dtype)),
-    )
+    )  # fmt: skip
 
 
 problems = matmuls | convolutions().flatmap(with_results)
@@ -322,11 +304,8 @@ def prefetched(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedul
     """The schedule with the next block of B prefetched, packed or in place, where that is legal."""
     steps, nest = list(schedule.steps), nest_of(problem)
     moves_b = (nest.col, nest.k)
-    ends = [
-        at
-        for at, step in enumerate(steps)
-        if isinstance(step, Tile | Stream) and step.dim in moves_b
-    ]
+    moves = [isinstance(step, Tile | Stream) and step.dim in moves_b for step in steps]
+    ends = [at for at, is_moving in enumerate(moves) if is_moving]
     at = steps.index(Pack("B")) if Pack("B") in steps else max(ends, default=-1)
     if at >= 0 and draw(st.booleans()):
         steps.insert(at + 1, Prefetch("B"))
@@ -381,3 +360,79 @@ def is_legal(problem: Problem, schedule: Schedule) -> bool:
     except ScheduleError:
         return False
     return True
+
+
+sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
+FILTERS = [(kh, kw) for kh in (1, *SIDES) for kw in (1, *SIDES) if outputs_for((kh, kw))]
+FORMS = [
+    (*taps, stride) for stride in STRIDES for taps in FILTERS if outputs_for(taps, stride=stride)
+]
+ends = st.fixed_dictionaries({
+    "dtype": st.sampled_from(["f32", "f64"]),
+    "init": inits,
+    "bias": st.booleans(),
+    "epilogue": st.sampled_from(["none", "relu", "relu6"]),
+    "weights": st.sampled_from(["variable", "constant"]),
+})  # fmt: skip
+
+
+@st.composite
+def products(draw: st.DrawFn) -> tuple[Problem, Strassen]:
+    """Matmuls and convolutions of single pixels that can be cut so often."""
+    levels = draw(st.sampled_from([1, 2]))
+    parts = 2**levels
+    cols = parts * draw(st.sampled_from([1, 3, 8, 17, 35]))
+    depth = parts * draw(st.sampled_from([1, 2, 5, 16, 19]))
+    if draw(st.booleans()):
+        is_transposed, rows = draw(st.booleans()), draw(st.integers(parts, 23))
+        problem = Matmul(m=rows, n=cols, k=depth, transpose_b=is_transposed, **draw(ends))
+        return problem, Strassen(levels)
+    pixels = {"n": draw(st.integers(1, 3)), "h": draw(st.integers(2, 4)), "w": 3}
+    if draw(st.booleans()):
+        stride = draw(st.integers(2, 3))
+        across = parts if levels > 1 else draw(st.integers(1, 4))
+        down = draw(st.integers(1 if across > 1 else 2, 4))
+        lines = [side * stride - draw(st.integers(0, stride - 1)) for side in (down, across)]
+        pixels |= {"h": lines[0], "w": lines[1], "stride": stride}
+    return Conv2d(ci=depth, co=cols, kh=1, kw=1, **pixels, **draw(ends)), Strassen(levels)
+
+
+@st.composite
+def filtered(draw: st.DrawFn) -> tuple[Conv2d, Winograd]:
+    """Convolutions of every filter with tiles, and every size and pad that leave an output."""
+    pad = draw(st.integers(0, 3))
+    kh, kw, stride = draw(st.sampled_from([(3, 3, 1), (3, 3, 2), *FORMS]))
+    problem = Conv2d(
+        layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])), n=draw(st.integers(1, 3)),
+        h=max(1, kh - 2 * pad, draw(sides)), w=max(1, kw - 2 * pad, draw(sides)),
+        ci=draw(st.sampled_from([1, 3, 8, 16, 17, 32, 40])),
+        co=draw(st.sampled_from([1, 5, 16, 33, 64, 70])),
+        kh=kh, kw=kw, pad=pad, stride=stride, **draw(ends),
+    )  # fmt: skip
+    return problem, Winograd(draw(st.sampled_from(outputs_of(problem))))
+
+
+@st.composite
+def of_fewer_products(draw: st.DrawFn, target: Target) -> tuple[Problem, Schedule]:
+    """A problem with a legal schedule of every structure by one of the algorithms."""
+    problem, algorithm = draw(products() | filtered())
+    nest, lanes = begin(problem, algorithm), target.lanes(problem.element.name)
+    rows, cols = draw(st.integers(1, 8)), lanes * draw(st.integers(1, 3))
+    steps: list[Step] = [algorithm]
+    for dim, unit in (("t", rows), (nest.col, cols)):
+        tiles = -(-nest.dim(dim).extent // unit)
+        if tiles > 1 and draw(st.booleans()):
+            steps.append(Parallel(dim, draw(st.integers(2, min(3, tiles)))))
+    steps += [Tile(nest.col, cols * draw(st.integers(1, 2)))] if draw(st.booleans()) else []
+    steps += [Pack("B")]
+    can_fetch = problem.has_constant_weights or isinstance(algorithm, Strassen)
+    steps += [Prefetch("B")] if can_fetch and draw(st.booleans()) else []
+    steps += [Tile("t", rows * draw(st.integers(1, 3)))] if draw(st.booleans()) else []
+    steps += [Pack("A"), Register(rows, cols)]
+    steps += [Unroll(draw(st.integers(2, 5)))] if draw(st.booleans()) else []
+    if isinstance(algorithm, Winograd) and isinstance(problem, Conv2d):
+        is_whole = problem.co % lanes == 0 and not problem.has_channels_first
+        steps += [Nontemporal()] if is_whole and draw(st.booleans()) else []
+    schedule = Schedule(tuple(steps))
+    assume(is_legal(problem, schedule))  # a block may be cut after the part of a thread is smaller
+    return problem, schedule

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from tilewise.service.runs.keeper import SqlKeeper
 
 from tests.brief.peaks import brief_peaks
 from tests.service import fakes
@@ -24,6 +23,7 @@ from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, model_jobs, queue
 from tilewise.service.jobs.queue import Submitter
+from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import JobOutcome, run_job
 
@@ -180,7 +180,7 @@ def run(sessions: Sessions, machine: MachineInfo) -> Callable[..., JobOutcome]:
             held = lease.claim_one(session, job_id, me())
         assert held is not None, "it has ended, or somebody runs it"
         given = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
-        return run_job(SqlKeeper(sessions, held), **{**given, **parts})
+        return run_job(SqlRunStore(sessions, held), **{**given, **parts})
 
     return make
 
@@ -211,7 +211,7 @@ def plan(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
     def make(toolchain: str = TOOLCHAIN, name: str = "one.mlir") -> int:
         named = replace(wanted(machine.target), name=name)
         with writing(sessions) as session:
-            return model_jobs.ask_to_plan(session, named, toolchain, Submitter()).id
+            return model_jobs.request_plan(session, named, toolchain, Submitter()).id
 
     return make
 

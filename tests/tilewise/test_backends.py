@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from tilewise.service.runs.keeper import SqlKeeper
 
 from tests.service import fakes
 from tests.tilewise.client import documents
@@ -32,6 +31,7 @@ from tilewise.service.db import make_engine, schema, writing
 from tilewise.service.db.session import make_sessions
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
+from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers.job_run import run_job
 
 
@@ -48,7 +48,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def running(database: str) -> Iterator[SqlKeeper]:
+def running(database: str) -> Iterator[SqlRunStore]:
     """A job of two trials that another process runs."""
     schema.upgrade(database)
     engine = make_engine(database)
@@ -59,7 +59,7 @@ def running(database: str) -> Iterator[SqlKeeper]:
         assert made.job is not None
         held = lease.claim_one(session, made.job.id, me())
         assert held is not None
-    yield SqlKeeper(sessions, held)
+    yield SqlRunStore(sessions, held)
     engine.dispose()
 
 
@@ -81,7 +81,7 @@ def test_results_and_trials_are_of_one_cache_mode(cli, runs) -> None:
 
 
 def test_what_a_joined_job_leaves_out_is_searched_for_then(
-    database: str, running: SqlKeeper, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    database: str, running: SqlRunStore, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
     told: list[TrialSeen] = []

@@ -1,4 +1,4 @@
-"""What each step does to a loop nest: golden nests, and any schedule against the reference."""
+"""What each step does to a loop nest: golden nests, counts, and schedules against the reference."""
 
 from dataclasses import replace
 
@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import cases
-from tests.kernels.fast_products import of_fewer_products
-from tests.kernels.strategies import problems, schedules
+from tests.kernels.strategies import of_fewer_products, problems, schedules
 from tests.search.targets import WIDE
-from tilewise.kernels.nest import Loop, LoopKind, Nest, Node, count, printed
+from tilewise.kernels.nest import Loop, LoopKind, Nest, Node, Stage, count, printed, shape_of
 from tilewise.kernels.nest.interpreter import Array, Interpreter
 from tilewise.kernels.oracle.operands import make_operands, operand_type, widened
 from tilewise.kernels.oracle.reference import reference
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Conv2d, Problem, parse_problem
 from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.steps import Pack, Register, Split, Stream, Tile, Unroll
 
 MATMUL = "matmul:m=33,n=40,k=50,dtype=f32,bias,epilogue=relu"
 LARGEST = 200_000
@@ -183,3 +183,61 @@ def test_the_interpreter_tells_a_wrong_nest() -> None:
     expected = reference(nest.problem, make_operands(nest.problem, 1)).value
     found = Interpreter(nest.mapped(wrong), wide_operands(nest.problem)).run()
     assert not np.allclose(found, expected)
+
+
+BLOCKS = Tile("n", 480), Stream("k", 501), Pack("B"), Tile("m", 96), Pack("A")
+GOTO = Schedule((*BLOCKS, Register(8, 48), Unroll(4)))
+ODD = parse_problem("matmul:m=1000,n=999,k=1001,dtype=f32")
+
+
+def stages(nest: Nest) -> list[tuple[str, tuple[int, ...]]]:
+    """The operands that are staged, with the shapes of their largest blocks."""
+    visited = [here for here in nest.visit() if isinstance(here.node, Stage)]
+    return [(here.node.operand, shape_of(nest, here)) for here in visited]
+
+
+def test_counts_with_remainders_everywhere() -> None:
+    counts = count(loop_nest(ODD, GOTO))
+    panels, tiles = 21, 125  # of 48 columns and 8 rows; 960 and 992 are whole
+    assert counts.micro_kernels == panels * tiles * 2
+    assert counts.packs == {"B": 3 * 2, "A": 3 * 2 * 11}
+    assert counts.packed_bytes == {"B": 21 * 48 * 1001 * 4, "A": 3 * 1000 * 1001 * 4}
+
+
+def blocks(extent: int, *sizes: int) -> list[range]:
+    """A dim cut into blocks of a size, those into blocks of the next, and so on."""
+    found = [range(extent)]
+    for size in sizes:
+        found = [one[at : at + size] for one in found for at in range(0, len(one), size)]
+    return found
+
+
+def lines_under(outputs: range, taps: int, problem: Conv2d) -> int:
+    """Lines of the image from the first to the last that some tap of some output reads."""
+    read = {o * problem.stride + t * problem.dilation for o in outputs for t in range(taps)}
+    return max(read) - min(read) + 1
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("taps", [1, 2, 4])
+def test_packs_of_an_image_write_what_outputs_read(stride: int, dilation: int, taps: int) -> None:
+    text = f"n=3,h=40,w=50,ci=6,co=32,kh={taps},kw=3,stride={stride},dilation={dilation},pad=2"
+    problem = parse_problem(f"conv2d:{text},dtype=f32")
+    steps = (Stream("ci", 4), Tile("n", 1), Tile("oh", 9), Tile("oh", 4), Tile("ow", 10), Pack("A"))
+    nest = loop_nest(problem, Schedule((*steps, Register(5, 16))))
+    down = [lines_under(block, taps, problem) for block in blocks(problem.oh, 9, 4)]
+    across = [lines_under(block, 3, problem) for block in blocks(problem.ow, 10)]
+    assert stages(nest) == [("A", (max(down), max(across), 4))]
+    counts = count(nest)
+    assert counts.packed_bytes == {"A": 3 * sum(down) * sum(across) * problem.ci * 4}
+    assert counts.packs == {"A": 2 * 3 * len(down) * len(across)}
+
+
+def test_a_split_reduction_packs_columns_and_counts_alike() -> None:
+    problem = parse_problem("matmul:m=10,n=3,k=100,dtype=f32")
+    steps = (Stream("k", 50), Pack("B"), Register(4, 2))
+    nest = loop_nest(problem, Schedule((*steps, Split("k", 32), Unroll(2))))
+    assert stages(nest) == [("B", (2, 1, 2, 50))]
+    assert "  C += A * B  # 4x2 over 50 in 32 partial sums, unrolled 2" in "\n".join(printed(nest))
+    assert count(nest) == count(loop_nest(problem, Schedule(steps)))

@@ -1,9 +1,17 @@
+"""The reference and its tolerances, also for fast algorithms."""
+
 import numpy as np
 import pytest
 
-from tilewise.kernels.oracle.operands import empty_aligned, make_operands, poison
-from tilewise.kernels.oracle.reference import compare, error_bound, reference
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.fast_algorithms import STRASSEN
+from tilewise.kernels.nest import nest_of
+from tilewise.kernels.oracle import fast_algorithms
+from tilewise.kernels.oracle.fast_algorithms import expected_by
+from tilewise.kernels.oracle.operands import make_operands
+from tilewise.kernels.oracle.reference import Expected, compare, error_bound, reference
+from tilewise.kernels.problem import Matmul, Problem, parse_problem
+from tilewise.kernels.schedule import Strassen, Winograd
+from tilewise.kernels.steps.algorithm import AlgorithmStep
 
 
 @pytest.mark.parametrize("length", [1, 10, 10**4, 2**24, 2**24 + 1, 10**8])
@@ -15,18 +23,8 @@ def test_bounds_are_positive_small_and_grow(length: int, accumulator: str) -> No
 
 
 @pytest.mark.parametrize(("length", "units"), [(9, 9.0), (36, 36.0), (10**4, 600.0), (10**6, 6e3)])
-def test_short_sums_have_the_certain_bound_and_long_ones_the_likely_one(
-    length: int, units: float
-) -> None:
+def test_long_sums_have_the_likely_bound(length: int, units: float) -> None:
     assert error_bound(length, "f32") == pytest.approx(units * 2.0**-24, rel=1e-4)
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
-def test_poison_reaches_every_element_of_any_rank(shape: tuple[int, ...]) -> None:
-    array = empty_aligned(shape, np.float32)
-    array[...] = 0.0
-    poison(array)
-    assert set(array.tobytes()) == {0xC5}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "f16", "i8"])
@@ -129,3 +127,59 @@ def test_a_convolution_stored_otherwise_has_the_same_result(groups: int, pad: in
     expected = reference(problem, operands).value.transpose(0, 3, 1, 2)
     assert np.array_equal(reference(other, stored).value, expected)
     assert other.stored_as(channels_first=False, pad=2) == problem
+
+
+PROBLEM = Matmul(m=21, n=24, k=16, dtype="f32", transpose_b=True)
+
+
+def nothing(problem: Problem) -> Expected:
+    """An exact result without a tolerance, so that the bound is all of the algorithm's own."""
+    zeros = np.zeros(problem.operand_shapes["C"])
+    return Expected(zeros, zeros)
+
+
+def test_magnitudes_are_those_of_the_tables() -> None:
+    operands = make_operands(PROBLEM, 5)
+    found = expected_by(PROBLEM, operands, nothing(PROBLEM), Strassen(1)).tolerance
+    assert found is not None
+    a, b = (np.abs(operands[name]).astype(np.float64) for name in "AB")
+    a, b = np.concatenate([a, np.zeros((1, PROBLEM.k))]), b.T
+    left = [a[y::2, x : x + 8] for y in range(2) for x in (0, 8)]
+    right = [b[y : y + 8, x : x + 12] for y in (0, 8) for x in (0, 12)]
+    tables = (STRASSEN.image, STRASSEN.filter, STRASSEN.result)
+    image, weights, result = (np.abs(np.array(one, float)) for one in tables)
+    products = np.einsum("pq,qik,pr,rkj->pij", image, left, weights, right)
+    wanted = np.zeros((22, 24))
+    for number, block in enumerate(np.einsum("cp,pij->cij", result, products)):
+        y, x = divmod(number, 2)
+        wanted[y::2, 12 * x : 12 * x + 12] = block
+    ratio = found / wanted[: PROBLEM.m]
+    assert np.ptp(ratio) < 1e-9 * ratio.max(), "one unit of rounding for all"
+    assert 0 < ratio.max() < 1e-3
+
+
+def test_each_level_rounds() -> None:
+    roundings = []
+    for levels in (1, 2):
+        algorithm = Strassen(levels).apply(nest_of(PROBLEM)).algorithm
+        assert algorithm is not None
+        roundings.append(algorithm.roundings)
+    assert roundings[1] == 2 * roundings[0] > 0
+
+
+@pytest.mark.parametrize(("problem", "step"), [
+    (PROBLEM, Strassen(1)),
+    (PROBLEM, Strassen(2)),
+    (parse_problem("conv2d:n=2,h=9,w=8,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32"), Winograd(4)),
+    (parse_problem("conv2d:n=1,h=9,w=8,ci=8,co=24,kh=1,kw=1,stride=2,dtype=f32"), Strassen(1)),
+], ids=str)  # fmt: skip
+def test_blocks_do_not_change_the_tolerance(
+    problem: Problem, step: AlgorithmStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operands = make_operands(problem, 3)
+    whole = expected_by(problem, operands, nothing(problem), step).tolerance
+    for limit in ("COLUMN_BYTES", "ROW_BYTES", "LEAST_ROWS"):
+        monkeypatch.setattr(fast_algorithms, limit, 4)
+    parts = expected_by(problem, operands, nothing(problem), step).tolerance
+    assert whole is not None and (whole > 0).all()
+    np.testing.assert_allclose(parts, whole, rtol=1e-12)

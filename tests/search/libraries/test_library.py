@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.dispatches.extraction.test_cut import contraction, shapes_of
+from tests.kernels.dispatches.test_extraction import contraction, shapes_of
 from tests.search.peers.test_peers import require
 from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.extraction.extract import cut_module

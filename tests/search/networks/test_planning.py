@@ -190,7 +190,7 @@ def test_a_choice_that_is_too_wide_is_not_exact(
 ) -> None:
     choose = planning.choose
     monkeypatch.setattr(planning, "choose", lambda flow: choose(flow, most_states=1))
-    plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    plan = plan_of_orders(network)
     assert not plan.is_exact
     assert plan.totals.chosen_us <= plan.totals.plain_us
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
-from tilewise.service.runs.keeper import SqlKeeper
 
 from benchmarks.watching.suite_reports import reports
 from tests.service import fakes
@@ -34,6 +33,7 @@ from tilewise.service.jobs.model_jobs import ended_job
 from tilewise.service.jobs.queue import Submitter, new_job
 from tilewise.service.results import history, suites
 from tilewise.service.results.ranges import store_range
+from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers.job_run import run_job
 
 COLD = "matmul:m=8,n=8,k=8,dtype=bf16"
@@ -70,12 +70,12 @@ def ask(sessions: Sessions, search: Search) -> int:
         return made.job.id
 
 
-def claim(sessions: Sessions, job: int) -> SqlKeeper:
+def claim(sessions: Sessions, job: int) -> SqlRunStore:
     """Claim a job for this process."""
     with writing(sessions) as session:
         held = lease.claim_one(session, job, me())
     assert held is not None
-    return SqlKeeper(sessions, held)
+    return SqlRunStore(sessions, held)
 
 
 def run(sessions: Sessions, job: int, search: Search, state: str = "done") -> None:
@@ -183,7 +183,7 @@ def fill_whole(sessions: Sessions) -> None:
         plan = _plan(session, running)
         session.add(plan)
         session.flush()
-        session.add(models.PlanEnding(plan_id=plan.id, number=0, part=0))
+        session.add(models.PlanCompletion(plan_id=plan.id, number=0, part=0))
 
 
 RANGE = "matmul:m=1..9,n=48,k=32,dtype=f32"

@@ -199,7 +199,7 @@ ONE = "matmul:m=8,n=8,k=8,dtype=f32"
         ("trials.jsonl", swap, "not in the jobs' order"),
         ("trials.jsonl", lambda lines: lines.insert(1, lines[0]), "not in the jobs' order"),
         ("jobs.jsonl", lambda lines: lines.append(lines[0]), "the job is in the archive twice"),
-        ("jobs.jsonl", first(seed=5), "job is not the name of what was asked for"),
+        ("jobs.jsonl", first(seed=5), "job is not the name of the requested work"),
         ("jobs.jsonl", first(problem="matmul:m=0"), "problem: "),
         ("problems.jsonl", lambda lines: lines.clear(), "which is not in the archive"),
         ("problems.jsonl", first(problem="matmul:dtype=f32,m=1,n=1,k=1"), "canonical string is"),

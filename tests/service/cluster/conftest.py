@@ -28,7 +28,7 @@ class FakeTask:
     def __init__(self, offer):
         self.offer, self.end, self.is_cancelled = offer, None, False
 
-    def ending(self):
+    def outcome(self):
         return self.end
 
     def cancel(self):

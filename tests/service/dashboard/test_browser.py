@@ -169,10 +169,10 @@ def test_the_keyboard_alone_submits_and_cancels(page, service):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "problem"
     page.keyboard.type("matmul:m=0,n=48,k=32,dtype=f32")
-    expect(page.locator("#problem-told")).to_contain_text("m=0")
+    expect(page.locator("#problem-description")).to_contain_text("m=0")
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.type(PROBLEM)
-    expect(page.locator("#problem-told")).to_contain_text("flops per byte")
+    expect(page.locator("#problem-description")).to_contain_text("flops per byte")
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.press("ControlOrMeta+a")

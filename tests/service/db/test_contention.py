@@ -8,7 +8,7 @@ from sqlalchemy import select, text
 
 from tests.service.conftest import TOOLCHAIN
 from tests.service.plan_rows import GRAPH
-from tilewise.service.api.executors import Lane
+from tilewise.service.api.executors import BoundedExecutor
 from tilewise.service.api.routes import modules
 from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.db.session import make_sessions
@@ -28,7 +28,7 @@ def test_requests_that_undo_each_other_are_repeated(sessions):
         session.add_all(rows)
         session.flush()
         first, second = (row.id for row in rows)
-    begins, lane, tries = threading.Barrier(2), Lane("writes", 2), []
+    begins, lane, tries = threading.Barrier(2), BoundedExecutor("writes", 2), []
 
     def change(*numbers):
         """Change two rows; the server undoes one of the first two tries."""
@@ -61,7 +61,7 @@ def test_what_is_undone_again_and_again_is_told():
         raise UndoneError("deadlock detected")
 
     with pytest.raises(UndoneError):
-        asyncio.run(Lane("writes", 1).run(work))
+        asyncio.run(BoundedExecutor("writes", 1).run(work))
     assert len(tries) == 4
 
 

@@ -21,7 +21,7 @@ from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import integrity, schedules, scripts, trials
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 
 TOOLCHAIN = TOOLCHAINS[1]
 WANTED, OTHER = problem(1), problem(2)
@@ -40,7 +40,7 @@ def look_up(session: Session) -> object:
 
 
 def look_up_files(session: Session) -> object:
-    asked = Asked(TARGET, TOOLCHAIN, match="nearest")
+    asked = Lookup(TARGET, TOOLCHAIN, match="nearest")
     return files.look_up(session, [WANTED], asked, ["cpu", "air", "kernel"])
 
 

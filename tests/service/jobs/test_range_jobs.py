@@ -18,7 +18,7 @@ from tilewise.service.errors import TamperedError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.results import ranges
-from tilewise.service.results.nearest import Asked
+from tilewise.service.results.nearest import Lookup
 from tilewise.service.workers.range_run import RangeParts, run_range
 
 RANGE = parse_range("matmul:m=2..40,n=48,k=32,dtype=f32")
@@ -67,7 +67,7 @@ def stored(sessions, machine, problems=RANGE):
 
 def size_of(sessions, problem, machine, target=None):
     with reading(sessions) as session:
-        return size_json(session, problem, Asked(target or machine.target, TOOLCHAIN))
+        return size_json(session, problem, Lookup(target or machine.target, TOOLCHAIN))
 
 
 def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):

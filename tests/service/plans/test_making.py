@@ -14,7 +14,7 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
 from tests.service.processes import FAKE_PROVER, wait_until
 from tilewise.service.api.events.news import EncodedEvent, NewsReader
-from tilewise.service.api.executors import Lane
+from tilewise.service.api.executors import BoundedExecutor
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import ConflictError, LeaseLostError, NotFoundError, TamperedError
@@ -218,7 +218,7 @@ def told(sessions):
     """The problems that a plan tells after a number, each with its number; of a new process."""
 
     def of(number, after=-1):
-        reader = NewsReader(Lane("reads", 1), sessions)
+        reader = NewsReader(BoundedExecutor("reads", 1), sessions)
         (news,) = asyncio.run(reader.every({("plan", number): after})).values()
         assert isinstance(news, EncodedEvent) and news.is_settled
         found = [json.loads(re.findall(rb"data: (.*)", event)[0]) for _, event in news.parts]
@@ -252,4 +252,4 @@ def test_numbers_outlive_a_cancellation_and_go_with_their_plan(wide, end, told, 
     with writing(sessions) as session:
         session.delete(session.get_one(models.Plan, wide))
     with reading(sessions) as session:
-        assert session.query(models.PlanEnding).count() == 0
+        assert session.query(models.PlanCompletion).count() == 0

@@ -10,7 +10,7 @@ import pytest
 from tests.service.conftest import TOOLCHAIN
 from tilewise.service.db import writing
 from tilewise.service.runs import offers
-from tilewise.service.runs.http import HttpKeeper, RunCalls
+from tilewise.service.runs.http import HttpRunStore, RunCalls
 
 DRIVER, WORKER, OWNER = "driver-host:1:1", "tcp://10.0.0.2:4000", "worker-host:7:7"
 
@@ -66,7 +66,7 @@ def begin(calls):
     """Begins a search that was offered."""
 
     def make(offer, owner=OWNER, **options):
-        return HttpKeeper(calls(offer, **options), owner, TOOLCHAIN, offer.job_id)
+        return HttpRunStore(calls(offer, **options), owner, TOOLCHAIN, offer.job_id)
 
     return make
 

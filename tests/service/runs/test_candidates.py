@@ -20,7 +20,7 @@ from tilewise.service.db.base import now
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import helper_offers, offers
-from tilewise.service.runs.http import HttpKeeper, HttpLeader
+from tilewise.service.runs.http import HttpLeader, HttpRunStore
 
 LATE_S = 60.0
 
@@ -51,7 +51,7 @@ class Spread:
     def lead(self, worker="tcp://10.0.0.1:1", **options):
         self.offer = self.make_offer(worker)
         calls = self.calls(self.offer, patience_s=60.0, **options)
-        made = HttpKeeper(calls, owner(worker), TOOLCHAIN, self.job_id)
+        made = HttpRunStore(calls, owner(worker), TOOLCHAIN, self.job_id)
         made.note(SearchPhase("search", 0, 40))
         return made
 

@@ -1,20 +1,20 @@
 from contextlib import contextmanager
 
 import pytest
-from tilewise.service.runs.keeper import PatientTrials, patiently
 
 from tests.service import fakes
 from tilewise.service.db import models, reading, writing
 from tilewise.service.errors import BusyError, DatabaseError, LeaseLostError, OutageError
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.runs import keeper
+from tilewise.service.runs import sql
+from tilewise.service.runs.sql import PatientTrials, patiently
 
 AWAY = OutageError("is away")
 
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
-    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(sql, "FIRST_PAUSE_S", 0.0)
 
 
 def failing(times, error):
@@ -48,8 +48,8 @@ def test_what_does_not_pass_is_raised_at_once(error):
 def test_patience_ends(monkeypatch):
     step, told = failing(10**9, AWAY)
     moments = iter(range(1000))
-    monkeypatch.setattr(keeper.time, "monotonic", lambda: next(moments))
-    monkeypatch.setattr(keeper.time, "sleep", lambda _: None)
+    monkeypatch.setattr(sql.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(sql.time, "sleep", lambda _: None)
     with pytest.raises(OutageError):
         patiently(step, "job 3", patience_s=10)
     assert 2 <= len(told) <= 10
@@ -83,7 +83,7 @@ def test_an_end_whose_answer_was_lost_is_one_end(sessions, submit, run, job, mon
             lost.append(1)
             raise AWAY
 
-    monkeypatch.setattr(keeper, "writing", losing)
+    monkeypatch.setattr(sql, "writing", losing)
     job_id = submit()
     assert run(job_id).state == job(job_id).state == "done" and len(lost) == 2
     with reading(sessions) as session:

@@ -17,7 +17,7 @@ from tilewise.service.db import models, writing
 from tilewise.service.errors import LeaseLostError, ServiceError
 from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
-from tilewise.service.runs.http import HttpPlanKeeper
+from tilewise.service.runs.http import HttpPlanStore
 from tilewise.service.runs.wire.assignments import MadeWire
 from tilewise.service.workers.planning import run_claimed
 
@@ -52,7 +52,7 @@ MADE = to_json(Made(PLAN, PackOutcome(SCRIPT, PROOF)))
 def keeper(calls, offer, ready):
     given = offer()
     assert given.kind == "model"
-    return HttpPlanKeeper(calls(given), OWNER, TOOLCHAIN)
+    return HttpPlanStore(calls(given), OWNER, TOOLCHAIN)
 
 
 def test_a_worker_makes_and_stores_a_plan(keeper, ready, look):
@@ -120,7 +120,7 @@ def test_an_interrupted_or_cancelled_plan_is_released(keeper, calls, offer, read
     with writing(sessions) as session:
         session.query(models.Offer).delete()
     again = calls(offer())
-    keeper = HttpPlanKeeper(again, OWNER, TOOLCHAIN)
+    keeper = HttpPlanStore(again, OWNER, TOOLCHAIN)
     assert again.goes_on()
     with writing(sessions) as session:
         model_jobs.cancel_plan(session, ready)

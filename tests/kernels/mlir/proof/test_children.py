@@ -11,7 +11,7 @@ import pytest
 
 from tests.kernels.mlir.build import IN_PLACE, schedule
 from tests.kernels.mlir.proof.test_failures import SQUARE
-from tests.kernels.system.test_children import wait_until_gone
+from tests.kernels.system.test_system import wait_until_gone
 from tilewise.kernels.errors import LimitError
 from tilewise.kernels.mlir.proof.proof import ProofReply, run_child
 from tilewise.kernels.mlir.proof.prove import prove, prove_script, transform, verify

@@ -1,8 +1,9 @@
-"""Objects of any problem and schedule: right, within their memory, by parts, and refusing."""
+"""Objects of any problem and schedule: right, within their memory, proven, and refusing."""
 
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -10,30 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import cases
-from tests.kernels.fast_products import of_fewer_products
-from tests.kernels.native.objects.object_case import check_object
+from tests.cases import cases, some
 from tests.kernels.native_case import TARGETS
-from tests.kernels.strategies import problems, schedules
-from tilewise.kernels.errors import LoweringError
+from tests.kernels.strategies import of_fewer_products, problems, schedules
+from tilewise.kernels.errors import LimitError, LoweringError, ProofError
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import ObjectCode
 from tilewise.kernels.native.objects import features
-from tilewise.kernels.native.objects.features import (
-    BASIC,
-    CHECKED,
-    Bit,
-    supported_text,
-    used_features,
-)
-from tilewise.kernels.native.objects.make import make_object
+from tilewise.kernels.native.objects.features import CHECKED, Bit, supported_text, used_features
+from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.native.objects.module import compiled_again, machine
 from tilewise.kernels.native.objects.object_files import Elf, archive
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import ObjectTrial
+from tilewise.kernels.native.objects.proof.prove import prove_object, require_proven
 from tilewise.kernels.problem import Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll
 from tilewise.kernels.target import Target
+
+
+def check_object(problem: Problem, schedule: Schedule, target: Target, seed: int) -> KernelObject:
+    """All that a proof checks, but for the speed; and that the file wants nothing of others."""
+    made = make_object(problem, schedule, target)
+    found = Elf.read(made.object)
+    assert found.undefined == () and found.writable_bytes == 0
+    assert found.defined == tuple(sorted(made.interface.functions))
+    loaded = LoadedObject(made.interface, made.object)
+    for check in ObjectTrial.of(problem, schedule, loaded, seed).checks():
+        check()
+    return made
 
 
 def needs_a_library(problem: Problem, target: Target) -> bool:
@@ -127,9 +133,7 @@ CONSTANT: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("text", CONSTANT)
-def test_constant_weights_are_made_ready_whether_or_not_they_are_packed(
-    text: str, host: Target
-) -> None:
+def test_constant_weights_are_always_prepared(text: str, host: Target) -> None:
     """A program calls the same functions, whatever the next search finds."""
     problem = parse_problem(f"{text},weights=constant")
     tile = Register(1, host.lanes(problem.element.name))
@@ -137,18 +141,14 @@ def test_constant_weights_are_made_ready_whether_or_not_they_are_packed(
     assert made.interface.packed_bytes % 64 == 0 and "_prepare" in made.header
 
 
-AR = shutil.which("ar")
-NM = shutil.which("nm")
+AR, NM = shutil.which("ar"), shutil.which("nm")
 
 
 def members(host: Target) -> dict[str, bytes]:
     """Two objects, of which one has a name too long for a header."""
-    names = {"short.o": 2, "a_name_that_is_longer_than_a_header_takes.o": 3}
-    schedule = Schedule((Register(2, 16),))
-    return {
-        name: make_object(Matmul(m=m, n=16, k=5, dtype="f32"), schedule, host).object
-        for name, m in names.items()
-    }
+    names, schedule = ("short.o", f"{'long' * 9}.o"), Schedule((Register(2, 16),))
+    problems = (Matmul(m=m, n=16, k=5, dtype="f32") for m in (2, 3))
+    return {n: make_object(p, schedule, host).object for n, p in zip(names, problems, strict=True)}
 
 
 @pytest.mark.skipif(
@@ -191,25 +191,16 @@ def answer(*wanted: str) -> int:
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_each_extension_is_found_where_it_is(name: str, host: Target) -> None:
-    assert answer(name) == (name in host.features)
+    here = [one for one in CHECKED if one in host.features]
+    assert answer(name) == (name in host.features) and answer() == answer(*here) == 1
 
 
-def test_all_of_them_are_found_together(host: Target) -> None:
-    here = [name for name in CHECKED if name in host.features]
-    assert answer(*here) == 1 and answer() == 1
-
-
-@pytest.mark.parametrize(
-    "bit",
-    [
-        Bit(BASIC, 0, "ecx", 16),  # reserved in every processor
-        Bit(0x40FFFFFF, 0, "eax", 0),  # beyond the last leaf
-        Bit(0x8FFFFFFF, 0, "eax", 0),
-    ],
-)
-def test_what_is_not_there_is_missed(
-    bit: Bit, host: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("bit", [
+    Bit(features.BASIC, 0, "ecx", 16),  # reserved in every processor
+    Bit(0x40FFFFFF, 0, "eax", 0),  # beyond the last leaf
+    Bit(0x8FFFFFFF, 0, "eax", 0),
+])  # fmt: skip
+def test_an_absent_bit_is_missed(bit: Bit, host: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(features.CHECKED, "absent", bit)
     here = [name for name in CHECKED if name in host.features]
     assert answer("absent") == 0 and answer(*here, "absent") == 0
@@ -226,3 +217,64 @@ def test_what_llvm_takes_for_granted_is_looked_for() -> None:
 def test_each_product_of_byte_tiles_needs_their_extension(product: str) -> None:
     found = used_features({"amx-int8", "amx-bf16", "amx-tile"}, f"call void @llvm.x86.{product}(")
     assert found == ("amx-tile", "amx-int8")
+
+
+PROBLEM = Matmul(m=33, n=65, k=47, dtype="f32")
+PLAIN = Schedule((Pack("B"), Register(3, 16)))
+
+
+@pytest.fixture(scope="module")
+def made(host: Target) -> KernelObject:
+    return make_object(PROBLEM, PLAIN, host)
+
+
+def test_a_right_one_is_proven_and_timed(made: KernelObject, host: Target) -> None:
+    proof = require_proven(PROBLEM, PLAIN, host, made)
+    assert proof.ok and proof.max_error is not None and proof.tolerance is not None
+    assert proof.max_error <= proof.tolerance
+    assert proof.gflops and proof.ratio and proof.ratio > 0.5
+
+
+def test_parts_are_proven_by_one_thread(host: Target) -> None:
+    schedule = Schedule((Parallel("m", 2), *PLAIN.steps))
+    made = make_object(PROBLEM, schedule, host)
+    proof = prove_object(PROBLEM, schedule, host, made)
+    assert proof.ok and proof.ratio is None and proof.gflops
+
+
+def of_another(problem: Problem, host: Target, made: KernelObject) -> KernelObject:
+    """The object of another problem, under the names of the first."""
+    other = make_object(problem, PLAIN, host)
+    mine, theirs = made.interface, other.interface
+    named = {"name": theirs.name, "alias": theirs.alias}
+    return replace(other, interface=replace(mine, **named))
+
+
+def test_one_of_another_problem_is_wrong(made: KernelObject, host: Target) -> None:
+    relu = Matmul(m=33, n=65, k=47, dtype="f32", epilogue="relu")
+    proof = prove_object(PROBLEM, PLAIN, host, of_another(relu, host, made))
+    assert proof.failure == "wrong" and "off by" in proof.message and not proof.ok
+    with pytest.raises(ProofError, match="wrong"):
+        require_proven(PROBLEM, PLAIN, host, of_another(relu, host, made))
+
+
+@pytest.mark.parametrize("larger", some([{"k": 48}, {"m": 34}, {"n": 66}], of=3))
+def test_access_beyond_operands_crashes_in_a_child(
+    larger: dict[str, int], made: KernelObject, host: Target
+) -> None:
+    problem = replace(PROBLEM, **larger)
+    proof = prove_object(PROBLEM, PLAIN, host, of_another(problem, host, made))
+    assert proof.failure == "crash" and "SIGSEGV" in proof.message
+
+
+def test_less_scratch_than_is_needed_shows(made: KernelObject, host: Target) -> None:
+    less = replace(made.interface, scratch_bytes=made.interface.scratch_bytes - 64)
+    proof = prove_object(PROBLEM, PLAIN, host, replace(made, interface=less))
+    assert proof.failure == "crash" and "SIGSEGV" in proof.message
+
+
+def test_limits_hold(made: KernelObject, host: Target) -> None:
+    proof = prove_object(PROBLEM, PLAIN, host, made, seconds=0.05)
+    assert proof.failure == "timeout"
+    with pytest.raises(LimitError):
+        prove_object(PROBLEM, PLAIN, host, made, memory_bytes=0)

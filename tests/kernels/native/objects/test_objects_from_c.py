@@ -13,24 +13,15 @@ from tilewise.kernels.native.objects.make import KernelObject, make_object
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import (
-    InstructionChoice,
-    Pack,
-    Parallel,
-    Register,
-    Schedule,
-    Step,
-    Tile,
-    Unroll,
-)
+from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.steps import InstructionChoice, Pack, Parallel, Register, Step, Tile, Unroll
 from tilewise.kernels.target import Target
 
 CC = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 CXX = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 VALGRIND = shutil.which("valgrind")
 needs_c = pytest.mark.skipif(
-    CC is None,
-    reason="the objects are called from C, and this machine has none of cc, gcc, clang",
+    CC is None, reason="the objects are called from C, and this machine has none of cc, gcc, clang"
 )
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-pthread")
 
@@ -56,6 +47,11 @@ static void *memory(size_t bytes) {{
     return to;
 }}
 
+static int save(const void *from, size_t bytes) {{
+    FILE *file = fopen("out.bin", "wb");
+    return !file || fwrite(from, 1, bytes, file) != bytes || fclose(file) ? 14 : 0;
+}}
+
 {declared}
 
 static void *run_part(void *part) {{
@@ -79,18 +75,11 @@ int main(void) {{
 }}
 """
 
-SAVE = """
-static int save(const void *from, size_t bytes) {
-    FILE *file = fopen("out.bin", "wb");
-    return !file || fwrite(from, 1, bytes, file) != bytes || fclose(file) ? 14 : 0;
-}
-"""
-
 
 def program(problem: Problem, interface: Interface, operands: dict[str, np.ndarray]) -> str:
     """A program that reads operands from files, runs the parts in threads, and then all."""
     name = interface.alias
-    declared, read = [SAVE], []
+    declared, read = [], []
     for one in interface.arguments:
         declared.append(f"static {one.type} *{one.name};")
         if one.name == "scratch":
@@ -115,29 +104,33 @@ def program(problem: Problem, interface: Interface, operands: dict[str, np.ndarr
     )
 
 
-def build(folder: Path, problem: Problem, made: KernelObject, *flags: str) -> Path:
-    """The program, compiled in a folder beside its operands."""
+def run(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def compiled(folder: Path, main: str, made: KernelObject, *flags: str) -> str:
+    """A program that calls an object, compiled in a folder."""
     assert CC is not None
+    (folder / "kernel.h").write_text(made.header)
+    (folder / "kernel.o").write_bytes(made.object)
+    (folder / "main.c").write_text(main)
+    done = run(folder, CC, *STRICT, *flags, "main.c", "kernel.o", "-o", "program")
+    assert done.returncode == 0, done.stderr
+    return str(folder / "program")
+
+
+def build(folder: Path, problem: Problem, made: KernelObject, *flags: str) -> str:
+    """The program, compiled in a folder beside its operands."""
     operands = make_operands(problem, 9)
     for name, array in operands.items():
         (folder / f"{name}.bin").write_bytes(array.tobytes())
-    (folder / "kernel.h").write_text(made.header)
-    (folder / "kernel.o").write_bytes(made.object)
-    (folder / "main.c").write_text(program(problem, made.interface, operands))
-    command = [CC, *STRICT, *flags, "main.c", "kernel.o", "-o", "program"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder / "program"
+    return compiled(folder, program(problem, made.interface, operands), made, *flags)
 
 
 def check_output(folder: Path, problem: Problem) -> None:
     operands = make_operands(problem, 9)
     out = np.fromfile(folder / "out.bin", operands["C"].dtype).reshape(operands["C"].shape)
     assert np.less_equal(*compare(problem, out, reference(problem, operands)))
-
-
-def run(folder: Path, *command: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 PACKS = (Pack("B"), Pack("A"))
@@ -158,14 +151,12 @@ CASES: dict[str, tuple[Step, ...]] = {
 @needs_c
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.parametrize("flags", [("-fPIE", "-pie"), ("-static",)], ids=["pie", "static"])
-def test_c_links_and_runs_it(
-    flags: tuple[str, ...], text: str, host: Target, tmp_path: Path
-) -> None:
+def test_c_programs_run_it(flags: tuple[str, ...], text: str, host: Target, tmp_path: Path) -> None:
     problem = parse_problem(text)
     lanes = host.lanes(problem.element.name)
     schedule = Schedule((*CASES[text], Register(3, lanes), Unroll(2)))
     made = make_object(problem, schedule, host)
-    done = run(tmp_path, str(build(tmp_path, problem, made, *flags)))
+    done = run(tmp_path, build(tmp_path, problem, made, *flags))
     assert done.returncode == 0, done
     check_output(tmp_path, problem)
 
@@ -232,7 +223,7 @@ def test_parts_in_threads_multiply_matrix_tiles(dtype: str, host: Target, tmp_pa
     steps = Parallel("m", 3), Pack("B"), InstructionChoice(op), Register(32, 32, "rows")
     made = make_object(problem, Schedule(steps), host)
     assert "For Linux alone" in made.header
-    done = run(tmp_path, str(build(tmp_path, problem, made)))
+    done = run(tmp_path, build(tmp_path, problem, made))
     assert done.returncode == 0, done
     check_output(tmp_path, problem)
 
@@ -240,16 +231,11 @@ def test_parts_in_threads_multiply_matrix_tiles(dtype: str, host: Target, tmp_pa
 @needs_c
 def test_each_process_asks_for_matrix_tiles(host: Target, tmp_path: Path) -> None:
     has_tiles(host)
-    assert CC is not None
     problem = parse_problem("matmul:m=96,n=160,k=64,dtype=bf16")
     steps = Pack("B"), InstructionChoice("x86.amx.tdpbf16ps"), Register(32, 32, "rows")
     made = make_object(problem, Schedule(steps), host)
-    (tmp_path / "kernel.h").write_text(made.header)
-    (tmp_path / "kernel.o").write_bytes(made.object)
-    (tmp_path / "main.c").write_text(PROCESSES.format(name=made.interface.alias))
-    done = run(tmp_path, CC, *STRICT, "main.c", "kernel.o", "-o", "program")
-    assert done.returncode == 0, done.stderr
-    assert run(tmp_path, str(tmp_path / "program")).returncode == 0
+    program = compiled(tmp_path, PROCESSES.format(name=made.interface.alias), made)
+    assert run(tmp_path, program).returncode == 0
 
 
 @needs_c
@@ -319,6 +305,6 @@ def test_valgrind_finds_nothing(host: Target, tmp_path: Path) -> None:
         folder = tmp_path / str(lanes)
         folder.mkdir(exist_ok=True)
         built = build(folder, problem, make_object(problem, schedule, target), "-g")
-        done = run(folder, VALGRIND, "--error-exitcode=99", "--leak-check=no", str(built))
+        done = run(folder, VALGRIND, "--error-exitcode=99", "--leak-check=no", built)
         assert done.returncode == code, done.stderr
     check_output(tmp_path / str(narrow.lanes("f32")), problem)

@@ -12,7 +12,7 @@ from tilewise.service.api.events import feeds as module
 from tilewise.service.api.events import news
 from tilewise.service.api.events.feeds import Feeds
 from tilewise.service.api.events.news import NewsReader
-from tilewise.service.api.executors import Lane
+from tilewise.service.api.executors import BoundedExecutor
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.changes import Changes
 from tilewise.service.errors import BusyError
@@ -46,7 +46,7 @@ def feeds_of(url, sessions):
     def make(**options):
         changes = Changes(url)
         opened.append(changes)
-        reader = NewsReader(Lane("reads", 4), sessions)
+        reader = NewsReader(BoundedExecutor("reads", 4), sessions)
         return Feeds(reader, changes.number, **{"poll_s": 0.005, **options})
 
     yield make

@@ -18,17 +18,8 @@ from tilewise.kernels.nest import printed
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import (
-    Pack,
-    Parallel,
-    Register,
-    Schedule,
-    Step,
-    Stream,
-    Tile,
-    Unroll,
-    loop_nest,
-)
+from tilewise.kernels.schedule import Schedule, loop_nest
+from tilewise.kernels.steps import Pack, Parallel, Register, Step, Stream, Tile, Unroll
 from tilewise.kernels.target import Target, resolve
 
 PROBLEM = parse_problem("matmul:m=70,n=150,k=50,dtype=f32,bias")
@@ -59,17 +50,14 @@ def test_parts_are_whole_register_tiles_and_cover_the_result() -> None:
     assert loop_nest(PROBLEM, Schedule(GOTO)).parts == ({},)
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ((Parallel("k", 2), *GOTO), "parallel takes one of the dims m, n"),
-        ((Parallel("m", 1), *GOTO), "give 2 to 18"),
-        ((Parallel("m", 19), *GOTO), "m has 18 register tiles; give 2 to 18"),
-        ((Parallel("x", 2), *GOTO), "parallel takes one of the dims"),
-        ((GOTO[0], Parallel("m", 2), *GOTO[1:]), "before all others"),
-        ((Parallel("m", 2), Parallel("m", 3), *GOTO), "m is divided once"),
-    ],
-)
+@pytest.mark.parametrize(("steps", "message"), [
+    ((Parallel("k", 2), *GOTO), "parallel takes one of the dims m, n"),
+    ((Parallel("m", 1), *GOTO), "give 2 to 18"),
+    ((Parallel("m", 19), *GOTO), "m has 18 register tiles; give 2 to 18"),
+    ((Parallel("x", 2), *GOTO), "parallel takes one of the dims"),
+    ((GOTO[0], Parallel("m", 2), *GOTO[1:]), "before all others"),
+    ((Parallel("m", 2), Parallel("m", 3), *GOTO), "m is divided once"),
+])  # fmt: skip
 def test_parts_that_make_no_sense_are_refused(steps: tuple[Step, ...], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         loop_nest(PROBLEM, Schedule(steps))
@@ -184,16 +172,8 @@ def is_right():
     call()
     return np.array_equal(operands["C"], expected)
 """
-BOUND = (
-    CALLED
-    + """
-assert is_right()
-one = thread_pool(2)
-"""
-)
-FORKED = (
-    BOUND
-    + """
+BOUND = "assert is_right()\none = thread_pool(2)\n"
+FORKED = """
 one._one_at_a_time.acquire()  # as a thread that runs something at the time of the fork has it
 one._barrier[0] = 1  # and as a helper that has arrived
 child = os.fork()
@@ -205,10 +185,7 @@ _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 assert is_right()
 """
-)
-CUT_OFF = (
-    BOUND
-    + """
+CUT_OFF = """
 from itertools import count
 
 class Stopped(BaseException):
@@ -248,10 +225,7 @@ for lines in count():
         break
 assert lines > 20, lines
 """
-)
-LATER = (
-    CALLED
-    + """
+LATER = """
 import threading
 start = threading.Thread.start
 for error in (RuntimeError("can't start new thread"), KeyboardInterrupt()):
@@ -267,13 +241,12 @@ for error in (RuntimeError("can't start new thread"), KeyboardInterrupt()):
         threading.Thread.start = start
 assert is_right()
 """
-)
 
 
 @pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize(
-    "text", [FORKED, CUT_OFF, LATER], ids=["forked", "cut off", "helpers that could not be started"]
+    "text", [BOUND + FORKED, BOUND + CUT_OFF, LATER], ids=["forked", "cut off", "no thread"]
 )
 def test_a_thread_pool_runs_right_after(text: str) -> None:
-    subprocess.run([sys.executable, "-c", text], check=True, timeout=280)
+    subprocess.run([sys.executable, "-c", CALLED + text], check=True, timeout=280)

@@ -1,1 +1,0 @@
-"""Objects are proven, and wrong ones are not."""

@@ -1,1 +1,0 @@
-"""Tests of `tilewise.kernels.native.passes.rows`."""
