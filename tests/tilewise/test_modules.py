@@ -16,7 +16,7 @@ from examples.models.spellings import spelled
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.kernels.mlir.network import networks
-from tests.kernels.mlir.op_scripts.ops import generic
+from tests.kernels.mlir.op_scripts.test_ops import generic
 from tests.kernels.mlir.proof import test_verify as texts
 from tests.service.api.test_http_modules import FOUND, MODULE
 from tests.tilewise.conftest import Cli, Ran, written

@@ -18,31 +18,21 @@ def _step(text: str) -> dict[str, str | int]:
 
 
 PACKED = (
-    "tile dim=n size=32",
-    "stream dim=k depth=16",
-    "pack operand=B",
-    "tile dim=m size=8",
+    "tile dim=n size=32", "stream dim=k depth=16", "pack operand=B", "tile dim=m size=8",
     "pack operand=A",
     "register rows=4 cols=16 outer=cols",
     "unroll factor=4",
-)
+)  # fmt: skip
 IN_PLACE = ("register rows=4 cols=16 outer=rows", "unroll factor=2")
 IMAGE = (
-    "tile dim=co size=16",
-    "pack operand=B",
-    "tile dim=n size=1",
-    "tile dim=oh size=3",
+    "tile dim=co size=16", "pack operand=B", "tile dim=n size=1", "tile dim=oh size=3",
     "pack operand=A",
     "register rows=4 cols=16 outer=cols",
     "unroll factor=2",
-)
+)  # fmt: skip
 PIXELS = (
-    "tile dim=n size=1",
-    "tile dim=p size=16",
-    "stream dim=k depth=4",
-    "pack operand=B",
-    "tile dim=co size=8",
-    "pack operand=A",
+    "tile dim=n size=1", "tile dim=p size=16", "stream dim=k depth=4", "pack operand=B",
+    "tile dim=co size=8", "pack operand=A",
     "register rows=4 cols=16 outer=cols",
     "unroll factor=2",
-)
+)  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from tests.kernels.mlir.in_process import without_children
 
 REPEAT_S = 0.02
-OF_CHILDREN = ("test_children", "test_failures", "test_hostile", "test_onnx", "test_verify")
+OF_CHILDREN = ("test_failures", "test_hostile", "test_onnx", "test_verify")
 
 
 @pytest.fixture(scope="session", autouse=True)

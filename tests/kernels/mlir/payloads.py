@@ -1,11 +1,56 @@
-"""Payloads of several kinds, each with other ways to write it, right ones and wrong ones.
-
-Extents divide by nothing. `to` names the type that a value passes through on its way.
-"""
+"""Modules as text: payloads of several kinds, each with other ways to write it."""
 
 from itertools import count
 
-from tests.kernels.mlir.text import filled, function, generic
+
+def function(arguments: str, body: str, value: str, kind: str, name: str = "f") -> str:
+    """A function that returns a value."""
+    return f"func.func @{name}({arguments}) -> {kind} {{\n{body}\n  return {value} : {kind}\n}}\n"
+
+
+def generic(
+    name: str, sizes: tuple[int, ...], ins: list[str], out: str, body: str, reduces: int = 0,
+    result: str = "r", element: str = "f32",
+) -> str:  # fmt: skip
+    """A linalg.generic over loops of `sizes`; its operands are like `%x[d0, d1]`.
+
+    The body gives `%result` of %a, %b, %c and %o; an axis `0` has one element.
+    """
+    loops = len(sizes)
+    space = ", ".join(f"d{i}" for i in range(loops))
+    axes = [one.rstrip("]").split("[") for one in (*ins, out)]
+    maps = ", ".join(f"affine_map<({space}) -> ({where})>" for _, where in axes)
+    kinds = ", ".join('"reduction"' if i >= loops - reduces else '"parallel"' for i in range(loops))
+    extent = {"0": 1} | {f"d{i}": size for i, size in enumerate(sizes)}
+    types = [f"tensor<{''.join(f'{extent[a]}x' for a in w.split(', '))}{element}>" for _, w in axes]
+    named = "".join(f"%{letter}: {element}, " for letter, _ in zip("abc", ins, strict=False))
+    return f"""
+  %{name} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}
+      ins({", ".join(one for one, _ in axes[:-1])} : {", ".join(types[:-1])})
+      outs({axes[-1][0]} : {types[-1]}) {{
+    ^bb0({named}%o: {element}):
+      {body}
+      linalg.yield %{result} : {element}
+  }} -> {types[-1]}"""
+
+
+def pointwise(body: str, element: str = "f32") -> str:
+    """A function of two tensors; the body gives %r of their elements %a and %b."""
+    kind = f"tensor<61x{element}>"
+    made = generic("0", (61,), ["%left[d0]", "%right[d0]"], "%e[d0]", body, element=element)
+    return function(
+        f"%left: {kind}, %right: {kind}", f"  %e = tensor.empty() : {kind}{made}", "%0", kind
+    )
+
+
+def filled(name: str, number: str, shape: str) -> str:
+    """A tensor of f32 that is filled with a number."""
+    kind = f"tensor<{shape}xf32>"
+    return f"""
+  %{name}_number = arith.constant {number} : f32
+  %{name}_empty = tensor.empty() : {kind}
+  %{name} = linalg.fill ins(%{name}_number : f32) outs(%{name}_empty : {kind}) -> {kind}"""
+
 
 # The bits that f32 loses in types of its exponent: bf16, and what tensor cores call tf32.
 LOST = {"bf16": 16, "tf32": 13}

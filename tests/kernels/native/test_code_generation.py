@@ -1,4 +1,4 @@
-"""From drivers in their language and instructions in a builder to object code that is cached."""
+"""Macro-kernels in their language and instructions in a builder, compiled to cached object code."""
 
 import ast
 import ctypes
@@ -19,7 +19,7 @@ from tilewise.kernels.native.ir.vectors import I64
 from tilewise.kernels.native.jit import object_code
 from tilewise.kernels.native.jit.loading import Loaded, compile_kernels, load
 from tilewise.kernels.native.jit.object_code import compile_module
-from tilewise.kernels.native.language.compiler import emit_driver, emit_function, language
+from tilewise.kernels.native.language.compiler import emit_function, emit_macro_kernel, language
 from tilewise.kernels.native.language.primitives import CONSTANTS
 from tilewise.kernels.native.language.shared_words import ARRIVED, BARRIER_WORDS
 from tilewise.kernels.native.plan import plan
@@ -33,8 +33,8 @@ HEADER = "from numba import njit\n\n@njit\n"
 
 def without(text: str, arguments: int) -> Callable[..., int]:
     """The last function of `text`, compiled here; it lives as long as what is given."""
-    module = ir.Module("driver")
-    function = emit_driver(module, text)[-1]
+    module = ir.Module("macro_kernel")
+    function = emit_macro_kernel(module, text)[-1]
     made = compile_module(module, [function], "level 1 by function")
     owner = Loaded(made)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)
@@ -99,7 +99,7 @@ NOT_OF_IT = ["return [x]", "return x / 2", "for i in (1, 2): pass", "return abs(
 @pytest.mark.parametrize("body", [*NOT_OF_IT, "for i in range(x): y = i\n    return y"])
 def test_what_is_not_of_the_language_is_named(body: str) -> None:
     with pytest.raises(LoweringError, match=" of the language" if "y = i" in body else "language"):
-        emit_driver(ir.Module("driver"), f"{HEADER}def f(x):\n    {body}\n")
+        emit_macro_kernel(ir.Module("macro_kernel"), f"{HEADER}def f(x):\n    {body}\n")
 
 
 Steps = Generator[tuple[str, list[int]], int, None]
@@ -115,7 +115,7 @@ class OfSteps(ast.NodeTransformer):
 
 
 def in_steps() -> Callable[[int, int], Steps]:
-    """`wait_for_all`, from the source that drivers compile, step by step."""
+    """`wait_for_all`, from the source that macro-kernels compile, step by step."""
     function = OfSteps().visit(ast.parse(ast.unparse(language()["wait_for_all"])).body[0])
     function.decorator_list = []
     module: dict[str, object] = dict(CONSTANTS)

@@ -1,4 +1,4 @@
-"""Code of kernels: what drivers share and fetch, counts of inner loops, and loops of limits."""
+"""Code of kernels: what macro-kernels share and fetch, counts of inner loops, loops of limits."""
 
 import ast
 import time
@@ -36,7 +36,7 @@ TILE = Register(6, 64)
 
 
 def source(host: Target, *steps: Step, shares: bool = True) -> str:
-    return plan(LARGE, Schedule((*steps, TILE)), host, shares_driver=shares).source.text
+    return plan(LARGE, Schedule((*steps, TILE)), host, shares_code=shares).source.text
 
 
 def test_schedules_that_differ_in_blocks_share_a_driver(host: Target) -> None:
@@ -81,7 +81,7 @@ B = 1 << 40
 
 
 class OfBlocks(ast.NodeTransformer):
-    """A driver that says when it comes to another block of B."""
+    """A macro-kernel that says when it comes to another block of B."""
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
         begins = ast.unparse(node).startswith("fetching = min")
@@ -91,7 +91,7 @@ class OfBlocks(ast.NodeTransformer):
 def asked(text: str, steps: tuple[Step, ...], target: Target) -> tuple[list[list[int]], list[bool]]:
     """The addresses fetched during each block of B, sorted, and whether each call fetches.
 
-    The driver runs in Python, on a micro-kernel that only notes its arguments.
+    The macro-kernel runs in Python, on a micro-kernel that only notes its arguments.
     """
     planned = plan(parse_problem(text), Schedule(steps), target)
     blocks: list[list[int]] = []
@@ -113,11 +113,11 @@ def asked(text: str, steps: tuple[Step, ...], target: Target) -> tuple[list[list
         "call_address": call_address,
         "begin_block": lambda: blocks.append([]),
     }
-    driver = OfBlocks().visit(ast.parse(planned.source.text))
-    driver.body = [node for node in driver.body if not isinstance(node, ast.ImportFrom)]
-    exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
+    macro_kernel = OfBlocks().visit(ast.parse(planned.source.text))
+    macro_kernel.body = [node for node in macro_kernel.body if not isinstance(node, ast.ImportFrom)]
+    exec(compile(ast.fix_missing_locations(macro_kernel), "macro_kernel", "exec"), names)
     sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {"b": B}
-    names["driver"]([sizes[name] for name in planned.source.parameters])
+    names["macro_kernel"]([sizes[name] for name in planned.source.parameters])
     return [sorted(block) for block in blocks], calls
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kernels.mlir.frontend.dialects import OF_STABLEHLO, STABLEHLO
+from tests.kernels.mlir.frontend.test_dialects import OF_STABLEHLO, STABLEHLO
 from tests.service import fakes
 from tests.service.api.answers import assert_problem, assert_refused, once_made
 from tests.service.api.test_http_networks import DYNAMIC, OTHER

@@ -6,7 +6,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from tests.kernels.dispatches.extraction.test_combined import reshaped_result
+from tests.kernels.dispatches.test_extraction import reshaped_result
 from tests.tilewise.conftest import Cli, written
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
 from tilewise.kernels.target.model import Target

@@ -1,12 +1,14 @@
 """The three wishes, read off the IR: what is copied, packed, filled where."""
 
+from collections.abc import Callable
 from math import prod
 
 import pytest
 
 from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, made, matmul, streaming
-from tilewise.kernels.mlir.air import traffic
+from tilewise.kernels.mlir.air import describe, emit_air, traffic
 from tilewise.kernels.mlir.air.inspection import OperationPlace, check_wishes
+from tilewise.kernels.mlir.transform.module import mlir_version
 
 L3, L2, L1 = 0, 1, 2
 CASES = [
@@ -62,14 +64,11 @@ def test_the_wishes(text: str, sizes: tuple[int, ...], end: str) -> None:
         assert out == []
 
 
-@pytest.mark.parametrize(
-    ("text", "moved"),
-    [
-        ("m=61,n=67,k=101,dtype=i32", [(61, 101), (101, 67), (61, 67)]),
-        ("m=61,n=64,k=128,dtype=i32", [(61, 128), (61, 64)]),
-        ("m=64,n=64,k=101,dtype=i32", [(64, 101), (101, 64)]),
-    ],
-)
+@pytest.mark.parametrize(("text", "moved"), [
+    ("m=61,n=67,k=101,dtype=i32", [(61, 101), (101, 67), (61, 67)]),
+    ("m=61,n=64,k=128,dtype=i32", [(61, 128), (61, 64)]),
+    ("m=64,n=64,k=101,dtype=i32", [(64, 101), (101, 64)]),
+])  # fmt: skip
 def test_what_is_padded_is_padded_once_in_l3(text: str, moved: list[tuple[int, ...]]) -> None:
     problem, schedule = matmul(text), streaming(SMALL)
     found = made(problem, schedule)
@@ -95,3 +94,11 @@ def test_bytes_are_those_that_the_model_counts(text: str, sizes: tuple[int, ...]
     unpacked = moved(those(found, "unpack", L1, L2), element.accumulator_bytes)[1]
     copied = moved(those(found, "copy", L2, L3), element.accumulator_bytes)[1]
     assert unpacked + copied == t.result
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_scripts_of_the_discussed_problem(golden: Callable[[str, str], None], end: str) -> None:
+    problem = matmul("m=1024,n=512,k=2048,dtype=i32")
+    schedule = streaming(THREADS_OWN, end)
+    script = emit_air(problem, schedule, describe(problem, schedule))
+    golden(f"to_{end}.mlir", script.replace(mlir_version(), "VERSION"))

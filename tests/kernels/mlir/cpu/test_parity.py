@@ -10,15 +10,11 @@ from math import prod
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from iree.compiler import ir
 
 from tests.cases import cases
-from tests.kernels.mlir.nests import Transformed, products, read, stages, trips_around
+from tests.kernels.mlir.nests import applied, products, read, stages, trips_around
 from tests.kernels.strategies import schedules
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
-from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.native import lower
 from tilewise.kernels.nest import Compute, Nest, count, shape_of
 from tilewise.kernels.oracle.operands import make_operands
@@ -105,18 +101,6 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
     return problem, Schedule(tuple(steps))
 
 
-def transformed(problem: Problem, schedule: Schedule) -> Transformed:
-    """Applied in this process: a child for each of hundreds would take minutes."""
-    return read(applied(problem, schedule))
-
-
-def applied(problem: Problem, schedule: Schedule) -> str:
-    """The transformed module as text."""
-    with ir.Context() as context, ir.Location.unknown():
-        text = with_payload(problem, emit_script(problem, schedule))
-        return str(apply_script(text, Diagnostics(context)))
-
-
 @pytest.mark.timeout(900)
 @cases(24, short=8)
 @given(st.data())
@@ -168,13 +152,12 @@ def trips_of_tiles(nest: Nest) -> list[int]:
 def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem, Schedule]) -> None:
     problem, schedule = drawn
     nest = loop_nest(problem, schedule)
-    counts, counted = count(nest), lower(problem, schedule, host).counted_run(
-        make_operands(problem, 0)
-    )  # fmt: skip
+    counts = count(nest)
+    counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
     assert counted["micro_kernels"] == counts.micro_kernels
     assert {name: counted[name] for name in counts.packs} == counts.packs
 
-    found = transformed(problem, schedule)
+    found = read(applied(problem, schedule))
     taps = [t for t in (getattr(problem, "kh", 1), getattr(problem, "kw", 1)) if t > 1]
     steps = nest.depth // nest.compute.unroll
     inside = [*taps, *([steps] if steps > 1 else [])]

@@ -1,4 +1,4 @@
-"""Strided planes: lines are parted in registers, and taps that no filter has are left out."""
+"""Images in parts: strided lines parted in registers, and blocks at the borders."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from iree.compiler import ir
 
 from tests.cases import cases
+from tilewise.kernels.mlir.cpu.borders import ImageAxis, OutputPart, parts
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
 from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
@@ -82,3 +83,48 @@ def test_other_strided_planes_are_gathered(keys: str) -> None:
     name = keys.partition("=")[0]
     kept = [key for key in LAYER.split(",") if not key.startswith(f"{name}=")]
     assert PARTED not in payload(parse_problem(",".join([*kept, keys])))
+
+
+INSIDE_BUT_ENDS = ImageAxis(extent=56, stride=1, reach=2, pad=1)
+
+
+def test_tiles_beside_the_image_are_apart_and_those_inside_together() -> None:
+    found = parts(56, 8, 1, 0, INSIDE_BUT_ENDS)
+    assert found == [OutputPart(8, 0), OutputPart(40), OutputPart(8, 48)]
+
+
+def test_without_padding_whole_blocks_then_vectors_then_the_rest() -> None:
+    assert parts(54, 32, 16, None, None) == [OutputPart(32), OutputPart(16), OutputPart(6)]
+    assert parts(54, 16, 16, None, None) == [OutputPart(48), OutputPart(6)]
+
+
+def test_a_block_that_is_cut_again_keeps_its_place() -> None:
+    first, middle, last = parts(56, 8, 1, 0, INSIDE_BUT_ENDS)
+    assert parts(first.extent, 2, 1, first.start, INSIDE_BUT_ENDS) == [
+        OutputPart(2, 0),
+        OutputPart(6),
+    ]
+    assert parts(last.extent, 2, 1, last.start, INSIDE_BUT_ENDS) == [
+        OutputPart(6),
+        OutputPart(2, 54),
+    ]
+    assert parts(middle.extent, 2, 1, middle.start, INSIDE_BUT_ENDS) == [OutputPart(40)]
+
+
+axes = st.builds(
+    ImageAxis, st.integers(1, 40), st.integers(1, 3), st.integers(0, 6), st.integers(0, 4)
+)
+
+
+@given(axes, st.integers(1, 12), st.integers(1, 4))
+def test_parts_cover_every_output_once_and_know_what_reaches_out(
+    axis: ImageAxis, size: int, lanes: int
+) -> None:
+    extent = max(0, (axis.extent + 2 * axis.pad - axis.reach - 1) // axis.stride + 1)
+    at = 0
+    for part in parts(extent, size, lanes, 0, axis):
+        alone = [axis.is_inside(output, output) for output in range(at, at + part.extent)]
+        assert part.start == (None if all(alone) else at)
+        assert part.extent <= size or part.start is None
+        at += part.extent
+    assert at == extent

@@ -2,42 +2,25 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 
 import pytest
 from iree.compiler import ir
 
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
-from tests.kernels.mlir.nests import read
+from tests.kernels.mlir.nests import applied, read, transformed
 from tilewise.kernels.mlir.cpu import windows
-from tilewise.kernels.mlir.cpu.script import emit_script
-from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_script
-from tilewise.kernels.mlir.lowering.structure import walk
+from tilewise.kernels.mlir.cpu.script import notes
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.structure import check_structure, walk
+from tilewise.kernels.mlir.payload.function import payload
 from tilewise.kernels.mlir.proof.prove import prove
-from tilewise.kernels.mlir.transform.module import with_payload
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import Target
 
 REGISTER = "register rows=4 cols=16 outer=cols"
-
-
-@contextmanager
-def transformed(text: str, steps: tuple[str, ...]) -> Iterator[ir.Module]:
-    """The payload of a problem after the script of these steps."""
-    problem = parse_problem(text)
-    script = with_payload(problem, emit_script(problem, schedule(*steps)))
-    with ir.Context() as context, ir.Location.unknown():
-        yield apply_script(script, Diagnostics(context))
-
-
-def applied(text: str, *steps: str) -> str:
-    """The same as text."""
-    with transformed(text, steps) as module:
-        return str(module)
 
 
 MATMUL = "matmul:m=64,n=96,k=48,dtype=f32,bias,epilogue=relu"
@@ -58,7 +41,7 @@ IN_REGISTERS = [
 
 def operations(text: str, steps: tuple[str, ...]) -> list[tuple[str, int, int]]:
     """Name, loops around it, and elements of what it writes, of all that could pass over C."""
-    with transformed(text, steps) as module:
+    with transformed(text, schedule(*steps)) as module:
         return [
             (str(op.name), depth, elements(op.operands[-1].type))
             for op, depth in walk(module.operation)
@@ -120,7 +103,7 @@ def test_sums_of_a_split_reduction_stay_in_registers_until_they_are_added_up(
     text: str, steps: tuple[str, ...], sums: int, depth: int
 ) -> None:
     """`depth` loops lie around the products, the innermost over the reduction."""
-    with transformed(text, steps) as module:
+    with transformed(text, schedule(*steps)) as module:
         found = Counter((str(op.name), at) for op, at in walk(module.operation))
         carried = [
             [str(value.type) for value in op.results]
@@ -144,7 +127,7 @@ def buffers(*steps: str) -> set[tuple[int, int]]:
     """Elements of each kind of buffer that a script of the padded image makes, and the loops
     around it.
     """
-    with transformed(PADDED, (*steps, "pack operand=A", REGISTER)) as module:
+    with transformed(PADDED, schedule(*steps, "pack operand=A", REGISTER)) as module:
         return {
             (prod(ir.MemRefType(op.results[0].type).shape), depth)
             for op, depth in walk(module.operation)
@@ -152,14 +135,11 @@ def buffers(*steps: str) -> set[tuple[int, int]]:
         }
 
 
-@pytest.mark.parametrize(
-    ("outer", "block"),
-    [
-        ((IMAGES, LINES), 6 * 14 * 8),
-        (("stream dim=ci depth=4", IMAGES, "tile dim=oh size=6"), 8 * 14 * 4),
-        ((COLS, IMAGES, LINES), 6 * 14 * 8),
-    ],
-)
+@pytest.mark.parametrize(("outer", "block"), [
+    ((IMAGES, LINES), 6 * 14 * 8),
+    (("stream dim=ci depth=4", IMAGES, "tile dim=oh size=6"), 8 * 14 * 4),
+    ((COLS, IMAGES, LINES), 6 * 14 * 8),
+])  # fmt: skip
 def test_a_block_of_the_padded_image_is_made_in_the_loop_that_uses_it(
     outer: tuple[str, ...], block: int
 ) -> None:
@@ -191,16 +171,16 @@ TILE = JAMMED[:1]
 def test_tiles_of_narrow_groups_are_those_of_the_native_kernel(
     text: str, steps: tuple[str, ...], trips: list[list[int]], tiles: int, host: Target
 ) -> None:
-    assert sorted(place.trips for place in read(applied(text, *steps)).kernels) == trips
+    assert sorted(place.trips for place in read(applied(text, schedule(*steps))).kernels) == trips
     problem = parse_problem(text)
     counted = lower(problem, schedule(*steps), host).counted_run(make_operands(problem, 0))
     assert counted["micro_kernels"] == tiles
 
 
 def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "memref.alloc" not in applied(DEPTHWISE, *JAMMED)
+    assert "memref.alloc" not in applied(DEPTHWISE, schedule(*JAMMED))
     monkeypatch.setattr(windows, "MOST_PRODUCTS", 100)
-    assert "memref.alloc" in applied(DEPTHWISE, *JAMMED)
+    assert "memref.alloc" in applied(DEPTHWISE, schedule(*JAMMED))
     proof = prove(parse_problem(DEPTHWISE), schedule(*JAMMED))
     assert proof.ok, proof.message
 
@@ -216,7 +196,9 @@ def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyP
     ],
 )  # fmt: skip
 def test_a_vector_has_whole_groups(text: str, step: str, lanes: set[str]) -> None:
-    sums = re.findall(r"= arith.mulf (%\w+), (%\w+) .*: vector<(\d+)xf32>", applied(text, step))
+    sums = re.findall(
+        r"= arith.mulf (%\w+), (%\w+) .*: vector<(\d+)xf32>", applied(text, schedule(step))
+    )
     assert {found for *_, found in sums} == lanes
     (first, weight, _), (second, same, _) = sums[:2]
     assert first != second and weight == same, "a tap meets all vectors of a tile"
@@ -230,8 +212,75 @@ def test_taps_of_planes_are_loops_where_their_products_are_many(
 ) -> None:
     """Weights of many taps in code without a loop would lie on the stack, as whole vectors."""
     problem = f"conv2d:n=1,h=12,w=16,ci=8,co=8,kh=3,kw=3,pad=1,layout=nchw_fchw,groups={groups}"
-    text = applied(f"{problem},dtype=f32", f"register rows={rows} cols=16 outer=cols")
+    text = applied(f"{problem},dtype=f32", schedule(f"register rows={rows} cols=16 outer=cols"))
     (kernel,) = read(text).kernels
     assert kernel.trips == [groups, 12 // rows, *[3] * loops]
     products = re.findall(r"arith.mulf .*: vector<16xf32>", text)
     assert len(products) == rows * 8 // groups * taps
+
+
+PRODUCT = """
+func.func @f(%a: vector<VECTOR>, %n: index) -> vector<VECTOR> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %r = scf.for %i = %zero to %n step %one iter_args(%c = %a) -> (vector<VECTOR>) {
+    %p = arith.mulf %c, %a : vector<VECTOR>
+    scf.yield %p : vector<VECTOR>
+  }
+  return %r : vector<VECTOR>
+}
+"""
+
+
+def check(vector: str, columns: int, lanes: int) -> bool:
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(PRODUCT.replace("VECTOR", vector))
+        return check_structure(module, columns, lanes)
+
+
+def test_vectors_of_the_register_steps_columns_pass() -> None:
+    assert check("32xf32", 64, 32)
+    assert check("5x32xf32", 64, 32)
+
+
+@pytest.mark.parametrize("vector", ["4xf32", "32x4xf32"])
+def test_vectors_along_another_dim_do_not(vector: str) -> None:
+    with pytest.raises(StageError, match=r"vectors of 4 .* 32 lanes") as caught:
+        check(vector, 64, 32)
+    assert caught.value.failure == "structure"
+
+
+def test_with_one_column_there_need_be_none() -> None:
+    assert check("4xf32", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("ci=16,co=16,groups=16", None),
+        ("ci=16,co=16,groups=16,pad=1", None),
+        ("ci=16,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
+        ("ci=32,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
+        ("ci=16,co=32,groups=16", "spreads each group's channels"),
+        ("ci=16,co=32,groups=16,layout=nchw_fchw", None),
+        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "parted"),
+        ("ci=16,co=16,groups=16,stride=2,dilation=2,layout=nchw_fchw", "gathered plane by plane"),
+        ("ci=32,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
+        ("ci=18,co=2,groups=2", "scalars"),  # nine inputs: each group is a product of its own
+    ],
+)
+def test_scripts_of_groups_say_what_they_do_otherwise(keys: str, said: str | None) -> None:
+    found = notes(parse_problem(f"conv2d:n=1,h=8,w=8,{keys},kh=3,kw=3,dtype=f32"))
+    assert [said in note for note in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(("single", "more", "has_maps"), [
+    ("m=16,n=1,k=8,dtype=f32", "m=16,n=2,k=8,dtype=f32", (True, False)),
+    ("m=1,n=16,k=8,dtype=f32,transpose_a", "m=2,n=16,k=8,dtype=f32,transpose_a", (False, True)),
+])  # fmt: skip
+def test_a_single_row_or_column_is_seen_as_it_lies(
+    single: str, more: str, has_maps: tuple[bool, bool]
+) -> None:
+    texts = [payload(parse_problem(f"matmul:{keys}")) for keys in (single, more)]
+    assert "tensor<8xf32> into tensor<1x8xf32>" in texts[0]
+    assert tuple("indexing_maps" in text for text in texts) == has_maps

@@ -187,17 +187,14 @@ def test_a_range_has_the_problem_of_each_size(
         assert {str(made)} == wanted
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["batch"], r"dim='batch': give NAME=SIZE"),
-        (["batch=0"], r"dim='batch=0': give NAME=SIZE"),
-        (["a=1", "b,a=2"], r"dim='b,a=2': a has a size already"),
-        (["a=1..4", "b=1..4"], r"a has a range already; dims that share it are written a,b="),
-        (["a=4..4"], r"dim='a=4..4' holds no two sizes"),
-        (["a=1..4:0"], r"dim='a=1..4:0' holds no two sizes"),
-    ],
-)
+@pytest.mark.parametrize(("texts", "message"), [
+    (["batch"], r"dim='batch': give NAME=SIZE"),
+    (["batch=0"], r"dim='batch=0': give NAME=SIZE"),
+    (["a=1", "b,a=2"], r"dim='b,a=2': a has a size already"),
+    (["a=1..4", "b=1..4"], r"a has a range already; dims that share it are written a,b="),
+    (["a=4..4"], r"dim='a=4..4' holds no two sizes"),
+    (["a=1..4:0"], r"dim='a=1..4:0' holds no two sizes"),
+])  # fmt: skip
 def test_what_is_no_dim_is_refused(texts: list[str], message: str) -> None:
     with pytest.raises(DimError, match=message):
         parse_dims(texts)

@@ -8,7 +8,7 @@ import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
-from tests.kernels.mlir.frontend.dialects import DIALECTS
+from tests.kernels.mlir.frontend.test_dialects import DIALECTS
 from tilewise.kernels.mlir.frontend.graph import Graph, Node
 from tilewise.kernels.mlir.frontend.read import read_graph, read_module, read_op
 

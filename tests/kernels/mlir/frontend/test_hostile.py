@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from tilewise.kernels.errors import LimitError, ModuleError
-from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module, read_op
+from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module, read_op, without_weights
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
+
 
 GOOD = b"""
 func.func @f(%a: tensor<4x5xf32>, %b: tensor<5x6xf32>, %c: tensor<4x6xf32>) -> tensor<4x6xf32> {
@@ -85,16 +86,13 @@ def test_bytecode_is_read_as_its_text_is() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        (b"4x", b"4294967297x", "out of range"),
-        (b"4x", b"0x", "without elements"),
-        (b"4x", b"?x", "dynamic"),
-        (b"f32", b"f80", "multiplies f80"),
-        (b"f32", b"i64", "multiplies i64"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "reason"), [
+    (b"4x", b"4294967297x", "out of range"),
+    (b"4x", b"0x", "without elements"),
+    (b"4x", b"?x", "dynamic"),
+    (b"f32", b"f80", "multiplies f80"),
+    (b"f32", b"i64", "multiplies i64"),
+])  # fmt: skip
 def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: str) -> None:
     imported = read_module(GOOD.replace(old, new))
     assert not imported.occurrences
@@ -141,3 +139,55 @@ def test_a_child_may_write_a_module_larger_than_what_it_may_print() -> None:
         "assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 1000\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+LONG_BLOB, SHORT_BLOB = b'"0x04000000' + b"ab" * 3000 + b'"', b'"0x0400000001000000"'
+TEXT = b'func.func @f() attributes {a = "{-#"} {\n}\n'
+
+
+def section(*entries: bytes) -> bytes:
+    return b"{-#\n  dialect_resources: { builtin: { " + b", ".join(entries) + b" } }\n#-}\n"
+
+
+def test_a_text_without_weights_stays() -> None:
+    for text in (
+        b"",
+        TEXT,
+        TEXT + section(b"s: " + SHORT_BLOB),
+        b"\0" * 100,
+        b"ML\xefR" + LONG_BLOB,
+    ):
+        assert without_weights(text) == text
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_long_resources_are_cut_with_one_comma_each(kept: int) -> None:
+    names = [b"a", b'"b c"', b"_d.1", b"e$2"]
+    entries = [
+        name + b": " + (SHORT_BLOB if i == kept else LONG_BLOB) for i, name in enumerate(names)
+    ]
+    found = without_weights(TEXT + section(*entries)).removeprefix(TEXT)
+    assert found.split() == section(names[kept] + b": " + SHORT_BLOB).split()
+
+
+def test_all_resources_may_be_cut() -> None:
+    found = without_weights(TEXT + section(b"a: " + LONG_BLOB, b"b : " + LONG_BLOB))
+    assert found.split() == (TEXT + section()).split()
+
+
+def test_a_literal_becomes_a_resource() -> None:
+    text = b"%0 = arith.constant dense<" + LONG_BLOB + b"> : tensor<1500xf32>\n"
+    assert without_weights(text) == (
+        b"%0 = arith.constant dense_resource<__elided__> : tensor<1500xf32>\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"{-#\n" + b"a" * 4_000_000 + b': "0x' + b"0" * 4_000_000, b'"0x' * 2_000_000,
+     section(*[b"n: " + LONG_BLOB] * 500), b'{-# "' * 500_000, b" : , " * 1_000_000 + LONG_BLOB],
+    ids=["names", "begun", "entries", "quotes", "commas"],
+)  # fmt: skip
+def test_the_way_through_a_text_is_straight(text: bytes) -> None:
+    """A way that went back over what it has seen would take hours here."""
+    assert len(without_weights(text)) <= len(text)

@@ -28,19 +28,16 @@ EVERYWHERE: list[Case] = [
 ]
 CASES: dict[int, list[Case]] = {
     1: [*EVERYWHERE, ("MaxPool", {"lopsided": True, "strides": 2})],
-    2: [
-        *EVERYWHERE,
-        *(("Conv", {"auto_pad": auto, "strides": 1}) for auto in AUTO),
+    2: [*EVERYWHERE, *(("Conv", {"auto_pad": auto, "strides": 1}) for auto in AUTO),
         *(("ConvTranspose", {"auto_pad": auto, "strides": 2}) for auto in AUTO),
         *(("AveragePool", {"auto_pad": auto, "strides": 2}) for auto in AUTO),
         *(("MaxPool", {"auto_pad": auto}) for auto in AUTO),
         ("Conv", {"lopsided": True, "dilations": 2}),
         ("ConvTranspose", {"lopsided": True, "strides": 2, "output_padding": 1}),
         ("MaxPool", {"lopsided": True, "strides": 2, "ceil_mode": 1}),
-        ("MaxPool", {"lopsided": True, "dilations": 2}),
-    ],
+        ("MaxPool", {"lopsided": True, "dilations": 2})],
     3: EVERYWHERE,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +125,10 @@ def test_a_symmetric_padding_is_the_problems_own(onnx: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("case", "reason"),
-    [
-        (("Conv", {"auto_pad": "SAME_UPPER", "strides": 2}), "auto_pad=SAME_UPPER needs the size"),
-        (("MaxPool", {"lopsided": True, "ceil_mode": 1}), "needs the size of x, and that is"),
-    ],
-)
+@pytest.mark.parametrize(("case", "reason"), [
+    (("Conv", {"auto_pad": "SAME_UPPER", "strides": 2}), "auto_pad=SAME_UPPER needs the size"),
+    (("MaxPool", {"lopsided": True, "ceil_mode": 1}), "needs the size of x, and that is"),
+])  # fmt: skip
 def test_a_padding_that_depends_on_an_unknown_size_is_refused(
     onnx: Any, case: Case, reason: str
 ) -> None:
@@ -143,17 +137,14 @@ def test_a_padding_that_depends_on_an_unknown_size_is_refused(
         as_module(source)
 
 
-@pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [
-        ({"auto_pad": "SAME"}, "auto_pad=SAME; known are SAME_UPPER, "),
-        ({"pads": [0, 1]}, "pads has 2 numbers; 2 axes take 4"),
-        ({"strides": [2], "pads": [0, 1, 1, 1]}, "strides has 1 numbers; 2 axes take 2"),
-        ({"strides": [0, 1]}, "strides=0,1; each is at least 1"),
-        ({"dilations": [1, -1]}, "dilations=1,-1; each is at least 1"),
-        ({"kernel_shape": [3]}, "its window has 1 axes, and its input 2 besides"),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "reason"), [
+    ({"auto_pad": "SAME"}, "auto_pad=SAME; known are SAME_UPPER, "),
+    ({"pads": [0, 1]}, "pads has 2 numbers; 2 axes take 4"),
+    ({"strides": [2], "pads": [0, 1, 1, 1]}, "strides has 1 numbers; 2 axes take 2"),
+    ({"strides": [0, 1]}, "strides=0,1; each is at least 1"),
+    ({"dilations": [1, -1]}, "dilations=1,-1; each is at least 1"),
+    ({"kernel_shape": [3]}, "its window has 1 axes, and its input 2 besides"),
+])  # fmt: skip
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
 def test_malformed_windows_are_named(
     onnx: Any, op: str, attributes: dict[str, Any], reason: str

@@ -75,21 +75,18 @@ def of_bits(
     return model([node], (m, k), (m, n), weights), dequantised[:, :k]
 
 
-@pytest.mark.parametrize(
-    ("given", "keys"),
-    [
-        ({"zeros": "packed", "k": 99, "n": 31},
-         "n=31,k=99,dtype=f32,b=i4,group=32,scale=f32,zero_b=u4"),
-        pytest.param({"bits": 8}, "n=32,k=64,dtype=f32,b=i8,group=32,scale=f32", marks=full),
-        pytest.param({}, "n=32,k=64,dtype=f32,b=i4,group=32,scale=f32", marks=full),
-        pytest.param({"bits": 8, "zeros": "packed", "block": 16, "m": 1},
-                     "n=32,k=64,dtype=f32,b=i8,group=16,scale=f32,zero_b=u8", marks=full),
-        pytest.param({"zeros": "floats", "block": 128, "k": 300},
-                     "n=32,k=300,dtype=f32,b=i4,group=128,scale=f32,zero_b=u4", marks=full),
-        pytest.param({"zeros": "packed", "block": 64},
-                     "n=32,k=64,dtype=f32,b=i4,group=k,scale=f32,zero_b=u4", marks=full),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "keys"), [
+    ({"zeros": "packed", "k": 99, "n": 31},
+     "n=31,k=99,dtype=f32,b=i4,group=32,scale=f32,zero_b=u4"),
+    pytest.param({"bits": 8}, "n=32,k=64,dtype=f32,b=i8,group=32,scale=f32", marks=full),
+    pytest.param({}, "n=32,k=64,dtype=f32,b=i4,group=32,scale=f32", marks=full),
+    pytest.param({"bits": 8, "zeros": "packed", "block": 16, "m": 1},
+                 "n=32,k=64,dtype=f32,b=i8,group=16,scale=f32,zero_b=u8", marks=full),
+    pytest.param({"zeros": "floats", "block": 128, "k": 300},
+                 "n=32,k=300,dtype=f32,b=i4,group=128,scale=f32,zero_b=u4", marks=full),
+    pytest.param({"zeros": "packed", "block": 64},
+                 "n=32,k=64,dtype=f32,b=i4,group=k,scale=f32,zero_b=u4", marks=full),
+])  # fmt: skip
 def test_products_of_bits_are_problems_and_compile(given: dict[str, Any], keys: str) -> None:
     source, weights = of_bits(**given)
     rows = given.get("m", 4)
@@ -99,14 +96,11 @@ def test_products_of_bits_are_problems_and_compile(given: dict[str, Any], keys: 
     assert np.all(abs(computed(source, x) - x @ weights.T) <= tolerance)
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"zeros": "fractions"}, "its zero points are no whole numbers"),
-        ({"zeros": "indices"}, "g_idx puts the elements of the reduction in another order"),
-        ({"bits": 2}, "bits=2; 4 and 8 are known"),
-    ],
-)
+@pytest.mark.parametrize(("given", "why"), [
+    ({"zeros": "fractions"}, "its zero points are no whole numbers"),
+    ({"zeros": "indices"}, "g_idx puts the elements of the reduction in another order"),
+    ({"bits": 2}, "bits=2; 4 and 8 are known"),
+])  # fmt: skip
 def test_products_of_bits_are_refused_with_the_reason(given: dict[str, Any], why: str) -> None:
     with pytest.raises(ModuleError, match=f"MatMulNBits y: {why}"):
         read_module(of_bits(**given)[0])

@@ -6,6 +6,7 @@ import pytest
 from examples.models import MODELS
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
+from tests.kernels.mlir.payloads import function, generic
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.program import ModuleProgram, Pad, PoolWindow, Sum
 from tilewise.kernels.mlir.frontend.read import read_program
@@ -123,7 +124,7 @@ def test_elementwise_ops_and_reductions_are_loops(spelling: str) -> None:
 OPS = """
 func.func @main(%x: tensor<3x5xf32>, %y: tensor<3x5xf64>) -> (tensor<3x5xf32>, tensor<3xf32>,
                                               tensor<3x5xf64>, tensor<3x5xf32>, tensor<3xf32>) {
-  %a = math.log %x : tensor<3x5xf32>
+  %log = math.log %x : tensor<3x5xf32>
   %one = arith.constant 1.0 : f32
   %empty = tensor.empty() : tensor<3xf32>
   %init = linalg.fill ins(%one : f32) outs(%empty : tensor<3xf32>) -> tensor<3xf32>
@@ -133,16 +134,7 @@ func.func @main(%x: tensor<3x5xf32>, %y: tensor<3x5xf64>) -> (tensor<3x5xf32>, t
       linalg.yield %s : f32
     }
   %c = arith.negf %y : tensor<3x5xf64>
-  %odd = tensor.empty() : tensor<3x5xf32>
-  %d = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>,
-                                        affine_map<(i, j) -> (i, j)>],
-                       iterator_types = ["parallel", "parallel"]}
-       ins(%x : tensor<3x5xf32>) outs(%odd : tensor<3x5xf32>) {
-    ^bb0(%in: f32, %out: f32):
-      %h = arith.truncf %in : f32 to f16
-      %w = arith.extf %h : f16 to f32
-      linalg.yield %w : f32
-  } -> tensor<3x5xf32>
+  %odd = tensor.empty() : tensor<3x5xf32>ROUNDED
   %low = arith.constant 0xFF800000 : f32
   %lows = linalg.fill ins(%low : f32) outs(%empty : tensor<3xf32>) -> tensor<3xf32>
   %e = linalg.reduce ins(%x : tensor<3x5xf32>) outs(%lows : tensor<3xf32>) dimensions = [1]
@@ -151,14 +143,19 @@ func.func @main(%x: tensor<3x5xf32>, %y: tensor<3x5xf64>) -> (tensor<3x5xf32>, t
       %t = arith.maximumf %far, %out : f32
       linalg.yield %t : f32
     }
-  return %a, %b, %c, %d, %e
+  return %log, %b, %c, %d, %e
       : tensor<3x5xf32>, tensor<3xf32>, tensor<3x5xf64>, tensor<3x5xf32>, tensor<3xf32>
 }
 """
+ROUNDED = generic("d", (3, 5), ["%x[d0, d1]"], "%odd[d0, d1]",
+                  "%h = arith.truncf %a : f32 to f16\n%r = arith.extf %h : f16 to f32")  # fmt: skip
 
 
 def test_what_is_not_run_here_says_why() -> None:
-    refused = [action.refused for action in read_program(OPS.encode()).outline.actions]
+    refused = [
+        action.refused
+        for action in read_program(OPS.replace("ROUNDED", ROUNDED).encode()).outline.actions
+    ]
     assert refused == [
         "has math.log, which native networks do not support",
         "starts the sum of a window from 1.0",
@@ -183,42 +180,34 @@ def test_a_part_of_a_weight_is_followed() -> None:
     assert program.weights[0, "bias"].tolist() == [1, 2]
 
 
-SPREAD = """
-#rows = affine_map<(m, a, b) -> (m, a, b)>
-func.func @main(%x: tensor<5x7xf32>, %w: tensor<7x4x6xf32>, %v: tensor<{shape}xf32>)
-    -> tensor<5x4x6xf32> {{
+def spread(shape: str, read: str) -> bytes:
+    """A product of three axes, and a sum with a tensor that is read at two of them or one."""
+    kind = "tensor<5x4x6xf32>"
+    product = generic("y", (5, 4, 6, 7), ["%x[d0, d3]", "%w[d3, d1, d2]"], "%init[d0, d1, d2]",
+                      "%s = arith.mulf %a, %b : f32\n%r = arith.addf %o, %s : f32", 1)  # fmt: skip
+    added = generic("u", (5, 4, 6), ["%y[d0, d1, d2]", f"%v[{read}]"], "%empty[d0, d1, d2]",
+                    "%r = arith.addf %a, %b : f32")  # fmt: skip
+    arguments = f"%x: tensor<5x7xf32>, %w: tensor<7x4x6xf32>, %v: tensor<{shape}xf32>"
+    body = f"""
   %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<5x4x6xf32>
-  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<5x4x6xf32>) -> tensor<5x4x6xf32>
-  %y = linalg.generic {{indexing_maps = [affine_map<(m, a, b, k) -> (m, k)>,
-      affine_map<(m, a, b, k) -> (k, a, b)>, affine_map<(m, a, b, k) -> (m, a, b)>],
-      iterator_types = ["parallel", "parallel", "parallel", "reduction"]}}
-      ins(%x, %w : tensor<5x7xf32>, tensor<7x4x6xf32>) outs(%init : tensor<5x4x6xf32>) {{
-    ^bb0(%p: f32, %q: f32, %r: f32):
-      %s = arith.mulf %p, %q : f32
-      %t = arith.addf %r, %s : f32
-      linalg.yield %t : f32
-  }} -> tensor<5x4x6xf32>
-  %u = linalg.generic {{indexing_maps = [#rows, affine_map<(m, a, b) -> ({read})>, #rows],
-      iterator_types = ["parallel", "parallel", "parallel"]}}
-      ins(%y, %v : tensor<5x4x6xf32>, tensor<{shape}xf32>) outs(%empty : tensor<5x4x6xf32>) {{
-    ^bb0(%p: f32, %q: f32, %r: f32):
-      %s = arith.addf %p, %q : f32
-      linalg.yield %s : f32
-  }} -> tensor<5x4x6xf32>
-  return %u : tensor<5x4x6xf32>
-}}
-"""
+  %empty = tensor.empty() : {kind}
+  %init = linalg.fill ins(%zero : f32) outs(%empty : {kind}) -> {kind}{product}{added}"""
+    return function(arguments, body, "%u", kind, "main").encode()
 
 
 @pytest.mark.parametrize(
     ("shape", "read", "is_bias"),
-    [("4x6", "a, b", True), ("6x4", "b, a", False), ("4", "a", False), ("1x6", "0, b", False)],
+    [
+        ("4x6", "d1, d2", True),
+        ("6x4", "d2, d1", False),
+        ("4", "d1", False),
+        ("1x6", "0, d2", False),
+    ],
 )
 def test_a_bias_has_an_element_for_each_column_in_their_order(
     shape: str, read: str, is_bias: bool
 ) -> None:
-    graph = read_program(SPREAD.format(shape=shape, read=read).encode()).outline.graph
+    graph = read_program(spread(shape, read)).outline.graph
     found = graph.nodes[0].found
     assert found is not None
     assert ("bias" in found.fused) == is_bias

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.cases import some
-from tests.kernels.mlir.frontend.dialects import in_torch
 from tests.kernels.mlir.frontend.running import results_of
+from tests.kernels.mlir.frontend.test_dialects import in_torch
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_outline
 from tilewise.kernels.mlir.network.pack import pack_module
 

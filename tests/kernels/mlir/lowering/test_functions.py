@@ -1,4 +1,4 @@
-"""What a payload is compared with: the same bits in another order of loops, and perturbed runs."""
+"""Functions of payloads: other orders of loops, perturbed runs, and packs as loops."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from tests.kernels.mlir.payloads import gelu, layer_norm, matmul, softmax
-from tilewise.kernels.mlir.lowering.apply import Diagnostics
+from tests.kernels.mlir.payloads import gelu, layer_norm, matmul, pointwise, softmax
+from tilewise.kernels.mlir.lowering.apply import Diagnostics, StageError
 from tilewise.kernels.mlir.lowering.functions import Function, compile_function, signature_of
-from tilewise.kernels.mlir.lowering.linalg_ops import put_parallel_innermost
+from tilewise.kernels.mlir.lowering.linalg_ops import lower_packs, put_parallel_innermost
 from tilewise.kernels.mlir.proof.child.inputs import make_inputs
 from tilewise.kernels.mlir.proof.child.instrument import perturb, seeds
 from tilewise.kernels.oracle.operands import Array
@@ -65,18 +65,10 @@ def test_errors_go_up_and_down_alike() -> None:
 
 
 def test_what_does_not_round_is_not_perturbed() -> None:
-    text = """
-func.func @f(%a: memref<61xf32>, %b: memref<61xf32>) {
-  %zero = arith.constant 0.0 : f32
-  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
-      iterator_types = ["parallel"]} ins(%a : memref<61xf32>) outs(%b : memref<61xf32>) {
-  ^bb0(%x: f32, %z: f32):
-    %n = arith.negf %x : f32
-    %r = arith.maximumf %n, %zero : f32
-    linalg.yield %r : f32
-  }
-  return
-}"""
+    text = pointwise(
+        "%zero = arith.constant 0.0 : f32\n%n = arith.negf %a : f32\n"
+        "%r = arith.maximumf %n, %zero : f32"
+    )
     assert np.array_equal(
         result(compiled(text)), result(compiled(text, perturb), "uniform", *seeds(1))
     )
@@ -84,18 +76,72 @@ func.func @f(%a: memref<61xf32>, %b: memref<61xf32>) {
 
 @pytest.mark.parametrize(("element", "bits"), [("f64", 53), ("f32", 24), ("f16", 11)])
 def test_errors_are_of_the_type_that_is_computed_in(element: str, bits: int) -> None:
-    text = f"""
-func.func @f(%a: memref<61x{element}>, %b: memref<61x{element}>) {{
-  linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
-      iterator_types = ["parallel"]}} ins(%a : memref<61x{element}>)
-      outs(%b : memref<61x{element}>) {{
-  ^bb0(%x: {element}, %z: {element}):
-    %r = arith.addf %x, %x : {element}
-    linalg.yield %r : {element}
-  }}
-  return
-}}"""
+    text = pointwise(f"%r = arith.addf %a, %a : {element}", element)
     expected = result(compiled(text)).astype(np.float64)
     moved = result(compiled(text, perturb), "uniform", *seeds(1)).astype(np.float64)
     share = np.abs(moved / expected - 1)[expected != 0] * 2.0 ** (bits - 1)
     assert (share > 0).all() and share.max() < 4.5 and share.max() >= 2
+
+
+ROWS, COLUMNS, TALL, WIDE = 13, 7, 4, 3
+PADDED = (-(-ROWS // TALL) * TALL, -(-COLUMNS // WIDE) * WIDE)
+TILES = (PADDED[1] // WIDE, PADDED[0] // TALL, WIDE, TALL)
+PLAIN_TYPE = f"memref<{ROWS}x{COLUMNS}xf32>"
+PACKED_TYPE = f"memref<{'x'.join(map(str, TILES))}xf32>"
+HOW = f"outer_dims_perm = [1, 0] inner_dims_pos = [1, 0] inner_tiles = [{WIDE}, {TALL}]"
+PACK = f"""
+func.func @pack(%x: {PLAIN_TYPE}, %y: {PACKED_TYPE}) {{
+  %low = arith.constant 0xFF800000 : f32
+  linalg.pack %x padding_value(%low : f32) {HOW} into %y : {PLAIN_TYPE} -> {PACKED_TYPE}
+  return
+}}"""
+UNPACK = f"""
+func.func @unpack(%x: {PACKED_TYPE}, %y: {PLAIN_TYPE}) {{
+  linalg.unpack %x {HOW} into %y : {PACKED_TYPE} -> {PLAIN_TYPE}
+  return
+}}"""
+
+
+def run(text: str, *arrays: Array) -> list[Array]:
+    """What the function of `text` leaves in its arguments."""
+    with ir.Context() as context, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        function = compile_function(module, signature_of(module), Diagnostics(context))
+    bound = function.bind(list(arrays))
+    bound.call()
+    return bound.arguments
+
+
+def by_hand(plain: Array, padding: float) -> Array:
+    padded = np.full(PADDED, padding, plain.dtype)
+    padded[:ROWS, :COLUMNS] = plain
+    tiles = padded.reshape(PADDED[0] // TALL, TALL, PADDED[1] // WIDE, WIDE)
+    return tiles.transpose(2, 0, 3, 1)
+
+
+@pytest.fixture
+def plain() -> Array:
+    return np.random.default_rng(0).random((ROWS, COLUMNS), np.float32)
+
+
+def test_a_pack_fills_the_last_tiles_with_its_padding(plain: Array) -> None:
+    before = np.full(TILES, np.nan, np.float32)
+    left, packed = run(PACK, plain, before)
+    np.testing.assert_array_equal(packed, by_hand(plain, -np.inf))
+    np.testing.assert_array_equal(left, plain)
+
+
+def test_an_unpack_drops_the_padding(plain: Array) -> None:
+    before = np.full((ROWS, COLUMNS), np.nan, np.float32)
+    assert np.array_equal(run(UNPACK, by_hand(plain, np.nan), before)[1], plain)
+
+
+def test_a_tile_of_unknown_size_is_refused() -> None:
+    text = """
+func.func @pack(%x: memref<12xf32>, %y: memref<3x?xf32>) {
+  %n = arith.constant 4 : index
+  linalg.pack %x inner_dims_pos = [0] inner_tiles = [%n] into %y : memref<12xf32> -> memref<3x?xf32>
+  return
+}"""
+    with ir.Context(), ir.Location.unknown(), pytest.raises(StageError, match="dynamic size"):
+        lower_packs(ir.Module.parse(text))

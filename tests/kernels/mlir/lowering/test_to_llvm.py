@@ -11,6 +11,14 @@ from tilewise.kernels.mlir.lowering.llvm_text import in_whole_registers
 from tilewise.kernels.mlir.lowering.structure import check_structure
 from tilewise.kernels.mlir.lowering.to_llvm import lower
 
+
+def lowered(text: str) -> tuple[str, list[tuple[int, ...]]]:
+    """LLVM IR, and the shapes of the buffers that its caller provides."""
+    with ir.Context() as context, ir.Location.unknown():
+        made, scratch = lower(ir.Module.parse(text), Diagnostics(context))
+    return made, [buffer.shape for buffer in scratch]
+
+
 BUFFERS = """
 func.func @kernel(%from: memref<4x16xf32>, %to: memref<4x8xf32>) {
   %zero = arith.constant 0 : index
@@ -45,22 +53,13 @@ FILLS_IN_A_LOOP = f"""scf.for %j = %zero to %i step %one {{
 READS = "%r = memref.load %b[%zero, %zero] : memref<4x16xf32>"
 
 
-@pytest.mark.parametrize(
-    ("first", "is_on_stack"),
-    [
-        (FILLS, True),
-        (FILLS_HALF, False),
-        (FILLS_SOME, False),
-        (FILLS_IN_A_LOOP, False),
-        (f"{READS}\n    memref.store %r, %to[%zero, %zero] : memref<4x8xf32>\n    {FILLS}", False),
-    ],
-)
+@pytest.mark.parametrize(("first", "is_on_stack"), [
+    (FILLS, True), (FILLS_HALF, False), (FILLS_SOME, False), (FILLS_IN_A_LOOP, False),
+    (f"{READS}\n    memref.store %r, %to[%zero, %zero] : memref<4x8xf32>\n    {FILLS}", False),
+])  # fmt: skip
 def test_a_buffer_that_a_vector_fills_first_is_on_the_stack(first: str, is_on_stack: bool) -> None:
-    with ir.Context() as context, ir.Location.unknown():
-        module = ir.Module.parse(BUFFERS.replace("FIRST", first))
-        text, scratch = lower(module, Diagnostics(context))
-    assert ("alloca" in text) == is_on_stack
-    assert [buffer.shape for buffer in scratch] == ([] if is_on_stack else [(4, 16)])
+    text, shapes = lowered(BUFFERS.replace("FIRST", first))
+    assert ("alloca" in text, shapes) == ((True, []) if is_on_stack else (False, [(4, 16)]))
 
 
 RETURNED = """
@@ -82,11 +81,8 @@ FLAT = "%r = memref.collapse_shape %b [[0, 1]] : memref<4x16xf32> into memref<64
 @pytest.mark.parametrize(("kind", "view"), [("4x16xf32", ""), ("64xf32", FLAT)])
 def test_a_buffer_that_is_returned_is_not_on_the_stack(kind: str, view: str) -> None:
     text = RETURNED.replace("KIND", kind).replace("VIEW", view)
-    with ir.Context() as context, ir.Location.unknown():
-        module = ir.Module.parse(text if view else text.replace("%r :", "%b :"))
-        lowered, scratch = lower(module, Diagnostics(context))
-    assert "alloca" not in lowered
-    assert [buffer.shape for buffer in scratch] == [(4, 16)]
+    text, shapes = lowered(text if view else text.replace("%r :", "%b :"))
+    assert "alloca" not in text and shapes == [(4, 16)]
 
 
 # One map for three operands: nothing but the verifier looks.

@@ -1,12 +1,20 @@
-"""Small networks, one of each family, as modules."""
+"""Small networks, one of each family, packed and proven in this process."""
 
+import json
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 from examples.models.bert import bert
 from examples.models.graph import Graph, Value
 from examples.models.mixer import mixer as mixed
 from examples.models.mlp import mlp
 from examples.models.spellings import spelled
+from tilewise.kernels.mlir.network.pack import run_request, wishes
+from tilewise.kernels.mlir.network.packing import Blocks
+from tilewise.kernels.mlir.network.plan import PackPlan
+from tilewise.kernels.mlir.proof.proof import ProofReply
+from tilewise.kernels.system.typed_json import from_json
 
 
 def residual(spelling: str = "linalg") -> bytes:
@@ -68,3 +76,20 @@ def products(m: int = 8, sizes: tuple[int, ...] = (24, 20)) -> bytes:
   return {value} : {kind}
 }}
 """.encode()
+
+
+def pack(module: bytes, blocks: Blocks | None = None) -> PackPlan:
+    """What `pack_module` gives."""
+    from tilewise.kernels.mlir.network.child.pack import answer
+
+    with tempfile.NamedTemporaryFile(suffix=".mlir") as file:
+        Path(file.name).write_bytes(module)
+        reply = answer({"path": file.name, **wishes(blocks or Blocks())})
+    return from_json(PackPlan, json.loads(json.dumps(reply["plan"])))
+
+
+def prove(plan: PackPlan) -> ProofReply:
+    """What the child of `prove_packs` finds."""
+    from tilewise.kernels.mlir.network.child.prove import prove_here
+
+    return prove_here(run_request(plan))

@@ -1,7 +1,10 @@
 """How single ops are packed: sizes of blocks, orders of axes, and what is refused."""
 
+from typing import Any
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.kernels.mlir.frontend.nest import NestOperand, NestRefusedError
@@ -14,6 +17,8 @@ from tilewise.kernels.mlir.network.packing import (
     block_of,
     packed,
 )
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 
 @given(st.integers(1, 5000), st.integers(0, 64))
@@ -72,14 +77,11 @@ def test_rows_have_blocks_where_they_are_wished_for() -> None:
     assert packed(PRODUCT, Blocks(), OpBlocks(4, 8, 0)).sizes == (4, 8, 0)
 
 
-@pytest.mark.parametrize(
-    ("what", "wished", "message"),
-    [
-        (op("0 2", "2 1", "0 1", 3, 7, 11), None, "blocks divide .columns 7, depth 11, rows 3"),
-        (op("0 2", "2 1", "0 1", 8, 8, 8, has_weights=False), None, "every run computes"),
-        (PRODUCT, OpBlocks(5, 0, 0), "rows of 12, which blocks of 5 do not divide"),
-    ],
-)
+@pytest.mark.parametrize(("what", "wished", "message"), [
+    (op("0 2", "2 1", "0 1", 3, 7, 11), None, "blocks divide .columns 7, depth 11, rows 3"),
+    (op("0 2", "2 1", "0 1", 8, 8, 8, has_weights=False), None, "every run computes"),
+    (PRODUCT, OpBlocks(5, 0, 0), "rows of 12, which blocks of 5 do not divide"),
+])  # fmt: skip
 def test_what_cannot_be_packed_is_told(what: OpShape, wished: OpBlocks, message: str) -> None:
     with pytest.raises(NestRefusedError, match=message):
         packed(what, Blocks(), wished)
@@ -90,3 +92,49 @@ def test_two_activations_are_packed_as_they_lie_where_that_is_wished_for() -> No
     found = packed(both, Blocks(), OpBlocks(0, 8, 4))
     assert found.sizes == (0, 0, 8, 4)
     assert found.orders == (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())
+
+
+@st.composite
+def packs(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, int]]:
+    """A shape, an order of its axes, and blocks of some of them."""
+    rank = draw(st.integers(1, 4))
+    order = tuple(draw(st.permutations(range(rank))))
+    positions = draw(st.lists(st.integers(0, rank - 1), min_size=1, unique=True))
+    blocks = {at: draw(st.sampled_from([1, 2, 3])) for at in positions}
+    shape = [draw(st.sampled_from([1, 2, 3])) for _ in range(rank)]
+    return tuple(n * blocks.get(i, 1) for i, n in enumerate(shape)), order, blocks
+
+
+@pytest.mark.full
+@settings(max_examples=60, deadline=None)
+@given(packs())
+def test_a_reshape_leaves_elements_where_they_lie(
+    drawn: tuple[tuple[int, ...], tuple[int, ...], dict[int, int]],
+) -> None:
+    shape, order, blocks = drawn
+    split = [(n // blocks.get(i, 1), blocks.get(i, 1)) for i, n in enumerate(shape)]
+    numbers = np.arange(np.prod(shape)).reshape([size for pair in split for size in pair])
+    inner = [*blocks, *(i for i in range(len(shape)) if i not in blocks)]
+    moved = numbers.transpose([*(2 * i for i in order), *(2 * i + 1 for i in inner)])
+    lies = moved.reshape([*(split[i][0] for i in order), *blocks.values()])
+    assert counted(shape, order, blocks, lies.shape) == bool(
+        (lies.reshape(-1) == np.arange(lies.size)).all()
+    )
+
+
+def counted(
+    shape: tuple[int, ...], order: tuple[int, ...], blocks: dict[int, int], into: tuple[int, ...]
+) -> bool:
+    from iree.compiler import ir
+
+    from tilewise.kernels.mlir.network.child.origins import Origins, count
+
+    plain, packed = (f"tensor<{'x'.join(map(str, one))}xf32>" for one in (shape, into))
+    text = f"""func.func @f(%x: {plain}, %e: {packed}) -> {packed} {{
+      %p = linalg.pack %x outer_dims_perm = {list(order)} inner_dims_pos = {list(blocks)}
+        inner_tiles = {list(blocks.values())} into %e : {plain} -> {packed}
+      return %p : {packed}
+    }}"""
+    with ir.Context(), ir.Location.unknown():
+        (one,) = count(ir.Module.parse(text), Origins())
+    return one.is_reshape

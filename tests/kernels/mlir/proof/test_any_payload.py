@@ -7,7 +7,7 @@ import pytest
 from iree.compiler import ir
 
 from tests.kernels.mlir import payloads
-from tests.kernels.mlir.payloads import gelu, layer_norm, matmul, softmax
+from tests.kernels.mlir.payloads import gelu, layer_norm, matmul, pointwise, softmax
 from tilewise.kernels.mlir.lowering.apply import Diagnostics
 from tilewise.kernels.mlir.proof.child.any_payload import run_payload
 
@@ -48,18 +48,15 @@ def test_the_payload_itself_is_right(kind: Any) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("payload", "other"),
-    [
-        (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
-        (matmul(m=1, n=1, k=4099), payloads.split_matmul(m=1, n=1, k=4099, parts=1)),
-        (matmul(k=4096), payloads.split_matmul(k=4096, parts=64)),
-        (softmax(), softmax(by="mulf")),
-        (softmax(), softmax(low="-3.4e38")),
-        (layer_norm(), layer_norm(root="sqrt")),
-        (gelu(function_of="tanh"), gelu(function_of="tanh")),
-    ],
-)
+@pytest.mark.parametrize(("payload", "other"), [
+    (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
+    (matmul(m=1, n=1, k=4099), payloads.split_matmul(m=1, n=1, k=4099, parts=1)),
+    (matmul(k=4096), payloads.split_matmul(k=4096, parts=64)),
+    (softmax(), softmax(by="mulf")),
+    (softmax(), softmax(low="-3.4e38")),
+    (layer_norm(), layer_norm(root="sqrt")),
+    (gelu(function_of="tanh"), gelu(function_of="tanh")),
+])  # fmt: skip
 @pytest.mark.parametrize("seed", [0, 1])
 def test_other_sums_and_other_quotients_are_right(payload: str, other: str, seed: int) -> None:
     out = compared(payload, other, seed)
@@ -67,25 +64,13 @@ def test_other_sums_and_other_quotients_are_right(payload: str, other: str, seed
     assert out["max_error"] <= out["tolerance"] / 2, "a right script is not nearly wrong"
 
 
-POINTWISE = """
-func.func @f(%a: tensor<61xf32>) -> tensor<61xf32> {{
-  %one = arith.constant 1.0 : f32
-  %o = tensor.empty() : tensor<61xf32>
-  %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
-      iterator_types = ["parallel"]}} ins(%a : tensor<61xf32>) outs(%o : tensor<61xf32>) {{
-  ^bb0(%x: f32, %z: f32):
-    {body}
-    linalg.yield %r : f32
-  }} -> tensor<61xf32>
-  return %0 : tensor<61xf32>
-}}"""
-LOG = "%r = math.log %x : f32"
-LOG_OF_NEGATED = "%n = arith.negf %x : f32\n%r = math.log %n : f32"
+LOG = "%r = math.log %a : f32"
+LOG_OF_NEGATED = "%n = arith.negf %a : f32\n%r = math.log %n : f32"
 FINITE_LOG = (
-    "%l = math.log %x : f32\n%k = arith.cmpf ord, %l, %l : f32\n"
-    "%r = arith.select %k, %l, %one : f32"
+    "%l = math.log %a : f32\n%k = arith.cmpf ord, %l, %l : f32\n"
+    "%one = arith.constant 1.0 : f32\n%r = arith.select %k, %l, %one : f32"
 )
-TOO_LARGE = "%b = arith.constant 3.0e38 : f32\n%y = arith.mulf %x, %b : f32\n"
+TOO_LARGE = "%l = arith.constant 3.0e38 : f32\n%y = arith.mulf %a, %l : f32\n"
 INFINITE = f"{TOO_LARGE}%r = arith.addf %y, %y : f32"
 LARGEST = (
     f"{TOO_LARGE}%s = arith.addf %y, %y : f32\n%m = arith.constant 3.40282347e38 : f32\n"
@@ -96,41 +81,29 @@ OTHER_SIGN = f"{TOO_LARGE}%s = arith.addf %y, %y : f32\n%r = math.absf %s : f32"
 
 @pytest.mark.parametrize("body", [LOG, INFINITE])
 def test_a_payload_that_yields_nan_or_infinity_is_equal_to_itself(body: str) -> None:
-    out = compared(POINTWISE.format(body=body), POINTWISE.format(body=body))
+    out = compared(pointwise(body), pointwise(body))
     assert "failure" not in out and out["max_error"] == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "other"),
-    [
-        (LOG, LOG_OF_NEGATED), (LOG, FINITE_LOG), (INFINITE, LARGEST), (INFINITE, OTHER_SIGN),
-        (INFINITE, "%r = arith.addf %x, %x : f32"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "other"), [
+    (LOG, LOG_OF_NEGATED), (LOG, FINITE_LOG), (INFINITE, LARGEST), (INFINITE, OTHER_SIGN),
+    (INFINITE, "%r = arith.addf %a, %a : f32"),
+])  # fmt: skip
 def test_moved_or_changed_nans_and_infinities_are_wrong(body: str, other: str) -> None:
-    out = compared(POINTWISE.format(body=body), POINTWISE.format(body=other))
+    out = compared(pointwise(body), pointwise(other))
     assert out["failure"] == "wrong"
-
-
-INTEGERS = """
-func.func @f(%a: tensor<61x{t}>) -> tensor<61x{t}> {{
-  %o = tensor.empty() : tensor<61x{t}>
-  %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
-      iterator_types = ["parallel"]}} ins(%a : tensor<61x{t}>) outs(%o : tensor<61x{t}>) {{
-  ^bb0(%x: {t}, %z: {t}):
-    %c = arith.constant {mask} : {t}
-    %r = arith.{op} %x, %c : {t}
-    linalg.yield %r : {t}
-  }} -> tensor<61x{t}>
-  return %0 : tensor<61x{t}>
-}}"""
 
 
 @pytest.mark.parametrize("element", ["i8", "i16", "i32", "i64"])
 def test_integers_that_lose_their_last_bit_are_wrong(element: str) -> None:
-    same = INTEGERS.format(t=element, op="xori", mask=0)
+    same, other = (
+        pointwise(
+            f"%c = arith.constant {mask} : {element}\n%r = arith.{op} %a, %c : {element}", element
+        )
+        for op, mask in (("xori", 0), ("andi", -2))
+    )
     assert "failure" not in compared(same, same)
-    out = compared(same, INTEGERS.format(t=element, op="andi", mask=-2))
+    out = compared(same, other)
     assert (out["failure"], out["max_error"], out["tolerance"]) == ("wrong", 1, 0)
 
 

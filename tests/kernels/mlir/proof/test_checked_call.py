@@ -17,7 +17,7 @@ from tilewise.kernels.problem import parse_problem
 
 PROBLEM = parse_problem("matmul:m=13,n=17,k=11,dtype=f32")
 KERNEL = """
-func.func @kernel(%a: memref<13x11xf32>, %b: memref<11x17xf32>, %c: memref<13x17xf32>)
+func.func @kernel(%a: memref<13x11xf32>, %b: memref<11x17xf32>, {bias}%c: memref<13x17xf32>)
     -> memref<13x17xf32> {{
   %at = arith.constant 5 : index
   %zero = arith.constant 0.0 : f32
@@ -37,12 +37,13 @@ FROM_SCRATCH = f"""
       : memref<13x17xf32, strided<[8192, 1], offset: 57353>> to memref<13x17xf32>"""
 
 
-def checked(before: str = FILL, after: str = "") -> dict[str, Any]:
+def checked(before: str = FILL, after: str = "", bias: str = "") -> dict[str, Any]:
     """What is established of a kernel with these lines around its matmul."""
     with ir.Context() as context, ir.Location.unknown():
-        module = ir.Module.parse(KERNEL.format(before=before, after=after))
+        module = ir.Module.parse(KERNEL.format(before=before, after=after, bias=bias))
         text, scratch = lower(module, Diagnostics(context))
-    found = check_call(PROBLEM, compile_ir(text, "kernel"), scratch, 0)[1]
+    problem = parse_problem(f"{PROBLEM},bias") if bias else PROBLEM
+    found = check_call(problem, compile_ir(text, "kernel"), scratch, 0)[1]
     json.dumps(found, allow_nan=False)
     return found
 
@@ -62,20 +63,9 @@ def test_an_operand_that_is_overwritten_is_seen(name: str) -> None:
 
 
 def test_a_bias_that_is_overwritten_is_seen() -> None:
-    problem = parse_problem("matmul:m=13,n=17,k=11,dtype=f32,bias")
-    text = """
-func.func @kernel(%a: memref<13x11xf32>, %b: memref<11x17xf32>, %bias: memref<17xf32>,
-    %c: memref<13x17xf32>) -> memref<13x17xf32> {
-  %at = arith.constant 5 : index
-  %zero = arith.constant 0.0 : f32
-  linalg.broadcast ins(%bias : memref<17xf32>) outs(%c : memref<13x17xf32>) dimensions = [0]
-  linalg.matmul ins(%a, %b : memref<13x11xf32>, memref<11x17xf32>) outs(%c : memref<13x17xf32>)
-  memref.store %zero, %bias[%at] : memref<17xf32>
-  return %c : memref<13x17xf32>
-}"""
-    with ir.Context() as context, ir.Location.unknown():
-        lowered, scratch = lower(ir.Module.parse(text), Diagnostics(context))
-    found = check_call(problem, compile_ir(lowered, "kernel"), scratch, 0)[1]
+    broadcast = "linalg.broadcast ins(%bias : memref<17xf32>) outs(%c : memref<13x17xf32>)"
+    store = "memref.store %zero, %bias[%at] : memref<17xf32>"
+    found = checked(f"{broadcast} dimensions = [0]", store, "%bias: memref<17xf32>, ")
     assert found["max_error"] <= found["tolerance"]
     assert (found["failure"], found["message"]) == ("wrong", "operand bias was overwritten")
 

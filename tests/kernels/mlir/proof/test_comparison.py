@@ -1,16 +1,20 @@
-"""What counts as the same result: integers, floats, and what is no number."""
+"""How results are compared, and how calls are timed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tilewise.kernels.mlir.lowering.apply import StageError
+from tilewise.kernels.mlir.lowering.jit import RepeatedCall, compile_ir
 from tilewise.kernels.mlir.proof.child.comparison import (
     FEWEST_UNITS,
     MARGIN,
     NEIGHBOURS,
     difference,
 )
+from tilewise.kernels.mlir.proof.child.timing import summarise, time_beside, time_call
 from tilewise.kernels.oracle.operands import Array, to_bf16
 
 NAN, INF = np.nan, np.inf
@@ -82,13 +86,11 @@ def test_the_largest_doubles_do_not_make_the_allowance_infinite() -> None:
     assert found.is_wrong and np.isfinite(found.allowed)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "element", "value", "off"),
-    [
-        (np.int8, "i8", 127, -255), (np.int16, "i16", 9, 1), (np.int32, "i32", 9_000_000, 3),
-        (np.int64, "i64", 2**53, 1), (np.int64, "i64", 2**63 - 1, -(2**64 - 1)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dtype", "element", "value", "off"), [
+    (np.int8, "i8", 127, -255), (np.int16, "i16", 9, 1), (np.int32, "i32", 9_000_000, 3),
+    (np.int64, "i64", 2**53, 1),
+    (np.int64, "i64", 2**63 - 1, -(2**64 - 1)),
+])  # fmt: skip
 def test_integers_are_exact(dtype: Any, element: str, value: int, off: int) -> None:
     expected = np.array([[0, value], [value, 1]], dtype)
     moved = [expected.copy()]
@@ -122,3 +124,57 @@ def test_integers_may_be_off_where_the_payloads_roundings_move_them() -> None:
     assert not difference(moved[0], expected, moved, "i8").is_wrong
     found = difference(np.array([9, 10, 9, 9], np.int8), expected, moved, "i8")
     assert found.is_wrong and found.is_inexact and found.place == (1,)
+
+
+def test_interval_encloses_the_median() -> None:
+    timing = summarise([float(i) for i in range(101)])
+    assert timing.median == 50.0
+    # of 101 fair coins, 40 to 60 heads are 95% likely
+    assert (timing.low, timing.high) == (40.0, 60.0)
+
+
+def test_calls_are_warmed_up_and_repeated() -> None:
+    calls: list[None] = []
+    time_call(lambda: calls.append(None), seconds=0.0)
+    assert len(calls) == 6
+
+
+def test_calls_are_timed_in_turns_and_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = [0.0], list[str]()
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def taking(name: str, seconds: float) -> Callable[[int], object]:
+        def call(repeats: int) -> None:
+            cold = 1.0 if name not in order else 0.0
+            now[0] += cold + seconds * repeats
+            order.append(name)
+
+        return call
+
+    found = time_beside([taking("a", 2.0**-10), taking("b", 2.0**-9)], seconds=0.5)
+    assert found == [2.0**-10, 2.0**-9]
+    assert order[:6] == ["a", "b"] * 3
+
+
+def test_many_calls_are_one_entry() -> None:
+    text = """
+        define i64 @count(ptr %0, ptr %1, i64 %2, i64 %3, i64 %4) {
+          %6 = load i64, ptr %1, align 8
+          %7 = add i64 %6, 1
+          store i64 %7, ptr %1, align 8
+          ret i64 %7
+        }
+    """
+    cell = np.zeros(1, np.int64)
+    call = RepeatedCall(compile_ir(text, "count"), [cell])
+    call()
+    call(41)
+    assert cell[0] == 42
+    with pytest.raises(ValueError, match="returns nothing"):
+        call.returned()
+
+
+def test_a_function_that_is_not_there_is_a_failure_to_compile() -> None:
+    with pytest.raises(StageError, match="no_such") as caught:
+        compile_ir("define void @f() { ret void }", "no_such")
+    assert caught.value.failure == "compile"

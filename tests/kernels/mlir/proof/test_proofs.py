@@ -1,4 +1,4 @@
-"""Scripts of every supported problem prove: applied, run, right, vectorised."""
+"""Scripts of every supported problem and range prove: applied, run, right, vectorised."""
 
 import pytest
 from hypothesis import assume, given
@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 
 from tests.cases import cases, some
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
-from tests.kernels.strategies import problems, quantised, schedules
+from tests.kernels.strategies import (
+    problems,
+    quantised,
+    schedules,
+)
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.proof.prove import prove, prove_script
@@ -200,17 +204,14 @@ def test_proof_fills_the_header() -> None:
     assert proof.ok and "VNNI" in proof.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("matmul:m=8,n=16,k=8,dtype=f32", []),
-        ("matmul:m=8,n=16,k=8,dtype=bf16", ["bf16"]),
-        ("matmul:m=8,n=16,k=8,dtype=i8,weights=constant", ["VNNI", "every run"]),
-        ("matmul:m=8,n=16,k=8,dtype=f32,transpose_a", ["[depth, rows]"]),
-        ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=2,kw=1,layout=nchw_fchw,dtype=f32", ["gathered"]),
-        ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ("matmul:m=8,n=16,k=8,dtype=f32", []),
+    ("matmul:m=8,n=16,k=8,dtype=bf16", ["bf16"]),
+    ("matmul:m=8,n=16,k=8,dtype=i8,weights=constant", ["VNNI", "every run"]),
+    ("matmul:m=8,n=16,k=8,dtype=f32,transpose_a", ["[depth, rows]"]),
+    ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=2,kw=1,layout=nchw_fchw,dtype=f32", ["gathered"]),
+    ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32", []),
+])  # fmt: skip
 def test_what_scripts_do_otherwise_is_said(text: str, said: list[str]) -> None:
     found = notes(parse_problem(text))
     assert len(found) == len(said)
@@ -219,19 +220,15 @@ def test_what_scripts_do_otherwise_is_said(text: str, said: list[str]) -> None:
     assert all(f"// note:     {note}\n" in script for note in found)
 
 
-@pytest.mark.parametrize(
-    ("text", "steps", "error", "why"),
-    [
-        ("m=4,n=1,k=64,dtype=f32,transpose_a", (*LONG[:1], "split dim=k lanes=16"), ScheduleError,
-         r"contiguous rows of A.*drop the step"),
-        ("m=4,n=4,k=4,dtype=f32", ("register rows=4 cols=1 outer=cols",), LoweringError,
-         "more cols"),
-        ("m=2,n=16,k=8,dtype=f32,transpose_a", ("register rows=1 cols=16 outer=rows",),
-         LoweringError, "more rows"),
-        ("m=100,n=16,k=8,dtype=f32", ("tile dim=m size=40", "tile dim=m size=16", *IN_PLACE),
-         LoweringError, "dim m"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "steps", "error", "why"), [
+    ("m=4,n=1,k=64,dtype=f32,transpose_a", (*LONG[:1], "split dim=k lanes=16"), ScheduleError,
+     r"contiguous rows of A.*drop the step"),
+    ("m=4,n=4,k=4,dtype=f32", ("register rows=4 cols=1 outer=cols",), LoweringError, "more cols"),
+    ("m=2,n=16,k=8,dtype=f32,transpose_a", ("register rows=1 cols=16 outer=rows",), LoweringError,
+     "more rows"),
+    ("m=100,n=16,k=8,dtype=f32", ("tile dim=m size=40", "tile dim=m size=16", *IN_PLACE),
+     LoweringError, "dim m"),
+])  # fmt: skip
 def test_what_no_script_can_do_is_refused(
     text: str, steps: tuple[str, ...], error: type[Exception], why: str
 ) -> None:
@@ -239,13 +236,10 @@ def test_what_no_script_can_do_is_refused(
         emit_script(parse_problem(f"matmul:{text}"), schedule(*steps))
 
 
-@pytest.mark.parametrize(
-    ("text", "method"),
-    [
-        ("conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=f32", "winograd output=4"),
-        ("conv2d:n=2,h=3,w=5,ci=8,co=20,kh=1,kw=1,dtype=f32", "fuse"),
-    ],
-)
+@pytest.mark.parametrize(("text", "method"), [
+    ("conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=f32", "winograd output=4"),
+    ("conv2d:n=2,h=3,w=5,ci=8,co=20,kh=1,kw=1,dtype=f32", "fuse"),
+])  # fmt: skip
 def test_a_step_that_scripts_lack_is_named(text: str, method: str) -> None:
     steps = schedule(
         method, "pack operand=B", "pack operand=A", "register rows=4 cols=32 outer=cols"

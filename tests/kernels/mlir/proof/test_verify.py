@@ -161,16 +161,13 @@ WHOLE = SQUARE.replace("f32", "i32")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("text", "payload"),
-    [
-        (demoted("f16"), PAYLOAD),
-        (demoted("f16"), PAYLOAD.replace("24", "1543")),
-        (with_maps("(k, m)", "(k, n)"), SQUARE),
-        (with_maps("(m, k)", "(n, k)"), SQUARE),
-        (with_maps("(k, m)", "(k, n)"), WHOLE),
-    ],
-)
+@pytest.mark.parametrize(("text", "payload"), [
+    (demoted("f16"), PAYLOAD),
+    (demoted("f16"), PAYLOAD.replace("24", "1543")),
+    (with_maps("(k, m)", "(k, n)"), SQUARE),
+    (with_maps("(m, k)", "(n, k)"), SQUARE),
+    (with_maps("(k, m)", "(k, n)"), WHOLE),
+])  # fmt: skip
 def test_a_script_that_changes_what_is_computed_is_wrong(text: str, payload: str) -> None:
     proof = verify(text, payload=payload).proof
     assert proof.applied and proof.executed and not proof.ok
@@ -236,16 +233,13 @@ def test_a_masked_operation_on_bf16_is_refused() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("payload", "says"),
-    [
-        (PAYLOAD.replace("tensor<16x24xf32>", "tensor<?x24xf32>"), "tensor<?x24xf32>"),
-        (PAYLOAD + IN_PLACE, "2 functions; give one"),
-        ("func.func @f(%x: f32) -> f32 { return %x : f32 }", "has f32 in its signature"),
-        ("func.func @f() { return }", "takes and returns nothing to compare"),
-        ("nonsense", "payload: "),
-    ],
-)
+@pytest.mark.parametrize(("payload", "says"), [
+    (PAYLOAD.replace("tensor<16x24xf32>", "tensor<?x24xf32>"), "tensor<?x24xf32>"),
+    (PAYLOAD + IN_PLACE, "2 functions; give one"),
+    ("func.func @f(%x: f32) -> f32 { return %x : f32 }", "has f32 in its signature"),
+    ("func.func @f() { return }", "takes and returns nothing to compare"),
+    ("nonsense", "payload: "),
+])  # fmt: skip
 def test_a_payload_that_cannot_be_run_is_refused_with_the_reason(payload: str, says: str) -> None:
     verdict = verify(NOTHING, payload=payload)
     assert not verdict.proof.ok
@@ -407,14 +401,11 @@ def test_an_error_at_an_op_of_the_payload_quotes_the_payload() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("5.000000e-01", "5.005000e-01"),
-        ("-1.000000e+00", "1.000000e+00"),
-        ("constant 8 : index", "constant 7 : index"),
-    ],
-)
+@pytest.mark.parametrize(("right", "wrong"), [
+    ("5.000000e-01", "5.005000e-01"),
+    ("-1.000000e+00", "1.000000e+00"),
+    ("constant 8 : index", "constant 7 : index"),
+])  # fmt: skip
 def test_a_wrong_transform_is_wrong(right: str, wrong: str) -> None:
     made = verify(winograd("F_2_3"), payload=CONVOLUTION).found.transformed
     assert right in made

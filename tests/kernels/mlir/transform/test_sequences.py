@@ -15,19 +15,9 @@ from tilewise.kernels.mlir.transform.sequences import (
 
 BODY = ("arith.mulf", "arith.addf")
 ALONE = (
-    "add_lanes",
-    "cleanup",
-    "drop_unit_axes",
-    "drop_unit_dims",
-    "fuse_products",
-    "lower_vectors",
-    "peel",
-    "peel_ops",
-    "skip_products",
-    "skip_taps",
-    "split_lines",
-    "spread_channels",
-)
+    "add_lanes", "cleanup", "drop_unit_axes", "drop_unit_dims", "fuse_products", "lower_vectors",
+    "peel", "peel_ops", "skip_products", "skip_taps", "split_lines", "spread_channels",
+)  # fmt: skip
 
 
 def shared(variant: bool) -> list[str]:

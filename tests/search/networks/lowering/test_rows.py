@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Array
-from tests.kernels.mlir.text import generic
+from tests.kernels.mlir.payloads import generic
 from tests.search.networks.lowering.drawn import labels, loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.target import detect

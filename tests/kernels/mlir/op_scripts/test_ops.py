@@ -1,26 +1,144 @@
-"""What a script does to an op before the steps of a schedule, and what it refuses."""
+"""Scripts on ops of modules: their normal form, refusals, and proofs of random ops."""
 
+import random
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 from math import prod
 
 import pytest
 
-from tests.kernels.mlir.nests import products, read, trips_around
-from tests.kernels.mlir.op_scripts.ops import generic, transformed
+from tests.kernels.mlir.frontend.test_generics import (
+    Generic,
+    random_contraction,
+    random_convolution,
+)
+from tests.kernels.mlir.nests import products, trips_around
+from tests.kernels.mlir.nests import read as read_loops
 from tilewise.kernels.errors import PlaceError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
 from tilewise.kernels.mlir.frontend.read import read_op
 from tilewise.kernels.mlir.op_scripts.normal_form import normal_form, schedulable
-from tilewise.kernels.mlir.op_scripts.prove import (
-    prove_lone,
-    with_op,
-)
+from tilewise.kernels.mlir.op_scripts.prove import emit_for_op, prove_lone, with_op
+from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, loop_nest
+from tilewise.kernels.target import Target
+from tilewise.search.space.space import Space
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+
+SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 24, 33)
+
+
+def contraction(rng: random.Random) -> Generic:
+    """A contraction in any order, with loops long enough for vectors."""
+    case = random_contraction(rng)
+    while case.trap != "none":
+        case = random_contraction(rng)
+    return replace(case, extents=tuple(rng.choice(SIZES) for _ in case.extents))
+
+
+def convolution(rng: random.Random) -> Generic:
+    """A convolution of one group or of groups with many channels, in any order."""
+    case = random_convolution(rng)
+    while case.trap != "none" or _strides(case) > 1:
+        case = random_convolution(rng)
+    n, oh, _, _, _, kh, kw, _ = case.extents
+    groups = rng.choice((1, 1, 2))
+    inputs, outputs = (9, 24) if groups > 1 else (rng.choice((1, 3, 16)), rng.choice((1, 4, 24)))
+    return replace(case, extents=(n, oh, rng.choice((1, 5, 9)), groups, outputs, kh, kw, inputs))
+
+
+def _strides(case: Generic) -> int:
+    """How many different strides the windows have."""
+    return len({step for axis in case.maps[0] if len(axis) > 1 for dim, step in axis if dim < 3})
+
+
+def read(case: Generic) -> LoneOp:
+    """The op by itself."""
+    return read_op(case.text("f").encode())
+
+
+def drawn(lone: LoneOp, target: Target, rng: random.Random) -> Schedule:
+    """A random legal schedule of an op's problem, without what has no script on such an op."""
+    space = Space(schedulable(lone), target, has_scripts=True)
+    is_product = not lone.nest.has_windows
+    while True:
+        point = space.draw(rng)
+        if space.legal_hash(point) is None:
+            continue
+        schedule = space.schedule(point)
+        nest = loop_nest(space.problem, schedule)
+        if nest.algorithm is None and (is_product or nest.compute.lanes == 1):
+            return schedule
+
+
+def generic(
+    extents: str, maps: tuple[str, str, str], shapes: tuple[str, str, str], body: str = "%x, %y"
+) -> str:
+    """A function with one f32 op that starts from its third argument.
+
+    Args:
+        extents: the loops, as `i, j, k`.
+        maps: the axes of both inputs and of the result, as `i, k`.
+        shapes: of them, as `4x5`.
+        body: the factors in the order in which they are multiplied.
+    """
+    a, b, c = (f"tensor<{shape}xf32>" for shape in shapes)
+    written = [name.strip() for name in maps[2].split(",")]
+    kinds = ", ".join(
+        '"parallel"' if name.strip() in written else '"reduction"' for name in extents.split(",")
+    )
+    accesses = ", ".join(f"affine_map<({extents}) -> ({one})>" for one in maps)
+    return f"""
+func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+  %r = linalg.generic {{indexing_maps = [{accesses}], iterator_types = [{kinds}]}}
+      ins(%a, %b : {a}, {b}) outs(%c : {c}) {{
+  ^bb0(%x: f32, %y: f32, %s: f32):
+    %p = arith.mulf {body} : f32
+    %t = arith.addf %s, %p : f32
+    linalg.yield %t : f32
+  }} -> {c}
+  return %r : {c}
+}}
+"""
+
+
+def transformed(lone: LoneOp, schedule: Schedule) -> str:
+    """The module that the script of an op makes of its payload."""
+    from iree.compiler import ir
+
+    from tilewise.kernels.mlir.lowering.apply import Diagnostics, apply_to
+
+    script = emit_for_op(normal_form(lone, schedule), schedule)
+    with ir.Context() as context, ir.Location.unknown():
+        return str(apply_to(lone.payload, script, Diagnostics(context)))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("draw", "count"), [(contraction, 16), (convolution, 10)])
+def test_scripts_of_random_ops_prove(
+    host: Target, draw: Callable[[random.Random], Generic], count: int
+) -> None:
+    def proven(seed: int) -> tuple[Generic, Schedule, ScriptProof]:
+        rng = random.Random(seed)
+        case = draw(rng)
+        lone = read(case)
+        schedule = drawn(lone, host, rng)
+        return case, schedule, prove_lone(lone, schedule, seed=seed)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(proven, range(count)))
+    for case, schedule, proof in found:
+        assert proof.ok, (case, str(schedule), proof.failure, proof.message)
+    packed = ["transform.structured.pack %" in proof.script for _, _, proof in found]
+    assert any(packed)
+
 
 BLOCKS = Schedule((Tile("n", 32), Stream("k", 8), Pack("B"), Tile("m", 12), Register(4, 16)))
 TURNED = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
@@ -40,7 +158,7 @@ def test_the_loops_are_those_of_the_schedule() -> None:
         nest = loop_nest(problem, schedule)
         text = transformed(lone, schedule)
         assert products(text) == problem.flops // 2
-        loops = [trips for one in read(text).kernels for trips in one.trips]
+        loops = [trips for one in read_loops(text).kernels for trips in one.trips]
         assert loops == [*trips_around(nest, list(nest.visit())[-1]), 8]
 
 
@@ -62,7 +180,7 @@ def test_columns_that_are_no_neighbours_come_from_panels_head_by_head(
     assert not packed_ahead(lone, schedule)
     proof = prove_lone(lone, schedule)
     assert proof.ok, proof.message
-    fills = read(transformed(lone, schedule)).fills
+    fills = read_loops(transformed(lone, schedule)).fills
     assert [place.trips[0] for place in fills.values()] == [6] * len(fills)
     assert sum(prod(shape) for shape in fills) == 50 * 33
 
@@ -74,7 +192,7 @@ def test_sums_around_panels_are_outside_of_them() -> None:
     schedule = Schedule((Register(6, 16),))
     proof = prove_lone(lone, schedule)
     assert proof.ok, proof.message
-    (place,) = read(transformed(lone, schedule)).fills.values()
+    (place,) = read_loops(transformed(lone, schedule)).fills.values()
     assert place.trips[0] == 3
 
 
@@ -184,14 +302,11 @@ def test_a_wrong_result_is_no_proof() -> None:
 TWO = TURNED + TURNED.replace("@f", "@g")
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        (None, "2 ops are problems, at @f 3:8, @g 14:8; give one of them"),
-        ("3", "no op has the number 3; the module has 2"),
-        ("@h", "no problem is at this place; give one of @f 3:8, @g 14:8"),
-    ],
-)
+@pytest.mark.parametrize(("place", "message"), [
+    (None, "2 ops are problems, at @f 3:8, @g 14:8; give one of them"),
+    ("3", "no op has the number 3; the module has 2"),
+    ("@h", "no problem is at this place; give one of @f 3:8, @g 14:8"),
+])  # fmt: skip
 def test_a_place_names_one_op(place: str | None, message: str) -> None:
     with pytest.raises(PlaceError, match=message):
         read_op(TWO.encode(), place)
