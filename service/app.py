@@ -172,10 +172,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
         )
     executors, changes = Executors(), Changes(settings.db)
     streams = partial(
-        Feeds,
-        state=changes.number,
-        longest_s=settings.stream_seconds,
-        most_streams=most_streams(),
+        Feeds, state=changes.number, longest_s=settings.stream_seconds, most_streams=most_streams()
     )
     stored_metrics = StoredMetrics()
     with reading(sessions) as session:

@@ -86,10 +86,7 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    workers: int = 1,
-    settings: Settings | None = None,
+    host: str = "127.0.0.1", port: int = 8000, workers: int = 1, settings: Settings | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM; running jobs go back to the queue.
 

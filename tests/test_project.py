@@ -12,8 +12,7 @@ HEAVY = ("numba", "llvmlite", "optuna", "numpy", "iree", "sqlalchemy", "fastapi"
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["cli", "client", "kernels.problem", "kernels.schedule", "search.records"],
+    "module", ["cli", "client", "kernels.problem", "kernels.schedule", "search.records"]
 )
 def test_light_modules_import_nothing_heavy(module: str) -> None:
     code = f"import sys, tilewise.{module}; print([m for m in {HEAVY} if m in sys.modules])"

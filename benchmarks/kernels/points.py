@@ -18,13 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from tilewise.kernels.fast_algorithms import (
-    ZERO,
-    CookToom,
-    Matrix,
-    cook_toom,
-    cook_toom_at,
-)
+from tilewise.kernels.fast_algorithms import ZERO, CookToom, Matrix, cook_toom, cook_toom_at
 from tilewise.kernels.oracle.accuracy import KINDS, operands_of_kind, rms_error
 from tilewise.kernels.oracle.operands import Array, Operands
 from tilewise.kernels.oracle.reference import reference

@@ -76,10 +76,7 @@ class TakeResults(ms.measure_callback.PyMeasureCallback):
 
 
 def final_s(
-    database: ms.Database,
-    module: tvm.IRModule,
-    target: tvm.target.Target,
-    tensors: list[te.Tensor],
+    database: ms.Database, module: tvm.IRModule, target: tvm.target.Target, tensors: list[te.Tensor]
 ) -> float:
     """The best schedule built once more and timed: median of the repeats."""
     schedule = ms.tir_integration.compile_tir(database, module, target)

@@ -43,10 +43,7 @@ def replaced_in(text: str | bytes, library: str) -> tuple[str, ...]:
 
 
 def preprocessed(
-    text: str | bytes,
-    library: str,
-    flags: tuple[str, ...] = (),
-    seconds: float = COMPILE_LIMIT_S,
+    text: str | bytes, library: str, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> str:
     """Return a module as the library leaves it, without its weights."""
     with _file(library) as given:

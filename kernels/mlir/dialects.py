@@ -7,10 +7,7 @@ from types import ModuleType
 from typing import Any
 
 LINALG = "iree.compiler.dialects.linalg"
-_PARTS = (
-    "iree.compiler._mlir_libs._mlirDialectsLinalg",
-    "iree.compiler.dialects._linalg_ops_gen",
-)
+_PARTS = ("iree.compiler._mlir_libs._mlirDialectsLinalg", "iree.compiler.dialects._linalg_ops_gen")
 
 
 def children(operation: Any) -> Iterator[Any]:

@@ -85,11 +85,7 @@ class KernelPlan:
 
 
 def plan(
-    problem: Problem,
-    schedule: Schedule,
-    target: Target,
-    *,
-    shares_code: bool = True,
+    problem: Problem, schedule: Schedule, target: Target, *, shares_code: bool = True
 ) -> KernelPlan:
     """Return what `lower` compiles.
 

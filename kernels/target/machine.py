@@ -24,13 +24,7 @@ from tilewise.kernels.errors import CacheError
 from tilewise.kernels.system.files import cache_dir, read_regular, require_cache_dir, write_whole
 from tilewise.kernels.system.typed_json import from_json, to_json
 from tilewise.kernels.target.features import vector_unit
-from tilewise.kernels.target.model import (
-    KIB,
-    Target,
-    check_processor,
-    check_threads,
-    parse_target,
-)
+from tilewise.kernels.target.model import KIB, Target, check_processor, check_threads, parse_target
 from tilewise.kernels.target.tile_data import may_use_tiles
 
 CPUINFO = Path("/proc/cpuinfo")

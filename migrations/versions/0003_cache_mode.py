@@ -50,10 +50,5 @@ def downgrade() -> None:
 def _index_active(columns: list[str]) -> None:
     op.drop_index("uq_jobs_active", table_name="jobs")
     op.create_index(
-        "uq_jobs_active",
-        "jobs",
-        columns,
-        unique=True,
-        sqlite_where=ACTIVE,
-        postgresql_where=ACTIVE,
+        "uq_jobs_active", "jobs", columns, unique=True, sqlite_where=ACTIVE, postgresql_where=ACTIVE
     )

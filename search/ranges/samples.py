@@ -60,8 +60,7 @@ def _counts(ranges: Sequence[range], most: int) -> list[int]:
     """Return how many values of each dim to take for `most` sizes; the widest dim has the most."""
     least = int(most ** (1 / len(ranges)))
     widest = max(
-        range(len(ranges)),
-        key=lambda at: (len(ranges[at]) > least, ranges[at][-1] / ranges[at][0]),
+        range(len(ranges)), key=lambda at: (len(ranges[at]) > least, ranges[at][-1] / ranges[at][0])
     )
     counts = [least] * len(ranges)
     counts[widest] = most // least ** (len(ranges) - 1)

@@ -140,10 +140,7 @@ def add_predictions(found: Json, problems: Sequence[Problem], near: Sequence[Sol
 
 
 def _answer(
-    row: models.Schedule,
-    found: Json | TamperedError,
-    files: FilesOf,
-    known: Mapping[FileKind, str],
+    row: models.Schedule, found: Json | TamperedError, files: FilesOf, known: Mapping[FileKind, str]
 ) -> Json:
     """A result, or why it is refused; one bad row does not cost the other answers."""
     if isinstance(found, TamperedError):

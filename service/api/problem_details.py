@@ -25,12 +25,7 @@ from tilewise.kernels.problem.parse import LONGEST_FIELD
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import BudgetError
 from tilewise.service.api.schemas import FieldError, ProblemDetails, UnfinishedView
-from tilewise.service.errors import (
-    KeyReusedError,
-    RefusedError,
-    ServiceError,
-    UnfinishedError,
-)
+from tilewise.service.errors import KeyReusedError, RefusedError, ServiceError, UnfinishedError
 
 MEDIA_TYPE = "application/problem+json"
 HTML = "text/html"

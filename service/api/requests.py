@@ -90,7 +90,7 @@ class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest`
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"problem": "matmul:m=1024,n=512,k=2048,dtype=f32", "trials": 64}]
-        },
+        }
     )
 
     spread: Annotated[int, Field(ge=1, le=MOST_SPREAD)] = 1

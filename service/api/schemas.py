@@ -5,15 +5,7 @@ import functools
 import inspect
 import operator
 from types import GenericAlias, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, create_model
 

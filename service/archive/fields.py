@@ -48,12 +48,7 @@ _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 class Line(BaseModel):
     """One line of a member, with exactly its fields, exact types and finite numbers."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        allow_inf_nan=False,
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def _canonical(text: str, parse: Callable[[str], Any] = parse_problem) -> str:
@@ -197,10 +192,7 @@ Column = Annotated[dict[str, Any], AfterValidator(_plain), AfterValidator(_few)]
 """Of a row that has other columns too."""
 
 Steps = Annotated[
-    list[dict[str, Any]],
-    Field(max_length=200),
-    AfterValidator(_plain),
-    AfterValidator(_few),
+    list[dict[str, Any]], Field(max_length=200), AfterValidator(_plain), AfterValidator(_few)
 ]
 Deviation = Annotated[
     Annotated[float, Field(allow_inf_nan=True)] | None,

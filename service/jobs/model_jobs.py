@@ -22,14 +22,7 @@ from tilewise.schema.base import JobState, PlanLayouts
 from tilewise.search.networks.variants import problems_of
 from tilewise.search.records import TuneRequest
 from tilewise.service.db.base import damage, now
-from tilewise.service.db.models import (
-    ENDED,
-    Job,
-    Network,
-    Plan,
-    PlanSource,
-    Toolchain,
-)
+from tilewise.service.db.models import ENDED, Job, Network, Plan, PlanSource, Toolchain
 from tilewise.service.db.rows import inserted, newest, required, toolchain_row
 from tilewise.service.errors import UndoneError
 from tilewise.service.jobs import lease, queue

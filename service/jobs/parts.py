@@ -14,15 +14,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
-from tilewise.service.db.models import (
-    ENDED,
-    Job,
-    Network,
-    Plan,
-    PlanCompletion,
-    Problem,
-    Schedule,
-)
+from tilewise.service.db.models import ENDED, Job, Network, Plan, PlanCompletion, Problem, Schedule
 from tilewise.service.db.rows import inserted
 from tilewise.service.errors import DamagedError
 from tilewise.service.results.schedules import find_schedules

@@ -136,8 +136,7 @@ class SqlTrialStore:
                 if trial.number in self._unreadable:
                     session.execute(
                         delete(models.Trial).where(
-                            models.Trial.job_id == self._job_id,
-                            models.Trial.number == trial.number,
+                            models.Trial.job_id == self._job_id, models.Trial.number == trial.number
                         )
                     )
                 session.connection().execute(_INSERT, row(self._job_id, trial))

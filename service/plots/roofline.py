@@ -175,10 +175,7 @@ def _where(who: str, then: float, other: float) -> Spec:
 
 
 def _dash() -> Spec:
-    return {
-        "condition": {"test": "datum.roof === 'memory'", "value": [4, 3]},
-        "value": [1, 0],
-    }
+    return {"condition": {"test": "datum.roof === 'memory'", "value": [4, 3]}, "value": [1, 0]}
 
 
 def _slope_text(limits: MachineLimits) -> list[str]:

@@ -317,11 +317,7 @@ def check_begin(owner: str, hosts: Collection[str]) -> None:
 
 
 def checked_end(
-    work: JobWork,
-    body: EndWire,
-    trials: Sequence[TrialRecord],
-    owner: str,
-    toolchain: str,
+    work: JobWork, body: EndWire, trials: Sequence[TrialRecord], owner: str, toolchain: str
 ) -> list[Attempt]:
     """Return the attempts of a run's end, with scripts that are made here; raise RefusedError."""
     is_checkable = work.toolchain == toolchain
@@ -345,11 +341,7 @@ def known_machine(reported: MachineInfo, row: models.Machine | None) -> MachineI
 
 
 def _end_faults(
-    work: JobWork,
-    body: EndWire,
-    trials: Sequence[TrialRecord],
-    owner: str,
-    is_checkable: bool,
+    work: JobWork, body: EndWire, trials: Sequence[TrialRecord], owner: str, is_checkable: bool
 ) -> Iterator[Fault]:
     yield from _machine_faults(work, body.machine, owner)
     timed = {trial.schedule.hash for trial in trials if trial.state == "timed"}

@@ -16,14 +16,7 @@ from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.networks.costs import LayerTimes
 from tilewise.service.errors import DamagedError, PlanError
-from tilewise.service.jobs.plans import (
-    CHOOSING,
-    PROVING,
-    Made,
-    PackOutcome,
-    PlanOrder,
-    PlanPhase,
-)
+from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome, PlanOrder, PlanPhase
 from tilewise.service.runs.http import HttpPlanStore
 from tilewise.service.runs.sql import SqlPlanStore
 

@@ -73,10 +73,7 @@ class Proofs:
 
 
 def with_a_script(
-    problem: Problem,
-    target: Target,
-    fastest: Sequence[AnySchedule],
-    trials: Sequence[TrialRecord],
+    problem: Problem, target: Target, fastest: Sequence[AnySchedule], trials: Sequence[TrialRecord]
 ) -> list[AnySchedule]:
     """Return the fastest schedules that have scripts, as far as there are any.
 

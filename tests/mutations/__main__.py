@@ -14,14 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.mutations.planting import (
-    SHORT,
-    Mutation,
-    Suite,
-    copy_checkout,
-    mutations,
-    plant,
-)
+from tests.mutations.planting import SHORT, Mutation, Suite, copy_checkout, mutations, plant
 
 OUTCOMES = ("make test", "make test-all", "survived")
 

@@ -222,11 +222,7 @@ class Api:
         return read(Result, await self._service.json("GET", "/v1/schedules", params=params))
 
     async def range(
-        self,
-        problem: str,
-        target: str = "host",
-        cache: str | None = None,
-        match: Match = "exact",
+        self, problem: str, target: str = "host", cache: str | None = None, match: Match = "exact"
     ) -> StoredRange:
         """Return the stored variants of a range; with `match="range"` of one that contains it."""
         params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))

@@ -81,8 +81,5 @@ class TorchMlir(Linalg):
 
     def _chosen(self, layer: Layer, x: str) -> str:
         zero = self.put("arith.constant 0.000000e+00 : f32")
-        body = [
-            f"%p = arith.cmpf ugt, %a, {zero} : f32",
-            f"%s = arith.select %p, %a, {zero} : f32",
-        ]
+        body = [f"%p = arith.cmpf ugt, %a, {zero} : f32", f"%s = arith.select %p, %a, {zero} : f32"]
         return self.elementwise(layer, [x], body, "%s")

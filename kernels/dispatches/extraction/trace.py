@@ -11,11 +11,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewise.kernels.dispatches.extraction.dynamic import (
-    DynamicTensors,
-    Sizes,
-    UnknownSizeError,
-)
+from tilewise.kernels.dispatches.extraction.dynamic import DynamicTensors, Sizes, UnknownSizeError
 from tilewise.kernels.dispatches.extraction.extract import Cut
 from tilewise.kernels.dispatches.patterns.any_size import size_lines
 from tilewise.kernels.dispatches.patterns.graph import Inner, Value
@@ -24,12 +20,7 @@ from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.child.dataflow import BIAS, forward, surroundings
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
-from tilewise.kernels.mlir.frontend.child.values import (
-    RESHAPES,
-    Structured,
-    owner,
-    structured,
-)
+from tilewise.kernels.mlir.frontend.child.values import RESHAPES, Structured, owner, structured
 from tilewise.kernels.mlir.frontend.child.writing import copied, parsed_function
 from tilewise.kernels.mlir.frontend.dims import problem_over
 from tilewise.kernels.mlir.frontend.graph import Occurrence

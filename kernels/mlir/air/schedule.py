@@ -120,10 +120,7 @@ def padded(problem: Matmul, schedule: KStreaming) -> Matmul:
     """Return the problem in whole blocks and chunks, to which operands are padded in L3."""
     m, n, k = schedule.block_m, schedule.block_n, schedule.outer_k
     return replace(
-        problem,
-        m=-(-problem.m // m) * m,
-        n=-(-problem.n // n) * n,
-        k=-(-problem.k // k) * k,
+        problem, m=-(-problem.m // m) * m, n=-(-problem.n // n) * n, k=-(-problem.k // k) * k
     )
 
 

@@ -15,17 +15,7 @@ from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.mlir.payload.tensors import zero_of
 from tilewise.kernels.mlir.transform.sequences import pack_epilogue, pack_panels
 from tilewise.kernels.mlir.transform.writer import ANY, MERGE_SLICES, SequenceWriter, types
-from tilewise.kernels.nest import (
-    Compute,
-    Fetch,
-    Layout,
-    Loop,
-    LoopKind,
-    Nest,
-    Role,
-    Stage,
-    Store,
-)
+from tilewise.kernels.nest import Compute, Fetch, Layout, Loop, LoopKind, Nest, Role, Stage, Store
 
 LARGEST_COPY = 256
 COPY_ROWS = 8

@@ -11,12 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilewise.kernels.errors import KernelsError, UnsupportedError
-from tilewise.kernels.mlir.cpu.script import (
-    checked_form,
-    loops_of,
-    notes,
-    write_loops,
-)
+from tilewise.kernels.mlir.cpu.script import checked_form, loops_of, notes, write_loops
 from tilewise.kernels.mlir.payload.contraction import contraction
 from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.mlir.payload.function import ENTRY, payload

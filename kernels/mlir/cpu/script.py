@@ -13,11 +13,7 @@ from tilewise.kernels.mlir.payload.factors import factor_type
 from tilewise.kernels.mlir.payload.form import LinalgForm, form
 from tilewise.kernels.mlir.payload.images import splits_lines
 from tilewise.kernels.mlir.transform.module import module_of
-from tilewise.kernels.mlir.transform.sequences import (
-    bufferize,
-    hoist_accumulators,
-    named_sequence,
-)
+from tilewise.kernels.mlir.transform.sequences import bufferize, hoist_accumulators, named_sequence
 from tilewise.kernels.mlir.transform.writer import SequenceWriter
 from tilewise.kernels.nest import Nest, nest_of, printed
 from tilewise.kernels.problem import Problem

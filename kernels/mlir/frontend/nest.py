@@ -149,10 +149,7 @@ def is_contraction(nest: ContractionNest) -> bool:
 
 
 def matmul_layout(
-    nest: ContractionNest,
-    costs: Costs = (1, 1, 1),
-    *,
-    is_swapped: bool | None = None,
+    nest: ContractionNest, costs: Costs = (1, 1, 1), *, is_swapped: bool | None = None
 ) -> OperandLayout:
     """Return the matmul that a nest is, with the fewest elements moved, or raise RefusedError.
 

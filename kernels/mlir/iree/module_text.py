@@ -8,11 +8,7 @@ from functools import singledispatch
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.contraction import dense
-from tilewise.kernels.mlir.payload.factors import (
-    argument_of,
-    factor_type,
-    widened_factors,
-)
+from tilewise.kernels.mlir.payload.factors import argument_of, factor_type, widened_factors
 from tilewise.kernels.mlir.payload.function import (
     ENTRY,
     finished,

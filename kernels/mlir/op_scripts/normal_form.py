@@ -222,11 +222,7 @@ def _reading(planned: Nest, parts: OpLoops) -> Reading:
 
 
 def _form(
-    lone: LoneOp,
-    parts: OpLoops,
-    packed: Packing,
-    loops: Nest,
-    numbers: tuple[int, int],
+    lone: LoneOp, parts: OpLoops, packed: Packing, loops: Nest, numbers: tuple[int, int]
 ) -> LinalgForm:
     problem = parse_problem(lone.found.problem)
     a, b, c = (parts.names_of(dims) for dims in packed.operands)

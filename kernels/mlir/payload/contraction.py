@@ -134,11 +134,7 @@ def _convolution(problem: Conv2d) -> Contraction:
         return Contraction(
             "linalg.generic",
             {"g": groups, **extents, "co": problem.co // groups, **taps, "ci": inputs},
-            (
-                ("n", *pixel, "g", "ci"),
-                ("kh", "kw", "ci", "g", "co"),
-                ("n", "oh", "ow", "g", "co"),
-            ),
+            (("n", *pixel, "g", "ci"), ("kh", "kw", "ci", "g", "co"), ("n", "oh", "ow", "g", "co")),
         )
     return Contraction(
         "linalg.conv_2d_nhwc_hwcf",
@@ -185,11 +181,7 @@ def _nchw(problem: Conv2d) -> Contraction:
     return Contraction(
         "linalg.generic",
         {dim: extents[dim] for dim in (*lead, "co", "p", "k")},
-        (
-            (*groups, "co", "k"),
-            (*images, *groups, "k", "p"),
-            (*images, *groups, "co", "p"),
-        ),
+        ((*groups, "co", "k"), (*images, *groups, "k", "p"), (*images, *groups, "co", "p")),
     )
 
 

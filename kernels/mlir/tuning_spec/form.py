@@ -153,11 +153,7 @@ def _pointwise(problem: Conv2d) -> LoopForm:
 
 
 def _product(
-    problem: Problem,
-    parallel: Loops,
-    reduction: Loops,
-    a: tuple[str, ...],
-    b: tuple[str, ...],
+    problem: Problem, parallel: Loops, reduction: Loops, a: tuple[str, ...], b: tuple[str, ...]
 ) -> LoopForm:
     """Return a contraction whose vectors span the innermost parallel loops."""
     *_, rows, cols = parallel

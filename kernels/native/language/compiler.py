@@ -344,8 +344,7 @@ class _Function:
             raise self.refusal(node)
         rest = b.srem(left, right)
         is_off = b.and_(
-            b.icmp_signed("!=", rest, const(0)),
-            b.icmp_signed("<", b.xor(rest, right), const(0)),
+            b.icmp_signed("!=", rest, const(0)), b.icmp_signed("<", b.xor(rest, right), const(0))
         )
         if isinstance(node.op, ast.Mod):
             return b.select(is_off, b.add(rest, right), rest)

@@ -165,10 +165,7 @@ class NestPrinter(ABC):
         return tuple(d for d in self.nest.named(Role.LEAD) if d in self.nest.operand(role).dims)
 
     def offset(
-        self,
-        operand: Moved,
-        dims: tuple[str, ...],
-        base: dict[str, str] | None = None,
+        self, operand: Moved, dims: tuple[str, ...], base: dict[str, str] | None = None
     ) -> str:
         """Return the sum of (start - base) * stride over some dims of an operand."""
         terms = []

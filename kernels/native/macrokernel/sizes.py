@@ -21,12 +21,7 @@ from tilewise.kernels.native.microkernels.microkernel import KernelSpec
 from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
-from tilewise.kernels.native.strides import (
-    Strides,
-    is_of_quadrants,
-    is_transposed,
-    shape_of_stage,
-)
+from tilewise.kernels.native.strides import Strides, is_of_quadrants, is_transposed, shape_of_stage
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Role, nest_of
 from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.steps.algorithm import POINT

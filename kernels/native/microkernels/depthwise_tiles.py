@@ -17,12 +17,7 @@ from llvmlite import ir
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, branch
-from tilewise.kernels.native.ir.dot_products import (
-    less_zero,
-    multiply_add,
-    widen,
-    zero_at,
-)
+from tilewise.kernels.native.ir.dot_products import less_zero, multiply_add, widen, zero_at
 from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, I32, Value, Vectors, const
 from tilewise.kernels.native.microkernels.abi import ADD_BIAS, RELU, DepthwiseArguments, ceiling_of
 

@@ -29,11 +29,7 @@ from tilewise.kernels.native.microkernels.building_blocks import (
     vectors_of_tile,
 )
 from tilewise.kernels.native.microkernels.microkernel import ANY_USE, Piece, Use
-from tilewise.kernels.native.packing.quantised import (
-    PLACES,
-    emit_pack_weights,
-    emit_slice_rows,
-)
+from tilewise.kernels.native.packing.quantised import PLACES, emit_pack_weights, emit_slice_rows
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target

@@ -93,10 +93,7 @@ class Entries:
 
     @classmethod
     def of(
-        cls,
-        interface: Interface,
-        variants: Sequence[Variant],
-        rows: Sequence[tuple[int, ...]] = (),
+        cls, interface: Interface, variants: Sequence[Variant], rows: Sequence[tuple[int, ...]] = ()
     ) -> "Entries":
         """Return what C calls of an object.
 

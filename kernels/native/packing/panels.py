@@ -21,12 +21,7 @@ from tilewise.kernels.native.ir.dot_products import (
     widened_from_word,
     zero_at,
 )
-from tilewise.kernels.native.ir.shuffles import (
-    in_order_of_columns,
-    interleaved,
-    shuffle,
-    transpose,
-)
+from tilewise.kernels.native.ir.shuffles import in_order_of_columns, interleaved, shuffle, transpose
 from tilewise.kernels.native.ir.vectors import (
     ELEMENTS,
     I1,

@@ -21,12 +21,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import (
-    SlicedWeights,
-    WeightOnly,
-    WidenedWeights,
-    size_of,
-)
+from tilewise.kernels.arithmetic import SlicedWeights, WeightOnly, WidenedWeights, size_of
 from tilewise.kernels.native.ir.builder import Builder, typed
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import widen

@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.frontend.graph import Node
-from tilewise.kernels.native.programs.steps import (
-    Area,
-    At,
-    Parametric,
-    ProgramStep,
-    Table,
-    Word,
-)
+from tilewise.kernels.native.programs.steps import Area, At, Parametric, ProgramStep, Table, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.lowering.memory import Arena, PlacedBuffers
 from tilewise.search.networks.plan import PlannedNode

@@ -18,12 +18,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.lowering.kernel_calls import (
-    Memory,
-    NetworkWork,
-    pass_step,
-    refused,
-)
+from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork, pass_step, refused
 from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN

@@ -76,11 +76,7 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_MARKS = (
-    *HEADERS,
-    (b"content-security-policy", NOTHING.encode()),
-    (b"cache-control", b"no-store"),
-)
+_MARKS = (*HEADERS, (b"content-security-policy", NOTHING.encode()), (b"cache-control", b"no-store"))
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,7 @@ def _described(part: str, data: str, number: str, summary: str) -> dict[int | st
     ),
 )
 async def get_events(
-    job_id: JobId,
-    services: ServicesDep,
-    after: Number = None,
-    last_event_id: LastEventId = None,
+    job_id: JobId, services: ServicesDep, after: Number = None, last_event_id: LastEventId = None
 ) -> Response:
     """Stream a job's events: every trial once and in order, its phases, and its end.
 
@@ -82,10 +79,7 @@ async def get_events(
     ),
 )
 async def get_events_of_plan(
-    plan_id: PlanId,
-    services: ServicesDep,
-    after: Number = None,
-    last_event_id: LastEventId = None,
+    plan_id: PlanId, services: ServicesDep, after: Number = None, last_event_id: LastEventId = None
 ) -> Response:
     """Stream a plan's events: each problem once its job has ended, phases, and its end.
 
@@ -99,10 +93,7 @@ async def get_events_of_plan(
 
 
 async def _stream(
-    services: Services,
-    source: Source,
-    get: Callable[[Session, int], object],
-    *cursors: int | None,
+    services: Services, source: Source, get: Callable[[Session, int], object], *cursors: int | None
 ) -> Response:
     """Stream the events after the first cursor that is given, of what `get` finds."""
 

@@ -85,10 +85,7 @@ async def post_job(
 @router.get("", response_model=JobPage)
 @in_executor("reads")
 def list_jobs(
-    services: ServicesDep,
-    state: JobState | None = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
+    services: ServicesDep, state: JobState | None = None, cursor: Cursor = None, limit: Limit = 100
 ) -> dict[str, Any]:
     """List jobs, newest first."""
     with services.reading() as session:

@@ -80,10 +80,7 @@ def _later(description: str) -> dict[int | str, dict[str, Any]]:
     openapi_extra=BODY,
 )
 async def parse_module(
-    request: Request,
-    services: ServicesDep,
-    accuracy: Accuracy = "standard",
-    dim: DimTexts = (),
+    request: Request, services: ServicesDep, accuracy: Accuracy = "standard", dim: DimTexts = ()
 ) -> dict[str, Any]:
     """List the matmuls and convolutions of a module, and what is skipped and why.
 

@@ -43,9 +43,7 @@ ModelId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
     openapi_extra=BODY,
 )
 async def post_model(
-    request: Request,
-    services: ServicesDep,
-    tuning: Annotated[Tuning, Depends()],
+    request: Request, services: ServicesDep, tuning: Annotated[Tuning, Depends()]
 ) -> JSONResponse:
     """Tune all problems of a module; answer 202 with the model and its jobs.
 

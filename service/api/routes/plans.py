@@ -94,10 +94,7 @@ async def post_plan(
 @router.get("", response_model=PlanPage)
 @in_executor("reads")
 def list_plans(
-    services: ServicesDep,
-    state: JobState | None = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
+    services: ServicesDep, state: JobState | None = None, cursor: Cursor = None, limit: Limit = 100
 ) -> dict[str, Any]:
     """List plans without their problems, newest first; optionally in one state.
 

@@ -10,11 +10,7 @@ from tilewise.service.api.documents import report_of, suite_report_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.routes.jobs import LARGEST_ID, Cursor, Limit
-from tilewise.service.api.schemas import (
-    SuiteReportPage,
-    SuiteReportView,
-    WholeReportView,
-)
+from tilewise.service.api.schemas import SuiteReportPage, SuiteReportView, WholeReportView
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.db.models import SuiteReport as SuiteRow
@@ -54,10 +50,7 @@ def post_report(body: SuiteReport, services: ServicesDep) -> Response:
 @router.get("", response_model=SuiteReportPage)
 @in_executor("reads")
 def list_reports(
-    services: ServicesDep,
-    suite: SuiteName = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
+    services: ServicesDep, suite: SuiteName = None, cursor: Cursor = None, limit: Limit = 100
 ) -> dict[str, Any]:
     """List reports without their problems, newest first; optionally of one suite."""
     with services.reading() as session:

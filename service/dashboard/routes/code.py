@@ -16,12 +16,7 @@ from tilewise.service.dashboard import rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.errors import UnfinishedError
 from tilewise.service.results import scripts
-from tilewise.service.results.kernels import (
-    MODULE,
-    inner_loop_text,
-    kernel_source,
-    kernel_tag,
-)
+from tilewise.service.results.kernels import MODULE, inner_loop_text, kernel_source, kernel_tag
 
 AGAIN_S = 2
 

@@ -55,9 +55,7 @@ PAST = stored.PAGE  # past results of a problem that are shown
 @router.get("/")
 @in_executor("reads")
 def overview(
-    request: Request,
-    services: ServicesDep,
-    selection: Annotated[FleetQuery, Query()],
+    request: Request, services: ServicesDep, selection: Annotated[FleetQuery, Query()]
 ) -> Response:
     """Return the overview: jobs, machines, targets and problems."""
     with services.reading() as session:
@@ -104,11 +102,7 @@ def jobs(
     """Return the page of searches and plans, newest first."""
     with services.reading() as session:
         found = queue.list_jobs(
-            session,
-            kind=kind or None,
-            state=state or None,
-            before=before,
-            limit=stored.PAGE + 1,
+            session, kind=kind or None, state=state or None, before=before, limit=stored.PAGE + 1
         )
         shown = listed("jobs", found[: stored.PAGE], partial(_job_row, session), JobRow)
         more = found[stored.PAGE - 1].id if len(found) > stored.PAGE else None
@@ -191,10 +185,7 @@ def job(
 @router.get("/problems/{key}")
 @in_executor("reads")
 def problem(
-    key: ProblemKey,
-    request: Request,
-    services: ServicesDep,
-    schedule: ScheduleId | None = None,
+    key: ProblemKey, request: Request, services: ServicesDep, schedule: ScheduleId | None = None
 ) -> Response:
     """Return the page of a problem."""
     with services.reading() as session:

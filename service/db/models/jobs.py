@@ -243,11 +243,7 @@ class Offer(Base):
     __tablename__ = "offers"
     __table_args__ = (
         Index(
-            "uq_offers_leader",
-            "job_id",
-            unique=True,
-            sqlite_where=_LEADS,
-            postgresql_where=_LEADS,
+            "uq_offers_leader", "job_id", unique=True, sqlite_where=_LEADS, postgresql_where=_LEADS
         ),
     )
 

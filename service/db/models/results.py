@@ -3,15 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    CheckConstraint,
-    ForeignKey,
-    Index,
-    String,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, declared_attr, mapped_column, relationship
 
 from tilewise.kernels.target.model import LONGEST_TARGET

@@ -74,8 +74,7 @@ def test_winograd_transforms_are_offered_where_they_can_be_applied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taps", "stride"),
-    [*((taps, 1) for taps in LEAST), *((taps, 2) for taps in STRIDED)],
+    ("taps", "stride"), [*((taps, 1) for taps in LEAST), *((taps, 2) for taps in STRIDED)]
 )
 def test_each_filter_has_the_tiles_that_pay(taps: tuple[int, int], stride: int) -> None:
     outputs = (LEAST if stride == 1 else STRIDED)[taps]

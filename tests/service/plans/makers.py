@@ -7,10 +7,7 @@ from tilewise.service.errors import PlanError
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
 
 LOG = "TEST_PLANS_LOG"
-PLAN = {
-    "schema": "tilewise/plan/1",
-    "totals": {"chosen_us": 1.0, "plain_us": 2.0, "alone_us": 3.0},
-}
+PLAN = {"schema": "tilewise/plan/1", "totals": {"chosen_us": 1.0, "plain_us": 2.0, "alone_us": 3.0}}
 PROOF = {"max_error": 0.0, "tolerance": 1.0, "mlir": "MLIR of the tests", "packs": 0, "unpacks": 1,
          "reshapes": 1, "weights": 2}  # fmt: skip
 SCRIPT = "module {}\n"

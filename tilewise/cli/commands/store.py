@@ -176,10 +176,6 @@ COMMANDS = (
             SERVER,
         ),
         at_service=BASE,
-        examples=(
-            "token create ci --scope submit --days 90",
-            "token list",
-            "token revoke ci",
-        ),
+        examples=("token create ci --scope submit --days 90", "token list", "token revoke ci"),
     ),
 )

@@ -15,11 +15,7 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     parts,
 )
 from tilewise.kernels.mlir.frontend.child.constants import Constants
-from tilewise.kernels.mlir.frontend.child.dataflow import (
-    OF_A_PLACE,
-    Tensors,
-    kind_of,
-)
+from tilewise.kernels.mlir.frontend.child.dataflow import OF_A_PLACE, Tensors, kind_of
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,

@@ -109,12 +109,7 @@ def _is_taken(value: Any) -> bool:
 
 
 def zeros_around(
-    image: Any,
-    spatial: Sequence[int | None],
-    *,
-    transposes: bool,
-    reshapes: bool,
-    zero: Number = 0,
+    image: Any, spatial: Sequence[int | None], *, transposes: bool, reshapes: bool, zero: Number = 0
 ) -> Pads:
     """Return the zeros, or zero points, that pad an image around both windows alone; else none.
 

@@ -17,21 +17,10 @@ from tilewise.kernels.mlir.frontend.child.dataflow import (
     kind_of,
     traced,
 )
-from tilewise.kernels.mlir.frontend.child.values import (
-    element,
-    owner,
-    rank,
-    static_shape,
-)
+from tilewise.kernels.mlir.frontend.child.values import element, owner, rank, static_shape
 from tilewise.kernels.mlir.frontend.graph import Arrangement
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
-from tilewise.kernels.mlir.frontend.program import (
-    WEIGHT_TYPES,
-    Action,
-    Constant,
-    Leaving,
-    Outline,
-)
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, Constant, Leaving, Outline
 from tilewise.kernels.mlir.frontend.read import PIECE
 from tilewise.kernels.problem import parse_problem
 

@@ -50,13 +50,7 @@ from tilewise.kernels.mlir.frontend.nest import (
     matmul_layout,
     moves,
 )
-from tilewise.kernels.problem import (
-    DTYPES,
-    SIGNIFICAND_BITS,
-    Conv2d,
-    Matmul,
-    Problem,
-)
+from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, Problem
 from tilewise.kernels.problem.window import Pads, canonical
 
 INPUTS = 2
@@ -126,8 +120,7 @@ def recognised(
         first, second = (factors[i] for i in inputs)
         zero = first.zero
         types = byte_types(
-            (first.is_unsigned, zero is not None),
-            (second.is_unsigned, second.zero is not None),
+            (first.is_unsigned, zero is not None), (second.is_unsigned, second.zero is not None)
         )
     may_pad = "pad" not in without and (zero is None or zero.name == "const")
     fill = zero.value if zero else 0

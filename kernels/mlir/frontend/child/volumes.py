@@ -11,25 +11,9 @@ from typing import Any
 from tilewise.kernels.mlir.frontend.child.bodies import product_of_two
 from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.values import (
-    Structured,
-    element,
-    owner,
-    splat,
-)
-from tilewise.kernels.mlir.frontend.child.writing import (
-    Writer,
-    Written,
-    index,
-    region_of,
-    replace,
-)
-from tilewise.kernels.mlir.frontend.nest import (
-    ContractionNest,
-    NestOperand,
-    dims_of,
-    slides,
-)
+from tilewise.kernels.mlir.frontend.child.values import Structured, element, owner, splat
+from tilewise.kernels.mlir.frontend.child.writing import Writer, Written, index, region_of, replace
+from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestOperand, dims_of, slides
 
 INPUTS = 2
 WINDOWS = 3

@@ -6,13 +6,7 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.values import (
-    RESHAPES,
-    owner,
-    rank,
-    splat,
-    structured,
-)
+from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, rank, splat, structured
 from tilewise.kernels.mlir.network.plan import Remaining
 
 PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",

@@ -55,8 +55,7 @@ class Finding:
         begin = stage("compile")
         compiled = compile_ir(text, ENTRY, effort)
         self.note(
-            compile_s=time.perf_counter() - begin,
-            processor_s=time.process_time() - self._processor,
+            compile_s=time.perf_counter() - begin, processor_s=time.process_time() - self._processor
         )
         return compiled, scratch
 

@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 
 from tests.cases import cases, some
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
-from tests.kernels.strategies import (
-    problems,
-    quantised,
-    schedules,
-)
+from tests.kernels.strategies import problems, quantised, schedules
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.cpu.script import emit_script, notes
 from tilewise.kernels.mlir.proof.prove import prove, prove_script

@@ -10,16 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import (
-    DB,
-    DIM,
-    SERVER,
-    Command,
-    arg,
-    backend_of,
-    flag,
-    tuning_of_lacking,
-)
+from tilewise.cli.command import DB, DIM, SERVER, Command, arg, backend_of, flag, tuning_of_lacking
 from tilewise.cli.files import json_text, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
@@ -279,9 +270,6 @@ COMMANDS = (
             SERVER,
         ),
         at_service=BASE,
-        examples=(
-            "plan model.mlir -o results",
-            "plan model.mlir --run",
-        ),
+        examples=("plan model.mlir -o results", "plan model.mlir --run"),
     ),
 )
