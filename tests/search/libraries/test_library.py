@@ -124,9 +124,9 @@ def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(monkeypa
 def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(monkeypatch) -> None:
     """IREE is slow where products are added by `math.fma`, and fast on a matmul."""
     module = contraction("f32", "mk,kn->mn", [(8, 16), (16, 32), (8, 32)], "%z")
-    added = "%p = arith.mulf %x, %y : f32\n          %s = arith.addf %w, %p : f32"
+    added = "%m = arith.mulf %x0, %x1 : f32\n    %end = arith.addf %o, %m : f32"
     assert added in module
-    module = module.replace(added, "%s = math.fma %x, %y, %w : f32")
+    module = module.replace(added, "%end = math.fma %x0, %x1, %o : f32")
     (cut,) = cut_module(module.encode())
     assert cut.pattern is not None and not any(cut.pattern.turns)
     schedule = Schedule((Register(1, resolve("host").lanes("f32")),)).to_json()

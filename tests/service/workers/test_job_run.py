@@ -48,7 +48,7 @@ def test_a_run_tells_of_its_trials_proofs_and_phases_in_their_order(submit, run)
     events = []
     assert run(submit(), on_event=events.append).state == "done"
     trials, others = events[:4], events[4:]
-    assert [(one.trial.number, one.asked) for one in trials] == [(n, 4) for n in range(4)]
+    assert [(one.trial.number, one.requested) for one in trials] == [(n, 4) for n in range(4)]
     phases = [event.phase for event in others if isinstance(event, RunPhase)]
     assert list(dict.fromkeys(phase.name for phase in phases)) == ["proof", "finals"]
     proofs = [phase for phase in phases if phase.name == "proof"]

@@ -84,7 +84,7 @@ module attributes {transform.with_named_sequence} {
     transform.yield
   }
 
-  // Tensors to buffers: C in place, and the allocations that the steps asked for.
+  // Tensors to buffers: C in place, and the allocations that the steps request.
   transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed})
       -> !transform.any_op {
     transform.bufferization.eliminate_empty_tensors %root : !transform.any_op

@@ -31,13 +31,13 @@ module attributes {transform.with_named_sequence} {
     %contraction = transform.structured.match ops{["linalg.matmul"]} in %root : (!transform.any_op) -> !transform.any_op
     %epilogue = transform.get_consumers_of_result %contraction[0] : (!transform.any_op) -> !transform.any_op
     // pack B to panels along k
-    %turned = transform.structured.transpose_matmul %contraction <rhs> : (!transform.any_op) -> !transform.any_op
-    %column_copy = transform.get_producer_of_operand %turned[1] : (!transform.any_op) -> !transform.any_op
+    %transposed = transform.structured.transpose_matmul %contraction <rhs> : (!transform.any_op) -> !transform.any_op
+    %column_copy = transform.get_producer_of_operand %transposed[1] : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
     // for n step 3
     // for m step 4
     %m_block, %m_loop = transform.structured.tile_using_forall %epilogue tile_sizes [4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
-    %m_inner, %around = transform.structured.fuse_into_containing_op %turned into %m_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
+    %m_inner, %around = transform.structured.fuse_into_containing_op %transposed into %m_loop : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     %fill = transform.structured.match ops{["linalg.fill"]} in %func : (!transform.any_op) -> !transform.any_op
     %fill_tile, %around_1 = transform.structured.fuse_into_containing_op %fill into %around : (!transform.any_op, !transform.any_op) -> (!transform.any_op, !transform.any_op)
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
