@@ -156,9 +156,7 @@ def new_postgresql(postgresql_server: str) -> Callable[[], str]:
 
 
 @pytest.fixture(scope="session")
-def migrated_postgresql(
-    postgresql_server: str, new_postgresql: Callable[[], str]
-) -> Callable[[], str]:
+def migrated_postgresql(postgresql_server, new_postgresql) -> Callable[[], str]:
     """Copies a database that was migrated once, and gives the copy's URL."""
     from tilewise.service.db import schema
 
@@ -195,9 +193,7 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 
 
 @pytest.fixture(scope="session")
-def populated(
-    tmp_path_factory: pytest.TempPathFactory, new_postgresql: Callable[[], str]
-) -> dict[str, str]:
+def populated(tmp_path_factory, new_postgresql) -> dict[str, str]:
     """The URLs of an SQLite and a PostgreSQL with the same rows, which tests only read."""
     from benchmarks.serving.populated import Sizes, populate
     from tilewise.service.db import make_engine, schema

@@ -187,9 +187,7 @@ def test_what_is_there_is_not_registered_again(host: Target) -> None:
     assert (known, names, forms) == (STEPS, list(instructions.NAMES), kinds.KINDS)
 
 
-def test_an_extension_changes_the_generator(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_extension_changes_the_generator(monkeypatch, tmp_path) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     package, module = tmp_path / "acme", tmp_path / "alone.py"
     package.mkdir()
@@ -277,9 +275,7 @@ def test_it_is_tuned_and_proven(command: Command, tuned: Any) -> None:
 
 
 @pytest.mark.full
-def test_script_and_picture_show_exchanged_loops(
-    command: Command, tuned: Any, folder: Path
-) -> None:
+def test_script_and_picture_show_exchanged_loops(command, tuned, folder) -> None:
     script = command("script", PROBLEM, extensions="").stdout
     loops = re.findall(r"^//\s+for (\w+) step", script, re.MULTILINE)
     assert loops[:2] == ["m", "n"] and "// reorder dim=n" in script

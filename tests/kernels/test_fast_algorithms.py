@@ -234,9 +234,7 @@ def test_the_bound_finds_a_wrong_pixel(kh: int, kw: int, stride: int, host: Targ
 
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_and_infinity_spread_over_a_group_of_rows(
-    levels: int, value: float, host: Target
-) -> None:
+def test_nan_and_infinity_spread_over_a_group_of_rows(levels, value, host) -> None:
     operands, clean = make_operands(PRODUCT, 0), make_operands(PRODUCT, 0)
     operands["A"][6, 7] = value
     run = lower(PRODUCT, by_quadrants(levels), host)
@@ -274,9 +272,7 @@ def test_small_rows_lose_their_digits_beside_large_ones_alone(levels: int, host:
         of=4,
     ),
 )
-def test_nan_and_infinity_spread_over_their_tile(
-    kh: int, kw: int, output: int, stride: int, host: Target
-) -> None:
+def test_nan_and_infinity_spread_over_their_tile(kh, kw, output, stride, host) -> None:
     value, layout = ((np.nan, "nhwc_hwcf"), (np.inf, "nchw_fchw"))[output % 2]
     problem = replace(IMAGES, kh=kh, kw=kw, stride=stride, layout=layout)
     operands = make_operands(problem, 0)

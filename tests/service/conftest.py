@@ -246,9 +246,7 @@ def look(sessions: Sessions) -> Callable[[int], "PlanAsItIs"]:
 
 
 @pytest.fixture
-def ready(
-    plan: Callable[..., int], submit: Callable[..., int], run: Callable[..., JobOutcome]
-) -> int:
+def ready(plan, submit, run) -> int:
     """The number of a plan whose job is done."""
     number = plan()
     run(submit())

@@ -80,9 +80,7 @@ def test_results_and_trials_are_of_one_cache_mode(cli, runs) -> None:
         assert len(cli("trials", PROBLEM, "--json", *options).json) == number
 
 
-def test_what_a_joined_job_leaves_out_is_searched_for_then(
-    database: str, running: SqlRunStore, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_joined_job_leaves_out_is_searched_for_then(database, running, runs, monkeypatch):
     """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
     told: list[TrialSeen] = []
 
@@ -102,9 +100,7 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
     assert len(runs) == 1, "the first was another's"
 
 
-def test_the_threads_of_a_search_leave_the_processors_to_its_candidates(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_threads_of_a_search_leave_the_processors_to_its_candidates(database, monkeypatch):
     for name in ONE_THREAD:
         monkeypatch.setenv(name, "8")
     with local_backend(database):
@@ -185,9 +181,7 @@ OTHERS = [{"cache": "cold"}, {"toolchain": "before"}, {"state": "pruned"}, {"sta
         (Store(row(DIRECT, 1.0), stale=True), []),
     ],
 )  # fmt: skip
-def test_each_algorithm_is_had_once_the_fastest_first(
-    store: Store, costs: list[tuple[str, float]]
-) -> None:
+def test_each_algorithm_is_had_once_the_fastest_first(store, costs) -> None:
     assert costs_of(store) == costs
 
 

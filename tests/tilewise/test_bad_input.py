@@ -112,13 +112,7 @@ OBJECTS = [("kernel", f"--format={kind}") for kind in ("object", "bitcode", "c-h
         *((RANGE, command) for command in (("show",), ("script",), *OBJECTS)),
     ],
 )
-def test_exit_3_when_nothing_is_stored(
-    cli: Cli,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    problem: str,
-    command: tuple[str, ...],
-) -> None:
+def test_exit_3_when_nothing_is_stored(cli, tmp_path, monkeypatch, problem, command) -> None:
     monkeypatch.chdir(tmp_path)
     ran = cli(*command, problem)
     assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
@@ -140,9 +134,7 @@ def test_an_output_that_cannot_be_written() -> None:
 
 
 @pytest.mark.parametrize("command", ["tune", "show", "trials"])
-def test_a_database_of_another_version_is_refused_and_left_alone(
-    cli: Cli, tmp_path: Path, command: str
-) -> None:
+def test_a_database_of_another_version_is_refused_and_left_alone(cli, tmp_path, command) -> None:
     assert cli("db", "upgrade").code == 0
     path = tmp_path / "results.db"
     with sqlite3.connect(path) as connection:
@@ -204,9 +196,7 @@ def ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException]
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_every_end_has_its_code_and_one_line(
-    ended: Callable[[BaseException], Ran], cli: Cli, error: BaseException, code: int, says: str
-) -> None:
+def test_every_end_has_its_code_and_one_line(ended, cli, error, code, says) -> None:
     assert ended(error) == Ran(code, "", f"tilewise: {says}\n")
     typed = cli("doctor", f"x{error}")
     assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()

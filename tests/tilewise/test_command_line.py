@@ -61,9 +61,7 @@ def test_help_of_a_command_has_examples_that_can_be_typed(cli: Cli, command) -> 
         (("tune", "qq:q=1"), None),
     ],
 )
-def test_what_is_mistyped_is_answered_with_what_may_be_meant(
-    cli: Cli, typed: tuple[str, ...], meant: str | None
-) -> None:
+def test_what_is_mistyped_is_answered_with_what_may_be_meant(cli, typed, meant) -> None:
     ran = cli(*typed)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert (f"(did you mean {meant}?)" in ran.err) if meant else "did you mean" not in ran.err
@@ -111,9 +109,7 @@ _python_argcomplete tilewise; printf "%s\\n" "${COMPREPLY[@]}"
         ("bench suite.json --o", {"--output"}, {"--out"}),
     ],
 )
-def test_bash_completes_commands_options_choices_and_files(
-    cli: Cli, tmp_path: Path, typed: str, offered: set[str], withheld: set[str]
-) -> None:
+def test_bash_completes_commands_options_choices_and_files(cli, tmp_path, typed, offered, withheld):
     (tmp_path / "payload.mlir").touch()
     script = cli("completion", "bash").out
     done = subprocess.run(

@@ -133,9 +133,7 @@ NO_OP = texts.DEPTHWISE.replace("%r =", "%r = %x +")
     ],
     ids=["tiles", "op", "payload", "race", "precision"],
 )  # fmt: skip
-def test_what_a_script_does_wrong_is_one_line(
-    cli: Cli, tmp_path: Path, given: str, payload: str, says: str, shown: str
-) -> None:
+def test_what_a_script_does_wrong_is_one_line(cli, tmp_path, given, payload, says, shown) -> None:
     failed = verified(cli, tmp_path, given, payload)
     assert failed.code == 1 and failed.err.count("\n") == 1
     assert says in failed.err and shown in failed.out
@@ -187,9 +185,7 @@ def applied(file: Path) -> str:
 @pytest.mark.parametrize(
     ("failure", "wanted"), [(None, (3, 1, 2)), ("slower", (1, 2, 3))], ids=["proven", "failed"]
 )
-def test_the_schedule_of_the_problems_own_script_comes_first(
-    failure: str | None, wanted: tuple[int, ...]
-) -> None:
+def test_the_schedule_of_the_problems_own_script_comes_first(failure, wanted) -> None:
     """Behind it the fastest kernel, and the others as fast as they are."""
     rows = {n: Schedule((Register(n, 16),)) for n in (1, 2, 3)}
     told = {n: {"hash": one.hash, "steps": one.to_json()} for n, one in rows.items()}
@@ -341,9 +337,7 @@ def test_json_tells_blocks(cli: Cli, layers: str) -> None:
          "--accuracy strict: the plan sets the accuracy"),
     ],
 )  # fmt: skip
-def test_options_that_contradict_are_one_line(
-    cli: Cli, layers: str, options: list[str], message: str
-) -> None:
+def test_options_that_contradict_are_one_line(cli, layers, options, message) -> None:
     ran = cli("script", layers, *options)
     assert ran.code == 2 and ran.err.count("\n") == 1
     assert re.match(f"tilewise: {message}", ran.err), ran.err

@@ -72,9 +72,7 @@ def test_look_ups_name_the_origin_of_what_was_imported(cli, tuned, tmp_path) -> 
         (3, ("--since", "2999-01-01")),
     ],
 )
-def test_a_selection_that_makes_no_sense_or_selects_nothing(
-    cli: Cli, tuned: str, tmp_path: Path, code: int, selecting: tuple[str, ...]
-) -> None:
+def test_a_selection_that_makes_no_sense_or_selects_nothing(cli, tuned, tmp_path, code, selecting):
     ran = cli("store", "export", str(tmp_path / "a.zip"), *selecting, "--db", tuned)
     assert ran.code == code and ran.err.count("\n") == 1 and not (tmp_path / "a.zip").exists()
     assert code == 2 or " ".join(selecting)[:9] in ran.err
@@ -131,9 +129,7 @@ def test_shipped_schedules_are_small_and_answer_look_ups(cli, monkeypatch, table
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_archives_that_are_not_shipped_or_damaged(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_damaged: bool
-) -> None:
+def test_archives_that_are_not_shipped_or_damaged(cli, monkeypatch, tmp_path, is_damaged) -> None:
     content = bytearray(TABLES[0].read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "other.zip").write_bytes(content)

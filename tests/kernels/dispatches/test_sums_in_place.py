@@ -177,9 +177,7 @@ def test_a_shortcut_belongs_to_the_convolution(sides: tuple[str, str], lines: st
 
 @pytest.mark.parametrize("order", ["yz", "zy"])
 @pytest.mark.parametrize("sides", [("%y", "%z"), ("%z", "%y")])
-def test_the_right_of_two_convolutions_starts_from_the_other(
-    sides: tuple[str, str], order: str
-) -> None:
+def test_the_right_of_two_convolutions_starts_from_the_other(sides, order) -> None:
     """Whichever comes first: IREE may have them in another order."""
     filters = {"y": "%first", "z": "%second"}
     text = module(*(convolved(one, "%image", filters[one]) for one in order), added(*sides))

@@ -251,9 +251,7 @@ def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], dama
     (llvm, "get_host_cpu_name", "another processor"),
     (llvm, "get_host_cpu_features", llvm.FeatureMap({"one-feature-less": True})),
 ], ids=["toolchain", "processor", "features"])  # fmt: skip
-def test_another_processor_or_toolchain_has_own_objects(
-    kept: Path, made: list[object], asked: object, name: str, answer: object
-) -> None:
+def test_another_processor_or_toolchain_has_own_objects(kept, made, asked, name, answer) -> None:
     compiled(4)
     before = len(made)
     with pytest.MonkeyPatch.context() as patch:
@@ -266,9 +264,7 @@ def test_another_processor_or_toolchain_has_own_objects(
     assert len(made) == 2 * before, "the first ones serve the first machine"
 
 
-def test_the_least_recently_used_objects_are_removed(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_least_recently_used_objects_are_removed(kept, monkeypatch) -> None:
     code = object_code.ObjectCode(("f",), b"x" * 1000)
     names = ("used", "unused", "another")
     for name in names:
@@ -283,9 +279,7 @@ def test_the_least_recently_used_objects_are_removed(
     assert left == {"used", "new"}
 
 
-def test_a_read_only_cache_costs_only_time(
-    kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_cache_costs_only_time(kept, made, monkeypatch) -> None:
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("a file where the folder would be")
     compiled(4)

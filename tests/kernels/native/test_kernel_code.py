@@ -3,7 +3,7 @@
 import ast
 import time
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -145,9 +145,7 @@ def test_the_next_chunk_is_fetched_and_then_the_next_columns(host: Target) -> No
 
 @pytest.mark.parametrize("packs", [(Pack("B"),), ()])
 @pytest.mark.parametrize("outer", ["cols", "rows"])
-def test_last_calls_of_a_block_fetch_the_next(
-    packs: tuple[Step, ...], outer: Literal["cols", "rows"], host: Target
-) -> None:
+def test_last_calls_of_a_block_fetch_the_next(packs, outer, host) -> None:
     """Two of the twelve for each panel; those of the first block cannot know which are the last."""
     cols = 2 * host.lanes("f32")
     lines = -(-cols * 4 // LINE_BYTES)

@@ -158,9 +158,7 @@ WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
      (Register(3, 16),)),
 ])  # fmt: skip
 @pytest.mark.parametrize("most", ["relu", "relu6"])
-def test_nan_stays_and_infinity_becomes_the_limit(
-    text: str, steps: tuple[Step, ...], most: str, host: Target
-) -> None:
+def test_nan_stays_and_infinity_becomes_the_limit(text, steps, most, host) -> None:
     problem = parse_problem(f"{text},epilogue={most}")
     operands = make_operands(problem, 0)
     operands["bias"][[3, 7, 11]] = np.nan, np.inf, -np.inf
@@ -313,9 +311,7 @@ WORDS = [("bf16", 1), ("bf16", 2), ("bf16", 4), ("i8", 3), ("i8", 4), ("f16", 4)
 
 
 @pytest.mark.parametrize(("target", "size", "kind"), some(product(TARGETS[:2], SIZES, WORDS), of=5))
-def test_words_of_several_rows_are_joined(
-    kind: tuple[str, int], size: tuple[int, int], target: Target
-) -> None:
+def test_words_of_several_rows_are_joined(kind, size, target) -> None:
     """Whole panels, cut ones, and rows that are left of the last word."""
     (dtype, vectors), (n, k) = kind, size
     problem = parse_problem(f"matmul:m=5,n={n},k={k},dtype={dtype}")
@@ -335,9 +331,7 @@ def of_pixels(problem: Conv2d) -> Conv2d:
 
 @cases(25, short=10)
 @given(st.data(), convolutions().map(of_pixels), st.sampled_from(TARGETS))
-def test_any_schedule_after_fuse_is_right(
-    data: st.DataObject, problem: Conv2d, target: Target
-) -> None:
+def test_any_schedule_after_fuse_is_right(data, problem, target) -> None:
     matrices = problem.as_matmul
     assert matrices is not None
     inner = data.draw(schedules(matrices, target))
@@ -367,9 +361,7 @@ def test_dims_of_the_image_are_gone() -> None:
 @pytest.mark.parametrize("kind", [problems, plain_matmuls], ids=["any", "plain"])
 @cases(400, short=80)
 @given(st.data())
-def test_any_legal_order_of_steps_is_lowered(
-    kind: st.SearchStrategy[Problem], data: st.DataObject
-) -> None:
+def test_any_legal_order_of_steps_is_lowered(kind, data) -> None:
     problem, target = data.draw(kind), data.draw(st.sampled_from(TARGETS))
     schedule = data.draw(rearranged(problem, target))
     plan(problem, schedule, target)

@@ -150,9 +150,7 @@ def test_infinities_and_nans_stay_in_their_rows_in_parts() -> None:
 
 
 @pytest.mark.parametrize("dtype", TILE_OPS)
-def test_emulated_tiles_complain_as_a_processor(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_emulated_tiles_complain_as_a_processor(dtype, monkeypatch) -> None:
     problem = parse_problem(f"matmul:m=32,n=32,k=64,dtype={dtype}")
     one_register = TileRegisters.b
     monkeypatch.setattr(TileRegisters, "a", lambda self, row: one_register(self, 0))
@@ -178,9 +176,7 @@ def test_any_schedule_of_tiles_is_right_between_guard_pages(data: st.DataObject)
     (f"{IN_PARTS},accuracy=bf16x3", PARTS, 12, 10),  # three products of each tile
     ("matmul:m=256,n=256,k=1024,dtype=bf16", schedule_of("bf16"), 4, 4),
 ])  # fmt: skip
-def test_products_of_tiles_bind_the_inner_loop(
-    text: str, schedule: Schedule, products: int, loads: int
-) -> None:
+def test_products_of_tiles_bind_the_inner_loop(text, schedule, products, loads) -> None:
     found = inner_loop(parse_problem(text), schedule, detect())
     counts = found.counts
     assert (counts.multiply_adds, counts.tile_loads, found.steps) == (products, loads, 1)

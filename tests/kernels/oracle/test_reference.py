@@ -11,7 +11,6 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.oracle.reference import Expected, compare, error_bound, reference
 from tilewise.kernels.problem import Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import Strassen, Winograd
-from tilewise.kernels.steps.algorithm import AlgorithmStep
 
 
 @pytest.mark.parametrize("length", [1, 10, 10**4, 2**24, 2**24 + 1, 10**8])
@@ -173,9 +172,7 @@ def test_each_level_rounds() -> None:
     (parse_problem("conv2d:n=2,h=9,w=8,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32"), Winograd(4)),
     (parse_problem("conv2d:n=1,h=9,w=8,ci=8,co=24,kh=1,kw=1,stride=2,dtype=f32"), Strassen(1)),
 ], ids=str)  # fmt: skip
-def test_blocks_do_not_change_the_tolerance(
-    problem: Problem, step: AlgorithmStep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_do_not_change_the_tolerance(problem, step, monkeypatch) -> None:
     operands = make_operands(problem, 3)
     whole = expected_by(problem, operands, nothing(problem), step).tolerance
     for limit in ("COLUMN_BYTES", "ROW_BYTES", "LEAST_ROWS"):

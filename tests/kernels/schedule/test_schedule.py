@@ -117,9 +117,7 @@ def test_hash_is_stable_and_depends_on_the_steps_and_their_order() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), FIELDS)
 @pytest.mark.parametrize("bad", [None, 0, True, 2.5, ["m"]])
-def test_an_absent_or_bad_field_of_json_is_refused(
-    kind: type[Step], name: str, bad: object
-) -> None:
+def test_an_absent_or_bad_field_of_json_is_refused(kind, name, bad) -> None:
     source = step_of(kind).to_json()
     with pytest.raises(ScheduleError, match=f": {name} is "):
         Schedule.from_json([source | {name: bad}])

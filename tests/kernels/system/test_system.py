@@ -127,9 +127,7 @@ def test_anything_else_is_an_error_at_once(tmp_path: Path, kind: str, follows_li
         read_regular(path, 100, follows_links=follows_links)
 
 
-def test_a_temporary_cache_of_somebody_else_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_temporary_cache_of_somebody_else_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
@@ -312,9 +310,7 @@ CHANGES = [(TEMPLATE, double), (TEMPLATE, rename), (TEMPLATE, Path.unlink), (MOD
 
 
 @pytest.mark.parametrize(("name", "change"), CHANGES)
-def test_added_moved_and_removed_sources_change_it(
-    change: Callable[[Path], None], name: str, copied: Path
-) -> None:
+def test_added_moved_and_removed_sources_change_it(change, name, copied) -> None:
     before = hashed()
     change(copied / name)
     assert hashed() != before

@@ -149,9 +149,7 @@ def test_caches_are_those_for_data(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("size", ["", "many", "K"])
-def test_caches_of_unknown_size_are_left_out(
-    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caches_of_unknown_size_are_left_out(size, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(machine, "CACHE_ROOT", tmp_path)
     assert machine._cache_sizes() == {}
     cache(tmp_path, 0, "Data", "1", size)
@@ -199,9 +197,7 @@ def test_llvm_is_asked_once(asked: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["model : 8", "flags : x", "llvm"])
-def test_another_processor_or_llvm_is_asked_for_anew(
-    asked: list[str], tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_processor_or_llvm_is_asked_for_anew(asked, tmp_path, change, monkeypatch) -> None:
     this_processor()
     if change == "llvm":
         monkeypatch.setattr(machine.metadata, "version", lambda _name: "99")
@@ -219,9 +215,7 @@ def test_what_is_damaged_is_asked_for_anew(asked: list[str], tmp_path: Path, tex
     assert this_processor().name == "cpu2"
 
 
-def test_without_a_cache_it_is_asked_every_time(
-    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cache_it_is_asked_every_time(asked, tmp_path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "file" / "below"))
     assert [this_processor().name, this_processor().name] == ["cpu1", "cpu2"]

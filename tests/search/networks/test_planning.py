@@ -185,9 +185,7 @@ def test_a_plan_is_what_its_json_says(network: Graph) -> None:
         Plan.from_json([])
 
 
-def test_a_choice_that_is_too_wide_is_not_exact(
-    network: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_that_is_too_wide_is_not_exact(network, monkeypatch) -> None:
     choose = planning.choose
     monkeypatch.setattr(planning, "choose", lambda flow: choose(flow, most_states=1))
     plan = plan_of_orders(network)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,7 @@ NewStore = Callable[..., Sessions]
 
 
 @pytest.fixture
-def new_store(
-    request: pytest.FixtureRequest, tmp_path: Path, migrated_sqlite: Callable[[Path], str]
-) -> Iterator[NewStore]:
+def new_store(request, tmp_path, migrated_sqlite) -> Iterator[NewStore]:
     """Makes an empty store in a database of a kind."""
     with ExitStack() as stack:
         made: list[Sessions] = []

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy.orm import undefer
 
 from benchmarks.places import SUITES
-from tests.tilewise.conftest import Cli, written
+from tests.tilewise.conftest import written
 from tilewise.backends import local, local_search
 from tilewise.bench import (
     Compared,
@@ -118,9 +118,7 @@ def test_a_report_that_cannot_be_stored_is_printed(cli, tmp_path, monkeypatch) -
         ((), "SUITE.json"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_measured(
-    cli: Cli, suite: str, arguments: tuple[str, ...], says: str
-) -> None:
+def test_bad_input_is_refused_before_anything_is_measured(cli, suite, arguments, says) -> None:
     ran = cli("bench", *(suite if one == "SUITE" else one for one in arguments))
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert says in ran.err

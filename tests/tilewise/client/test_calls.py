@@ -131,9 +131,7 @@ def test_results_are_frozen_values_that_keep_what_the_service_said() -> None:
         ({"complete": 1}, "Result.complete is 1, not of type bool"),
     ],
 )
-def test_an_answer_of_another_form_is_an_error_that_names_the_field(
-    change: documents.Json, said: str
-) -> None:
+def test_an_answer_of_another_form_is_an_error_that_names_the_field(change, said) -> None:
     with pytest.raises(TilewiseError, match=f"unexpected answer from the service: {said}"):
         read(Result, documents.result(**change))
 
@@ -376,9 +374,7 @@ def test_no_file_leads_to_another_host_and_no_name_of_a_token_is_a_path() -> Non
 
 @pytest.mark.parametrize("status", [420, 499, 520, 599, 600, 999])
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_a_status_that_nobody_has_heard_of_is_an_error(
-    ask: Callable[[Client], Any], status: int
-) -> None:
+def test_a_status_that_nobody_has_heard_of_is_an_error(ask, status) -> None:
     assert refused(lambda _: httpx.Response(status), ask).startswith(f"{status} from http://fake/")
 
 

@@ -151,9 +151,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "given", "options"), CALLS, ids=lambda one: str(one)[:12])
-def test_both_ask_and_answer_the_same(
-    name: str, given: tuple[Any, ...], options: dict[str, Any]
-) -> None:
+def test_both_ask_and_answer_the_same(name, given, options) -> None:
     one, other = Service(), Service()
     with Client("http://fake", httpx.MockTransport(one)) as client:
         found = getattr(client, name)(*given, **options)

@@ -85,9 +85,7 @@ SAFE: list[tuple[Callable[[Client], object], str, Json]] = [
 
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
 @pytest.mark.parametrize(("call", "sent", "answer"), SAFE, ids=lambda one: str(one)[:20])
-def test_what_is_safe_is_sent_again_when_its_answer_was_lost(
-    call: Callable[[Client], object], sent: str, answer: Json, lost: Exception, clock: Clock
-) -> None:
+def test_what_is_safe_is_sent_again_when_its_answer_was_lost(call, sent, answer, lost, clock):
     service = Service(lost, lost, httpx.Response(200, json=answer))
     with service.client as client:
         call(client)

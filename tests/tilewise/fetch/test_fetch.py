@@ -309,9 +309,7 @@ def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
     assert own.exists() and place.lock.read_text() == before
 
 
-def test_an_unchanged_folder_costs_one_request(
-    cli: Cli, served_as_stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unchanged_folder_costs_one_request(cli, served_as_stored, tmp_path, monkeypatch):
     place = Place(cli, tmp_path, ("--server", served_as_stored))
     place.fetch("--kernels")
     asked: list[str] = []

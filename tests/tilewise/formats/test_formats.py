@@ -226,9 +226,7 @@ def test_matrices_are_listed_with_their_products(cli: Cli, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", [Q4_0, Q8_0])
 @pytest.mark.parametrize("alignment", [32, 8])
-def test_operands_are_those_of_the_problem_and_dequantise_as_the_format_says(
-    kind: int, alignment: int
-) -> None:
+def test_operands_are_those_of_the_problem_and_dequantise_as_the_format_says(kind, alignment):
     source = written({"first": (F32, (3,)), "w": (kind, (5, 96))}, alignment)
     file = GgufFile(source)
     operands = file.operands("w")

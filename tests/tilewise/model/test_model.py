@@ -163,9 +163,7 @@ def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) ->
     ],
     ids=["entry", "number", "dynamic", "fenced", "benchmark"],
 )
-def test_what_cannot_run_is_refused_before_anything_is_tuned(
-    text: str, options: tuple[str, ...], said: str, cli: Cli, tmp_path: Path
-) -> None:
+def test_what_cannot_run_is_refused_before_anything_is_tuned(text, options, said, cli, tmp_path):
     path = written(tmp_path / "one.mlir", text)
     assert cli("import", path, "--json").json["problems"]
     done = cli("model", path, "-o", str(tmp_path / "made"), *options)

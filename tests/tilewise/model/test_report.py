@@ -171,9 +171,7 @@ def test_results_without_a_number_prove_nothing() -> None:
         (set(WITH), "m.mlir, library: no stack left"),
     ],
 )
-def test_what_compiles_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: set[str], message: str | None
-) -> None:
+def test_what_compiles_is_used(tmp_path, monkeypatch, broken, message) -> None:
     def compile_file(_source: Path, code: Path, _flags: tuple[str, ...], _limit: float) -> None:
         name = next(name for name, file in FILES.items() if file == code.name)
         if name in broken:

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tests.cases import some
-from tests.tilewise.conftest import Stored as Put
 from tests.tilewise.torch.stored import Stored, check, exact, is_right, lines
 from tilewise.backends import choose
 from tilewise.backends.choose import open_backend
@@ -27,9 +26,7 @@ PROBLEM = "matmul:m=8,n=16,k=24,dtype=f32,bias,weights=constant"
 
 
 @pytest.mark.full
-def test_a_store_and_a_service_give_the_same_kernel(
-    store: Put, database: str, server: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_and_a_service_give_the_same_kernel(store, database, server, cache, monkeypatch):
     store(PROBLEM)
     monkeypatch.setattr(verdicts, "in_turns", lambda *_, **__: (1e-6, 2e-6))
     found = []

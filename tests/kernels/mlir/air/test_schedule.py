@@ -102,9 +102,7 @@ TYPES = sorted(DTYPES.keys() - {"u8"})  # which has no air script
 
 @cases(60, short=20)
 @given(SIZES, SIZES, SIZES, st.sampled_from(TYPES), st.sampled_from(ENDS))
-def test_every_size_gets_a_legal_schedule_that_fits(
-    m: int, n: int, k: int, dtype: str, end: str
-) -> None:
+def test_every_size_gets_a_legal_schedule_that_fits(m, n, k, dtype, end) -> None:
     problem = matmul(f"m={m},n={n},k={k},dtype={dtype}")
     memories = Memories(l1_bytes=16 << 10, l2_bytes=64 << 10)
     plan = choose(problem, memories, end)
@@ -119,9 +117,7 @@ def test_every_size_gets_a_legal_schedule_that_fits(
     ("end", "dtype", "sizes"),
     some(product(ENDS, TYPES, [(1024, 512, 2048), (64, 96, 64), (8, 1040, 40)]), of=5),
 )
-def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(
-    sizes: tuple[int, int, int], dtype: str, end: str
-) -> None:
+def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(sizes, dtype, end) -> None:
     m, n, k = sizes
     plan = choose(matmul(f"m={m},n={n},k={k},dtype={dtype}"), result=end)
     assert plan.threads == (2, 2)

@@ -104,9 +104,7 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
 @pytest.mark.timeout(900)
 @cases(24, short=8)
 @given(st.data())
-def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
-    host: Target, data: st.DataObject
-) -> None:
+def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(host, data) -> None:
     depth, rows, vectors = data.draw(st.sampled_from([2, 4, 8])), data.draw(small), data.draw(small)
     cols, tiles = host.lanes("f32") * vectors, data.draw(st.integers(1, 3))
     n, k = cols * data.draw(st.integers(2, 4)), depth * data.draw(st.integers(2, 5))
@@ -128,9 +126,7 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
 @pytest.mark.timeout(900)
 @cases(40, short=8)
 @given(st.data())
-def test_a_split_reduction_with_remainders_loses_no_product(
-    host: Target, data: st.DataObject
-) -> None:
+def test_a_split_reduction_with_remainders_loses_no_product(host, data) -> None:
     small_result = st.builds(Matmul, m=odd, n=st.integers(1, 7), k=odd, dtype=st.just("f32"))
     problem = data.draw(small_result)
     schedule = data.draw(schedules(problem, host, splits=True))

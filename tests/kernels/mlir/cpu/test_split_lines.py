@@ -117,9 +117,7 @@ axes = st.builds(
 
 
 @given(axes, st.integers(1, 12), st.integers(1, 4))
-def test_parts_cover_every_output_once_and_know_what_reaches_out(
-    axis: ImageAxis, size: int, lanes: int
-) -> None:
+def test_parts_cover_every_output_once_and_know_what_reaches_out(axis, size, lanes) -> None:
     extent = max(0, (axis.extent + 2 * axis.pad - axis.reach - 1) // axis.stride + 1)
     at = 0
     for part in parts(extent, size, lanes, 0, axis):

@@ -18,7 +18,6 @@ from tilewise.kernels.mlir.proof.prove import prove
 from tilewise.kernels.native import lower
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.target import Target
 
 REGISTER = "register rows=4 cols=16 outer=cols"
 
@@ -61,9 +60,7 @@ def elements(kind: object) -> int:
 
 
 @pytest.mark.parametrize(("text", "steps"), IN_REGISTERS)
-def test_an_epilogue_of_whole_sums_is_applied_in_registers(
-    text: str, steps: tuple[str, ...]
-) -> None:
+def test_an_epilogue_of_whole_sums_is_applied_in_registers(text, steps) -> None:
     found = operations(text, steps)
     passes = [name for name, _, _ in found if name.startswith("linalg.")]
     gathers = 1 if "nchw" in text else 0
@@ -140,9 +137,7 @@ def buffers(*steps: str) -> set[tuple[int, int]]:
     (("stream dim=ci depth=4", IMAGES, "tile dim=oh size=6"), 8 * 14 * 4),
     ((COLS, IMAGES, LINES), 6 * 14 * 8),
 ])  # fmt: skip
-def test_a_block_of_the_padded_image_is_made_in_the_loop_that_uses_it(
-    outer: tuple[str, ...], block: int
-) -> None:
+def test_a_block_of_the_padded_image_is_made_in_the_loop_that_uses_it(outer, block) -> None:
     loops = len([step for step in outer if "dim=n" not in step])
     assert buffers(*outer) == {(block, loops)}
 
@@ -168,9 +163,7 @@ TILE = JAMMED[:1]
         ("conv2d:n=1,h=6,w=8,ci=32,co=32,kh=2,kw=3,groups=8,dtype=f32", TILE, [[2, 5, 3]], 30),
     ],
 )
-def test_tiles_of_narrow_groups_are_those_of_the_native_kernel(
-    text: str, steps: tuple[str, ...], trips: list[list[int]], tiles: int, host: Target
-) -> None:
+def test_tiles_of_narrow_groups_are_those_of_the_native_kernel(text, steps, trips, tiles, host):
     assert sorted(place.trips for place in read(applied(text, schedule(*steps))).kernels) == trips
     problem = parse_problem(text)
     counted = lower(problem, schedule(*steps), host).counted_run(make_operands(problem, 0))
@@ -207,9 +200,7 @@ def test_a_vector_has_whole_groups(text: str, step: str, lanes: set[str]) -> Non
 @pytest.mark.parametrize(
     ("groups", "rows", "loops", "taps"), [(4, 1, 0, 18), (2, 2, 1, 12), (2, 4, 2, 4)]
 )
-def test_taps_of_planes_are_loops_where_their_products_are_many(
-    groups: int, rows: int, loops: int, taps: int
-) -> None:
+def test_taps_of_planes_are_loops_where_their_products_are_many(groups, rows, loops, taps) -> None:
     """Weights of many taps in code without a loop would lie on the stack, as whole vectors."""
     problem = f"conv2d:n=1,h=12,w=16,ci=8,co=8,kh=3,kw=3,pad=1,layout=nchw_fchw,groups={groups}"
     text = applied(f"{problem},dtype=f32", schedule(f"register rows={rows} cols=16 outer=cols"))
@@ -278,9 +269,7 @@ def test_scripts_of_groups_say_what_they_do_otherwise(keys: str, said: str | Non
     ("m=16,n=1,k=8,dtype=f32", "m=16,n=2,k=8,dtype=f32", (True, False)),
     ("m=1,n=16,k=8,dtype=f32,transpose_a", "m=2,n=16,k=8,dtype=f32,transpose_a", (False, True)),
 ])  # fmt: skip
-def test_a_single_row_or_column_is_seen_as_it_lies(
-    single: str, more: str, has_maps: tuple[bool, bool]
-) -> None:
+def test_a_single_row_or_column_is_seen_as_it_lies(single, more, has_maps) -> None:
     texts = [payload(parse_problem(f"matmul:{keys}")) for keys in (single, more)]
     assert "tensor<8xf32> into tensor<1x8xf32>" in texts[0]
     assert tuple("indexing_maps" in text for text in texts) == has_maps

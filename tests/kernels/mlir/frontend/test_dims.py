@@ -146,9 +146,7 @@ def test_a_name_that_is_wrong_or_lacking_is_named(spelling: str) -> None:
 @example(first=4, more=56, step=4, slope=128, offset=0)
 @example(first=1, more=31, step=1, slope=2, offset=1)  # odd numbers are no multiples
 @example(first=1, more=31, step=1, slope=-1, offset=0)
-def test_a_range_has_the_problem_of_each_size(
-    first: int, more: int, step: int, slope: int, offset: int
-) -> None:
+def test_a_range_has_the_problem_of_each_size(first, more, step, slope, offset) -> None:
     texts = ["k=7", f"rows={first}..{first + more + 2 * step}:{step}"]
     _, dim = parse_dims(texts)
     assert dim is not None

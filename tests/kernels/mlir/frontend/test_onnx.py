@@ -1,6 +1,5 @@
 """ONNX models: read as modules are, whatever set of operators they are in, or refused."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,9 +121,7 @@ def test_a_broken_model_is_refused(onnx: Any, broken: str) -> None:
     assert told.isprintable() and len(told) < 400
 
 
-def test_without_the_package_the_way_out_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_way_out_is_named(tmp_path, monkeypatch) -> None:
     absent = tmp_path / "onnx.py"
     absent.write_text("raise ModuleNotFoundError('No module named onnx', name='onnx')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

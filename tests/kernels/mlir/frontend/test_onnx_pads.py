@@ -129,9 +129,7 @@ def test_a_symmetric_padding_is_the_problems_own(onnx: Any) -> None:
     (("Conv", {"auto_pad": "SAME_UPPER", "strides": 2}), "auto_pad=SAME_UPPER needs the size"),
     (("MaxPool", {"lopsided": True, "ceil_mode": 1}), "needs the size of x, and that is"),
 ])  # fmt: skip
-def test_a_padding_that_depends_on_an_unknown_size_is_refused(
-    onnx: Any, case: Case, reason: str
-) -> None:
+def test_a_padding_that_depends_on_an_unknown_size_is_refused(onnx, case, reason) -> None:
     source = model(onnx, [case], 2, (1, 3, "h", 8))
     with pytest.raises(ModuleError, match=f"{case[0]} y0: .*{reason}"):
         as_module(source)
@@ -146,9 +144,7 @@ def test_a_padding_that_depends_on_an_unknown_size_is_refused(
     ({"kernel_shape": [3]}, "its window has 1 axes, and its input 2 besides"),
 ])  # fmt: skip
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
-def test_malformed_windows_are_named(
-    onnx: Any, op: str, attributes: dict[str, Any], reason: str
-) -> None:
+def test_malformed_windows_are_named(onnx, op, attributes, reason) -> None:
     make = onnx.helper
     node = make.make_node(op, ["x", "w"], ["y"], **attributes)
     x, y = (make.make_tensor_value_info(name, 1, shape)

@@ -152,9 +152,7 @@ def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
         of=8,
     ),
 )
-def test_dequantised_weights_are_problems_and_compile(
-    kind: str, place: tuple[int | None, int, str]
-) -> None:
+def test_dequantised_weights_are_problems_and_compile(kind, place) -> None:
     axis, block, group = place
     source, weights = dequantised(kind, axis, block)
     keys = f",b=i{kind[1]},group={group},scale=f32,zero_b=u{kind[1]},weights=constant"
@@ -250,9 +248,7 @@ def test_integer_products_with_several_zero_points_are_skipped_with_the_reason()
     [([1, 1, 1, 1], "h=9,w=9,ci=5,co=20,kh=3,kw=3,pad=1"),
      ([0, 0, 2, 2], "h=11,w=11,ci=5,co=20,kh=3,kw=3")],
 )  # fmt: skip
-def test_quantised_convolutions_are_padded_with_their_zero_point(
-    pads: list[int], sizes: str
-) -> None:
+def test_quantised_convolutions_are_padded_with_their_zero_point(pads, sizes) -> None:
     weights = {"w": np.ones((20, 5, 3, 3), np.int8), "s": np.array(0.1, np.float32),
                "zx": np.array(121, np.uint8), "zw": np.array(0, np.int8)}  # fmt: skip
     inputs = ["x", "s", "zx", "w", "s", "zw", "s", "zx"]

@@ -204,9 +204,7 @@ def spread(shape: str, read: str) -> bytes:
         ("1x6", "0, d2", False),
     ],
 )
-def test_a_bias_has_an_element_for_each_column_in_their_order(
-    shape: str, read: str, is_bias: bool
-) -> None:
+def test_a_bias_has_an_element_for_each_column_in_their_order(shape, read, is_bias) -> None:
     graph = read_program(spread(shape, read)).outline.graph
     found = graph.nodes[0].found
     assert found is not None

@@ -66,9 +66,7 @@ def found(text: str | bytes) -> str:
     ("za", "zb", "zero"),
     [("%s", "%z", "a"), ("%z", "%seven", "b"), ("%s", "%seven", "ab"), ("%z", "%z", "")],
 )
-def test_a_quantized_matmul_has_the_zero_points_that_are_not_zero(
-    za: str, zb: str, zero: str
-) -> None:
+def test_a_quantized_matmul_has_the_zero_points_that_are_not_zero(za, zb, zero) -> None:
     problem = found(PRODUCT.format(filled=FILLED, za=za, zb=zb))
     assert problem == "matmul:m=16,n=48,k=32,dtype=i8" + (f",zero={zero}" if zero else "")
 
@@ -78,9 +76,7 @@ def test_a_quantized_matmul_has_the_zero_points_that_are_not_zero(
     [("extui", "extsi", "u8,b=i8"), ("extsi", "extui", "i8,b=u8"), ("extui", "extui", "u8")],
 )
 @pytest.mark.parametrize("swapped", [False, True])
-def test_bytes_have_the_sign_with_which_they_are_widened(
-    first: str, second: str, keys: str, swapped: bool
-) -> None:
+def test_bytes_have_the_sign_with_which_they_are_widened(first, second, keys, swapped) -> None:
     names, types = ["%a", "%b"], ["tensor<16x32xi8>", "tensor<32x48xi8>"]
     maps = [f"affine_map<(m, n, k) -> ({one})>" for one in ("m, k", "k, n", "m, n")]
     signs = [first, second]
@@ -179,9 +175,7 @@ def test_scales_keep_their_type() -> None:
      "%w"),
     ("two scales", SIGNED + "%y = arith.mulf %v, %sv : f32\n" + SCALED, "%w"),
 ])  # fmt: skip
-def test_what_no_problem_expresses_stays_a_product_of_floats(
-    why: str, body: str, weights: str
-) -> None:
+def test_what_no_problem_expresses_stays_a_product_of_floats(why, body, weights) -> None:
     assert weights_found(body, "i4", weights=weights) == PLAIN, why
 
 

@@ -416,9 +416,7 @@ MATMUL = "matmul:m=5,n=9,k=7,dtype="
     ("bf16", "f8E5M2", "f", ON_TENSORS, "bf16"),
     ("bf16", "bf16", "c", ON_TENSORS, "bf16,init=accumulate"),
 ])  # fmt: skip
-def test_a_rounding_of_sums_is_read_as(
-    dtype: str, out: str, start: str, body: str, problem: str
-) -> None:
+def test_a_rounding_of_sums_is_read_as(dtype, out, start, body, problem) -> None:
     names = {"dtype": dtype, "out": out, "last": out, "start": start}
     text = ROUNDING.format(body=body.format(**names), **names)
     (found,) = read_module(text.encode()).occurrences

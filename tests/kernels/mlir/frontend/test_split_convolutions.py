@@ -73,9 +73,7 @@ OF_VOLUME = f"conv2d:n=5,h=6,w=7,ci=3,co=4,kh=3,kw=3,pad=1,{FIRST}"
           for more in ("", ",init=accumulate")]),
     ],
 )  # fmt: skip
-def test_problems_have_no_inserted_zeros_and_one_tap_of_the_depth(
-    case: tuple[str, Shape, Shape, dict[str, Any]], expected: list[str]
-) -> None:
+def test_problems_have_no_inserted_zeros_and_one_tap_of_the_depth(case, expected) -> None:
     module, _ = model(*case)
     assert problems(module) == [f"conv2d:{one},weights=constant" for one in expected]
 

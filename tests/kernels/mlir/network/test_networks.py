@@ -199,9 +199,7 @@ def between(what: str) -> bytes:
         of=3,
     ),
 )
-def test_a_network_around_it_computes_the_same(
-    what: str, told: list[str], counts: tuple[int, int]
-) -> None:
+def test_a_network_around_it_computes_the_same(what, told, counts) -> None:
     plan = pack(between(what), Blocks(16))
     assert len(plan.packed) == 2 and [one.op for one in plan.left] == told
     found = plan.counts

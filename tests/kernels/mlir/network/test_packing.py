@@ -65,9 +65,7 @@ PRODUCT = op("0 2", "2 1", "0 1", 12, 32, 20)
     ],
     ids=["nhwc", "nchw", "depthwise", "pool", "groups", "product"],
 )  # fmt: skip
-def test_orders_of_images_and_weights(
-    what: OpShape, sizes: tuple[int, ...], orders: tuple[AxisOrder, AxisOrder, AxisOrder]
-) -> None:
+def test_orders_of_images_and_weights(what, sizes, orders) -> None:
     found = packed(what, Blocks(16))
     assert (found.sizes, found.orders) == (sizes, orders)
 
@@ -108,9 +106,7 @@ def packs(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[int, int]]:
 @pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(packs())
-def test_a_reshape_leaves_elements_where_they_lie(
-    drawn: tuple[tuple[int, ...], tuple[int, ...], dict[int, int]],
-) -> None:
+def test_a_reshape_leaves_elements_where_they_lie(drawn) -> None:
     shape, order, blocks = drawn
     split = [(n // blocks.get(i, 1), blocks.get(i, 1)) for i, n in enumerate(shape)]
     numbers = np.arange(np.prod(shape)).reshape([size for pair in split for size in pair])

@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
@@ -122,9 +121,7 @@ def transformed(lone: LoneOp, schedule: Schedule) -> str:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("draw", "count"), [(contraction, 16), (convolution, 10)])
-def test_scripts_of_random_ops_prove(
-    host: Target, draw: Callable[[random.Random], Generic], count: int
-) -> None:
+def test_scripts_of_random_ops_prove(host, draw, count) -> None:
     def proven(seed: int) -> tuple[Generic, Schedule, ScriptProof]:
         rng = random.Random(seed)
         case = draw(rng)
@@ -171,9 +168,7 @@ def packed_ahead(lone: LoneOp, schedule: Schedule) -> bool:
 
 
 @pytest.mark.parametrize("tiles", [(), (Tile("m", 16),)])
-def test_columns_that_are_no_neighbours_come_from_panels_head_by_head(
-    tiles: tuple[Tile, ...],
-) -> None:
+def test_columns_that_are_no_neighbours_come_from_panels_head_by_head(tiles) -> None:
     """Q is read in place, the scores are written there, and K's panels are those of a head."""
     lone = read_op(HEADS.encode())
     schedule = Schedule((Tile("batch", 1), *tiles, Register(8, 16)))

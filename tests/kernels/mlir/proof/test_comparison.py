@@ -46,9 +46,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("given", "expected", "moved", "place"), CASES)
-def test_results_may_be_off_by_what_perturbations_move(
-    given: Array, expected: Array, moved: list[Array], place: int | None
-) -> None:
+def test_results_may_be_off_by_what_perturbations_move(given, expected, moved, place) -> None:
     found = difference(given, expected, moved, "f32")
     assert found.is_wrong == (place is not None)
     if place is not None:
@@ -70,9 +68,7 @@ def test_what_is_no_number_is_right_where_the_payload_has_it(value: float) -> No
      (NAN, INF), (NAN, 0.0)],
 )  # fmt: skip
 @pytest.mark.parametrize("moves", [[], [NAN], [INF], [1e30]])
-def test_what_is_no_number_anywhere_else_is_wrong(
-    found: float, expected: float, moves: list[float]
-) -> None:
+def test_what_is_no_number_anywhere_else_is_wrong(found, expected, moves) -> None:
     moved = [floats(1, move, 3) for move in moves]
     compared = difference(floats(1, found, 2), floats(1, expected, 2), moved, "f32")
     assert compared.is_wrong and compared.place == (1,)

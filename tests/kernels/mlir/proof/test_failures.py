@@ -210,9 +210,7 @@ def test_a_child_that_waits_is_stopped_by_its_parent() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("seconds", "for_s"), [(LONG, 0), (5.0, LONG)])
-def test_what_a_child_has_started_ends_with_it(
-    seconds: float, for_s: float, tmp_path: Path
-) -> None:
+def test_what_a_child_has_started_ends_with_it(seconds, for_s, tmp_path) -> None:
     path = tmp_path / "pid"
     asked("beget", seconds=seconds, for_s=for_s, path=str(path))
     wait_until_gone(int(path.read_text()))

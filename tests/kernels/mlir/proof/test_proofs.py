@@ -225,9 +225,7 @@ def test_what_scripts_do_otherwise_is_said(text: str, said: list[str]) -> None:
     ("m=100,n=16,k=8,dtype=f32", ("tile dim=m size=40", "tile dim=m size=16", *IN_PLACE),
      LoweringError, "dim m"),
 ])  # fmt: skip
-def test_what_no_script_can_do_is_refused(
-    text: str, steps: tuple[str, ...], error: type[Exception], why: str
-) -> None:
+def test_what_no_script_can_do_is_refused(text, steps, error, why) -> None:
     with pytest.raises(error, match=why):
         emit_script(parse_problem(f"matmul:{text}"), schedule(*steps))
 

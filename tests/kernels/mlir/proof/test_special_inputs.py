@@ -176,9 +176,7 @@ CONVERSION = "%i = arith.OP %a : T to I\n%r = arith.REV %i : I to T"
     ("op", "reverse", "element", "integer"),
     [("fptoui", "uitofp", "f16", "i8"), ("fptosi", "sitofp", "f64", "i8")],
 )
-def test_conversions_beyond_the_range_of_integers_are_left_out(
-    op: str, reverse: str, element: str, integer: str
-) -> None:
+def test_conversions_beyond_the_range_of_integers_are_left_out(op, reverse, element, integer):
     """What they give is not defined: code of vectors gives other integers."""
     body = CONVERSION.replace("OP", op).replace("REV", reverse).replace("I", integer)
     payload = on(element, body)

@@ -109,9 +109,7 @@ def test_a_problem_and_the_same_with_an_epilogue_have_entries_of_their_own() -> 
     ("conv2d:n=2,h=8,w=2,ci=8,co=8,kh=1,kw=1,stride=2,dtype=f32", "stride", "single row"),
     ("matmul:m=8,n=8,k=8,dtype=f32,init=accumulate", "init", "init=zero"),
 ])  # fmt: skip
-def test_what_no_spec_can_tune_is_refused_with_the_reason(
-    text: str, field: str, reason: str
-) -> None:
+def test_what_no_spec_can_tune_is_refused_with_the_reason(text, field, reason) -> None:
     problem = parse_problem(text)
     with pytest.raises(UnsupportedError, match=reason) as refused:
         check_covered(problem, "iree:znver4,threads=1")
@@ -169,9 +167,7 @@ func.func @fused(%a: tensor<256x256xf32>, %b: tensor<256x256xf32>) -> tensor<256
 
 
 @pytest.mark.parametrize(("size", "is_large"), some([(128, True), (64, False)], of=2))
-def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(
-    size: int, is_large: bool, tmp_path
-) -> None:
+def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(size, is_large, tmp_path):
     """A model that fuses something behind the op compiles, with the entry or without it."""
     cut = [
         TileSize("cache_parallel", "m", size),

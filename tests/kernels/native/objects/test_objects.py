@@ -259,9 +259,7 @@ def test_one_of_another_problem_is_wrong(made: KernelObject, host: Target) -> No
 
 
 @pytest.mark.parametrize("larger", some([{"k": 48}, {"m": 34}, {"n": 66}], of=3))
-def test_access_beyond_operands_crashes_in_a_child(
-    larger: dict[str, int], made: KernelObject, host: Target
-) -> None:
+def test_access_beyond_operands_crashes_in_a_child(larger, made, host) -> None:
     problem = replace(PROBLEM, **larger)
     proof = prove_object(PROBLEM, PLAIN, host, of_another(problem, host, made))
     assert proof.failure == "crash" and "SIGSEGV" in proof.message
