@@ -143,7 +143,7 @@ def prepare(url: str) -> None:
 
 
 def prepare_once_there(url: str, stopping: threading.Event) -> bool:
-    """Call `prepare` once the server answers; return False if `stopping` was set before.
+    """Call `prepare` once the server answers; return False if `stopping` is set by then.
 
     An SQLite file that cannot be opened has a wrong path, so it is not waited for.
     """
@@ -160,7 +160,7 @@ def prepare_once_there(url: str, stopping: threading.Event) -> bool:
         else:
             if has_waited:
                 log.info("the database is there")
-            return True
+            return not stopping.is_set()
         stopping.wait(AWAY_PAUSE_S)
     return False
 
