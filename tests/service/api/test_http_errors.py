@@ -83,13 +83,9 @@ def test_json_under_another_content_type_is_refused_by_the_headers_name(client):
             assert "Content-Type: application/json" in details["detail"]
 
 
-def test_a_bad_parameter_is_named(client):
+def test_a_bad_parameter_is_named_and_what_does_not_exist_is_a_problem_document(client):
     assert_refused(client.get("/v1/schedules"), "problem")
     assert_refused(client.get("/v1/schedules?problem=matmul:m=0,n=1,k=1,dtype=f32"), "m")
-    assert_refused(client.get("/v1/jobs?limit=0"), "limit")
-
-
-def test_what_does_not_exist_is_a_problem_document(client):
     for path in ("/v1/jobs/12", "/v1/jobs/12/trials", "/v2", "/v1/schedules/x/script"):
         details = assert_problem(client.get(path), 404)
         assert details["instance"] == path and "errors" not in details

@@ -57,17 +57,16 @@ def test_a_job_shows_its_progress_and_its_result(client, run):
     assert after["best"]["gflops"] == 13.0 and after["best"]["peak_fraction"] == 0.13
     assert after["elapsed_s"] > 0 and after["helpers"] == 0, "alone, without a driver"
     assert after["created"] <= after["started"] <= after["finished"]
+    refused = client.delete(f"/v1/jobs/{job_id}")
+    assert_problem(refused, 409, f"job {job_id} is done and cannot be cancelled")
 
 
-def test_a_stored_schedule_answers_an_equal_or_smaller_request(client, client_factory, tuned):
+def test_a_stored_schedule_answers_what_asks_for_no_more(client, client_factory, tuned, run):
     answer = post(client, trials=3)
     assert answer.status_code == 200
     assert answer.json()["best"]["gflops"] == 13.0
     assert post(client, trials=5).status_code == 202
     assert post(client_factory(toolchain="a newer one")).status_code == 202
-
-
-def test_a_schedule_without_peers_does_not_answer_who_asks_for_them(client, tuned, run):
     wanted = post(client, peers=True)
     assert wanted.status_code == 202
     run(wanted.json()["id"])
@@ -99,11 +98,6 @@ def test_a_job_that_is_cancelled_while_it_runs_shows_what_it_has_spent(client, s
     assert client.get(f"/v1/jobs/{job_id}").json() == job
 
 
-def test_a_job_that_has_ended_cannot_be_cancelled(client, tuned):
-    refused = client.delete(f"/v1/jobs/{tuned}")
-    assert_problem(refused, 409, f"job {tuned} is done and cannot be cancelled")
-
-
 def test_jobs_are_listed_newest_first_by_page(client, sessions, submit):
     """Each second job is cancelled, so a page that forgot its filter would show others."""
     made = [submit(f"{PROBLEM},batch={n}") for n in range(2, 8)]
@@ -128,27 +122,17 @@ def test_a_target_of_several_threads_is_a_job_of_its_own(client, machine):
     assert_problem(post(client, target=more), 422, "give threads=1 to")
 
 
-def test_status_and_documentation(client, machine):
+def test_a_service_is_ready_as_long_as_its_workers_live(client):
     assert client.get("/healthz").json() == {"status": "ok", "version": VERSION}
     parts = ("schema", "room", "database", "workers")
     assert client.get("/readyz").json() == {"status": "ok", "checks": dict.fromkeys(parts, "ok")}
     assert client.get("/v1/targets").json() == {"targets": [], "workers": []}  # no workers
-    assert client.get("/docs").status_code == 200
-    assert "/v1/jobs/{job_id}" in client.get("/openapi.json").json()["paths"]
-
-
-def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(client_factory, machine):
-    small = replace(machine, memory_bytes=4096)
-    assert_problem(post(client_factory(on=small)), 422, "this machine has")
-
-
-@pytest.mark.parametrize("is_alive", [True, False])
-def test_a_service_without_its_workers_is_not_ready(client, is_alive):
     state = client.app.state
-    state.services = replace(state.services, pool=SimpleNamespace(is_alive=is_alive))
-    ready = client.get("/readyz")
-    assert ready.status_code == (200 if is_alive else 503)
-    assert is_alive or "the workers have stopped" in ready.json()["detail"]
+    for is_alive, status in ((True, 200), (False, 503)):
+        state.services = replace(state.services, pool=SimpleNamespace(is_alive=is_alive))
+        ready = client.get("/readyz")
+        assert ready.status_code == status
+    assert "the workers have stopped" in ready.json()["detail"]
 
 
 def test_the_same_request_names_the_same_job_also_when_it_has_ended(client):

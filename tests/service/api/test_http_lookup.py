@@ -69,16 +69,11 @@ def tags(client, files):
     return {kind: found["files"][kind]["etag"] for kind in files}
 
 
-def test_who_has_all_files_is_told_no_more(client, tuned):
-    known = {KEY: tags(client, ["cpu", "kernel"])}
-    (found,) = look_up(client, files=["cpu", "kernel"], known=known)
-    assert found["unchanged"] is True and found["schedule"] is None and found["files"] == {}
-    (found,) = look_up(client, files=["cpu"], known=known)
-    assert found["unchanged"] is True
-
-
-def test_who_lacks_one_is_told_of_all(client, tuned):
+def test_files_are_listed_unless_all_are_known(client, tuned):
     own = tags(client, ["cpu", "kernel"])
+    for files in (["cpu", "kernel"], ["cpu"]):
+        (found,) = look_up(client, files=files, known={KEY: own})
+        assert (found["unchanged"], found["schedule"], found["files"]) == (True, None, {})
     for known in (own | {"kernel": "0"}, own | {"cpu": "0"}, {"cpu": own["cpu"]}):
         (found,) = look_up(client, files=["cpu", "kernel"], known={KEY: known})
         assert found["unchanged"] is False and found["schedule"]
@@ -127,11 +122,8 @@ def test_a_prediction_has_steps_and_an_expected_speed_and_is_not_stored(client, 
     (found,) = look_up(client, [UNSEEN])
     assert found["schedule"] is None and found["predicted"] is None
     assert client.get("/v1/schedules", params={"problem": UNSEEN}).status_code == 404
-
-
-def test_processors_that_nothing_is_known_of_have_none(client):
     (found,) = look_up(client, [UNSEEN], predict=True, target="cpu:znver1,threads=1")
-    assert found["predicted"] is None
+    assert found["predicted"] is None, "nothing is known of this processor"
 
 
 def test_results_of_near_problems_are_learnt_from(client, tuned, sessions, machine):

@@ -49,6 +49,11 @@ def test_each_problem_of_a_model_gets_a_job(client):
         job = client.get(f"/v1/jobs/{one['job']}").json()
         assert (job["problem"], job["state"]) == (one["problem"], "queued")
         assert job["trials"]["asked"] == 3 and one["count"] == 1
+    states = []
+    for one in told["problems"]:
+        client.delete(f"/v1/jobs/{one['job']}")
+        states.append(client.get(f"{ADDRESS}/1").json()["state"])
+    assert states == ["running", "cancelled"]
 
 
 def test_a_strict_model_has_problems_of_its_own(client):
@@ -70,15 +75,6 @@ def test_a_model_outlives_the_service_and_joins_jobs(client_factory):
     second = posted(again).json()
     assert second["id"] == 2 and second["sha256"] == first["sha256"]
     assert [one["job"] for one in second["problems"]] == [one["job"] for one in first["problems"]]
-
-
-def test_a_cancelled_job_is_told(client):
-    told = posted(client).json()
-    states = []
-    for one in told["problems"]:
-        client.delete(f"/v1/jobs/{one['job']}")
-        states.append(client.get(f"{ADDRESS}/1").json()["state"])
-    assert states == ["running", "cancelled"]
 
 
 @pytest.mark.full

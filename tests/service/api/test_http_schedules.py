@@ -9,7 +9,6 @@ from tests.service.conftest import KEY, PROBLEM, TOOLCHAIN
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import instruction_of, loop_nest
 from tilewise.kernels.target import described, parse_target, resolve
-from tilewise.kernels.target.features import can_run
 from tilewise.search.space.space import Space
 from tilewise.service.db import models, reading, writing
 from tilewise.service.jobs import queue
@@ -102,7 +101,7 @@ def test_the_fastest_proven_script_is_served(client, submit, run):
     assert result["best"]["hash"] == best.hash and result["proof"]["gflops"] == 30.0
 
 
-def test_a_cold_request_is_not_answered_by_a_hot_result(sessions, submit, run, tuned):
+def test_hot_and_cold_results_are_told_apart(client, sessions, submit, run, tuned):
     cold = submit(cache="cold")
     assert cold != tuned
     with reading(sessions) as session:
@@ -112,16 +111,12 @@ def test_a_cold_request_is_not_answered_by_a_hot_result(sessions, submit, run, t
 
     def tune(problem, target, request, store, **hooks):
         given.append(request.cache)
-        return fakes.tune(problem, target, request, store, **hooks)
+        return fakes.tune(problem, target, request, store, **hooks, peak_of=50.0)
 
     assert run(cold, tuner=tune).state == "done"
     assert given == ["cold"]
     with pytest.raises(AssertionError, match="a stored schedule answers this"):
         submit(cache="cold")
-
-
-def test_both_results_are_kept_and_told_apart(client, submit, run, tuned):
-    run(submit(cache="cold"), tuner=lambda *a, **k: fakes.tune(*a, **k, peak_of=50.0))
     for cache, share in (("hot", 0.13), ("cold", 0.26)):
         listed = rows(client, "/v1/trials", "trials", cache=cache, limit=3)
         assert [trial["cache"] for trial in listed] == [cache] * 4
@@ -156,14 +151,6 @@ VNNI = (*AVX512, "avx512vnni")
 BF16 = (*VNNI, "avx512bf16", "avx512vbmi")
 
 
-def test_which_processors_run_the_kernels_of_others():
-    assert can_run(VNNI, BF16) and can_run(("neon",), ("neon", "dotprod"))
-    for kernels_of, on in (
-        (BF16, VNNI), (AVX2, AVX512), (AVX512, AVX2), (("neon",), AVX2), ((), AVX2)
-    ):  # fmt: skip
-        assert not can_run(kernels_of, on), "vectors of AVX2 are of half the width"
-
-
 @pytest.fixture
 def moved(sessions, tuned, machine):
     """Says of the stored schedule and its proofs that they are of another processor."""
@@ -187,18 +174,15 @@ def match(kind, **differs):
     return {"kind": kind, "differs": differs, "reason": None, "range": None}
 
 
-def test_the_targets_own_is_exact(client, tuned):
-    for asked in ("exact", "nearest"):
-        assert get(client, match=asked).json()["match"] == match("exact")
-    script = client.get(SCRIPT)
+def test_the_targets_own_is_exact_and_one_of_another_toolchain_is_labelled(
+    client, client_factory, machine, tuned
+):
+    script, newer = client.get(SCRIPT), client_factory(toolchain="a newer one")
     assert script.headers["Tilewise-Match"] == "exact"
     assert script.headers["Cache-Control"] == "no-cache"
-
-
-def test_one_of_another_toolchain_is_labelled(client_factory, machine, tuned):
-    newer = client_factory(toolchain="a newer one")
     wanted = match("toolchain", toolchain={"asked": "a newer one", "given": TOOLCHAIN})
     for asked in ("exact", "nearest"):
+        assert get(client, match=asked).json()["match"] == match("exact")
         found = get(newer, match=asked).json()
         assert found["match"] == wanted and found["stale"]
     for name in ("script", "script?match=nearest"):

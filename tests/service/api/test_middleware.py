@@ -27,10 +27,8 @@ HEAD = "{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 @pytest.fixture
 def make_app(url, machine):
-    def make(**settings):
-        return create_app(settings_for(url, **settings), 0, machine=machine, toolchain=TOOLCHAIN)
-
-    return make
+    how = {"machine": machine, "toolchain": TOOLCHAIN}
+    return lambda **settings: create_app(settings_for(url, **settings), 0, **how)
 
 
 @pytest.fixture

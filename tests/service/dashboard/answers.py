@@ -15,7 +15,7 @@ def assert_page(answer, status, *said):
     assert answer.status_code == status, answer.url
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["content-security-policy"] == POLICY
-    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["x-frame-options"] == "DENY" and "frame-ancestors 'none'" in POLICY
     assert answer.text.count("<h1>") == 1 and "</html>" in answer.text
     for text in said:
         assert text in answer.text, answer.url

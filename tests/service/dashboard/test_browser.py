@@ -184,27 +184,3 @@ def test_the_keyboard_alone_submits_and_cancels(page, service):
     page.keyboard.press("Enter")
     expect(page.locator("[data-field=state]")).to_have_text("cancelled")
     assert service.client.get("/v1/jobs").json()["jobs"][0]["state"] == "cancelled"
-
-
-def test_downloads_are_what_the_api_serves(page, service, ended):
-    page.goto(f"/jobs/{ended}")
-    page.get_by_role("link", name=PROBLEM).click()
-    link = page.get_by_role("link", name="Download the script")
-    with page.expect_download() as waiting:
-        link.click()
-    served = service.client.get(str(link.get_attribute("href"))).content
-    assert waiting.value.path().read_bytes() == served
-    assert waiting.value.suggested_filename.endswith(".mlir")
-
-
-@pytest.mark.full
-def test_no_page_may_frame_this_one(page, service, seen):
-    answer = page.goto("/")
-    assert answer is not None and "frame-ancestors 'none'" in answer.headers[
-        "content-security-policy"
-    ]  # fmt: skip
-    page.goto("about:blank")
-    page.set_content(f'<iframe src="{seen.base}/"></iframe>')
-    page.wait_for_timeout(500)
-    assert all("Overview" not in frame.content() for frame in page.frames[1:])
-    seen.faults.clear()  # the browser says that it has refused

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.service.api.answers import assert_problem
-from tests.service.conftest import KEY, PROBLEM, bearer
+from tests.service.conftest import PROBLEM, bearer
 from tests.service.dashboard.answers import BROWSER, OWN, assert_page
 from tests.service.dashboard.conftest import store_reports
 from tilewise.service.dashboard import stored
@@ -25,7 +25,7 @@ def assert_refusal(answer, status, said):
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_place_that_is_not_there(serving):
+def test_a_place_that_is_not_there_and_another_host(serving):
     assert_refusal(serving.get("/nothing", headers=BROWSER), 404, "nothing is at")
     assert_problem(serving.get("/nothing", headers=PROGRAM), 404, "nothing is at '/nothing'")
     assert_problem(serving.get("/v1/nothing", headers=BROWSER), 404, "/api lists")
@@ -34,9 +34,6 @@ def test_a_place_that_is_not_there(serving):
     answer = serving.post("/jobs", headers=OWN)
     assert_refusal(answer, 405, "Method Not Allowed")
     assert answer.headers["allow"] == "GET, HEAD"
-
-
-def test_another_host(serving):
     foreign = {"Host": "evil.example"}
     assert_refusal(serving.get("/", headers=BROWSER | foreign), 421, "TILEWISE_ALLOWED_HOSTS")
     assert_problem(serving.get("/", headers=PROGRAM | foreign), 421, "TILEWISE_ALLOWED_HOSTS")
@@ -65,13 +62,6 @@ def test_a_busy_database_and_a_fault_of_ours(serving):
         assert_refusal(answer, 500, "its log says more")
         assert "secret" not in answer.text
         assert_problem(serving.get("/", headers=PROGRAM), 500, "its log says more")
-
-
-def test_an_empty_database_has_pages(client):
-    for path in ("/", "/jobs", "/suites", "/submit", "/sign-in", "/api"):
-        assert_page(client.get(path, headers=BROWSER), 200)
-    for path in ("/jobs/1", f"/problems/{KEY}", "/compare?left=1&right=2", "/suites/1"):
-        assert_page(client.get(path, headers=BROWSER), 404, "no ")
 
 
 NUMBERS = st.sampled_from(

@@ -29,23 +29,17 @@ OF_THE_PROBLEM = {
     "canonical string is a blob": "problems SET canonical = x'00ff'",
     "canonical string is not UTF-8": "problems SET canonical = CAST(x'6dff' AS TEXT)",
     "keys of two problems swapped": (
-        "problems SET key = 'x'",
-        f"problems SET key = '{KEY}' WHERE id = 2",
-        f"problems SET key = '{parse_problem(OTHER).key}'",
-    ),
-    "problems of two schedules swapped": (
-        "schedules SET problem_id = -problem_id WHERE true",
-        "schedules SET problem_id = 3 + problem_id WHERE true",
-    ),
+        "problems SET key = 'x'", f"problems SET key = '{KEY}' WHERE id = 2",
+        f"problems SET key = '{parse_problem(OTHER).key}'"),
+    "problems of two schedules swapped": ("schedules SET problem_id = -problem_id WHERE true",
+                                          "schedules SET problem_id = 3 + problem_id WHERE true"),
     "another cache mode": "schedules SET cache = 'cold'",
     "another toolchain": "toolchains SET identity = 'forged'",
-}
+}  # fmt: skip
 OF_THE_SCRIPT = {
     "another text": "scripts SET text = text || '// x'",
-    "another text and its SHA-256": (
-        "scripts SET text = text || '// x'",
-        "scripts SET sha256 = sha256(text)",
-    ),
+    "another text and its SHA-256": ("scripts SET text = text || '// x'",
+                                     "scripts SET sha256 = sha256(text)"),
     "text is a blob": "scripts SET text = x'00'",
     "text is not UTF-8": "scripts SET text = CAST(x'41ff' AS TEXT)",
     "another hash": "scripts SET hash = '0123456789abcdef'",
@@ -61,16 +55,13 @@ OF_THE_SCRIPT = {
     "error is a word": "script_proofs SET max_error = 'small'",
     "faster": "script_proofs SET gflops = 1e6",
     "of another MLIR": "script_proofs SET mlir = 'mlir 99'",
-    "scripts of two proofs swapped": (
-        "script_proofs SET script_id = -script_id WHERE true",
-        "script_proofs SET script_id = 3 + script_id WHERE true",
-    ),
+    "scripts of two proofs swapped": ("script_proofs SET script_id = -script_id WHERE true",
+                                      "script_proofs SET script_id = 3 + script_id WHERE true"),
     "proofs of two schedules swapped": "script_proofs SET schedule_id = 3 - schedule_id WHERE true",
-    "digest of another": (
-        "script_proofs SET digest = (SELECT digest FROM script_proofs p WHERE p.id = 2)"
-    ),
+    "digest of another":
+        "script_proofs SET digest = (SELECT digest FROM script_proofs p WHERE p.id = 2)",
     "no digest": "script_proofs SET digest = NULL",
-}
+}  # fmt: skip
 OF_THE_SCHEDULE = {
     "other steps": "schedules SET steps = '[]'",
     "steps are no JSON": "schedules SET steps = '['",
@@ -78,9 +69,7 @@ OF_THE_SCHEDULE = {
     "steps are nested without end": f"schedules SET steps = '{'[' * 50_000}'",
     "peers are no JSON": "schedules SET peers = '{'",
     "found at no moment": "schedules SET created_at = 'soon'",
-    "steps and hash of another": (
-        "schedules SET steps = '[]', hash = substr(sha256('[]'), 1, 16)"
-    ),
+    "other steps and hash": "schedules SET steps = '[]', hash = substr(sha256('[]'), 1, 16)",
     "faster": "schedules SET gflops = 1e6",
     "faster by a bit": "schedules SET gflops = gflops * (1 + 1e-15)",
     "speed is a word": "schedules SET gflops = 'fast'",
