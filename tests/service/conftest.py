@@ -58,30 +58,21 @@ def machine() -> MachineInfo:
     return examine_here()
 
 
-# What these rooms and modules ask, both databases have to answer alike.
+# Tests of these packages and modules run on both databases,
 ON_BOTH_DATABASES = (
-    "tests.service.jobs.",
-    "tests.service.plans.",
-    "tests.service.cluster.test_several_drivers",
-    "tests.service.dashboard.test_fleet",
-    "tests.service.runs.test_candidates",
-    "tests.service.db.test_features",
-    "tests.service.db.test_sql_trials",
-    "tests.service.api.test_access",
+    "tests.service.jobs.", "tests.service.plans.", "tests.service.api.plans.",
+    "tests.service.cluster.test_several_drivers", "tests.service.dashboard.test_fleet",
+    "tests.service.runs.test_candidates", "tests.service.db.test_features",
+    "tests.service.db.test_sql_trials", "tests.service.api.test_access",
     "tests.service.api.events.test_http_events",
-    "tests.service.api.test_http_jobs",
-    "tests.service.api.test_http_lookup",
-    "tests.service.api.test_http_networks",
-    "tests.service.api.plans.",
-    "tests.service.api.test_http_schedules",
-    "tests.service.api.test_http_suites",
-)
-# Locks, moments and the order of rows are where they may differ; `make test` asks both there.
+    *(f"tests.service.api.test_http_{name}"
+      for name in ("jobs", "lookup", "networks", "schedules", "suites")),
+)  # fmt: skip
+# and those of these, which concern locks, moments and the order of rows, in `make test` too.
 WHERE_DATABASES_DIFFER = (
-    "tests.service.jobs.test_leases",
-    "tests.service.cluster.test_several_drivers",
+    "tests.service.jobs.test_leases", "tests.service.cluster.test_several_drivers",
     "tests.service.db.test_sql_trials",
-)
+)  # fmt: skip
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,33 +1,19 @@
 """A plan of one matmul, as the database has it."""
 
-from tilewise.kernels.mlir.frontend.graph import (
-    Arrangement,
-    Graph,
-    Node,
-    Occurrence,
-    Tensor,
-    TensorUse,
-)
+from tilewise.kernels.mlir.frontend import graph as graphs
 from tilewise.kernels.problem import Accuracy
 from tilewise.search.records import TuneRequest
 from tilewise.service.jobs.model_jobs import Wanted, compressed
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
-WHOLE = tuple(Arrangement((0, 1), shape, False) for shape in ((64, 32), (32, 48), (64, 48)))
-GRAPH = Graph(
-    (
-        Node(
-            "contraction", "linalg.matmul", "main",
-            (TensorUse(0, (64, 32), "A"), TensorUse(1, (32, 48), "B")),
-            (TensorUse(2, (64, 48), "C"),),
-            Occurrence(PROBLEM, "linalg.matmul", "main", *WHOLE, False, ()), 1,
-        ),
-    ),
-    (
-        Tensor((64, 32), "f32", True, False), Tensor((32, 48), "f32", True, False),
-        Tensor((64, 48), "f32", False, True),
-    ),
-)  # fmt: skip
+SHAPES = ((64, 32), (32, 48), (64, 48))
+WHOLE = tuple(graphs.Arrangement((0, 1), shape, False) for shape in SHAPES)
+A, B, C = map(graphs.TensorUse, range(3), SHAPES, "ABC")
+FOUND = graphs.Occurrence(PROBLEM, "linalg.matmul", "main", *WHOLE, False, ())
+GRAPH = graphs.Graph(
+    (graphs.Node("contraction", "linalg.matmul", "main", (A, B), (C,), FOUND, 1),),
+    tuple(graphs.Tensor(shape, "f32", shape != (64, 48), shape == (64, 48)) for shape in SHAPES),
+)
 
 
 def wanted(target: str, accuracy: Accuracy = "standard") -> Wanted:

@@ -34,15 +34,11 @@ class ServiceProcess:
     ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.port = int(listening.getsockname()[1])
-            self._process = subprocess.Popen(
-                child_command(
-                    "tests.service.processes", url, str(listening.fileno()), tuner, prover
-                ),
-                env=child_environment(
-                    PYTHONPATH=python_path(ROOT), **({fakes.LOG: str(log)} if log else {})
-                ),
-                pass_fds=[listening.fileno()],
-            )
+            number = listening.fileno()
+            command = child_command("tests.service.processes", url, str(number), tuner, prover)
+            logged = {fakes.LOG: str(log)} if log else {}
+            env = child_environment(PYTHONPATH=python_path(ROOT), **logged)
+            self._process = subprocess.Popen(command, env=env, pass_fds=[number])
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
         wait_until(self._answers, STARTUP_S)
 

@@ -63,10 +63,7 @@ def run_worker(*more: str, **environment: str) -> str:
     return done.stderr.strip()
 
 
-def test_a_worker_without_its_parent_ends():
+def test_a_worker_without_its_parent_or_its_database_says_so_in_one_line(tmp_path):
     assert run_worker("--parent=1") == "the process 1 that started this one is gone"
-
-
-def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
     error = run_worker(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
     assert "does not exist; run `tilewise db upgrade`" in error and "Traceback" not in error

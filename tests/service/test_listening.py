@@ -19,12 +19,7 @@ from tilewise.service.jobs.queue import get
 from tilewise.service.listening import listen
 
 
-def resolve_to(monkeypatch, *hosts):
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-
-
-def test_a_port_belongs_to_who_listens():
+def test_a_port_that_is_taken_or_refused_says_why(monkeypatch):
     (first,) = listen("127.0.0.1", 0)
     with first:
         port = first.getsockname()[1]
@@ -32,19 +27,6 @@ def test_a_port_belongs_to_who_listens():
             listen("127.0.0.1", port)
     (again,) = listen("127.0.0.1", port)
     again.close()
-
-
-def test_a_name_is_served_on_all_its_addresses_that_the_machine_has(monkeypatch):
-    resolve_to(monkeypatch, "192.0.2.1", "127.0.0.1", "127.0.0.2", "127.0.0.1")
-    sockets = listen("name", 0)
-    names = [one.getsockname() for one in sockets]
-    for one in sockets:
-        one.close()
-    assert [host for host, _ in names] == ["127.0.0.1", "127.0.0.2"]
-    assert names[0][1] == names[1][1] > 0, "one port for all"
-
-
-def test_a_port_that_the_system_refuses_says_why(monkeypatch):
     for number, message in (
         (errno.EACCES, "port=80 of 127.0.0.1 is for privileged users alone; give one from 1024 on"),
         (errno.ENOBUFS, "port=80 of 127.0.0.1 cannot be had: No buffer space available"),
@@ -53,6 +35,18 @@ def test_a_port_that_the_system_refuses_says_why(monkeypatch):
         monkeypatch.setattr(socket.socket, "bind", refuse)
         with pytest.raises(AddressError, match=message):
             listen("127.0.0.1", 80)
+
+
+def test_a_name_is_served_on_all_its_addresses_that_the_machine_has(monkeypatch):
+    hosts = ("192.0.2.1", "127.0.0.1", "127.0.0.2", "127.0.0.1")
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    sockets = listen("name", 0)
+    names = [one.getsockname() for one in sockets]
+    for one in sockets:
+        one.close()
+    assert [host for host, _ in names] == ["127.0.0.1", "127.0.0.2"]
+    assert names[0][1] == names[1][1] > 0, "one port for all"
 
 
 @pytest.mark.full

@@ -19,28 +19,25 @@ VALUES = ["true", "false", "null", "-1", "0", "0.5", "1e400", "-1e400", "NaN", "
           '"8"', '"\\ud800"', '"\\u0000"']  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "message"),
-    [
-        ({"problem": "fft:n=8,dtype=f32"}, "op", "unknown operation 'fft'"),
-        ({"problem": "matmul:m=8,n=8,k=8,q=1,dtype=f32"}, "q", "unknown key 'q'"),
-        ({"problem": "matmul:m=8,n=8,dtype=f32"}, "k", "k is missing"),
-        ({"problem": "matmul:m=0,n=8,k=8,dtype=f32"}, "m", "out of range"),
-        ({"problem": HUGE}, "problem", "this machine has"),
-        ({"problem": OBJECT | {"m": "8"}}, "m", "not a whole number"),
-        ({"problem": 7}, "problem", "a problem string, or its JSON object"),
-        ({"target": "gpu"}, "target", "neither 'host' nor"),
-        ({"target": "cpu:neoverse-v2"}, "target", "this machine is cpu:"),
-        ({"trials": 0}, "trials", "out of range"),
-        ({"trials": "many"}, "trials", "valid integer"),
-        ({"seconds": -1}, "seconds", "out of range"),
-        ({"sampler": "magic"}, "sampler", "not one of"),
-        ({"sampler": "os:system"}, "sampler", "give one of surrogate"),
-        ({"spread": 0}, "spread", "greater than or equal to 1"),
-        ({"wait": "yes"}, "wait", "valid boolean"),
-        ({"trails": 64}, "trails", "unknown field"),
-    ],
-)
+@pytest.mark.parametrize(("body", "field", "message"), [
+    ({"problem": "fft:n=8,dtype=f32"}, "op", "unknown operation 'fft'"),
+    ({"problem": "matmul:m=8,n=8,k=8,q=1,dtype=f32"}, "q", "unknown key 'q'"),
+    ({"problem": "matmul:m=8,n=8,dtype=f32"}, "k", "k is missing"),
+    ({"problem": "matmul:m=0,n=8,k=8,dtype=f32"}, "m", "out of range"),
+    ({"problem": HUGE}, "problem", "this machine has"),
+    ({"problem": OBJECT | {"m": "8"}}, "m", "not a whole number"),
+    ({"problem": 7}, "problem", "a problem string, or its JSON object"),
+    ({"target": "gpu"}, "target", "neither 'host' nor"),
+    ({"target": "cpu:neoverse-v2"}, "target", "this machine is cpu:"),
+    ({"trials": 0}, "trials", "out of range"),
+    ({"trials": "many"}, "trials", "valid integer"),
+    ({"seconds": -1}, "seconds", "out of range"),
+    ({"sampler": "magic"}, "sampler", "not one of"),
+    ({"sampler": "os:system"}, "sampler", "give one of surrogate"),
+    ({"spread": 0}, "spread", "greater than or equal to 1"),
+    ({"wait": "yes"}, "wait", "valid boolean"),
+    ({"trails": 64}, "trails", "unknown field"),
+])  # fmt: skip
 def test_a_bad_field_or_key_is_named_as_it_was_written(client, sessions, body, field, message):
     assert_refused(client.post("/v1/jobs", json={"problem": OTHER, **body}), field, message)
     assert_nothing_stored(sessions)
@@ -54,22 +51,18 @@ def test_a_problem_that_no_tuning_spec_covers_is_refused(client, sessions):
     assert_nothing_stored(sessions)
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "message"),
-    [
-        (b"", "body", "is missing"),
-        (b"{", "body", "not JSON"),
-        (b'{"problem": }', "body", "not JSON: Expecting value at character 12"),
-        (b"[]", "body", "valid dictionary"),
-        (b'{"problem": "\xff\xff"}', "body", "parsing the body"),
-        (NESTED.encode(), "body", "parsing the body"),
-        (b"{}", "problem", "is missing"),
-        (b'{"problem": "%s", "seconds": NaN}' % OTHER.encode(), "seconds", "out of range"),
-    ],
-)
+@pytest.mark.parametrize(("body", "field", "message"), [
+    (b"", "body", "is missing"),
+    (b"{", "body", "not JSON"),
+    (b'{"problem": }', "body", "not JSON: Expecting value at character 12"),
+    (b"[]", "body", "valid dictionary"),
+    (b'{"problem": "\xff\xff"}', "body", "parsing the body"),
+    (NESTED.encode(), "body", "parsing the body"),
+    (b"{}", "problem", "is missing"),
+    (b'{"problem": "%s", "seconds": NaN}' % OTHER.encode(), "seconds", "out of range"),
+])  # fmt: skip
 def test_a_malformed_body_is_refused(client, sessions, body, field, message):
-    headers = {"Content-Type": "application/json"}
-    assert_refused(client.post("/v1/jobs", content=body, headers=headers), field, message)
+    assert_refused(post(client, body), field, message)
     assert_nothing_stored(sessions)
 
 
@@ -117,32 +110,27 @@ def test_a_read_only_database_is_read_and_not_written(client_factory, url, tuned
     assert client.get("/healthz").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "place", "within"),
-    [
-        ("/v1/jobs", lambda text: {"problem": text}, {"problem", "op"}),
-        ("/v1/jobs", lambda text: {"problem": f"{text}:m=8"}, {"problem", "op"}),
-        ("/v1/jobs", lambda text: {"problem": f"{OTHER},{text}=1"}, None),
-        ("/v1/jobs", lambda text: {"problem": f"{OTHER},epilogue={text}"}, None),
-        ("/v1/jobs", lambda text: {"problem": {"op": text}}, {"op"}),
-        ("/v1/jobs", lambda text: {"problem": OBJECT | {text: 1}}, None),
-        ("/v1/jobs", lambda text: {"problem": OBJECT | {"m": text}}, {"m"}),
-        ("/v1/jobs", lambda text: {"problem": OTHER, "target": text}, {"target"}),
-        ("/v1/jobs", lambda text: {"problem": OTHER, "target": f"cpu:a,threads={text}"},
-         {"target"}),
-        ("/v1/jobs", lambda text: {"problem": OTHER, "sampler": text}, {"sampler"}),
-        ("/v1/jobs", lambda text: {"problem": OTHER, "trials": text}, {"trials"}),
-        ("/v1/jobs", lambda text: {"problem": OTHER, "wait": text}, {"wait"}),
-        ("/v1/jobs", lambda text: {"problem": OTHER, text: 1}, None),
-        ("/v1/schedules/lookup", lambda text: {"problems": [OTHER, text]}, {"problems.1"}),
-        ("/v1/schedules/lookup", lambda text: {"problems": [OTHER], text: 1}, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "place", "within"), [
+    ("/v1/jobs", lambda text: {"problem": text}, {"problem", "op"}),
+    ("/v1/jobs", lambda text: {"problem": f"{text}:m=8"}, {"problem", "op"}),
+    ("/v1/jobs", lambda text: {"problem": f"{OTHER},{text}=1"}, None),
+    ("/v1/jobs", lambda text: {"problem": f"{OTHER},epilogue={text}"}, None),
+    ("/v1/jobs", lambda text: {"problem": {"op": text}}, {"op"}),
+    ("/v1/jobs", lambda text: {"problem": OBJECT | {text: 1}}, None),
+    ("/v1/jobs", lambda text: {"problem": OBJECT | {"m": text}}, {"m"}),
+    ("/v1/jobs", lambda text: {"problem": OTHER, "target": text}, {"target"}),
+    ("/v1/jobs", lambda text: {"problem": OTHER, "target": f"cpu:a,threads={text}"},
+     {"target"}),
+    ("/v1/jobs", lambda text: {"problem": OTHER, "sampler": text}, {"sampler"}),
+    ("/v1/jobs", lambda text: {"problem": OTHER, "trials": text}, {"trials"}),
+    ("/v1/jobs", lambda text: {"problem": OTHER, "wait": text}, {"wait"}),
+    ("/v1/jobs", lambda text: {"problem": OTHER, text: 1}, None),
+    ("/v1/schedules/lookup", lambda text: {"problems": [OTHER, text]}, {"problems.1"}),
+    ("/v1/schedules/lookup", lambda text: {"problems": [OTHER], text: 1}, None),
+])  # fmt: skip
 def test_a_text_in_a_body(client, sessions, path, place, within):
     for text in TEXTS:
-        content = json.dumps(place(text)).encode()
-        answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
-        assert_is_refused(answer, text, within)
+        assert_is_refused(post(client, json.dumps(place(text)), path), text, within)
     assert_nothing_stored(sessions)
 
 
@@ -164,22 +152,19 @@ def test_a_value_in_a_problem(client, name):
             assert_is_refused(post(client, f'{{"problem": {problem}}}'), value)
 
 
-@pytest.mark.parametrize(
-    ("path", "fields"),
-    [
-        ("/v1/schedules?problem={}", {"problem", "op"}),
-        ("/v1/trials?target=cpu:a,threads={}", {"target"}),
-        ("/v1/trials?cursor={}", {"cursor"}),
-        ("/v1/jobs?state={}", {"state"}),
-        ("/v1/jobs?cursor={}", {"cursor"}),
-        ("/v1/jobs?limit={}", {"limit"}),
-        ("/v1/jobs/{}", {"job_id"}),
-        ("/v1/schedules/a/script?flavor={}", {"flavor"}),
-        ("/v1/schedules/a/script?target={}", {"target"}),
-        ("/v1/schedules/{}/script", {"key"}),
-        ("/v1/schedules/{}/kernel", {"key"}),
-    ],
-)
+@pytest.mark.parametrize(("path", "fields"), [
+    ("/v1/schedules?problem={}", {"problem", "op"}),
+    ("/v1/trials?target=cpu:a,threads={}", {"target"}),
+    ("/v1/trials?cursor={}", {"cursor"}),
+    ("/v1/jobs?state={}", {"state"}),
+    ("/v1/jobs?cursor={}", {"cursor"}),
+    ("/v1/jobs?limit={}", {"limit"}),
+    ("/v1/jobs/{}", {"job_id"}),
+    ("/v1/schedules/a/script?flavor={}", {"flavor"}),
+    ("/v1/schedules/a/script?target={}", {"target"}),
+    ("/v1/schedules/{}/script", {"key"}),
+    ("/v1/schedules/{}/kernel", {"key"}),
+])  # fmt: skip
 def test_a_text_in_an_address(client, path, fields):
     for raw in (b"%00", b"%ED%A0%80", b"%FF%FE", b"%01%1B", b"%E2%80%AE", b"9" * 5000, b"-1",
                 b"x" * 5000, quote('{"op": "\\ud800"}').encode(), quote("{" * 3000).encode(),
@@ -196,9 +181,8 @@ def test_a_problem_of_a_megabyte_is_refused(client):
         assert len(answer.content) < 20_000
 
 
-def post(client, body):
-    headers = {"Content-Type": "application/json"}
-    return client.post("/v1/jobs", content=body.encode(), headers=headers)
+def post(client, body, path="/v1/jobs"):
+    return client.post(path, content=body, headers={"Content-Type": "application/json"})
 
 
 def assert_is_refused(answer, given, fields=None):

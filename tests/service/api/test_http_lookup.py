@@ -88,22 +88,19 @@ def test_what_is_not_stored_or_not_proven_has_no_files(client, submit, run):
     assert absent["files"] == {"cpu": None}
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "message"),
-    [
-        ({"problems": [OTHER, "matmul:m=0,n=1,k=1,dtype=f32"]}, "problems.1", "out of range"),
-        ({"problems": [OTHER, 7]}, "problems.1", "a problem string, or its JSON object"),
-        ({"problems": OTHER}, "problems", "valid list"),
-        ({"problems": [OTHER] * (MOST_PROBLEMS + 1)}, "problems", f"at most {MOST_PROBLEMS}"),
-        ({"target": "gpu"}, "target", "neither 'host' nor"),
-        ({"problem": []}, "problem", "unknown field"),
-        ({"files": ["object"]}, "files.0", ""),
-        ({"files": ["cpu"] * 6}, "files", ""),
-        ({"known": {KEY: {"cpu": "x" * 129}}}, "known", ""),
-        ({"known": {"x" * 65: {}}}, "known", ""),
-        ({"match": "near"}, "match", ""),
-    ],
-)
+@pytest.mark.parametrize(("body", "field", "message"), [
+    ({"problems": [OTHER, "matmul:m=0,n=1,k=1,dtype=f32"]}, "problems.1", "out of range"),
+    ({"problems": [OTHER, 7]}, "problems.1", "a problem string, or its JSON object"),
+    ({"problems": OTHER}, "problems", "valid list"),
+    ({"problems": [OTHER] * (MOST_PROBLEMS + 1)}, "problems", f"at most {MOST_PROBLEMS}"),
+    ({"target": "gpu"}, "target", "neither 'host' nor"),
+    ({"problem": []}, "problem", "unknown field"),
+    ({"files": ["object"]}, "files.0", ""),
+    ({"files": ["cpu"] * 6}, "files", ""),
+    ({"known": {KEY: {"cpu": "x" * 129}}}, "known", ""),
+    ({"known": {"x" * 65: {}}}, "known", ""),
+    ({"match": "near"}, "match", ""),
+])  # fmt: skip
 def test_a_bad_lookup_names_what_is_wrong(client, body, field, message):
     details = assert_problem(client.post(LOOKUP, json={"problems": [PROBLEM], **body}), 422)
     (error,) = details["errors"]

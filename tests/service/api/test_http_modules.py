@@ -1,6 +1,7 @@
 import io
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,11 +44,8 @@ FOUND = {
 
 def test_a_module_is_read_as_text_and_as_json(client):
     sent = json.dumps({"module": MODULE})
-    for content, kind in (
-        (MODULE, MLIR["Content-Type"]),
-        (sent, "application/json"),
-        (sent, "Application/JSON; charset=utf-8"),
-    ):
+    for content, kind in ((MODULE, MLIR["Content-Type"]), (sent, "application/json"),
+                          (sent, "Application/JSON; charset=utf-8")):  # fmt: skip
         answer = client.post(PARSE, content=content, headers={"Content-Type": kind})
         assert answer.status_code == 200, answer.text
         assert answer.json() == FOUND
@@ -100,33 +98,25 @@ def test_a_module_may_be_larger_than_other_bodies(client_factory):
 
 
 def test_the_same_module_is_read_once(client, monkeypatch):
-    asked = []
-    read = modules.read_module
-
-    def counted(module, limits, sizes):
-        asked.append(module)
-        return read(module, limits, sizes)
-
-    monkeypatch.setattr(modules, "read_module", counted)
+    asked = Mock(side_effect=modules.read_module)
+    monkeypatch.setattr(modules, "read_module", asked)
     for _ in range(3):
         assert client.post(PARSE, content=MODULE, headers=MLIR).json() == FOUND
         assert client.post(PARSE, content=b"garbage", headers=MLIR).status_code == 422
-    assert len(asked) == 2
+    assert asked.call_count == 2
     for size in (5, 9):  # are two modules
         dims = {"dim": [f"0.0={size}", f"2.0={size}"]}
         answer = client.post(PARSE, content=DYNAMIC, headers=MLIR, params=dims).json()
         assert [one["problem"] for one in answer["problems"]] == [
             f"matmul:m={size},n=4,k=6,dtype=f32,init=accumulate"
         ]
-    assert len(asked) == 4
+    assert asked.call_count == 4
     for dim in ("0.0=5", "0.0=1..5", "x=5", "5"):
         refused = client.post(PARSE, content=DYNAMIC, headers=MLIR, params={"dim": dim})
         assert_refused(refused, "dim")
 
 
 SCRIPT = "/v1/problems/script"
-OF_FAKES = fakes.schedule(3).hash
-"""The fastest of the four schedules that the fake search times."""
 
 
 @pytest.fixture
@@ -147,12 +137,13 @@ def test_a_stored_schedule_is_proven_on_the_op(client, tuned, own_cache, monkeyp
     assert answer.status_code == 200, answer.text
     told = answer.json()
     assert (told["problem"], told["place"], told["flavor"]) == (PROBLEM, place, "cpu")
-    assert told["schedule"]["hash"] == OF_FAKES
-    assert told["schedule"]["steps"] == fakes.schedule(3).to_json()
+    fastest = fakes.schedule(3)
+    assert told["schedule"]["hash"] == fastest.hash
+    assert told["schedule"]["steps"] == fastest.to_json()
     assert (told["match"], told["stale"]) == ("exact", False)
     assert told["target"] == client.get(f"/v1/schedules?problem={PROBLEM}").json()["target"]
     assert 0 < told["proof"]["max_error"] <= told["proof"]["tolerance"]
-    assert f"// schedule: {OF_FAKES}" in told["script"]
+    assert f"// schedule: {fastest.hash}" in told["script"]
     assert "func.func" not in told["script"].split("transform.named_sequence")[0]
     monkeypatch.setattr(kernels, "answer_of", lambda *_: pytest.fail("it is kept"))
     by_number = client.post(SCRIPT, json={"module": OF_TWO}, params={"place": "1"})
@@ -174,19 +165,14 @@ def test_what_is_not_there_is_named(client, tuned, own_cache):
 
 
 def test_that_none_proves_is_found_out_once_in_a_while(client, tuned, own_cache, monkeypatch):
-    given = []
-
-    def refused(_module, _what, source):
-        given.append(json.loads(source))
-        return json.dumps({"reason": "@main 9:8: no script proved; the last one: wrong: by 3"})
-
+    reason = "@main 9:8: no script proved; the last one: wrong: by 3"
+    refused = Mock(return_value=json.dumps({"reason": reason}))
     monkeypatch.setattr(kernels, "answer_of", refused)
     for _ in range(2):
         assert_problem(asked(client, place="1"), 404, "the last one: wrong: by 3")
-    (source,) = given
-    hashes = [fakes.schedule(n).hash for n in (3, 2, 1, 0)]
-    steps = {one.hash: one.to_json() for one in map(fakes.schedule, range(4))}
-    assert source["schedules"] == [steps[one] for one in hashes], "the fastest first"
+    ((_, _, source),) = (call.args for call in refused.call_args_list)
+    fastest_first = [fakes.schedule(n).to_json() for n in (3, 2, 1, 0)]
+    assert json.loads(source)["schedules"] == fastest_first
 
 
 def test_of_a_row_that_was_edited_no_script_is_made(client, tuned, own_cache, url, monkeypatch):

@@ -3,6 +3,7 @@ import base64
 import hashlib
 import json
 import sqlite3
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,19 +22,12 @@ AIR, IREE = f"{SCRIPT}?flavor=air", f"{SCRIPT}?flavor=iree"
 
 @pytest.fixture
 def looked_up(monkeypatch):
-    """The keys whose schedule or script was looked up in the database."""
-    keys = []
-
-    def watched(real):
-        def find(session, problem, *rest, **options):
-            keys.append(problem)
-            return real(session, problem, *rest, **options)
-
-        return find
-
+    """The calls that look a schedule or a script up in the database."""
+    watched = Mock()
     for module, name in ((nearest, "find"), (scripts, "served_script")):
-        monkeypatch.setattr(module, name, watched(getattr(module, name)))
-    return keys
+        watched.attach_mock(Mock(side_effect=getattr(module, name)), name)
+        monkeypatch.setattr(module, name, getattr(watched, name))
+    return watched.method_calls
 
 
 def test_a_script_is_looked_up_once_for_all_who_fetch_it(client, tuned, looked_up):
@@ -70,16 +64,15 @@ def test_a_commit_of_any_process_is_seen_by_the_next_request(client, url, tuned)
 @pytest.fixture
 def attempts(monkeypatch):
     """Counts the proofs of AIR scripts, and lets a test spoil them."""
-    calls, spoil = [], {}
-    real = scripts.attempt
+    real, spoil = scripts.attempt, {}
 
     def attempt(problem, **options):
-        calls.append(problem)
         made = real(problem, **options)
         return fakes.replace(made, proof=fakes.replace(made.proof, **spoil)) if spoil else made
 
-    monkeypatch.setattr(scripts, "attempt", attempt)
-    return calls, spoil
+    calls = Mock(side_effect=attempt)
+    monkeypatch.setattr(scripts, "attempt", calls)
+    return calls.mock_calls, spoil
 
 
 @pytest.mark.full
@@ -145,12 +138,8 @@ def test_where_iree_is_as_fast_alone_the_times_are_told(client, tuned, answers):
     assert len(sources) == 1
 
 
-TYPES = {
-    "object": "application/octet-stream",
-    "bitcode": "application/octet-stream",
-    "c-header": "text/x-c",
-    "json": "application/json",
-}
+TYPES = {"object": "application/octet-stream", "bitcode": "application/octet-stream",
+         "c-header": "text/x-c", "json": "application/json"}  # fmt: skip
 
 
 def test_the_module_has_a_strong_etag(client, client_factory, tuned, monkeypatch):

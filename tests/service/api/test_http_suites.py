@@ -56,32 +56,29 @@ def changed(path, value):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("suite", "", "suite"),
-        ("suite", "a\0b", "cannot be printed"),
-        ("suite", "x" * 201, "suite"),
-        ("source", 7, "source"),
-        ("problems", [], "problems"),
-        ("problems.0", "matmul", "problems.0"),
-        ("problems.0.problem", "matmul:m=0,n=1,k=1,dtype=f32", "m=0"),
-        ("problems.0.problem", "matmul:n=64,m=16,k=70,dtype=f32", "is spelled"),
-        ("problems.0.count", True, "count"),
-        ("problems.0.ours.gflops", 0.0, "gflops"),
-        ("problems.0.ours.gflops", "fast", "gflops"),
-        ("problems.0.ours.interval", [1.0], "interval"),
-        ("problems.0.nonsense", 1, "nonsense"),
-        ("problems.0.ratio", 123.0, "geomean_ratio"),
-        ("problems.0.ratio", None, "counted"),
-        ("counted", 3, "counted"),
-        ("geomean_ratio", None, "geomean_ratio"),
-        ("weighted", None, "weighted"),
-        ("machine.bandwidth_gbs", -1.0, "bandwidth_gbs"),
-        ("machine.peers", {f"p{n}": "1" for n in range(31)}, "peers"),
-        ("machine.toolchain", "t" * 256, "toolchain"),
-    ],
-)
+@pytest.mark.parametrize(("path", "value", "said"), [
+    ("suite", "", "suite"),
+    ("suite", "a\0b", "cannot be printed"),
+    ("suite", "x" * 201, "suite"),
+    ("source", 7, "source"),
+    ("problems", [], "problems"),
+    ("problems.0", "matmul", "problems.0"),
+    ("problems.0.problem", "matmul:m=0,n=1,k=1,dtype=f32", "m=0"),
+    ("problems.0.problem", "matmul:n=64,m=16,k=70,dtype=f32", "is spelled"),
+    ("problems.0.count", True, "count"),
+    ("problems.0.ours.gflops", 0.0, "gflops"),
+    ("problems.0.ours.gflops", "fast", "gflops"),
+    ("problems.0.ours.interval", [1.0], "interval"),
+    ("problems.0.nonsense", 1, "nonsense"),
+    ("problems.0.ratio", 123.0, "geomean_ratio"),
+    ("problems.0.ratio", None, "counted"),
+    ("counted", 3, "counted"),
+    ("geomean_ratio", None, "geomean_ratio"),
+    ("weighted", None, "weighted"),
+    ("machine.bandwidth_gbs", -1.0, "bandwidth_gbs"),
+    ("machine.peers", {f"p{n}": "1" for n in range(31)}, "peers"),
+    ("machine.toolchain", "t" * 256, "toolchain"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_its_field(client, path, value, said):
     answer = client.post(ADDRESS, json=changed(path, value))
     assert answer.status_code == 422, answer.text

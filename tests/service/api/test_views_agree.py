@@ -80,11 +80,9 @@ def test_jobs(service, ask):
     assert {job["state"] for job in told} == {"queued", "running", "done", "failed"}
     for job in told:
         row, trials = rows[job["id"]], job["trials"]
-        names = (
-            "state", "problem", "key", "target", "cache", "toolchain", "error", "complete"
-        )  # fmt: skip
-        expected = {name: job[name] for name in names}
-        expected |= {f"trials_{name}": number for name, number in trials.items()}
+        expected = {f"trials_{name}": number for name, number in trials.items()}
+        expected |= {name: job[name] for name in ("state", "problem", "key", "target", "cache")}
+        expected |= {name: job[name] for name in ("toolchain", "error", "complete")}
         expected["best_gflops"] = job["best"] and job["best"]["gflops"]
         assert {name: row[name] for name in expected} == expected
         ended = sum(trials.values()) - trials["asked"]

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.service.api.plans.modules import MODULE
+from tests.service.api.plans.test_http_plans import MODULE
 from tests.service.archive.stores import opened_store
 from tests.service.cluster import certificates, chaos
 from tests.service.cluster.chaos import Plan

@@ -135,27 +135,20 @@ def test_a_search_is_seen_as_it_runs(page, service):
     wait_until(lambda: int(page.locator("[data-field=ended]").inner_text()) >= 5)
     walk(page)
     wait_until(lambda: page.locator("#trial-rows tbody tr").count() >= 8)
-    numbers = page.locator("#trial-rows tbody td:first-child").all_inner_texts()
-    assert numbers == [str(number) for number in range(len(numbers))]
+    numbers = page.locator("#trial-rows tbody td:first-child")
+    shown = numbers.all_inner_texts()
+    assert shown == [str(number) for number in range(len(shown))]
     # The end loads the page anew; every trial is there once.
     expect(page.locator("[data-field=state]")).to_have_text("done", timeout=60_000)
     expect(page.locator("#trial-rows tbody tr")).to_have_count(TRIALS)
-    numbers = page.locator("#trial-rows tbody td:first-child").all_inner_texts()
-    assert numbers == [str(number) for number in range(TRIALS)]
+    assert numbers.all_inner_texts() == [str(number) for number in range(TRIALS)]
 
 
 def test_a_live_plot_has_the_trials_that_came_while_it_was_drawn(page, service):
-    slow_s = 1.5
-
-    def late(route):
-        time.sleep(slow_s)
-        route.continue_()
-
-    page.route("**/vega.js", late)
+    page.route("**/vega.js", lambda route: time.sleep(1.5) or route.continue_())
     asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 500})
     page.goto(f"/jobs/{asked.json()['id']}")
-    plot = page.locator("#convergence")
-    expect(plot).to_have_attribute("data-drawn", "yes", timeout=20_000)
+    expect(page.locator("#convergence")).to_have_attribute("data-drawn", "yes", timeout=20_000)
     wait_until(lambda: int(page.locator("[data-field=ended]").inner_text()) >= 10)
     shown, ended = page.evaluate(SHOWN_AND_ENDED)
     assert int(shown) == int(ended)

@@ -64,28 +64,25 @@ def test_backticks_without_a_partner_stay_as_they_are():
     assert rendering.code("``x``, plain") == "<code>x</code>, plain"
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        ("/jobs/99", 404, "there is no job 99"),
-        ("/jobs/0", 422, "job_id"),
-        ("/problems/" + "0" * 64, 404, "no problem with the key"),
-        ("/compare?left=1", 422, "right"),
-        ("/compare?left=98&right=99", 404, "there is no schedule 98"),
-        ("/?order=sideways", 422, "order"),
-        ("/?contains=" + "x" * 201, 422, "contains"),
-        ("/plans/99", 404, "no plan 99"),
-        ("/plans/0", 422, "plan_id"),
-        ("/plans/x", 422, "plan_id"),
-        ("/jobs?kind=model&before=0", 422, "before"),
-        ("/suites/99", 404, "no "),
-        ("/suites/0", 422, "number"),
-        ("/suites/x", 422, "number"),
-        ("/suites/1?page=0", 422, "page"),
-        ("/schedules/1/kernel", 404, "no "),
-        ("/schedules/1/assembly", 404, "no "),
-    ],
-)
+@pytest.mark.parametrize(("path", "status", "said"), [
+    ("/jobs/99", 404, "there is no job 99"),
+    ("/jobs/0", 422, "job_id"),
+    ("/problems/" + "0" * 64, 404, "no problem with the key"),
+    ("/compare?left=1", 422, "right"),
+    ("/compare?left=98&right=99", 404, "there is no schedule 98"),
+    ("/?order=sideways", 422, "order"),
+    ("/?contains=" + "x" * 201, 422, "contains"),
+    ("/plans/99", 404, "no plan 99"),
+    ("/plans/0", 422, "plan_id"),
+    ("/plans/x", 422, "plan_id"),
+    ("/jobs?kind=model&before=0", 422, "before"),
+    ("/suites/99", 404, "no "),
+    ("/suites/0", 422, "number"),
+    ("/suites/x", 422, "number"),
+    ("/suites/1?page=0", 422, "page"),
+    ("/schedules/1/kernel", 404, "no "),
+    ("/schedules/1/assembly", 404, "no "),
+])  # fmt: skip
 def test_what_is_not_there_is_a_page(client, path, status, said):
     assert_page(client.get(path), status, said)
 
@@ -190,22 +187,19 @@ def test_a_row_that_is_not_what_was_stored_is_refused(client, tuned, sessions):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE schedules SET peers = 'no JSON'",
-        'UPDATE schedules SET peers = \'{"openblas": {"gflops": "fast"}, "iree": 3}\'',
-        "UPDATE schedules SET gflops = 'fast'",
-        "UPDATE schedules SET peak_gflops = 0",
-        "UPDATE schedules SET created_at = 'yesterday'",
-        "UPDATE schedules SET steps = '[]'",
-        "UPDATE trials SET gflops = 'fast', params = 'none' WHERE number = 0",
-        "UPDATE trials SET low = 1e999 WHERE number = 0",
-        "UPDATE jobs SET created_at = 'yesterday'",
-        "UPDATE machines SET caches = 'none'",
-        "UPDATE problems SET canonical = 'nonsense'",
-    ],
-)
+@pytest.mark.parametrize("damage", [
+    "UPDATE schedules SET peers = 'no JSON'",
+    'UPDATE schedules SET peers = \'{"openblas": {"gflops": "fast"}, "iree": 3}\'',
+    "UPDATE schedules SET gflops = 'fast'",
+    "UPDATE schedules SET peak_gflops = 0",
+    "UPDATE schedules SET created_at = 'yesterday'",
+    "UPDATE schedules SET steps = '[]'",
+    "UPDATE trials SET gflops = 'fast', params = 'none' WHERE number = 0",
+    "UPDATE trials SET low = 1e999 WHERE number = 0",
+    "UPDATE jobs SET created_at = 'yesterday'",
+    "UPDATE machines SET caches = 'none'",
+    "UPDATE problems SET canonical = 'nonsense'",
+])  # fmt: skip
 def test_a_damaged_row_costs_no_more_than_itself(client, tuned, schedule_id, sessions, damage):
     with writing(sessions) as session:
         session.connection().exec_driver_sql("PRAGMA ignore_check_constraints = ON")
@@ -220,7 +214,7 @@ def test_a_damaged_row_costs_no_more_than_itself(client, tuned, schedule_id, ses
         assert faults not in client.get(path).text, path
 
 
-def test_a_browser_signs_in_and_out(client_factory, make_token):
+def test_a_browser_signs_in_and_out_and_is_led_nowhere_else(client_factory, make_token):
     client, token = client_factory(require_tokens=True), make_token()
     asked = client.get("/jobs?state=done", headers=BROWSER, follow_redirects=False)
     assert asked.status_code == 303
@@ -244,6 +238,10 @@ def test_a_browser_signs_in_and_out(client_factory, make_token):
     assert refused.status_code == 403  # the token reads
     client.post("/sign-out", headers=OWN)
     assert client.get("/v1/jobs").status_code == 401
+    for place in ("//x.example", "http://x.example/", "/\\x.example", "javascript:f()", "\n/", ""):
+        sent = {"token": token, "next": place}
+        answer = client.post("/sign-in", data=sent, headers=OWN, follow_redirects=False)
+        assert answer.headers["location"] == "/", place
 
 
 def test_a_form_of_another_page_gets_nowhere(client_factory, make_token):
@@ -261,14 +259,6 @@ def test_a_form_of_another_page_gets_nowhere(client_factory, make_token):
         assert submit(**{"Sec-Fetch-Site": site}) == 403
     assert client.get("/v1/jobs").json()["jobs"] == []
     assert submit(Origin="http://testserver") == submit(**{"Sec-Fetch-Site": "same-origin"}) == 303
-
-
-def test_signing_in_leads_nowhere_else(client_factory, make_token):
-    client, token = client_factory(require_tokens=True), make_token()
-    for place in ("//x.example", "http://x.example/", "/\\x.example", "javascript:f()", "\n/", ""):
-        sent = {"token": token, "next": place}
-        answer = client.post("/sign-in", data=sent, headers=OWN, follow_redirects=False)
-        assert answer.headers["location"] == "/", place
 
 
 def test_tune_again_does_what_it_says(client, tuned):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.service.api.plans.modules import MODULE, TEXT
+from tests.service.api.plans.test_http_plans import MODULE, TEXT
 from tests.service.dashboard.conftest import store_reports, walk
 from tests.service.processes import FAKE_PROVER, ServiceProcess, wait_until
 from tilewise.service.workers.entry_points import PROVER, TUNER
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
-PLANS = "tests.service.api.plans.tuners:tune", FAKE_PROVER
+PLANS = "tests.service.fakes:direct_tune", FAKE_PROVER
 """A search whose schedules are real ones, without timing."""
 PROBLEM = "matmul:m=128,n=512,k=256,dtype=f32"
 TRIALS = 40

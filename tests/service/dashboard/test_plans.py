@@ -5,8 +5,7 @@ from dataclasses import replace
 from tests.service.conftest import OTHER, PROBLEM
 from tests.service.dashboard import answers
 from tests.service.dashboard.answers import HOSTILE, OWN, assert_no_markup, words
-from tests.service.dashboard.made_plans import CONV, block, other, tensor, use
-from tests.service.dashboard.planned import store_plan
+from tests.service.dashboard.planned import CONV, block, other, store_plan, tensor, use
 from tilewise.search.networks.plan import PlannedPass
 from tilewise.service.db import models, writing
 

@@ -74,13 +74,10 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
 
 @pytest.mark.full
 @pytest.mark.sqlite_only  # children are slow to start
-@pytest.mark.parametrize(
-    ("maker", "error"),
-    [
-        ("die", "the worker died 3 times; the last time: signal SIGABRT"),
-        ("refuse", "no layer has a stored schedule"),
-    ],
-)
+@pytest.mark.parametrize(("maker", "error"), [
+    ("die", "the worker died 3 times; the last time: signal SIGABRT"),
+    ("refuse", "no layer has a stored schedule"),
+])  # fmt: skip
 def test_a_plan_that_cannot_be_made_fails_with_its_reason(start, ready, look, maker, error):
     start(maker)
     wait_until(lambda: look(ready).state == "failed")

@@ -23,65 +23,63 @@ RESULT = f"/v1/schedules?problem={PROBLEM}"
 ASKED = {"problem": PROBLEM, "trials": 4}
 
 # Each statement is an UPDATE; where it names no row, it changes the first.
-OF_THE_PROBLEM = {
-    "another canonical string": "problems SET canonical = canonical || ',bias'",
-    "the canonical string of another": f"problems SET canonical = '{OTHER}'",
-    "canonical string is a blob": "problems SET canonical = x'00ff'",
-    "canonical string is not UTF-8": "problems SET canonical = CAST(x'6dff' AS TEXT)",
-    "keys of two problems swapped": (
+TAMPERED = {
+    "problem: another canonical string": "problems SET canonical = canonical || ',bias'",
+    "problem: the canonical string of another": f"problems SET canonical = '{OTHER}'",
+    "problem: canonical string is a blob": "problems SET canonical = x'00ff'",
+    "problem: canonical string is not UTF-8": "problems SET canonical = CAST(x'6dff' AS TEXT)",
+    "problem: keys of two problems swapped": (
         "problems SET key = 'x'", f"problems SET key = '{KEY}' WHERE id = 2",
         f"problems SET key = '{parse_problem(OTHER).key}'"),
-    "problems of two schedules swapped": ("schedules SET problem_id = -problem_id WHERE true",
-                                          "schedules SET problem_id = 3 + problem_id WHERE true"),
-    "another cache mode": "schedules SET cache = 'cold'",
-    "another toolchain": "toolchains SET identity = 'forged'",
-}  # fmt: skip
-OF_THE_SCRIPT = {
-    "another text": "scripts SET text = text || '// x'",
-    "another text and its SHA-256": ("scripts SET text = text || '// x'",
-                                     "scripts SET sha256 = sha256(text)"),
-    "text is a blob": "scripts SET text = x'00'",
-    "text is not UTF-8": "scripts SET text = CAST(x'41ff' AS TEXT)",
-    "another hash": "scripts SET hash = '0123456789abcdef'",
-    "other steps": "scripts SET steps = '[]'",
-    "steps are no JSON": "scripts SET steps = '['",
-    "steps are nested without end": f"scripts SET steps = '{'[' * 50_000}'",
-    "not executed": "script_proofs SET executed = 0",
-    "not applied": "script_proofs SET applied = 0",
-    "far off": "script_proofs SET max_error = 1e9",
-    "far off within a tolerance": "script_proofs SET max_error = 1e9, tolerance = 1e10",
-    "infinitely far off": "script_proofs SET max_error = 9e999, tolerance = 9e999",
-    "no error known": "script_proofs SET max_error = NULL",
-    "error is a word": "script_proofs SET max_error = 'small'",
-    "faster": "script_proofs SET gflops = 1e6",
-    "of another MLIR": "script_proofs SET mlir = 'mlir 99'",
-    "scripts of two proofs swapped": ("script_proofs SET script_id = -script_id WHERE true",
-                                      "script_proofs SET script_id = 3 + script_id WHERE true"),
-    "proofs of two schedules swapped": "script_proofs SET schedule_id = 3 - schedule_id WHERE true",
-    "digest of another":
+    "problem: problems of two schedules swapped": (
+        "schedules SET problem_id = -problem_id WHERE true",
+        "schedules SET problem_id = 3 + problem_id WHERE true"),
+    "problem: another cache mode": "schedules SET cache = 'cold'",
+    "problem: another toolchain": "toolchains SET identity = 'forged'",
+    "script: another text": "scripts SET text = text || '// x'",
+    "script: another text and its SHA-256": (
+        "scripts SET text = text || '// x'", "scripts SET sha256 = sha256(text)"),
+    "script: text is a blob": "scripts SET text = x'00'",
+    "script: text is not UTF-8": "scripts SET text = CAST(x'41ff' AS TEXT)",
+    "script: another hash": "scripts SET hash = '0123456789abcdef'",
+    "script: other steps": "scripts SET steps = '[]'",
+    "script: steps are no JSON": "scripts SET steps = '['",
+    "script: steps are nested without end": f"scripts SET steps = '{'[' * 50_000}'",
+    "script: not executed": "script_proofs SET executed = 0",
+    "script: not applied": "script_proofs SET applied = 0",
+    "script: far off": "script_proofs SET max_error = 1e9",
+    "script: far off within a tolerance": "script_proofs SET max_error = 1e9, tolerance = 1e10",
+    "script: infinitely far off": "script_proofs SET max_error = 9e999, tolerance = 9e999",
+    "script: no error known": "script_proofs SET max_error = NULL",
+    "script: error is a word": "script_proofs SET max_error = 'small'",
+    "script: faster": "script_proofs SET gflops = 1e6",
+    "script: of another MLIR": "script_proofs SET mlir = 'mlir 99'",
+    "script: scripts of two proofs swapped": (
+        "script_proofs SET script_id = -script_id WHERE true",
+        "script_proofs SET script_id = 3 + script_id WHERE true"),
+    "script: proofs swapped": "script_proofs SET schedule_id = 3 - schedule_id WHERE true",
+    "script: digest of another":
         "script_proofs SET digest = (SELECT digest FROM script_proofs p WHERE p.id = 2)",
-    "no digest": "script_proofs SET digest = NULL",
-}  # fmt: skip
-OF_THE_SCHEDULE = {
-    "other steps": "schedules SET steps = '[]'",
-    "steps are no JSON": "schedules SET steps = '['",
-    "steps are an object": "schedules SET steps = '{}'",
-    "steps are nested without end": f"schedules SET steps = '{'[' * 50_000}'",
-    "peers are no JSON": "schedules SET peers = '{'",
-    "found at no moment": "schedules SET created_at = 'soon'",
-    "other steps and hash": "schedules SET steps = '[]', hash = substr(sha256('[]'), 1, 16)",
-    "faster": "schedules SET gflops = 1e6",
-    "faster by a bit": "schedules SET gflops = gflops * (1 + 1e-15)",
-    "speed is a word": "schedules SET gflops = 'fast'",
-    "a lower peak": "schedules SET peak_gflops = 50",
-    "slow peers": "schedules SET peers = '{}'",
-    "other measurements": "schedules SET measured = NULL",
-    "a larger budget": "schedules SET budget = 1000000",
-    "budget is a word": "schedules SET budget = 'all'",
-    "found by another job": "schedules SET job_id = 2",
-    "found by a job without a number": "schedules SET job_id = 'x'",
-    "found by a job that is gone": "schedules SET job_id = 99",
-    "no digest": "schedules SET digest = NULL",
+    "script: no digest": "script_proofs SET digest = NULL",
+    "schedule: other steps": "schedules SET steps = '[]'",
+    "schedule: steps are no JSON": "schedules SET steps = '['",
+    "schedule: steps are an object": "schedules SET steps = '{}'",
+    "schedule: steps are nested without end": f"schedules SET steps = '{'[' * 50_000}'",
+    "schedule: peers are no JSON": "schedules SET peers = '{'",
+    "schedule: found at no moment": "schedules SET created_at = 'soon'",
+    "schedule: other steps, hash": "schedules SET steps = '[]', hash = substr(sha256('[]'), 1, 16)",
+    "schedule: faster": "schedules SET gflops = 1e6",
+    "schedule: faster by a bit": "schedules SET gflops = gflops * (1 + 1e-15)",
+    "schedule: speed is a word": "schedules SET gflops = 'fast'",
+    "schedule: a lower peak": "schedules SET peak_gflops = 50",
+    "schedule: slow peers": "schedules SET peers = '{}'",
+    "schedule: other measurements": "schedules SET measured = NULL",
+    "schedule: a larger budget": "schedules SET budget = 1000000",
+    "schedule: budget is a word": "schedules SET budget = 'all'",
+    "schedule: found by another job": "schedules SET job_id = 2",
+    "schedule: found by a job without a number": "schedules SET job_id = 'x'",
+    "schedule: found by a job that is gone": "schedules SET job_id = 99",
+    "schedule: no digest": "schedules SET digest = NULL",
 }  # fmt: skip
 
 
@@ -118,13 +116,6 @@ def served(client):
     return {"script": client.get(SCRIPT).text, "best": result["best"], "proof": result["proof"]}
 
 
-TAMPERED = {
-    **{f"problem: {name}": how for name, how in OF_THE_PROBLEM.items()},
-    **{f"script: {name}": how for name, how in OF_THE_SCRIPT.items()},
-    **{f"schedule: {name}": how for name, how in OF_THE_SCHEDULE.items()},
-}
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name", TAMPERED)
 def test_an_edited_row_is_refused_until_tuned_again(client, url, run, stored_rows, caplog, name):
@@ -155,8 +146,8 @@ def test_an_edited_row_is_refused_until_tuned_again(client, url, run, stored_row
 def test_a_replaced_row_is_what_was_found_however_fast_it_had_said_it_was(
     client, url, run, stored_rows
 ):
-    edit(url, OF_THE_SCHEDULE["faster"])
-    edit(url, OF_THE_SCHEDULE["a larger budget"])
+    edit(url, TAMPERED["schedule: faster"])
+    edit(url, TAMPERED["schedule: a larger budget"])
     answer = client.post("/v1/jobs", json=ASKED)
     assert answer.status_code == 202
     run(answer.json()["id"])
@@ -167,7 +158,7 @@ def test_a_replaced_row_is_what_was_found_however_fast_it_had_said_it_was(
 
 def test_a_job_for_an_edited_problem_fails_and_says_why(client, url, sessions, submit, run):
     job_id = submit()
-    edit(url, OF_THE_PROBLEM["another canonical string"])
+    edit(url, TAMPERED["problem: another canonical string"])
     assert run(job_id).state == "failed"
     assert "does not have the problem's key" in client.get(f"/v1/jobs/{job_id}").json()["error"]
     with reading(sessions) as session:
@@ -190,7 +181,7 @@ def test_every_value_of_a_schedule_comes_back_as_it_was(client, submit, run):
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["show", "script", "kernel"])
 def test_the_command_line_refuses_in_one_line(url, stored_rows, command):
-    edit(url, OF_THE_SCRIPT["another text"])
+    edit(url, TAMPERED["script: another text"])
     done = subprocess.run(  # a process of its own, whose logging nobody has set up
         [sys.executable, "-m", "tilewise", command, PROBLEM, "--db", url],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
@@ -202,7 +193,7 @@ def test_the_command_line_refuses_in_one_line(url, stored_rows, command):
 
 def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, stored_rows):
     problem, request = parse_problem(PROBLEM), TuneRequest(trials=4)
-    edit(url, OF_THE_SCRIPT["another text"])
+    edit(url, TAMPERED["script: another text"])
     with writing(sessions) as session:
         made = queue.create_or_join(session, problem, machine.target, request, TOOLCHAIN)
         assert made.schedule is None and made.job.state == "queued"

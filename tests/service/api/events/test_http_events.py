@@ -19,8 +19,9 @@ def events_of(text):
     ]
 
 
-def test_a_job_that_has_ended_is_told_whole(client, tuned):
-    answer = client.get(f"/v1/jobs/{tuned}/events")
+def test_a_job_that_has_ended_is_told_whole_and_bad_requests_are_refused(client, tuned):
+    path = f"/v1/jobs/{tuned}/events"
+    answer = client.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
@@ -31,15 +32,11 @@ def test_a_job_that_has_ended_is_told_whole(client, tuned):
     assert [id_ for name, _, id_ in told if name == "trial"] == ["0", "1", "2", "3"]
     job = client.get(f"/v1/jobs/{tuned}").json()
     assert told[-1] == ("end", job, None)
-    head = client.head(f"/v1/jobs/{tuned}/events")
+    head = client.head(path)
     assert head.status_code == 200 and head.text == ""
-    assert job["links"]["events"] == f"/v1/jobs/{tuned}/events"
+    assert job["links"]["events"] == path
     assert ("phase", job["phase"], None) in told
     assert job["phase"]["name"] in ("finals", "proof")  # of a winner that was not proven before
-
-
-def test_a_stream_that_cannot_be(client, tuned):
-    path = f"/v1/jobs/{tuned}/events"
     assert_problem(client.get("/v1/jobs/7777/events"), 404)
     assert_problem(client.get("/v1/jobs/x/events"), 422)
     assert_problem(client.get(f"{path}?after=1e9"), 422)
