@@ -78,9 +78,7 @@ def tune(
         if should_stop is not None and should_stop():
             break
         time.sleep(pause_s)
-        if log := os.environ.get(LOG):
-            with Path(log).open("a") as file:
-                file.write(f"{number}\n")
+        _note(number)
         record = trial(number, gflops=10.0 + number)
         store.add(record)
         if on_trial is not None:
@@ -99,6 +97,17 @@ def tune(
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 
 
+def _note(number: int) -> None:
+    log = os.environ.get(LOG)
+    if log:
+        with Path(log).open("a") as file:
+            file.write(f"{number}\n")
+
+
+def slow_tune(*given, on_trial=None, should_stop=None, **_hooks):
+    return tune(*given, on_trial=on_trial, should_stop=should_stop, pause_s=0.1)
+
+
 def direct_tune(problem, target, request, store, *, on_trial=None, before_finals=None, **_hooks):
     """Real schedules, those that the model likes best, each slower than the one before."""
     from tilewise.search.model.prior import direct_schedules
@@ -110,10 +119,6 @@ def direct_tune(problem, target, request, store, *, on_trial=None, before_finals
         before_finals(list(records), None)
     best = Winner(records[0].schedule, records[0].measurement, 100.0, (), {}, 21, 6, 2)
     return TuneResult(best, records, 0.1, True)
-
-
-def slow_tune(*given, on_trial=None, should_stop=None, **_hooks):
-    return tune(*given, on_trial=on_trial, should_stop=should_stop, pause_s=0.1)
 
 
 def hanging_tune(_problem, _target, _request, store, **_hooks):

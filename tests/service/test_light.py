@@ -34,10 +34,8 @@ print([name for name in {HEAVY} if name in sys.modules])
 
 
 def test_an_examination_that_fails_says_why(monkeypatch):
-    def command(*_):
-        return child_command("tilewise.service.no_such_module")
-
-    monkeypatch.setattr(child, "child_command", command)
+    command = child_command("tilewise.service.no_such_module")
+    monkeypatch.setattr(child, "child_command", lambda *_: command)
     with pytest.raises(MachineError, match=r"cannot be printed here: .*No module named"):
         examine()
 
@@ -54,9 +52,8 @@ def test_targets_are_made_canonical(machine):
 
 def run_worker(*more: str, **environment: str) -> str:
     """Run a worker that fails; return what it writes to stderr."""
-    command = child_command(
-        "tilewise.service.workers", "--job=1", "--owner=x:1:1", "--epoch=1", *more
-    )
+    how = ("--job=1", "--owner=x:1:1", "--epoch=1", *more)
+    command = child_command("tilewise.service.workers", *how)
     environment = child_environment(**environment)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

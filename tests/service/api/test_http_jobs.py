@@ -17,8 +17,8 @@ from tilewise.service.db.base import now
 from tilewise.service.jobs import idempotency, lease, queue
 from tilewise.version import VERSION
 
+# `PROBLEM`, spelled differently.
 AS_OBJECT = {"op": "matmul", "dtype": "f32", "k": 32, "n": 48, "m": 64, "batch": 1}
-"""`PROBLEM`, spelled differently."""
 
 
 def post(client, key=None, **body):
@@ -152,9 +152,8 @@ def test_the_same_request_names_the_same_job_also_when_it_has_ended(client):
 
 def test_a_request_that_is_not_spread_has_the_digest_that_it_always_had():
     problem, target = parse_problem(PROBLEM), "cpu:znver5,threads=1"
-    told = [problem.canonical, target, {
-        "trials": 4, "seconds": None, "seed": 0, "sampler": "surrogate", "peers": False,
-        "cache": "hot"}]  # fmt: skip
+    told = [problem.canonical, target, {"trials": 4, "seconds": None, "seed": 0, "cache": "hot",
+                                        "sampler": "surrogate", "peers": False}]  # fmt: skip
     always = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
     assert idempotency.digest_of(problem, target, TuneRequest(trials=4)) == always
     assert idempotency.digest_of(problem, target, TuneRequest(trials=4, spread=2)) != always

@@ -36,10 +36,8 @@ def start(sessions, url, machine, tmp_path, monkeypatch):
     with ExitStack() as stack:
 
         def make(maker="make"):
-            arguments = (
-                "--tuner=tests.service.fakes:tune", f"--prover={FAKE_PROVER}",
-                f"--planner=tests.service.plans.makers:{maker}",
-            )  # fmt: skip
+            planner = f"--planner=tests.service.plans.makers:{maker}"
+            arguments = "--tuner=tests.service.fakes:tune", f"--prover={FAKE_PROVER}", planner
             work = PoolWork(machine.targets, TOOLCHAIN, 1, arguments)
             pool = Pool(sessions, url, work, poll_s=0.05)
             stack.callback(pool.stop)

@@ -58,8 +58,7 @@ def feeds_of(url, sessions):
 def started(sessions, submit):
     job_id = submit(trials=TRIALS)
     with writing(sessions) as session:
-        held = lease.claim_one(session, job_id, me())
-    return job_id, held
+        return job_id, lease.claim_one(session, job_id, me())
 
 
 def write_trials(sessions, held):
