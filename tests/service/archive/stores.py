@@ -40,6 +40,8 @@ COLD = "matmul:m=8,n=8,k=8,dtype=bf16"
 IMAGE = "conv2d:n=1,h=8,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32"
 HOST = "birch"
 
+EMPTY = zlib.compress(b"module {}")
+
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -158,9 +160,9 @@ def add_past(session: Any) -> None:
     assert row is not None
     same = {c.key: getattr(row, c.key) for c in models.Schedule.__table__.columns if c.key != "id"}
     speed = {"gflops": 5.0, "low": 4.0, "high": 9.0}
-    earlier = {**speed, "created_at": datetime(2026, 1, 31, tzinfo=UTC)}
     of = {"problem": row.problem, "toolchain": row.toolchain}
-    history.add_unkept(session, models.Schedule(**{**same, **earlier, **of}))
+    earlier = same | speed | of | {"created_at": datetime(2026, 1, 31, tzinfo=UTC)}
+    history.add_unkept(session, models.Schedule(**earlier))
 
 
 def fill_whole(sessions: Sessions) -> None:
@@ -199,9 +201,8 @@ def add_range(sessions: Sessions, best_us: float = 0.5, first: int = 0) -> None:
         for size in (1, 4, 9)
     )
     with writing(sessions) as session:
-        made = queue.create_or_join(
-            session, problems, here().target, TuneRequest(trials=2), TOOLCHAIN, again=True
-        )
+        work = problems, here().target, TuneRequest(trials=2), TOOLCHAIN
+        made = queue.create_or_join(session, *work, again=True)
         assert made.job is not None
         made.job.state, made.job.finished_at, made.job.complete = "done", now(), True
         machine = session.scalars(select(models.Machine)).first()
@@ -249,15 +250,21 @@ def _plan(session: Any, job: int) -> models.Plan:
         problems=[{"problem": PROBLEM, "count": 2, "where": ["main"], "job": job}],
         variants=[],
         skipped=[],
-        source=models.PlanSource(
-            graph={"nodes": [], "tensors": []}, module=zlib.compress(b"module {}")
-        ),
+        source=models.PlanSource(graph={"nodes": [], "tensors": []}, module=EMPTY),
     )
 
 
 def exported(sessions: Sessions, path: Path, selection: Selection | None = None) -> Manifest:
     """Write an archive."""
     return export(sessions, path, selection or Selection(), "tilewise of the tests")
+
+
+def restored_in_vain(sessions: Sessions, archive: Path) -> Merged:
+    """Import an archive of what a store has already: nothing changes."""
+    before = rows_of(sessions)
+    merged = restore(sessions, archive)
+    assert not merged.added and rows_of(sessions) == before
+    return merged
 
 
 def moved(source: Sessions, target: Sessions, path: Path, **how: bool) -> Merged:

@@ -3,6 +3,8 @@ import json
 import random
 import tracemalloc
 import zipfile
+from functools import reduce
+from operator import getitem
 
 import pytest
 
@@ -62,7 +64,6 @@ def test_another_file_or_one_that_was_cut_off(whole, archive, refused):
 
 
 def test_a_bit_that_was_flipped_is_found_or_of_no_effect(whole, archive, into):
-    """A few bytes of a ZIP mean nothing, such as the moments of its members."""
     draw, found = random.Random(0), 0
     for _ in range(60):
         place = draw.randrange(len(whole))
@@ -87,14 +88,14 @@ def put(name, data):
     return lambda members: members.update({name: data})
 
 
-def put_sealed(name, data):
-    return lambda members: members.update(sealed({**members, name: data}))
+def swell(members):
+    members.update(sealed({**members, "models.jsonl": b" " * 80 * 2**20}))
 
 
 def of_manifest(**values):
     def edit(members):
-        manifest = json.loads(members["manifest.json"])
-        members["manifest.json"] = json.dumps({**manifest, **values}).encode()
+        manifest = json.loads(members["manifest.json"]) | values
+        members["manifest.json"] = json.dumps(manifest).encode()
 
     return edit
 
@@ -113,7 +114,7 @@ def of_manifest(**values):
         (drop("history.jsonl"), "'history.jsonl'"),
         (of_manifest(members={}), "does not list the members"),
         (of_manifest(created_at="yesterday"), "manifest.json: created_at"),
-        (put_sealed("models.jsonl", b" " * 80 * 2**20), "more than 200 times the file"),
+        (swell, "more than 200 times the file"),
     ],
 )
 def test_other_members(archive, refused, edit, said):
@@ -149,20 +150,8 @@ def test_a_line_without_an_end_takes_little_memory(archive, refused):
     tracemalloc.stop()
 
 
-def first(**values):
-    return lambda lines: lines[0].update(values)
-
-
-def of_proof(**values):
-    return lambda lines: lines[0]["proofs"][0].update(values)
-
-
-def of_range(**values):
-    return lambda lines: lines[0]["result"].update(values)
-
-
-def of_script(**values):
-    return lambda lines: lines[0]["proofs"][0]["script"].update(values)
+def first(*path, **values):
+    return lambda lines: reduce(getitem, path, lines[0]).update(values)
 
 
 def swap(lines):
@@ -174,6 +163,7 @@ def packed(*samples):
 
 
 ONE = "matmul:m=8,n=8,k=8,dtype=f32"
+PROOF = "proofs", 0
 
 
 @pytest.mark.parametrize(
@@ -183,10 +173,14 @@ ONE = "matmul:m=8,n=8,k=8,dtype=f32"
         ("schedules.jsonl", first(host="nowhere"), "'nowhere', which is not in the archive"),
         ("schedules.jsonl", first(proofs={}), "proofs: "),
         ("schedules.jsonl", first(peers={"x": {}}), "has no gflops"),
-        ("schedules.jsonl", of_proof(max_error=1e9), "a proof of it is not what was proven"),
-        ("schedules.jsonl", of_proof(script=None), "proves a script that was not executed"),
-        ("schedules.jsonl", of_proof(executed=False), "proves a script that was not executed"),
-        ("schedules.jsonl", of_script(text="forged"), "a proof of it is not what was proven"),
+        ("schedules.jsonl", first(*PROOF, max_error=1e9), "a proof of it is not what was proven"),
+        ("schedules.jsonl", first(*PROOF, script=None), "proves a script that was not executed"),
+        ("schedules.jsonl", first(*PROOF, executed=False), "proves a script that was not executed"),
+        (
+            "schedules.jsonl",
+            first(*PROOF, "script", text="forged"),
+            "a proof of it is not what was proven",
+        ),
         ("trials.jsonl", first(gflops=None), "timed without a speed"),
         ("trials.jsonl", first(max_error="-infinity"), "max_error: "),
         ("trials.jsonl", first(steps=[]), "its steps do not have its hash"),
@@ -204,16 +198,15 @@ ONE = "matmul:m=8,n=8,k=8,dtype=f32"
         ("problems.jsonl", lambda lines: lines.clear(), "which is not in the archive"),
         ("problems.jsonl", first(problem="matmul:dtype=f32,m=1,n=1,k=1"), "canonical string is"),
         ("suites.jsonl", first(report={}), "suite: Field required"),
-        ("suites.jsonl", lambda lines: lines[0]["report"].update(counted=7), "counted"),
+        ("suites.jsonl", first("report", counted=7), "counted"),
         ("ranges.jsonl", first(loss_mean=0.5), "do not have its digest"),
-        ("ranges.jsonl", of_range(tiles=[0, 0]), "its result cannot be read"),
-        ("ranges.jsonl", of_range(spans=[[1, 10**15, 0]]), "its result cannot be read"),
+        ("ranges.jsonl", first("result", tiles=[0, 0]), "its result cannot be read"),
+        ("ranges.jsonl", first("result", spans=[[1, 10**15, 0]]), "its result cannot be read"),
         ("models.jsonl", first(problems=[{}]), "has no problem"),
         ("models.jsonl", first(problems=[{"problem": "x", "count": 1}]), "is not a problem"),
         ("trials.jsonl", first(created_at="9999-12-31T23:59:59Z"), "line 1: created_at: "),
         ("trials.jsonl", first(created_at="0001-01-01T00:00:00+14:00"), "line 1: created_at: "),
         ("trials.jsonl", first(created_at="1969-12-31T00:00:00Z"), "line 1: created_at: "),
-        ("machines.jsonl", first(peaks_at="9999-01-01T00:00:00Z"), "line 1: peaks_at: "),
         ("machines.jsonl", first(features=["x" * 10 * 2**20]), "features.0: "),
         ("machines.jsonl", first(host="a\x1b[2J"), "host: "),
         ("jobs.jsonl", first(state="queued", trials=0), "trials=0 is out of range"),
@@ -223,7 +216,7 @@ ONE = "matmul:m=8,n=8,k=8,dtype=f32"
         ("trials.jsonl", first(params={"a": 10**400}), "params.a"),
         ("trials.jsonl", first(steps=[{"step": "x" * 200_000}]), "steps: "),
         ("schedules.jsonl", first(measured={"samples": "x" * 10**6}), "measured: "),
-        ("suites.jsonl", lambda lines: lines[0]["report"].update(x=10**400), "report: "),
+        ("suites.jsonl", first("report", x=10**400), "report: "),
         ("models.jsonl", first(problems=[{"problem": ONE, "count": -1}]), "no count"),
         ("models.jsonl", first(skipped=[{"op": float("inf"), "reason": ""}]), "skipped.0: "),
     ],
@@ -237,15 +230,10 @@ def test_an_edit_that_was_sealed_anew(archive, refused, member, edit, said):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        (b"{", b"["),
-        (b"\n", b""),
-        (b'"number":0', b'"number":0,"number":1'),
-        (b'"params":{', b'"params":' + b'{"a":' * 5000 + b"{"),
-        (b'"message":""', b'"message":"\xff"'),
-        (b'"pace":1.25', b'"pace":1e999'),
-    ],
-)
+    [(b"{", b"["), (b"\n", b""), (b'"number":0', b'"number":0,"number":1'),
+     (b'"params":{', b'"params":' + b'{"a":' * 5000 + b"{"),
+     (b'"message":""', b'"message":"\xff"'), (b'"pace":1.25', b'"pace":1e999')],
+)  # fmt: skip
 def test_bytes_that_were_sealed_anew(archive, refused, old, new):
     replaced(archive, "trials.jsonl", old, new)
     refused()

@@ -19,6 +19,7 @@ from tests.service.archive.stores import (
     fill,
     here,
     moved,
+    restored_in_vain,
     rows_of,
     searched,
     trials_of,
@@ -48,6 +49,8 @@ def test_an_export_of_what_was_imported_is_the_same(new_store, tmp_path, source,
     second = exported(into, tmp_path / "second.zip")
     assert second.members == first.members
     assert trials_of(into) == trials_of(of)
+    again = restored_in_vain(into, tmp_path / "first.zip")
+    assert again.known["trials"] == 9 and not again.replaced
 
 
 CANCELLED = "matmul:m=9,n=9,k=9,dtype=f32"
@@ -103,14 +106,10 @@ def test_no_secret_is_in_an_archive(filled, tmp_path):
 
 @pytest.mark.parametrize(
     ("selection", "problems"),
-    [
-        (Selection(problems=(COLD,)), {COLD}),
-        (Selection(kinds=("conv2d",)), {IMAGE}),
-        (Selection(dtypes=("bf16",)), {COLD}),
-        (Selection(kinds=("matmul",), dtypes=("bf16", "f32")), {PROBLEM, COLD, CANCELLED}),
-        (Selection(since=datetime(2026, 1, 1, tzinfo=UTC)), {PROBLEM, COLD, IMAGE, CANCELLED}),
-    ],
-)
+    [(Selection(problems=(COLD,)), {COLD}), (Selection(kinds=("conv2d",)), {IMAGE}),
+     (Selection(kinds=("matmul",), dtypes=("bf16", "f32")), {PROBLEM, COLD, CANCELLED}),
+     (Selection(since=datetime(2026, 1, 1, tzinfo=UTC)), {PROBLEM, COLD, IMAGE, CANCELLED})],
+)  # fmt: skip
 def test_a_selection_has_the_searches_of_its_problems(filled, tmp_path, selection, problems):
     manifest = exported(filled, tmp_path / "a.zip", selection)
     members = members_of(tmp_path / "a.zip")
@@ -119,8 +118,7 @@ def test_a_selection_has_the_searches_of_its_problems(filled, tmp_path, selectio
         for name in ("problems", "jobs", "schedules")
     ]
     assert found == [problems, problems, problems - {CANCELLED}]
-    has_suites = not selection.names_problems
-    assert (manifest.members["suites.jsonl"].rows > 0) is has_suites
+    assert (manifest.members["suites.jsonl"].rows > 0) is not selection.names_problems
     assert manifest.selection == selection.to_plain() != {}
 
 
@@ -180,9 +178,8 @@ def test_a_search_that_goes_on_can_be_asked_for_anew(new_store, tmp_path):
     called_off, queued = rows_of(into)["jobs"]
     assert (called_off["state"], queued["state"]) == ("cancelled", "queued")
     trials = rows_of(into)["trials"]
-    assert sorted((row["job_id"], row["number"]) for row in trials) == [
-        (row["id"], number) for row in (called_off, queued) for number in range(3)
-    ]
+    expected = product((called_off["id"], queued["id"]), range(3))
+    assert sorted((row["job_id"], row["number"]) for row in trials) == list(expected)
     assert restore(into, tmp_path / "a.zip", resume=True).resumed == 1
     assert len(rows_of(into)["jobs"]) == 2, "the one that waits is joined"
 
