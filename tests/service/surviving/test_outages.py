@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import psutil
 import pytest
 
 from tests.conftest import as_administrator
@@ -29,17 +28,18 @@ def away(server):
 
 @contextmanager
 def read_only(server):
-    set_for_all(server, "default_transaction_read_only", "on")
+    set_read_only(server, "on")
     try:
         yield "is read-only"
     finally:
-        set_for_all(server, "default_transaction_read_only", "off")
+        set_read_only(server, "off")
 
 
-def set_for_all(server, name, value):
-    as_administrator(server.url("template1"), f"ALTER SYSTEM SET {name} = {value}")
-    as_administrator(server.url("template1"), "SELECT pg_reload_conf()")
-    engine = make_engine(server.url("template1"))
+def set_read_only(server, value):
+    url, name = server.url("template1"), "default_transaction_read_only"
+    as_administrator(url, f"ALTER SYSTEM SET {name} = {value}")
+    as_administrator(url, "SELECT pg_reload_conf()")
+    engine = make_engine(url)
 
     def is_set():
         with engine.connect() as connection:
@@ -141,7 +141,7 @@ def test_what_was_acknowledged_before_a_power_cut_is_there(cut, cuts, options):
         assert (found.lost, found.damage) == (0, [])
 
 
-def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
+def limit(processes, most_bytes):
     wanted = resource.RLIM_INFINITY if most_bytes is None else most_bytes
     for process in processes:
         with suppress(ProcessLookupError):
