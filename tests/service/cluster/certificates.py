@@ -8,8 +8,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-ROLES = ("scheduler", "worker", "client")
-
 
 def configured(folder):
     """Dask's configuration, by its keys, with certificates that are made in a folder."""
@@ -17,13 +15,9 @@ def configured(folder):
     own, _ = certificate(folder, "own", key)
     tls = "distributed.comm.tls"
     found = {f"{tls}.ca-file": str(authority), "distributed.comm.require-encryption": True}
-    for role in ROLES:
+    for role in ("scheduler", "worker", "client"):
         found |= {f"{tls}.{role}.cert": str(own), f"{tls}.{role}.key": str(own)}
     return found
-
-
-def named(name):
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def certificate(folder, name, issuer=None):
@@ -31,10 +25,13 @@ def certificate(folder, name, issuer=None):
     key = ec.generate_private_key(ec.SECP256R1())
     today = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    own, authority = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, one)]) for one in (name, "authority")
+    )
     built = (
         x509.CertificateBuilder()
-        .subject_name(named(name))
-        .issuer_name(named("authority"))
+        .subject_name(own)
+        .issuer_name(authority)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(today - datetime.timedelta(days=1))

@@ -15,15 +15,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import psutil
-from sqlalchemy import select
 
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.tuners import STEADY
@@ -31,11 +29,8 @@ from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.db import make_engine, models, reading
-from tilewise.service.db.session import Sessions, make_sessions
+from tilewise.service.db.session import make_sessions
 from tilewise.service.jobs.trial_store import SqlTrialStore
-
-if TYPE_CHECKING:
-    from benchmarks.surviving.server import Server
 
 KINDS = ("service", "driver-1", "driver-2", "scheduler", "worker-1", "worker-2", "runner")
 DATABASE = "postgresql"
@@ -46,44 +41,28 @@ ENDING_S = 600.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done to a farm.
+    """What is done to a farm."""
 
-    Attributes:
-        faults: the processes and signals of each round.
-        jobs, trials: how many jobs there are at once, and how many trials each has.
-        freeze_s: for which a process is frozen.
-        pauses_s: the shortest and the longest time between two rounds.
-    """
-
-    faults: Sequence[tuple[str, int]]
-    jobs: int = 6
-    trials: int = 120
+    faults: Sequence[tuple[str, int]]  # the process and the signal of each round
+    jobs: int = 6  # at once
+    trials: int = 120  # of each job
     freeze_s: float = FREEZE_S
-    pauses_s: tuple[float, float] = (1.0, 4.0)
+    pauses_s: tuple[float, float] = (1.0, 4.0)  # shortest and longest time between two rounds
 
 
 @dataclass
 class Report:
-    """What is left of the jobs.
+    """What is left of the jobs."""
 
-    Attributes:
-        done, asked: jobs that ended so, and jobs that there were.
-        stored, budget: trials that are stored, and those that were asked for.
-        lost: trials that were acknowledged and are not stored.
-        twice: trials that were acknowledged more than once.
-        stuck: offers and running jobs that are left when all is over.
-        faults: how often each process was sent a signal.
-    """
-
-    done: int = 0
+    done: int = 0  # jobs
     asked: int = 0
-    stored: int = 0
+    stored: int = 0  # trials
     budget: int = 0
-    lost: int = 0
-    twice: int = 0
-    stuck: int = 0
+    lost: int = 0  # trials that were acknowledged and are not stored
+    twice: int = 0  # trials that were acknowledged more than once
+    stuck: int = 0  # offers and running jobs that are left when all is over
     errors: list[str] = field(default_factory=list)
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)  # signals to each process
 
     @property
     def is_whole(self) -> bool:
@@ -114,7 +93,14 @@ def strike(farm: Farm, kind: str, sent: int, freeze_s: float, rng: random.Random
     if kind == "runner":
         _strike_runner(farm, sent, freeze_s, rng)
     elif kind == DATABASE:
-        _strike_database(farm, sent, freeze_s)
+        assert farm.database is not None, "a farm on SQLite has no process to strike"
+        if sent == signal.SIGKILL:
+            farm.database.kill()
+            farm.database.start()
+        else:
+            farm.database.freeze()
+            time.sleep(freeze_s)
+            farm.database.thaw()
     elif sent == signal.SIGKILL:
         farm.kill_and_start(kind)
     else:
@@ -137,18 +123,6 @@ def _strike_runner(farm: Farm, sent: int, freeze_s: float, rng: random.Random) -
         return
 
 
-def _strike_database(farm: Farm, sent: int, freeze_s: float) -> None:
-    server = farm.database
-    assert server is not None, "a farm on SQLite has no process to strike"
-    if sent == signal.SIGKILL:
-        server.kill()
-        server.start()
-    else:
-        server.freeze()
-        time.sleep(freeze_s)
-        server.thaw()
-
-
 def _have_ended(farm: Farm, jobs: Iterable[int]) -> bool:
     farm.supervise()
     return not any(_is_open(farm, job) for job in jobs)
@@ -165,7 +139,12 @@ def _is_open(farm: Farm, job: int) -> bool:
 def _count(farm: Farm, problems: dict[int, str], trials: int, report: Report) -> None:
     engine = make_engine(farm.url)
     sessions = make_sessions(engine)
-    wait_until(lambda: not _offers(sessions), 60)
+
+    def offers():
+        with reading(sessions) as session:
+            return session.query(models.Offer).count()
+
+    wait_until(lambda: not offers(), 60)
     noted = Counter(farm.noted())
     for job_id, name in problems.items():
         stored = {trial.number for trial in SqlTrialStore(sessions, job_id).trials()}
@@ -180,21 +159,13 @@ def _count(farm: Farm, problems: dict[int, str], trials: int, report: Report) ->
         report.budget += trials
         report.lost += len(acknowledged - stored)
     report.twice += sum(count > 1 for count in noted.values())
-    report.stuck += len(_offers(sessions))
+    report.stuck += offers()
     engine.dispose()
 
 
-def _offers(sessions: Sessions) -> list[models.Offer]:
-    with reading(sessions) as session:
-        return list(session.scalars(select(models.Offer)))
-
-
 @contextmanager
-def _database(is_wanted: bool) -> "Iterator[Server | None]":
+def _database():
     """A PostgreSQL of this program's own; its socket's path has to be short."""
-    if not is_wanted:
-        yield None
-        return
     from benchmarks.surviving.server import Server
 
     with tempfile.TemporaryDirectory(prefix="pg") as folder, Server(Path(folder)) as started:
@@ -219,7 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.logs or Path(tempfile.mkdtemp(prefix="tilewise-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with _database(options.postgresql) as database, closing(Farm(folder, NAMES, database)) as farm:
+    server = _database() if options.postgresql else nullcontext()
+    with server as database, closing(Farm(folder, NAMES, database)) as farm:
         farm.wait_for_workers(2)
         report = run(farm, Plan(faults, options.jobs, freeze_s=options.freeze), rng)
     for name, value in vars(report).items():

@@ -7,8 +7,8 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import psutil
@@ -21,9 +21,6 @@ from tilewise.service.listening import listen
 from tilewise.service.server import Server
 from tilewise.service.settings import Settings
 
-if TYPE_CHECKING:
-    from benchmarks.surviving.server import Server
-
 TUNER = "tests.service.cluster.tuners:tune"
 HELPER = "tests.service.cluster.tuners:run_worker"
 EMBEDDED = "embedded"
@@ -34,9 +31,8 @@ class Farm:
     """Processes by name: `service`, `scheduler`, `driver` and further drivers, `worker-1`, ..."""
 
     def __init__(
-        self, folder: Path, names: Sequence[str], database: "Server | None" = None,
-        *, uses_tls: bool = False, **options: str,
-    ) -> None:  # fmt: skip
+        self, folder: Path, names: Sequence[str], database=None, *, uses_tls=False, **options: str
+    ) -> None:
         self.folder, self.database = folder, database
         self.url = database.url() if database else f"sqlite:///{folder / 'farm.db'}"
         self.trials = folder / "trials.txt"
@@ -101,38 +97,32 @@ class Farm:
         workers = [one for name, one in self.processes.items() if name.startswith("worker")]
         found = []
         for worker in workers:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 found += psutil.Process(worker.pid).children()
-            except psutil.NoSuchProcess:
-                continue
         return [run for run in found if "tilewise.service.workers" in " ".join(arguments(run))]
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until so many workers are shown."""
-        wait_until(lambda: self._shows(count), STARTUP_S)
 
-    def _shows(self, count: int) -> bool:
-        try:
-            return len(self.client.get("/v1/targets").json()["workers"]) == count
-        except httpx.TransportError:
-            return False
+        def are_shown():
+            with suppress(httpx.TransportError):
+                return len(self.client.get("/v1/targets").json()["workers"]) == count
+
+        wait_until(are_shown, STARTUP_S)
 
     def ask(self, problem: str, *, seed: int, trials: int = 4, **options: object) -> int:
         """Ask for a search, again where nobody answers or nobody can; the number of its job."""
         body = {"problem": problem, "seed": seed, "trials": trials, "target": "host", **options}
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
-            try:
+            with suppress(httpx.TransportError):
                 answer = self.client.post("/v1/jobs", json=body, headers=headers)
                 if answer.status_code != 503:
                     assert answer.status_code == 202, answer.text
                     return int(answer.json()["id"])
-            except httpx.TransportError:
-                pass
             time.sleep(0.2)
 
     def job(self, job_id: int) -> dict[str, object]:
-        """A job as the service shows it."""
         return self.client.get(f"/v1/jobs/{job_id}").json()
 
     def noted(self) -> list[str]:
@@ -145,7 +135,6 @@ class Farm:
         return "\n".join(f"== {path.name}\n{path.read_text()[-4000:]}" for path in logs)
 
     def close(self) -> None:
-        """End everything."""
         self.client.close()
         for one in self.processes.values():
             one.send_signal(signal.SIGCONT)

@@ -15,7 +15,6 @@ def ended(sessions, job_id, trials):
         store.add(trial)
     with writing(sessions) as session:
         queue.cancel(session, job_id)
-    return job_id
 
 
 def numbers(sessions, job_id):

@@ -26,7 +26,7 @@ REQUEST = TuneRequest(trials=3)
 INSIDE = parse_problem("matmul:m=37,n=48,k=32,dtype=f32")
 
 
-def tune_range(problems, _target, _request, finalists, **_hooks) -> RangeResult:
+def tune_range(problems, _target, _request, finalists, **_hooks):
     """Choose one schedule below 20 and another from there on."""
     assert set(finalists) == set(sample_sizes(problems))
     assert all(1 <= len(some) <= 3 for some in finalists.values())

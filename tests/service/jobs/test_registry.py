@@ -16,8 +16,6 @@ from tilewise.service.workers import presence as module
 from tilewise.service.workers.pool import Pool, PoolWork
 from tilewise.service.workers.presence import Presence
 
-BLOCKED_S = 0.3  # in which the second of two has got as far as it can
-
 
 def entry_of(machine, owner=None, host=None):
     here = machine if host is None else replace(machine, host=host, cpu="znver2")
@@ -30,9 +28,8 @@ def live(sessions):
 
 
 def test_a_pool_is_entered_while_it_runs(sessions, url, machine):
-    pool = Pool(
-        sessions, url, PoolWork(machine.targets, TOOLCHAIN, 1, machine=machine), poll_s=0.02
-    )
+    work = PoolWork(machine.targets, TOOLCHAIN, 1, machine=machine)
+    pool = Pool(sessions, url, work, poll_s=0.02)
     pool.start()
     wait_until(lambda: live(sessions) == [(machine.host, list(machine.targets))])
     pool.stop()
@@ -49,7 +46,7 @@ def test_two_drivers_may_enter_a_worker_at_once(sessions, machine):
             registry.show(session, entry_of(machine))
             session.flush()
             second = other.submit(enter)
-            assert not wait([second], BLOCKED_S).done, "it waits for the first"
+            assert not wait([second], 0.3).done, "it waits for the first"
         second.result()
     assert len(live(sessions)) == 1
 
@@ -77,8 +74,7 @@ def test_targets_are_those_of_all_services_on_the_database(client, sessions, mac
     there, here = sorted(found["workers"], key=lambda one: one["host"] != "elsewhere")
     assert there["cpu"] == "znver2" and there["peaks"] == {"f32": 100.0} and there["peaks_at"]
     assert here["host"] == machine.host and here["features"] == list(machine.features)
-    assert here["capacity"] == 2 and here["toolchain"] == TOOLCHAIN
-    assert here["peaks"] == {}
+    assert (here["capacity"], here["toolchain"], here["peaks"]) == (2, TOOLCHAIN, {})
 
 
 @pytest.fixture

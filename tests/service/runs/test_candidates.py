@@ -22,8 +22,6 @@ from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import helper_offers, offers
 from tilewise.service.runs.http import HttpLeader, HttpRunStore
 
-LATE_S = 60.0
-
 
 def candidate(number):
     trial = fakes.trial(number)
@@ -34,10 +32,6 @@ def candidate(number):
 def tried(asked):
     same = {"schedule": asked.schedule, "params": asked.params, "origin": asked.origin}
     return replace(fakes.trial(asked.number), **same)
-
-
-def owner(worker):
-    return f"{worker.removeprefix('tcp://')}:1"
 
 
 class Spread:
@@ -51,18 +45,18 @@ class Spread:
     def lead(self, worker="tcp://10.0.0.1:1", **options):
         self.offer = self.make_offer(worker)
         calls = self.calls(self.offer, patience_s=60.0, **options)
-        made = HttpRunStore(calls, owner(worker), TOOLCHAIN, self.job_id)
+        made = HttpRunStore(calls, f"{worker[6:]}:1", TOOLCHAIN, self.job_id)
         made.note(SearchPhase("search", 0, 40))
         return made
 
     def join(self, worker="tcp://10.0.0.2:1", **options):
         offer = self.make_offer(worker, helper_offers)
         calls = self.calls(offer, patience_s=60.0, **options)
-        joined = HttpLeader(calls, owner(worker), TOOLCHAIN, self.job_id)
+        joined = HttpLeader(calls, f"{worker[6:]}:1", TOOLCHAIN, self.job_id)
         joined.offer = offer
         return joined
 
-    def exchange(self, start=0, offered=(), back=(), late_s=LATE_S):
+    def exchange(self, start=0, offered=(), back=(), late_s=60.0):
         return self.leader.helpers.exchange(start, offered, back, late_s)
 
     def stored(self):
@@ -95,11 +89,10 @@ def test_what_a_helper_has_tried_is_stored_by_the_leader_and_counts_once(spread)
     assert helper.help(None, 1) == asked[:1], "the first answer may have been lost"
     assert helper.help(tried(asked[0]), 1) == asked[1:]
     assert len(spread.stored()) == 1, "the leader alone makes trials"
-    found = spread.exchange(1)
-    again = spread.exchange(1)
-    for one in (found, again):
-        assert [(helped.number, helped.trial.number) for helped in one.helped] == [(3, 1)]
-        assert set(one.out) == {5}
+    for _ in "twice":
+        found = spread.exchange(1)
+        assert [(helped.number, helped.trial.number) for helped in found.helped] == [(3, 1)]
+        assert set(found.out) == {5}
     assert found.helped[0].trial == replace(tried(asked[0]), number=1) == spread.stored()[1]
     spread.leader.trials.add(fakes.trial(2))
     helper.help(tried(asked[1]), 0)
@@ -116,8 +109,7 @@ def test_each_candidate_goes_to_one_helper(spread):
     for helper in (first, second):
         (asked, *_) = helper.help(None, 1)
         helper.help(tried(asked), 0)
-    places = {helped.place for helped in spread.exchange().helped}
-    assert len(places) == 2
+    assert len({helped.place for helped in spread.exchange().helped}) == 2
 
 
 def test_a_candidate_of_a_helper_that_is_gone_comes_back(spread, job):
@@ -161,14 +153,13 @@ def test_the_tokens_of_leader_and_helper_allow_nothing_of_each_other(spread, pos
     for offer, path, body in (
         (helper, "begin", owner),
         (helper, "trials", {"epoch": 1, "trial": failed}),
-        (helper, "candidates",
-         {"epoch": 1, "start": 0, "offered": [], "back": [], "late_s": 1.0}),
+        (helper, "candidates", {"epoch": 1, "start": 0, "offered": [], "back": [], "late_s": 1.0}),
         (helper, "phase", {"epoch": 1, "name": "finals", "done": 0, "total": 0}),
         (helper, "failed", {"epoch": 1, "message": ""}),
         (helper, "release", {"epoch": 1}),
         (leader, "join", owner),
         (leader, "help", {"epoch": 1, "answer": None, "wants": 1}),
-    ):  # fmt: skip
+    ):
         assert post(offer, path, body).status_code == 401, path
 
 

@@ -19,10 +19,9 @@ from tilewise.service.runs import offers
 from tilewise.service.workers.job_run import run_job
 
 
-def simulated(problem, target, request, store, **hooks):
+def simulated(*given, **hooks):
     """The search itself on simulated timings, which depend on the schedule alone."""
-    faked = {"make_runner": lambda *_: FakeRunner(), **hooks}
-    return engine.tune(problem, target, request, store, **faked)
+    return engine.tune(*given, make_runner=lambda *_: FakeRunner(), **hooks)
 
 
 @pytest.fixture
@@ -131,14 +130,6 @@ def test_a_cancelled_run_is_told_to_stop(submit, offer, begin, calls, sessions):
     with keeper.beating() as should_stop:
         keeper.trials.add(fakes.trial(0))  # which was under way
         assert should_stop()
-
-
-@pytest.mark.parametrize("changes", [{"measurement": None}, {"pace": -1.0}])
-def test_a_trial_that_is_none_is_refused(submit, offer, begin, changes):
-    submit()
-    keeper = begin(offer())
-    with pytest.raises(ValueError, match=r"without a speed|its pace"):
-        keeper.trials.add(replace(fakes.trial(0), **changes))
 
 
 def test_a_token_opens_its_job_alone(submit, offer, client, post):

@@ -55,20 +55,19 @@ def test_patience_ends(monkeypatch):
     assert 2 <= len(told) <= 10
 
 
-class Losing(SqlTrialStore):
-    adds = 0
-
-    def add(self, trial):
-        self.adds += 1
-        super().add(trial)
-        if self.adds == 1:
-            raise AWAY
-
-
 def test_a_trial_whose_answer_was_lost_is_kept_once(sessions, submit):
+    adds = []
+
+    class Losing(SqlTrialStore):
+        def add(self, trial):
+            adds.append(trial)
+            super().add(trial)
+            if len(adds) == 1:
+                raise AWAY
+
     losing = Losing(sessions, submit())
     PatientTrials(losing, 1).add(fakes.trial(0))
-    assert losing.adds == 2 and losing.trials() == [fakes.trial(0)]
+    assert len(adds) == 2 and losing.trials() == [fakes.trial(0)]
 
 
 def test_an_end_whose_answer_was_lost_is_one_end(sessions, submit, run, job, monkeypatch):

@@ -25,14 +25,13 @@ from tilewise.service.workers.planning import run_claimed
 def planned():
     """A plan of `GRAPH` on this machine, for which no schedule is stored."""
 
-    def used(uses):
-        return tuple(
-            plans.PlannedUse(one.tensor, one.shape, one.role, plain(one.shape)) for one in uses
-        )
-
     (node,) = GRAPH.nodes
+    reads, makes = (
+        tuple(plans.PlannedUse(one.tensor, one.shape, one.role, plain(one.shape)) for one in uses)
+        for uses in (node.reads, node.makes)
+    )
     planned = plans.PlannedNode(
-        node.kind, node.op, node.where, used(node.reads), used(node.makes), node.found,
+        node.kind, node.op, node.where, reads, makes, node.found,
         node.place, node.found.problem, None, "no schedule of it is stored",
     )  # fmt: skip
     tensors = tuple(
@@ -80,19 +79,12 @@ TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("path", "value"),
-    [
-        ("plan.target", "cpu:vax,threads=1"),
-        ("plan.extra", 1),
-        ("plan.tensors", []),
-        ("plan.nodes.0.op", "linalg.conv"),
-        ("plan.nodes.0.problem", "matmul:m=8,n=8,k=8,dtype=f32"),
-        ("plan.nodes.0.schedule", TIMED | {"steps": STEPS * 2}),
-        ("plan.totals.chosen_us", float("nan")),
-        ("packed.proof", None),
-        ("packed.proof.max_error", 9.0),
-        ("packed.script", 5),
-    ],
-)
+    [("plan.target", "cpu:vax,threads=1"), ("plan.extra", 1), ("plan.tensors", []),
+     ("plan.nodes.0.op", "linalg.conv"), ("plan.nodes.0.problem", "matmul:m=8,n=8,k=8,dtype=f32"),
+     ("plan.nodes.0.schedule", TIMED | {"steps": STEPS * 2}),
+     ("plan.totals.chosen_us", float("nan")), ("packed.proof", None),
+     ("packed.proof.max_error", 9.0), ("packed.script", 5)],
+)  # fmt: skip
 def test_a_plan_of_another_order_is_refused(keeper, ready, look, path, value):
     made = changed(MADE, path, value)
     with pytest.raises(ServiceError, match="refuses job"):
