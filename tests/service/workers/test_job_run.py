@@ -1,5 +1,6 @@
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,12 +37,6 @@ def schedules(sessions):
             return session.query(models.Schedule).count()
 
     return count
-
-
-def numbers_timed(run, job_id) -> list[int]:
-    seen = []
-    run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
-    return seen
 
 
 def test_a_run_tells_of_its_trials_proofs_and_phases_in_their_order(submit, run):
@@ -128,11 +123,8 @@ def test_a_search_without_a_result_says_why(submit, run, job, schedules, tuner, 
 def test_an_interrupt_gives_the_job_back(sessions, submit, run, job):
     job_id = submit()
 
-    def interrupt(event):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(job_id, on_event=interrupt)
+        run(job_id, on_event=Mock(side_effect=KeyboardInterrupt))
     assert job(job_id).state == "queued"
     assert run(job_id).state == "done"
     assert len(SqlTrialStore(sessions, job_id).trials()) == 4
@@ -141,9 +133,7 @@ def test_an_interrupt_gives_the_job_back(sessions, submit, run, job):
 def test_a_fault_while_storing_leaves_nothing_behind(submit, run, job, schedules, monkeypatch):
     job_id = submit()
 
-    def fail(*_args, **_kwargs):
-        raise RuntimeError("killed")
-
+    fail = Mock(side_effect=RuntimeError("killed"))
     monkeypatch.setattr("tilewise.service.jobs.outcome._add_attempt", fail)
     with pytest.raises(RuntimeError):
         run(job_id)
@@ -158,7 +148,9 @@ def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tu
             [trial_json(row) for row in queue.trials_page(session, one)] for one in (tuned, larger)
         )
     assert copied == before and larger != tuned, "also when they were timed"
-    assert numbers_timed(run, larger) == [4, 5, 6]
+    events = []
+    run(larger, on_event=events.append)
+    assert [one.trial.number for one in events if isinstance(one, TrialReached)] == [4, 5, 6]
     with reading(sessions) as session:
         assert queue.counts(session, larger) == {"timed": 7, "pruned": 0, "failed": 0}
         row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
@@ -179,29 +171,18 @@ def test_a_search_gets_what_was_asked_for_less_the_seconds_of_earlier_runs(sessi
     job_id = submit(trials=3, seconds=100, seed=7, sampler="random", peers=True, cache="cold")
     with writing(sessions) as session:
         queue.get(session, job_id).elapsed_s = 40
-    given, seeds = [], set()
-
-    def tune(problem, target, request, store, **hooks):
-        given.append(request)
-        return fakes.tune(problem, target, request, store, **hooks)
-
-    def prove(problem, schedule, *, seed, seconds, threads):
-        seeds.add(seed)
-        return fakes.prove(problem, schedule, seed=seed)
-
-    run(job_id, tuner=tune, prover=prove)
-    (request,) = given
+    tuner, prover = Mock(side_effect=fakes.tune), Mock(side_effect=fakes.prove)
+    run(job_id, tuner=tuner, prover=prover)
+    request = tuner.call_args.args[2]
     assert replace(request, seconds=None) == TuneRequest(3, None, 7, "random", True, "cold")
-    assert 50 < request.seconds <= 60 and seeds == {7}
+    assert 50 < request.seconds <= 60
+    assert {call.kwargs["seed"] for call in prover.call_args_list} == {7}
 
 
 FAULTS = {
-    faulty_child.HANG: "timeout",
-    faulty_child.CRASH: "crash",
-    faulty_child.EAT: "memory",
-    faulty_child.RAISE: "runtime",
-    faulty_child.EXIT: "crash",
-}
+    faulty_child.HANG: "timeout", faulty_child.CRASH: "crash", faulty_child.EAT: "memory",
+    faulty_child.RAISE: "runtime", faulty_child.EXIT: "crash",
+}  # fmt: skip
 
 
 class Impatient(Runner):

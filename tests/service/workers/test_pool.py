@@ -1,7 +1,4 @@
-import os
-import signal
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -34,21 +31,21 @@ def start(sessions, url, machine):
         pool.stop()
 
 
-def pids(pool):
-    return [child.pid for child in pool._children.values()]
-
-
 def numbers(sessions, job_id):
     return [trial.number for trial in SqlTrialStore(sessions, job_id).trials()]
 
 
 @pytest.fixture
-def hangs(start, submit, sessions):
-    """A job whose search hangs after a trial, the pool, and the process of its worker."""
-    job_id, pool = submit(), start("hanging_tune")
-    wait_until(lambda: numbers(sessions, job_id))
-    (pid,) = pids(pool)
-    return job_id, pool, Path(f"/proc/{pid}")
+def begun(start, submit, sessions):
+    """Starts a pool with a job that has a trial; the job, the pool, and its worker's process."""
+
+    def make(tuner, **options):
+        job_id, pool = submit(trials=1000), start(tuner, **options)
+        wait_until(lambda: numbers(sessions, job_id))
+        (child,) = pool._children.values()
+        return job_id, pool, psutil.Process(child.pid)
+
+    return make
 
 
 @pytest.mark.full
@@ -60,19 +57,17 @@ def test_a_job_that_kills_its_worker_fails_after_three(start, submit, job):
     assert job(job_id).error == "the worker died 3 times; the last time: signal SIGABRT"
 
 
-def test_a_pool_that_stops_ends_its_children_and_requeues(hangs, job):
-    job_id, pool, process = hangs
-    assert "sqlite" not in (process / "cmdline").read_text(), "the URL may have a password"
+def test_a_pool_that_stops_ends_its_children_and_requeues(begun, job):
+    job_id, pool, process = begun("hanging_tune")
+    assert "sqlite" not in " ".join(process.cmdline()), "the URL may have a password"
     pool.stop()
-    assert not process.exists()
+    assert not process.is_running()
     assert (job(job_id).state, job(job_id).crashes) == ("queued", 0)
 
 
 @pytest.mark.full
-def test_what_a_worker_left_behind_is_ended_with_it(start, submit, sessions):
-    job_id = submit()
-    pool = start("spawning_tune")
-    wait_until(lambda: numbers(sessions, job_id))
+def test_what_a_worker_left_behind_is_ended_with_it(begun, sessions):
+    job_id, pool, _ = begun("spawning_tune")
     left = psutil.Process(SqlTrialStore(sessions, job_id).trials()[0].params["pid"])
     pool.stop()
     wait_until(lambda: not is_alive(left))
@@ -80,28 +75,24 @@ def test_what_a_worker_left_behind_is_ended_with_it(start, submit, sessions):
 
 @pytest.mark.full
 def test_no_more_children_than_workers(start, submit, job):
-    first, second, third = (submit(f"{PROBLEM},batch={n}") for n in (2, 3, 4))
+    jobs = [submit(f"{PROBLEM},batch={n}") for n in (2, 3, 4)]
     pool = start("hanging_tune", workers=2)
-    wait_until(lambda: len(pids(pool)) == 2)
-    states = [job(job_id).state for job_id in (first, second, third)]
-    assert states == ["running", "running", "queued"]
+    wait_until(lambda: len(pool._children) == 2)
+    assert [job(one).state for one in jobs] == ["running", "running", "queued"]
 
 
 @pytest.mark.full
-def test_a_frozen_child_whose_job_was_taken_over_ends(start, submit, job, sessions, machine):
-    job_id = submit(trials=1000)
-    pool = start("slow_tune")
-    wait_until(lambda: numbers(sessions, job_id))
-    (pid,) = pids(pool)
+def test_a_frozen_child_whose_job_was_taken_over_ends(begun, job, sessions, machine):
+    job_id, _, child = begun("slow_tune")
     with writing(sessions) as session:  # so it does not stop with the write lock in its hands
-        os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        child.suspend()
+        wait_until(lambda: child.status() == psutil.STATUS_STOPPED)
         queue.get(session, job_id).heartbeat_at -= 2 * LEASE
     with writing(sessions) as session:
         taken = claims.claim(session, "another-host:1:1", machine.targets, TOOLCHAIN)
     before = numbers(sessions, job_id)
-    os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    child.resume()
+    wait_until(lambda: not child.is_running())
     assert numbers(sessions, job_id) == before
     found = job(job_id)
     assert (found.state, found.owner, found.epoch) == ("running", taken.owner, 2)
@@ -155,13 +146,9 @@ def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, 
     assert given[:4] == [False, False, True, True]
 
 
-def test_a_cancelled_job_is_ended_at_once_even_when_it_hangs(start, submit, sessions, client):
-    """Two polls are an hour apart here."""
-    submit()
-    pool = start("hanging_tune", poll_s=3600)
+def test_a_cancelled_job_is_ended_at_once_even_when_it_hangs(begun, sessions, client):
+    job_id, pool, child = begun("hanging_tune", poll_s=3600)
     client.app.state.services = replace(client.app.state.services, pool=pool)
-    wait_until(lambda: numbers(sessions, 1))
-    (pid,) = pids(pool)
-    assert client.delete("/v1/jobs/1").json()["state"] == "cancelled"
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    assert numbers(sessions, 1) == [0]
+    assert client.delete(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
+    wait_until(lambda: not child.is_running())
+    assert numbers(sessions, job_id) == [0]

@@ -1,5 +1,5 @@
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
@@ -17,13 +17,11 @@ from tilewise.service.workers.proving import LEAST_PROOF_S, MOST_PROOFS, PROOF_L
 TARGET = resolve("cpu:host")
 
 
-@dataclass
 class Clock:
     """A time that passes while something is proven, and not otherwise."""
 
-    each_s: float
-    now: float = 1000.0
-    limits: list[float] = field(default_factory=list)
+    def __init__(self, each_s=1.0):
+        self.each_s, self.now, self.limits = each_s, 1000.0, []
 
     def monotonic(self):
         return self.now
@@ -110,9 +108,8 @@ def test_a_winner_that_was_not_proven_is_proven_where_time_is_no_matter(make, ha
 def test_beside_winograd_the_fastest_direct_schedules_are_proven():
     """However many of the others were faster; the winner's refusal says why it has no script."""
     problem = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,dtype=f32")
-    winograd = [
-        Schedule((Winograd(4), Pack("B"), Pack("A"), Register(n + 1, 16))) for n in range(14)
-    ]
+    packed = Winograd(4), Pack("B"), Pack("A")
+    winograd = [Schedule((*packed, Register(n + 1, 16))) for n in range(14)]
     direct = [Schedule((Tile("n", 1), Register(n, 16))) for n in (1, 2, 3)]
     trials = [
         replace(fakes.trial(number, gflops=1000.0 - number), schedule=schedule)
@@ -122,8 +119,7 @@ def test_beside_winograd_the_fastest_direct_schedules_are_proven():
         (False, None, [*direct[:2], winograd[0]]),
         (True, time.monotonic() - 1.0, direct[:1]),
     ):
-        clock = Clock(1.0)
-        proofs = Proofs(problem, TARGET, clock.attempt, lambda: False, has_seconds)
+        proofs = Proofs(problem, TARGET, Clock().attempt, lambda: False, has_seconds)
         proofs.prove(trials, end_s)
         assert tried(proofs) == expected
 
