@@ -2,6 +2,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import select, text
@@ -54,15 +55,10 @@ def test_requests_that_undo_each_other_are_repeated(sessions):
 
 
 def test_what_is_undone_again_and_again_is_told():
-    tries = []
-
-    def work():
-        tries.append(1)
-        raise UndoneError("deadlock detected")
-
+    work = Mock(side_effect=UndoneError("deadlock detected"))
     with pytest.raises(UndoneError):
         asyncio.run(BoundedExecutor("writes", 1).run(work))
-    assert len(tries) == 4
+    assert work.call_count == 4
 
 
 def test_who_claims_takes_what_nobody_looks_at_and_waits_for_nobody(url, sessions, machine, submit):

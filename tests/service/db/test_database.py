@@ -3,6 +3,7 @@ import sqlite3
 import tempfile
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from fastapi.testclient import TestClient
@@ -25,7 +26,7 @@ def file_of(url):
 
 def execute(url, statement):
     with sqlite3.connect(file_of(url)) as connection:
-        connection.execute(statement)
+        return connection.execute(statement).fetchall()
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,7 @@ def test_tables_of_something_else_are_left_alone(tmp_path):
     for refuse in (schema.upgrade, schema.prepare):
         with pytest.raises(DatabaseError, match="contains tables of another program; point"):
             refuse(url)
-    with sqlite3.connect(file_of(url)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cats",)]
+    assert execute(url, "SELECT name FROM sqlite_master") == [("cats",)]
     assert len(before) == file_of(url).stat().st_size
 
 
@@ -196,15 +196,11 @@ def test_a_file_that_cannot_be_opened_is_not_waited_for(tmp_path):
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("no home directory")))
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "TILEWISE_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(DatabaseError, match="no home folder; set TILEWISE_DB"):
         default_database()
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
     cache = cache_dir()
     assert cache.parent == Path(tempfile.gettempdir()) and cache.name.startswith("tilewise-")
     assert cache.stat().st_uid == os.getuid() and not cache.stat().st_mode & 0o022

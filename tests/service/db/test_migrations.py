@@ -13,7 +13,7 @@ from tests.service.db.released import dumps
 from tests.service.db.test_database import file_of
 from tilewise.migrations.views import v0010
 from tilewise.migrations.views.replacing import replaced
-from tilewise.service.db import make_engine, models, reading, schema, writing
+from tilewise.service.db import make_engine, models, schema, writing
 from tilewise.service.db.base import Base
 from tilewise.service.db.session import write_connection
 from tilewise.service.jobs import retention
@@ -64,11 +64,8 @@ def test_checks_agree_in_name_and_text(url):
     """Alembic does not compare checks."""
     migrated = inspect(make_engine(url))
     for table in Base.metadata.sorted_tables:
-        declared = {
-            str(check.name): str(check.sqltext)
-            for check in table.constraints
-            if isinstance(check, CheckConstraint)
-        }
+        checks = [one for one in table.constraints if isinstance(one, CheckConstraint)]
+        declared = {str(check.name): str(check.sqltext) for check in checks}
         found = {c["name"]: c["sqltext"] for c in migrated.get_check_constraints(table.name)}
         assert found == declared
 
@@ -130,17 +127,16 @@ def kept(rows, below, revision):
 
 
 def without_cold(rows):
-    cold = {table: {row["id"] for row in rows[table] if row["cache"] == "cold"} for table in WORK}
-    return {
-        table: [
-            row
-            for row in found
-            if row["id"] not in cold.get(table, ())
-            and row.get("job_id") not in cold["jobs"]
-            and row.get("schedule_id") not in cold["schedules"]
-        ]
-        for table, found in rows.items()
-    }
+    jobs, schedules = (
+        {row["id"] for row in rows[table] if row["cache"] == "cold"} for table in WORK
+    )
+
+    def is_kept(table, row):
+        own = {"jobs": jobs, "schedules": schedules}.get(table, ())
+        of_cold = row.get("job_id") in jobs or row.get("schedule_id") in schedules
+        return row["id"] not in own and not of_cold
+
+    return {table: [row for row in found if is_kept(table, row)] for table, found in rows.items()}
 
 
 @pytest.mark.full
@@ -218,9 +214,8 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(tmp_path, monkeypat
 
 
 def test_deleting_a_schedule_takes_its_scripts_and_proofs(sessions, tuned):
-    with sessions.begin() as session:
+    with writing(sessions) as session:
         session.query(models.Schedule).delete()
-    with reading(sessions) as session:
         assert not session.query(models.Script).count() + session.query(models.Proof).count()
 
 

@@ -7,13 +7,13 @@ objects of base64. That of the newest schema is made by `--update-golden`.
 import base64
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from alembic import command
-from sqlalchemy import JSON, Boolean, Connection, DateTime, MetaData, Table, text
+from sqlalchemy import JSON, Boolean, Connection, DateTime, MetaData, text
 
 from tilewise.service.db import make_engine, schema
 from tilewise.service.db.session import write_connection
@@ -28,17 +28,15 @@ Rows = list[dict[str, Any]]
 
 def read(revision: str) -> dict[str, Rows]:
     """The rows of each table, as SQLite has them."""
+
+    def bytes_of(value):
+        return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
+
     found = json.loads((FOLDER / f"{revision}.json").read_text())
     return {
-        name: [
-            dict(zip(table["columns"], map(_bytes_of, row), strict=True)) for row in table["rows"]
-        ]
-        for name, table in found.items()
+        name: [dict(zip(one["columns"], map(bytes_of, row), strict=True)) for row in one["rows"]]
+        for name, one in found.items()
     }
-
-
-def _bytes_of(value: Any) -> Any:
-    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
 
 
 def write(file: Path, revision: str) -> None:
@@ -57,11 +55,10 @@ def write(file: Path, revision: str) -> None:
 
 
 def _shown(row: tuple[Any, ...]) -> str:
-    plain = [
-        {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-        for value in row
-    ]
-    return json.dumps(plain, separators=(",", ":"))
+    def plain(value):
+        return {"base64": base64.b64encode(value).decode()}
+
+    return json.dumps(row, separators=(",", ":"), default=plain)
 
 
 def migrate(url: str, step: Callable[..., None], revision: str) -> None:
@@ -82,14 +79,13 @@ def load(url: str, revision: str) -> None:
         rows = read(revision)
         for table in tables.sorted_tables:
             if table.name in rows:
-                connection.execute(table.insert(), list(_typed(table, rows[table.name])))
+                kinds = table.c
+                connection.execute(table.insert(), [
+                    {name: _value(kinds[name].type, value) for name, value in row.items()}
+                    for row in rows[table.name]
+                ])  # fmt: skip
                 _count_on(connection, table.name)
     engine.dispose()
-
-
-def _typed(table: Table, rows: Rows) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        yield {name: _value(table.c[name].type, value) for name, value in row.items()}
 
 
 def _value(kind: object, value: Any) -> Any:
