@@ -1,23 +1,19 @@
 """Stores of both kinds, filled and empty."""
 
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from tests.service.archive.stores import fill, opened_store
-from tilewise.service.db import Sessions
-
-NewStore = Callable[..., Sessions]
 
 
 @pytest.fixture
-def new_store(request, tmp_path, migrated_sqlite) -> Iterator[NewStore]:
+def new_store(request, tmp_path, migrated_sqlite):
     """Makes an empty store in a database of a kind."""
     with ExitStack() as stack:
-        made: list[Sessions] = []
+        made = []
 
-        def make(kind: str = "sqlite") -> Sessions:
+        def make(kind="sqlite"):
             if kind == "sqlite":
                 url = migrated_sqlite(tmp_path / f"store{len(made)}.db")
             else:
@@ -29,7 +25,7 @@ def new_store(request, tmp_path, migrated_sqlite) -> Iterator[NewStore]:
 
 
 @pytest.fixture
-def filled(new_store: NewStore) -> Sessions:
+def filled(new_store):
     """An SQLite with one of everything that a store can have."""
     made = new_store()
     fill(made)

@@ -95,7 +95,7 @@ def searched(sessions: Sessions, search: Search | None = None) -> int:
 
 
 def _tuner(gflops: Sequence[float]) -> Any:
-    def tune(_problem, _target, request, store, **_hooks) -> TuneResult:
+    def tune(_problem, _target, request, store, **_hooks):
         done = {record.number for record in store.trials()}
         for number, speed in enumerate(gflops):
             if number not in done:

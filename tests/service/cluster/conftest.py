@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
 
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tilewise.service.cluster.driver import Driver
@@ -105,7 +104,7 @@ def stored_offers(sessions):
 
     def read(*roles):
         with reading(sessions) as session:
-            found = list(session.scalars(select(models.Offer)))
+            found = session.query(models.Offer).all()
             return [row for row in found if not roles or row.role in roles]
 
     return read

@@ -46,13 +46,10 @@ def watched(monkeypatch):
 
 @pytest.mark.parametrize(
     ("program", "reasons"),
-    [
-        ("", []),
-        (f"raise SystemExit({UNREACHABLE})", []),
-        ("raise SystemExit(3)", ["exit status 3; its log says more"]),
-        ("import os; os.abort()", ["signal SIGABRT"]),
-    ],
-)
+    [("", []), (f"raise SystemExit({UNREACHABLE})", []),
+     ("raise SystemExit(3)", ["exit status 3; its log says more"]),
+     ("import os; os.abort()", ["signal SIGABRT"])],
+)  # fmt: skip
 def test_the_death_of_a_child_is_told_with_its_reason(child, watched, program, reasons):
     assert watched(child(program)) == [("/crashed", reason) for reason in reasons]
 

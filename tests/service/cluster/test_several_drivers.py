@@ -1,7 +1,6 @@
 import socket
 from datetime import timedelta
-
-from sqlalchemy import select
+from unittest.mock import Mock
 
 from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problems
 from tilewise.service.db import models, writing
@@ -37,7 +36,7 @@ def test_a_frozen_driver_writes_nothing(
     other.tick()
     assert len(cluster.tasks) == 1, "it shows itself"
     with writing(sessions) as session:
-        session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=16)
+        session.query(models.Offer).one().seen_at = now() - timedelta(seconds=16)
     other.tick()
     assert len(cluster.tasks) == 2
     held = begin(cluster.tasks[1])
@@ -54,13 +53,10 @@ def test_an_outage_costs_no_job(driver, cluster, submit, sessions, monkeypatch, 
     silenced, other = driver("silenced:1:1"), driver("other:1:1")
     silenced.tick()
     with writing(sessions) as session:  # the outage took longer than a driver may be silent
-        session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=60)
-
-    def fail(*_):
-        raise OutageError("the database is away")
+        session.query(models.Offer).one().seen_at = now() - timedelta(seconds=60)
 
     with monkeypatch.context() as away:
-        away.setattr(offers, "abandoned", fail)
+        away.setattr(offers, "abandoned", Mock(side_effect=OutageError("the database is away")))
         other.tick()
     other.tick()
     assert [row.driver for row in stored_offers()] == ["silenced:1:1"]

@@ -23,8 +23,8 @@ def server(new_postgresql_folder):
 def test_driver_service_and_worker_wait_for_what_comes_later(server, tmp_path):
     names = ("driver", "service", "worker-1")
     with closing(Farm(tmp_path, [], server)) as farm:
-        farm.commands["service"] = ["tilewise", "serve", "--workers", "0", "--port",
-                                    str(farm.ports["service"])]  # fmt: skip
+        port = str(farm.ports["service"])
+        farm.commands["service"] = ["tilewise", "serve", "--workers", "0", "--port", port]
         for name in names:
             farm.start(name)
         for name in ("driver", "service"):

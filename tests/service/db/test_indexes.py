@@ -7,7 +7,6 @@ PostgreSQL's do: it is asked on a store of thousands of jobs, whose statistics i
 import re
 
 import pytest
-from sqlalchemy.orm import Session
 
 from benchmarks.serving.populated import TARGET, TOOLCHAINS, problem
 from tests.service import statements
@@ -27,19 +26,18 @@ TOOLCHAIN = TOOLCHAINS[1]
 WANTED, OTHER = problem(1), problem(2)
 TABLES = set(Base.metadata.tables)
 SMALL = {"machines", "toolchains", "workers", "tokens"}  # as many as there are of these
-JOB = 1
 
 
-def page_of_trials(store: SqlTrialStore) -> object:
+def page_of_trials(store):
     return store.page(3, 2)
 
 
-def look_up(session: Session) -> object:
+def look_up(session):
     found = schedules.find_schedules(session, [WANTED.key, OTHER.key], TARGET, TOOLCHAIN)
     return documents.results_json(session, list(found.values()))
 
 
-def look_up_files(session: Session) -> object:
+def look_up_files(session):
     asked = Lookup(TARGET, TOOLCHAIN, match="nearest")
     return files.look_up(session, [WANTED], asked, ["cpu", "air", "kernel"])
 
@@ -84,7 +82,7 @@ def asked_of(url, ask):
     sessions = make_sessions(make_engine(url))
     with statements.noted() as asked:
         if ask in OF_STORE:
-            ask(SqlTrialStore(sessions, JOB))
+            ask(SqlTrialStore(sessions, 1))
         else:
             with sessions(execution_options={"tilewise_writes": True}) as session:
                 ask(session)

@@ -135,14 +135,11 @@ def test_a_trial_extends_the_lease_and_counts_after_a_cancellation(sessions, sub
     assert job(job_id).heartbeat_at > before and store.trials() == [fakes.trial(0)]
 
 
-SWEEP = TilePoint(1, 4, "sweep", depth=8, streams=8)
-FIELDS = {
-    "rows": 1, "vectors": 4, "kind": "sweep", "partial_sums": 0, "depth": 8, "streams": 8,
-}  # fmt: skip
+FIELDS = {"rows": 1, "vectors": 4, "kind": "sweep", "partial_sums": 0, "depth": 8, "streams": 8}
 POINTS = (
     {"tile": TilePoint(6, 4), "unroll": 2},
     {"tile": TilePoint(2, 3, "split", partial_sums=4), "pack_b": True},
-    {"tile": SWEEP, "outer": "cols"},
+    {"tile": TilePoint(**FIELDS), "outer": "cols"},
     {"tile": TilePoint(12, 32, "iree"), "inner": "rows"},
     {"tile": "2x2w8e", "unroll": 1},
     {"unroll": 4},
