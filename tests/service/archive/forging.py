@@ -42,11 +42,3 @@ def edited(path: Path, member: str, edit: Callable[[list[Json]], object]) -> Non
     edit(lines)
     members[member] = "".join(json.dumps(line) + "\n" for line in lines).encode()
     write(path, sealed(members))
-
-
-def replaced(path: Path, member: str, old: bytes, new: bytes) -> None:
-    """Put other bytes in the place of the first that are so, and seal the archive anew."""
-    members = members_of(path)
-    assert old in members[member]
-    members[member] = members[member].replace(old, new, 1)
-    write(path, sealed(members))

@@ -8,7 +8,7 @@ from operator import getitem
 
 import pytest
 
-from tests.service.archive.forging import edited, members_of, replaced, sealed, write
+from tests.service.archive.forging import edited, members_of, sealed, write
 from tests.service.archive.stores import exported, fill, opened_store, rows_of
 from tilewise.service.archive.lines import MEMBERS
 from tilewise.service.archive.restore import restore
@@ -235,7 +235,11 @@ def test_an_edit_that_was_sealed_anew(archive, refused, member, edit, said):
      (b'"message":""', b'"message":"\xff"'), (b'"pace":1.25', b'"pace":1e999')],
 )  # fmt: skip
 def test_bytes_that_were_sealed_anew(archive, refused, old, new):
-    replaced(archive, "trials.jsonl", old, new)
+    members = members_of(archive)
+    before = members["trials.jsonl"]
+    members["trials.jsonl"] = before.replace(old, new, 1)
+    assert members["trials.jsonl"] != before
+    write(archive, sealed(members))
     refused()
 
 

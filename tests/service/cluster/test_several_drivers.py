@@ -24,9 +24,7 @@ def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, st
     assert {row.driver for row in stored_offers()} == {"one:1:1", "other:1:1"}
 
 
-def test_a_frozen_driver_writes_nothing(
-    driver, cluster, submit, begin, job, sessions, stored_offers
-):
+def test_frozen_drivers_write_nothing(driver, cluster, submit, begin, job, sessions, stored_offers):
     """The second takes its job over; the first then finds its offer gone, and changes nothing."""
     job_id = submit()
     cluster.join(FIRST, SECOND)

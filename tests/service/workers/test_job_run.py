@@ -73,9 +73,7 @@ def unaware_tune(*given, should_stop, **options):
 @pytest.mark.parametrize("tuner", [fakes.tune, unaware_tune])
 @pytest.mark.parametrize(("moment", "stored"), [(TrialReached, 1), (ScriptTried, 4)])
 @pytest.mark.parametrize("heir", ["another-host:1:1", me()], ids=["elsewhere", "here"])
-def test_a_job_taken_over_is_left(
-    sessions, submit, run, job, schedules, tuner, moment, stored, heir
-):
+def test_lost_jobs_are_left(sessions, submit, run, job, schedules, tuner, moment, stored, heir):
     job_id, taken = submit(), []
 
     def take_over(event):
@@ -108,11 +106,9 @@ def test_a_cancellation_at_the_last_moment_stores_nothing(submit, run, job, sche
 
 @pytest.mark.parametrize(
     ("tuner", "cause", "error"),
-    [
-        (fakes.unsupported_tune, UnsupportedError, "matmul: transpose_a is not covered yet"),
-        (fakes.fruitless_tune, object, "none of 1 candidates ran; the first: crash: signal 11"),
-    ],
-)
+    [(fakes.unsupported_tune, UnsupportedError, "matmul: transpose_a is not covered yet"),
+     (fakes.fruitless_tune, object, "none of 1 candidates ran; the first: crash: signal 11")],
+)  # fmt: skip
 def test_a_search_without_a_result_says_why(submit, run, job, schedules, tuner, cause, error):
     job_id = submit()
     outcome = run(job_id, tuner=tuner)
@@ -144,9 +140,8 @@ def test_a_fault_while_storing_leaves_nothing_behind(submit, run, job, schedules
 def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tuned):
     larger = submit(trials=7)
     with reading(sessions) as session:
-        before, copied = (
-            [trial_json(row) for row in queue.trials_page(session, one)] for one in (tuned, larger)
-        )
+        pages = (queue.trials_page(session, one) for one in (tuned, larger))
+        before, copied = ([trial_json(row) for row in page] for page in pages)
     assert copied == before and larger != tuned, "also when they were timed"
     events = []
     run(larger, on_event=events.append)

@@ -21,8 +21,6 @@ from tilewise.service.db.session import write_connection
 FOLDER = Path(__file__).parent
 REVISIONS = sorted(path.stem for path in FOLDER.glob("*.json"))
 
-SINCE = {"proofs": "script_proofs"}
-
 Rows = list[dict[str, Any]]
 
 
@@ -116,6 +114,7 @@ def tables_of(url: str) -> dict[str, Rows]:
         for table in tables.sorted_tables:
             if table.name != schema.VERSION_TABLE:
                 rows = connection.execute(table.select().order_by(table.c.id)).mappings()
-                found[SINCE.get(table.name, table.name)] = [dict(row) for row in rows]
+                name = "script_proofs" if table.name == "proofs" else table.name
+                found[name] = [dict(row) for row in rows]
     engine.dispose()
     return found
