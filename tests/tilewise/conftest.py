@@ -126,13 +126,23 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dat
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 
 
-def store_result(database: str, patch: pytest.MonkeyPatch) -> None:
-    """Put a result into a database, which nobody timed."""
+def search_by(
+    patch: pytest.MonkeyPatch, tuner: Any = fakes.tune, prover: Any = fakes.prove
+) -> list[dict[str, Any]]:
+    """Replace the searches of this process; return the options of each that is run."""
+    seen: list[dict[str, Any]] = []
 
     def run(keeper: Any, **options: Any) -> Any:
-        return run_job(keeper, tuner=fakes.tune, prover=fakes.prove, **options)
+        seen.append(options)
+        return run_job(keeper, tuner=tuner, prover=prover, **options)
 
     patch.setattr(local_search, "run_job", run)
+    return seen
+
+
+def store_result(database: str, patch: pytest.MonkeyPatch) -> None:
+    """Put a result into a database, which nobody timed."""
+    search_by(patch)
     local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
 
 

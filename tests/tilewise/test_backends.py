@@ -11,7 +11,7 @@ import pytest
 
 from tests.service import fakes
 from tests.tilewise.client import documents
-from tests.tilewise.conftest import PROBLEM, Cli
+from tests.tilewise.conftest import PROBLEM, Cli, search_by
 from tilewise import Client
 from tilewise.backends import local, local_search
 from tilewise.backends import remote as remote_module
@@ -37,14 +37,7 @@ from tilewise.service.workers.job_run import run_job
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    seen: list[dict[str, Any]] = []
-
-    def run(keeper: Any, **options: Any) -> Any:
-        seen.append(options)
-        return run_job(keeper, tuner=fakes.tune, prover=fakes.prove, **options)
-
-    monkeypatch.setattr(local_search, "run_job", run)
-    return seen
+    return search_by(monkeypatch)
 
 
 @pytest.fixture

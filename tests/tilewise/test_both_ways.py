@@ -11,42 +11,28 @@ from typing import Any
 import pytest
 
 from tests.service import fakes
-from tests.tilewise.conftest import PROBLEM, Cli, serving, store_result, written
-from tilewise.backends import local, local_search
+from tests.tilewise.conftest import PROBLEM, Cli, search_by, serving, store_result, written
+from tilewise.backends import local
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.schedule import Register, Schedule, Stream, Sweep
 from tilewise.search.records import TuneRequest, TuneResult, Winner
 from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.session import make_sessions
-from tilewise.service.workers.job_run import run_job
 
 ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
 
 SAME: list[tuple[str, ...]] = [
-    ("show", PROBLEM),
-    ("show", PROBLEM, "--json"),
-    ("show", PROBLEM, "--cache", "hot"),
-    ("show", PROBLEM, "--cache", "cold"),
-    ("show", ABSENT),
-    ("show", "matmul:m=0,n=1,k=1,dtype=f32"),
-    ("show", PROBLEM, "--target", "gpu:x"),
-    ("script", PROBLEM),
-    ("script", PROBLEM, "--json"),
-    ("script", PROBLEM, "--with-payload"),
-    ("script", ABSENT),
-    ("kernel", PROBLEM),
-    ("kernel", ABSENT),
-    ("asm", PROBLEM),
-    ("trials", PROBLEM),
-    ("trials", PROBLEM, "--format", "json"),
-    ("trials", PROBLEM, "--format", "csv"),
-    ("trials", PROBLEM, "--format", "t4"),
-    ("trials", ABSENT),
-    ("tune", PROBLEM, "--trials", "4", "--json"),
-    ("tune", PROBLEM, "--trials", "0"),
-    ("tune", PROBLEM, "--target", "cpu:elsewhere,threads=1"),
-]
+    *(("show", PROBLEM, *more) for more in ((), ("--json",), ("--target", "gpu:x"))),
+    *(("show", PROBLEM, "--cache", mode) for mode in ("hot", "cold")),
+    *(("script", PROBLEM, *more) for more in ((), ("--json",), ("--with-payload",))),
+    *(("trials", PROBLEM, *more)
+      for more in ((), *(("--format", form) for form in ("json", "csv", "t4")))),
+    *((name, ABSENT) for name in ("show", "script", "kernel", "trials")),
+    ("show", "matmul:m=0,n=1,k=1,dtype=f32"), ("kernel", PROBLEM), ("asm", PROBLEM),
+    *(("tune", PROBLEM, *more)
+      for more in (("--trials", "4", "--json"), ("--trials", "0"), ("--target", "cpu:z80"))),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +149,8 @@ def case(request, database, tmp_path, monkeypatch) -> Case:
     def unproven(*_: object, **_named: object) -> None:
         raise UnsupportedError("nothing is proven here")
 
-    def run(keeper: Any, **options: Any) -> Any:
-        return run_job(keeper, tuner=tune, prover=unproven, **options)
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local_search, "run_job", run)
+    search_by(monkeypatch, tune, unproven)
     local.LocalBackend(database).tune(made.problem, made.target, TuneRequest(2), lambda *_: None)
     return made
 

@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from tilewise.backends.base import TrialSeen
 from tilewise.cli.commands.top import Snapshot, rendered, take
 from tilewise.cli.progress import ProgressLines, Watched, drawn
 from tilewise.client import Client, Worker
-from tilewise.kernels.system.children import child_environment
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
@@ -76,28 +74,31 @@ def text(of: Watched, width: int) -> list[str]:
 
 
 def in_terminal(
-    arguments: list[str], until: bytes = b"", **variables: str
+    arguments: list[str], until: bytes = b"", times: int = 1, *, out: bool = False, **variables: str
 ) -> tuple[bytes, str, int]:
-    """What a program writes to a terminal that is its stderr, its stdout, and its exit status."""
+    """Run a program whose stderr is a terminal, and stdout where `out` says so; interrupt it.
+
+    Return what it wrote to the terminal, its other stdout, and its exit status.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True,
-        env={**os.environ, "TERM": "xterm", **variables},
+        [sys.executable, *arguments], stdout=theirs if out else subprocess.PIPE, stderr=theirs,
+        text=True, env={**os.environ, "TERM": "xterm", **variables},
     )  # fmt: skip
     os.close(theirs)
     written = b""
     try:
         while chunk := os.read(ours, 4096):
             written += chunk
-            if until and until in written:
+            if until and written.count(until) >= times:
                 process.send_signal(signal.SIGINT)
                 until = b""
     except OSError:  # Linux's way to say that the other end is closed
         pass
     finally:
         os.close(ours)
-    out = process.communicate(timeout=60)[0]
-    return written, out, process.returncode
+    piped = process.communicate(timeout=60)[0]
+    return written, piped, process.returncode
 
 
 def test_a_terminal_gets_the_table_on_stderr() -> None:
@@ -260,23 +261,10 @@ def test_what_others_have_named_moves_no_cursor(found: Snapshot) -> None:
 @pytest.mark.full
 def test_a_terminal_is_drawn_anew_and_left_as_it_was(served_as_stored: str) -> None:
     """It is interrupted right after it was drawn, while it waits."""
-    ours, theirs = pty.openpty()
-    asked = ["top", "--server", served_as_stored, "--interval", "2"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tilewise", *asked], stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True, env=child_environment(TERM="xterm", COLUMNS="160", LINES="40"),
-    )  # fmt: skip
-    os.close(theirs)
-    shown, deadline = b"", time.monotonic() + 60
-    while shown.count(b"0 running") < 2 and time.monotonic() < deadline:
-        shown += os.read(ours, 4096)
-    process.send_signal(2)
-    try:
-        while chunk := os.read(ours, 4096):
-            shown += chunk
-    except OSError:  # Linux's way to say that the other end is closed
-        pass
-    assert process.wait(30) == 0
+    command = ["-m", "tilewise", "top", "--server", served_as_stored, "--interval", "2"]
+    size = {"COLUMNS": "160", "LINES": "40"}
+    shown, _, code = in_terminal(command, b"0 running", 2, out=True, **size)
+    assert code == 0
     assert shown.count(b"0 running") >= 2
     assert shown.rindex(b"\x1b[?1049l") > shown.rindex(b"0 running")  # the screen is given back
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")  # and the cursor is seen

@@ -14,17 +14,9 @@ from sqlalchemy.orm import undefer
 from benchmarks.places import SUITES
 from tests.tilewise.conftest import written
 from tilewise.backends import local, local_search
-from tilewise.bench import (
-    Compared,
-    PeerSpeed,
-    Suite,
-    SuiteEntry,
-    SuiteError,
-    SuiteTable,
-    read_suite,
-    table,
-)
+from tilewise.bench import Compared, PeerSpeed, SuiteTable, table
 from tilewise.bench.compare import bench_runner, compare
+from tilewise.bench.suite import Suite, SuiteEntry, SuiteError, read_suite
 from tilewise.errors import TilewiseError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule

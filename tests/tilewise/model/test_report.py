@@ -11,24 +11,17 @@ from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import parse_problem
 from tilewise.model import examine
+from tilewise.model import report as reports
 from tilewise.model.child import deviation, has_numbers
 from tilewise.model.examine import FILES, LIBRARY, compile_forms
 from tilewise.model.measuring import FormRuns, ModelTimes
-from tilewise.model.report import (
-    DATA_TILING,
-    DEFAULT,
-    WITH,
-    ModelReport,
-    ProblemReport,
-    report_text,
-    tolerance,
-)
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH, ProblemReport, report_text, tolerance
 from tilewise.model.signature import TensorType
 
 SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
 
 
-def a_report(deviation: float) -> ModelReport:
+def a_report(deviation: float) -> reports.ModelReport:
     forms = {
         DEFAULT: FormRuns((0.004, 0.003, 0.005), 0.0),
         DATA_TILING: FormRuns((0.003,), 0.0),
@@ -44,7 +37,7 @@ def a_report(deviation: float) -> ModelReport:
     skipped = (Skipped("linalg.pooling_nhwc_max", "is a pooling", "@main 3:1"),)
     measured = ModelTimes("main", ("tensor<4xf32>",), ("tensor<4xf32>",), forms)
     given = ("m.mlir", "cpu:znver5,threads=1", {"IREE": "3"})
-    return ModelReport(*given, ops, skipped, measured, 1e-5)
+    return reports.ModelReport(*given, ops, skipped, measured, 1e-5)
 
 
 def test_times_are_compared_with_the_faster_form_of_ours() -> None:

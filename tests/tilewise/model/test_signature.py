@@ -12,15 +12,9 @@ from tilewise.errors import TilewiseError
 from tilewise.kernels.mlir.iree.compiler import compile_file, compiled_text
 from tilewise.kernels.mlir.iree.runtime import LoadedModule, open_device
 from tilewise.kernels.oracle.operands import Array
+from tilewise.model import signature
 from tilewise.model.reference import compile_reference, copying_script
-from tilewise.model.signature import (
-    HAL,
-    TensorType,
-    declarations_in,
-    entry_of,
-    random_array,
-    types_of,
-)
+from tilewise.model.signature import TensorType, declarations_in, entry_of, random_array, types_of
 from tilewise.requirements import is_present
 
 
@@ -165,19 +159,13 @@ RETURNED = function(GIVEN, [SUM], c=C, r=C)
 CASES: dict[str, tuple[str, Numpy]] = {
     "before the sum": (RETURNED, lambda a, b, c: [c, c + a @ b]),
     "after the sum": (function(GIVEN, [SUM], r=C, c=C), lambda a, b, c: [c + a @ b, c]),
-    "reshaped": (
-        function(GIVEN, [SUM, FLATTENED], flat=FLAT, r=C),
-        lambda a, b, c: [c.ravel(), c + a @ b],
-    ),
-    "two sums": (
-        function(GIVEN, [SUM, SECOND], c=C, r=C, s=C),
-        lambda a, b, c: [c, c + a @ b, c + 2 * (a @ b)],
-    ),
-    "a convolution": (
-        function(f"%x: {X}, %w: {W}, %y: {Y}", [CONVOLVED], y=Y, r=Y),
-        lambda x, w, y: [y, convolved(x, w, y)],
-    ),
-}
+    "reshaped": (function(GIVEN, [SUM, FLATTENED], flat=FLAT, r=C),
+                 lambda a, b, c: [c.ravel(), c + a @ b]),
+    "two sums": (function(GIVEN, [SUM, SECOND], c=C, r=C, s=C),
+                 lambda a, b, c: [c, c + a @ b, c + 2 * (a @ b)]),
+    "a convolution": (function(f"%x: {X}, %w: {W}, %y: {Y}", [CONVOLVED], y=Y, r=Y),
+                      lambda x, w, y: [y, convolved(x, w, y)]),
+}  # fmt: skip
 
 
 @needs_iree
@@ -193,7 +181,8 @@ def test_arguments_that_are_results_too_keep_their_values(case: str, tmp_path: P
     takes, _ = types_of(str(modules[0].declaration("main")))
     random = np.random.default_rng(3)
     arrays = [random_array(kind, random) for kind in takes]
-    given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]
+    types = [signature.HAL[kind.element] for kind in takes]
+    given = list(zip(arrays, types, strict=True))
     results, overwritten = modules[1].results_and_writes("main", given)
     assert overwritten == ()
     for found, right in zip(results, numpy(*arrays), strict=True):

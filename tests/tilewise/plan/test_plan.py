@@ -15,9 +15,8 @@ from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model
 from tests.search.networks.lowering.drawn import plan_of
 from tests.service import fakes
-from tests.tilewise.conftest import Cli, written
+from tests.tilewise.conftest import Cli, search_by, written
 from tilewise import Client
-from tilewise.backends import local_search
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.problem import Problem
@@ -27,7 +26,6 @@ from tilewise.model.network import Ran, allowed, ran, run_text
 from tilewise.search.networks import copy_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
-from tilewise.service.workers.job_run import run_job
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -93,7 +91,7 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
 
 def test_a_strict_plan_has_direct_methods_alone(cli, tuned, source, monkeypatch) -> None:
     """Compare with a plan of the same model whose fastest algorithm is Winograd."""
-    monkeypatch.setattr(local_search, "run_job", found_by_winograd)
+    search_by(monkeypatch, winograd)
     given = ("--trials", "2", "--times", "stored", "--layouts", "model", "--json")
     plans = [
         Plan.from_json(cli("model", source, "--as", "native", *given, *asked).json)
@@ -111,24 +109,21 @@ def test_a_strict_plan_has_direct_methods_alone(cli, tuned, source, monkeypatch)
     assert text.err == "" and "hot, accuracy=strict: net.mlir" in text.out
 
 
-def found_by_winograd(keeper: Any, **options: Any) -> Any:
-    """Run a job that finds tiles of Winograd transforms, wherever the problem allows them."""
+def winograd(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
+    """Find tiles of Winograd transforms, wherever the problem allows them."""
 
-    def tune(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
-        def schedule(number: int) -> Schedule:
-            direct = Schedule((Register(rows=number + 1, cols=16),))
-            filtered = Schedule((Winograd(2), Pack("B"), Tile("t", 4), Pack("A"), *direct.steps))
-            try:
-                check_legal(problem, filtered)
-            except ScheduleError:
-                return direct
-            return filtered
+    def schedule(number: int) -> Schedule:
+        direct = Schedule((Register(rows=number + 1, cols=16),))
+        filtered = Schedule((Winograd(2), Pack("B"), Tile("t", 4), Pack("A"), *direct.steps))
+        try:
+            check_legal(problem, filtered)
+        except ScheduleError:
+            return direct
+        return filtered
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fakes, "schedule", schedule)
-            return fakes.tune(problem, *given, **hooks)
-
-    return run_job(keeper, tuner=tune, prover=fakes.prove, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fakes, "schedule", schedule)
+        return fakes.tune(problem, *given, **hooks)
 
 
 @pytest.mark.full
