@@ -57,8 +57,7 @@ def running(database: str) -> Iterator[SqlRunStore]:
 
 
 def tuned(cli: Cli, *options: str) -> dict[str, Any]:
-    found: dict[str, Any] = cli("tune", PROBLEM, "--json", *options).json
-    return found
+    return cli("tune", PROBLEM, "--json", *options).json
 
 
 def test_results_and_trials_are_of_one_cache_mode(cli, runs) -> None:

@@ -31,13 +31,11 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
     [
         (["tune", "gemm:m=1"], "unknown operation 'gemm'"),
         (["tune", "matmul:m=1,n=2,k=3,dtype=f32,x=1"], "unknown key 'x'"),
-        (["tune", "matmul:m=0,n=2,k=3,dtype=f32"], "m=0 is out of range"),
         (["tune", "matmul:m=2000000,n=2000000,k=3,dtype=f32"], "this machine has"),
         (["tune", "nonsense"], "is not a problem"),
         (["tune", GOOD, "--trials", "0"], "trials=0"),
         (["tune", GOOD, "--sampler", "magic"], "magic"),
         (["tune", GOOD, "--spread", "0"], "spread=0"),
-        (["tune", GOOD, "--spread", "65"], "spread=65"),
         (["tune", GOOD, "--spread", "2"], "give --server URL"),
         (["tune", GOOD, "--target", "cpu:z80"], "this machine is"),
         (["tune", GOOD, "--target", "gpu"], "neither 'host' nor"),
@@ -48,18 +46,13 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "0"], "l1_bytes=0"),
         (["script", GOOD, "--flavor", "air", "--l1-bytes", "8"], "declare more"),
         (["asm", RANGE], "matmul: m='1..6' is a range; give one size here"),
-        (["trials", RANGE], "matmul: m='1..6' is a range; give one size here"),
         (["serve", "--workers", "-1"], "workers=-1"),
         (["serve", "--workers", "9" * 30], "is out of range; give 0 to 64"),
         (["serve", "--port", "65536"], "port=65536 is out of range; give 0 to 65535"),
-        (["serve", "--port", "-1"], "port=-1"),
-        (["serve", "--port", "9" * 5000], "invalid int value"),
         (["serve", "--port", "http"], "invalid int value: 'http'"),
         (["serve", "--host", "192.0.2.1"], "host='192.0.2.1' is not an address of this machine"),
         (["serve", "--host", "no-such-host.invalid"], "is not an address of this machine"),
         (["serve", "--host", ""], "host='' is not an address"),
-        (["serve", "--host", "x" * 300], "is not an address of this machine"),
-        (["serve", "--host", "a..b"], "host='a..b'"),
         (["serve", "--host", "\udcff"], r"host='\udcff'"),
         (["serve", "--port", "0", "--db", "postgresql://host:port/x"], "is not a database URL"),
         (["worker"], "give --scheduler tcp://HOST:PORT"),
@@ -73,7 +66,6 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
         *((["top", "--server", "http://h:9", "--interval", text], f"--interval '{text}'")
           for text in ("0", "often", "nan")),
         (["db", "drop"], "drop"),
-        (["db", "prune", "--older-than", "-1"], "older-than"),
         (["db", "prune", "--older-than", "nan"], "older-than"),
         (["db", "prune", "--keep-samples", "2"], "keep-samples"),
         (["fly"], "fly"),
@@ -150,13 +142,6 @@ def test_a_read_only_database_is_refused_for_tuning(cli: Cli, tmp_path: Path) ->
     assert "read-only" in assert_refused(cli("tune", GOOD, "--db", url), url)
 
 
-@pytest.mark.full
-def test_a_server_that_is_not_there(cli: Cli) -> None:
-    ran = cli("show", GOOD, "--server", "http://127.0.0.1:9")
-    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-    assert "no answer from http://127.0.0.1:9" in ran.err
-
-
 @pytest.fixture
 def ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], Ran]:
     """Return a function that runs a command which fails with an error while it writes a file."""
@@ -185,9 +170,7 @@ def ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException]
         (RunnerError("the child cannot be set up"), 1, "the child cannot be set up"),
         (KeyboardInterrupt(), 130, "interrupted; the finished trials are stored"),
         (OSError(errno.ENOENT, "why"), 2, "cannot write out: why"),
-        (OSError(errno.EISDIR, "why"), 2, "cannot write out: why"),
         (OSError(errno.ENOSPC, "why"), 1, "cannot write out: why"),
-        (OSError(errno.EIO, "why"), 1, "cannot write out: why"),
         (BadInputError("a\nb\r\n\tc"), 2, "a b c"),
         (BadInputError("\x1b[2J\x07"), 2, r"\x1b[2J\x07"),
         (BadInputError("\ud800\udcff"), 2, r"\ud800\udcff"),

@@ -24,6 +24,7 @@ from tilewise.backends.local import LocalBackend
 from tilewise.cli.commands import modules
 from tilewise.cli.commands.scripts.op_of_module import _schedules
 from tilewise.kernels.mlir.cpu.script import emit_script
+from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule
 
@@ -221,16 +222,9 @@ def test_a_schedule_of_the_store_is_proven_on_the_op(cli: Cli, model: str, tmp_p
 LAYER = Graph("layer", Value("given", (20, 24)))
 LAYER.linear(LAYER.given, 32)
 WEIGHTS = spelled(LAYER)
-CHANNELS_FIRST = """
-func.func @f(%x: tensor<1x8x6x6xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x4x4xf32> {
-  %zero = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<1x16x4x4xf32>
-  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<1x16x4x4xf32>) -> tensor<1x16x4x4xf32>
-  %r = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x8x6x6xf32>, tensor<16x8x3x3xf32>)
-      outs(%z : tensor<1x16x4x4xf32>) -> tensor<1x16x4x4xf32>
-  return %r : tensor<1x16x4x4xf32>
-}
-"""
+CHANNELS_FIRST = module_text(parse_problem(
+    "conv2d:n=1,h=6,w=6,ci=8,co=16,kh=3,kw=3,dtype=f32,layout=nchw_fchw"
+))  # fmt: skip
 
 
 @pytest.mark.full

@@ -55,23 +55,17 @@ def test_look_ups_name_the_origin_of_what_was_imported(cli, tuned, tmp_path) -> 
 @pytest.mark.parametrize(
     ("code", "selecting"),
     [
-        (2, ("--problem", "m=64,n=48")),
-        (2, ("--problem", "matmul:m=1,n=1,k=1,dtype=f33")),
-        (2, ("--kind", "sort")),
-        (2, ("--dtype", "f33")),
-        (2, ("--target", "vax")),
-        (2, ("--since", "yesterday")),
-        (2, ("--since", "2026-02-30")),
-        (2, ("--since", "9999-12-31T23:59:59-14:00")),
-        (2, ("--since", "0001-01-01T00:00:00+14:00")),
-        (2, ("--origin", "")),
-        (2, ("--origin", "two\nlines")),
-        (2, ("--resume",)),
-        (2, ("--dry-run",)),
-        (3, ("--kind", "conv2d")),
-        (3, ("--since", "2999-01-01")),
+        *((2, ("--problem", text)) for text in ("m=64,n=48", "matmul:m=1,n=1,k=1,dtype=f33")),
+        *((2, (f"--{name}", text))
+          for name, text in (("kind", "sort"), ("dtype", "f33"), ("target", "vax"))),
+        *((2, ("--since", text)) for text in ("yesterday", "2026-02-30",
+                                              "9999-12-31T23:59:59-14:00",
+                                              "0001-01-01T00:00:00+14:00")),
+        *((2, ("--origin", text)) for text in ("", "two\nlines")),
+        *((2, (f"--{name}",)) for name in ("resume", "dry-run")),
+        (3, ("--kind", "conv2d")), (3, ("--since", "2999-01-01")),
     ],
-)
+)  # fmt: skip
 def test_a_selection_that_makes_no_sense_or_selects_nothing(cli, tuned, tmp_path, code, selecting):
     ran = cli("store", "export", str(tmp_path / "a.zip"), *selecting, "--db", tuned)
     assert ran.code == code and ran.err.count("\n") == 1 and not (tmp_path / "a.zip").exists()

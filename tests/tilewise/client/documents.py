@@ -1,8 +1,16 @@
 """What a service answers with, made up: whole objects, of which tests change a part."""
 
+import asyncio
+import inspect
 import json
+from collections.abc import Callable
 from typing import Any
 
+import httpx
+
+from tilewise import AsyncClient, Client
+
+Answer = Callable[[httpx.Request], httpx.Response]
 Json = dict[str, Any]
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
 RANGE = "matmul:m=1..4,n=4,k=4,dtype=f32"
@@ -143,3 +151,21 @@ def stream(*numbers: int, end: Json | None = None) -> str:
     """The events of some trials, and of the job's end."""
     trials = "".join(event("trial", trial(number), number) for number in numbers)
     return "retry: 1000\n\n" + trials + ("" if end is None else event("end", end))
+
+
+def call(service: Answer, method: str, *given: Any, is_async: bool = False, **options: Any) -> Any:
+    """Call a method of one of the clients without pauses; return all that a generator yields."""
+    transport = httpx.MockTransport(service)
+    if not is_async:
+        with Client("http://fake", transport, sleep=lambda _: None) as client:
+            found = getattr(client, method)(*given, **options)
+            return list(found) if inspect.isgenerator(found) or isinstance(found, map) else found
+
+    async def no_sleep(_seconds: float) -> None: ...
+
+    async def steps() -> Any:
+        async with AsyncClient("http://fake", transport, sleep=no_sleep) as client:
+            made = getattr(client, method)(*given, **options)
+            return [one async for one in made] if inspect.isasyncgen(made) else await made
+
+    return asyncio.run(steps())

@@ -1,6 +1,5 @@
 """Calls of a client: what it asks for, and what it makes of any answer."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,8 +9,8 @@ import httpx
 import pytest
 
 from tests.tilewise.client import documents
-from tests.tilewise.client.documents import PROBLEM, Json
-from tilewise import AsyncClient, Client, MissingError, TilewiseError
+from tests.tilewise.client.documents import PROBLEM, Answer, Json
+from tilewise import Client, MissingError, TilewiseError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded, api, events
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
@@ -198,7 +197,6 @@ def test_what_is_missing_of_a_problem_is_an_error_with_the_problem_not_its_key(m
     assert said == f"no schedule of {A} is stored for cpu:znver4,threads=1"
 
 
-Answer = Callable[[httpx.Request], httpx.Response]
 TRIALS = 7
 
 
@@ -242,19 +240,8 @@ class Polled:
 
 
 def tuned(service: Answer, *, is_async: bool) -> list[Event]:
-    transport, seen = httpx.MockTransport(service), list[Event]()
-    if not is_async:
-        with Client("http://fake", transport, sleep=lambda _: None) as client:
-            client.tune(PROBLEM, seen.append)
-        return seen
-
-    async def steps() -> None:
-        async def sleep(_seconds: float) -> None: ...
-
-        async with AsyncClient("http://fake", transport, sleep=sleep) as client:
-            await client.tune(PROBLEM, seen.append)
-
-    asyncio.run(steps())
+    seen = list[Event]()
+    documents.call(service, "tune", PROBLEM, seen.append, is_async=is_async)
     return seen
 
 
@@ -278,40 +265,31 @@ def test_a_service_without_events_or_whose_streams_bring_nothing_is_polled(is_as
     assert numbers(seen) == list(range(TRIALS)), "also those that a stream had brought, once"
 
 
-OF_MODULES: dict[str, Callable[[Client], Any]] = {
-    "import": lambda client: client.import_module("module {}", accuracy="strict"),
-    "script": lambda client: client.op_script("module {}", accuracy="strict"),
-    "model": lambda client: client.submit_model("module {}", accuracy="strict"),
-    "plan": lambda client: client.submit_plan("module {}", accuracy="strict"),
+OF_MODULES: dict[str, Json] = {
+    "import_module": {"problems": [{"problem": PROBLEM, "count": 1, "where": []}], "skipped": []},
+    "op_script": {"problem": PROBLEM, "place": "@f", "script": "module {}"},
+    "submit_model": documents.model(),
+    "submit_plan": documents.plan(),
 }
 
 
-@pytest.mark.parametrize("name", OF_MODULES)
-def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(name: str) -> None:
+@pytest.mark.parametrize(("method", "answer"), OF_MODULES.items(), ids=OF_MODULES)
+def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(method, answer) -> None:
     """It leaves out the parameter, and answers with problems that any method may compute."""
-    answers = {
-        "import": {"problems": [{"problem": PROBLEM, "count": 1, "where": []}], "skipped": []},
-        "script": {"problem": PROBLEM, "place": "@f", "script": "module {}"},
-        "model": documents.model(),
-        "plan": documents.plan(),
-    }
-    told = refused(lambda _: httpx.Response(200, json=answers[name]), OF_MODULES[name])
+    told = refused(
+        lambda _: httpx.Response(200, json=answer),
+        lambda client: getattr(client, method)("module {}", accuracy="strict"),
+    )
     assert f"got accuracy=strict and answers with {PROBLEM}: it is too old" in told
 
 
-@pytest.mark.parametrize(
-    ("problem", "is_taken"),
-    [(f"{PROBLEM},sparsity=none,accuracy=strict", True), (f"{PROBLEM},sparsity=none", False)],
-)
-def test_a_newer_service_may_say_more_of_a_strict_problem(problem: str, is_taken: bool) -> None:
-    found = {"problems": [{"problem": problem, "count": 1, "where": ["@f"]}], "skipped": []}
-    answer = httpx.Response(200, json=found)
-    if is_taken:
-        with Client("http://fake", httpx.MockTransport(lambda _: answer)) as client:
-            imported = client.import_module("module {}", accuracy="strict")
-        assert [one.problem for one in imported.problems] == [problem]
-    else:
-        assert f"answers with {problem}" in refused(lambda _: answer, OF_MODULES["import"])
+def test_a_newer_service_may_say_more_of_a_strict_problem() -> None:
+    strict = f"{PROBLEM},sparsity=none,accuracy=strict"
+    found = {"problems": [{"problem": strict, "count": 1, "where": ["@f"]}], "skipped": []}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=found))
+    with Client("http://fake", transport) as client:
+        imported = client.import_module("module {}", accuracy="strict")
+    assert [one.problem for one in imported.problems] == [strict]
 
 
 ASKED: dict[str, Callable[[Client], Any]] = {

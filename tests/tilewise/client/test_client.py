@@ -153,18 +153,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "given", "options"), CALLS, ids=lambda one: str(one)[:12])
 def test_both_ask_and_answer_the_same(name, given, options) -> None:
     one, other = Service(), Service()
-    with Client("http://fake", httpx.MockTransport(one)) as client:
-        found = getattr(client, name)(*given, **options)
-        found = list(found) if inspect.isgenerator(found) or isinstance(found, map) else found
-
-    async def steps() -> Any:
-        async with AsyncClient("http://fake", httpx.MockTransport(other)) as client:
-            made = getattr(client, name)(*given, **options)
-            if inspect.isasyncgen(made):
-                return [event async for event in made]
-            return await made
-
-    assert asyncio.run(steps()) == found
+    found = documents.call(one, name, *given, **options)
+    assert documents.call(other, name, *given, is_async=True, **options) == found
     assert one.asked == other.asked and one.asked
 
 

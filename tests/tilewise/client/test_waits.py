@@ -1,6 +1,5 @@
 """Answers that are late, lost or broken off, and answers that are none."""
 
-import asyncio
 import random
 import sys
 from collections.abc import Callable
@@ -11,8 +10,8 @@ import httpx
 import pytest
 
 from tests.tilewise.client import documents
-from tests.tilewise.client.documents import PROBLEM, Json
-from tilewise import AsyncClient, BadInputError, Client, TilewiseError
+from tests.tilewise.client.documents import PROBLEM, Answer, Json
+from tilewise import BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded, events
 from tilewise.client import transport as transport_module
@@ -267,7 +266,6 @@ def test_a_model_is_asked_for_again_until_its_module_was_read() -> None:
 
 
 END = documents.job(state="done")
-Answer = Callable[[httpx.Request], httpx.Response]
 
 
 class Torn(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -320,18 +318,7 @@ def test_each_trial_comes_once_however_streams_break(seed: int, is_async: bool) 
 
 
 def collect(service: Answer, *, is_async: bool = False, after: int | None = None) -> list[Event]:
-    transport = httpx.MockTransport(service)
-    if not is_async:
-        with Client("http://fake", transport, sleep=lambda _: None) as client:
-            return list(client.events(1, after))
-
-    async def no_sleep(_seconds: float) -> None: ...
-
-    async def steps() -> list[Event]:
-        async with AsyncClient("http://fake", transport, sleep=no_sleep) as client:
-            return [event async for event in client.events(1, after)]
-
-    return asyncio.run(steps())
+    return documents.call(service, "events", 1, after, is_async=is_async)
 
 
 def test_a_stream_begins_after_the_trial_that_is_known() -> None:

@@ -75,16 +75,9 @@ def place(make_place: Made) -> Place:
     return make_place("served_as_stored")
 
 
-@pytest.fixture
-def tuning(make_place: Made) -> Place:
-    return make_place("served")
-
-
 def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:
     ran = place.fetch()
-    assert (ran.code, ran.out, ran.err) == (
-        0, "1 written, 0 unchanged, 0 removed, 0 missing\n", ""
-    )  # fmt: skip
+    assert ran == Ran(0, "1 written, 0 unchanged, 0 removed, 0 missing\n", "")
     script = cli("script", PROBLEM, *place.where).out
     assert place.files() == {SCRIPT: script}
     shown = cli("show", PROBLEM, "--json", *place.where).json
@@ -162,15 +155,6 @@ def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> No
     }  # fmt: skip
 
 
-@pytest.mark.full
-def test_what_is_missing_is_tuned(tuning: Place) -> None:
-    tuning.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
-    ran = tuning.fetch("--tune-missing", "--trials", "3")
-    assert ran.code == 0, ran.err
-    assert "1/1 tunes" in ran.err and ABSENT in ran.err
-    assert set(tuning.entries()) == {SCRIPT, "matmul_m8_n8_k8_f32.cpu.mlir"}
-
-
 def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:
     place.fetch()
     before = place.files(), place.lock.read_text()
@@ -193,11 +177,12 @@ CHANGES: dict[str, Callable[[Place], object]] = {
 
 
 @pytest.mark.full
-def test_frozen_fails_where_anything_differs(tuning: Place) -> None:
-    place = tuning
-    listed = f"{PROBLEM}\n{ABSENT}\n"
+def test_what_is_missing_is_tuned_and_frozen_fails_where_anything_differs(make_place) -> None:
+    place, listed = make_place("served"), f"{PROBLEM}\n{ABSENT}\n"
     place.list.write_text(listed)
-    place.fetch("--tune-missing", "--trials", "3")
+    ran = place.fetch("--tune-missing", "--trials", "3")
+    assert ran.code == 0 and "1/1 tunes" in ran.err and ABSENT in ran.err, ran.err
+    assert set(place.entries()) == {SCRIPT, "matmul_m8_n8_k8_f32.cpu.mlir"}
     script, lock = place.files()[SCRIPT], place.lock.read_text()
     for change, make in CHANGES.items():
         make(place)

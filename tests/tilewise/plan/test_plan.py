@@ -32,15 +32,13 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 CONV = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu,weights=constant"
 LAST = "matmul:m=1,n=24,k=16,dtype=f32,bias,weights=constant"
 
-OF_A_LOGARITHM = """
-func.func @main(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
-  %w = arith.constant dense<0.5> : tensor<16x16xf32>
-  %zero = arith.constant dense<0.0> : tensor<4x16xf32>
-  %y = linalg.matmul ins(%x, %w : tensor<4x16xf32>, tensor<16x16xf32>)
-      outs(%zero : tensor<4x16xf32>) -> tensor<4x16xf32>
-  %z = math.log %y : tensor<4x16xf32>
-  return %z : tensor<4x16xf32>
-}
+SQUARE = "tensor<16x16xf32>"
+OF_A_LOGARITHM = f"""
+func.func @main(%x: {SQUARE}, %w: {SQUARE}, %c: {SQUARE}) -> {SQUARE} {{
+  %y = linalg.matmul ins(%x, %w : {SQUARE}, {SQUARE}) outs(%c : {SQUARE}) -> {SQUARE}
+  %z = math.log %y : {SQUARE}
+  return %z : {SQUARE}
+}}
 """
 
 

@@ -1,6 +1,7 @@
 """Models that use the kernels of a store."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -49,6 +50,4 @@ def is_right(got: Any, expected: Any, tolerance: float = 1e-6) -> bool:
 
 def exact(model: Any, *inputs: Any) -> Any:
     """Return a model's result in f64, of weights and inputs as they are."""
-    from copy import deepcopy
-
     return deepcopy(model).double()(*(one.double() for one in inputs))
