@@ -51,6 +51,11 @@ class Ran:
         assert self.code == 0, self.err
         return json.loads(self.out)
 
+    def error(self, code: int = 2) -> str:
+        """Return the one line of a command that failed and printed nothing else."""
+        assert (self.code, self.out, self.err.count("\n")) == (code, "", 1), self
+        return self.err
+
 
 Cli = Callable[..., Ran]
 

@@ -45,10 +45,8 @@ class Stored:
     def look_up(
         self, problems: Sequence[str], target: str, *_: object, cache: str | None
     ) -> list[Any]:
-        return [
-            SimpleNamespace(problem=one, result=self._result(one, target, cache))
-            for one in problems
-        ]
+        return [SimpleNamespace(problem=one, result=self._result(one, target, cache))
+                for one in problems]  # fmt: skip
 
     def _containing(self, problem: str) -> str | None:
         ranges = {text: parse_any(text) for text in self.problems or () if ".." in text}
@@ -74,7 +72,6 @@ class Stored:
     def tune(self, problem: str, _target: str, request: TuneRequest, *_: object) -> None:
         assert request.cache == "cold", "weights are evicted in a model"
         self.searched.append(problem)
-        assert self.problems is not None
         self.problems.add(problem)
 
     def object_files(self, problem: str, target: str, cache: str) -> Any:

@@ -7,7 +7,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,9 +75,7 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
 def test_exit_2_with_one_line(cli, tmp_path, monkeypatch, arguments: list[str], says: str) -> None:
     for name in ("TILEWISE_SCHEDULER", "TILEWISE_SERVICE_URL"):
         monkeypatch.delenv(name, raising=False)
-    ran = cli(*arguments)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert says in ran.err
+    assert says in cli(*arguments).error()
     assert not (tmp_path / "results.db").exists()
 
 
@@ -106,9 +103,8 @@ OBJECTS = [("kernel", f"--format={kind}") for kind in ("object", "bitcode", "c-h
 )
 def test_exit_3_when_nothing_is_stored(cli, tmp_path, monkeypatch, problem, command) -> None:
     monkeypatch.chdir(tmp_path)
-    ran = cli(*command, problem)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
-    assert ("tilewise tune makes one" if command[0] != "trials" else "stored") in ran.err
+    said = "tilewise tune makes one" if command[0] != "trials" else "stored"
+    assert said in cli(*command, problem).error(3)
     assert not list(tmp_path.glob("*.[oh]")) and not list(tmp_path.glob("*.bc"))
     ran = cli(*command, problem, "--db", f"sqlite:///{tmp_path}/typo/x.db")
     assert (ran.code, ran.out) == (3, "") and "does not exist" in ran.err
@@ -142,22 +138,6 @@ def test_a_read_only_database_is_refused_for_tuning(cli: Cli, tmp_path: Path) ->
     assert "read-only" in assert_refused(cli("tune", GOOD, "--db", url), url)
 
 
-@pytest.fixture
-def ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], Ran]:
-    """Return a function that runs a command which fails with an error while it writes a file."""
-
-    def end(error: BaseException) -> Ran:
-        def fail(_options: object) -> None:
-            """Fail."""
-            with file_errors("write", "out"):
-                raise error
-
-        monkeypatch.setattr(doctor, "COMMANDS", (Command("doctor", fail),))
-        return cli("doctor")
-
-    return end
-
-
 @pytest.mark.parametrize(
     ("error", "code", "says"),
     [
@@ -179,8 +159,14 @@ def ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException]
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_every_end_has_its_code_and_one_line(ended, cli, error, code, says) -> None:
-    assert ended(error) == Ran(code, "", f"tilewise: {says}\n")
+def test_every_end_has_its_code_and_one_line(cli, monkeypatch, error, code, says) -> None:
+    def fail(_options: object) -> None:
+        """Fail while a file is written."""
+        with file_errors("write", "out"):
+            raise error
+
+    monkeypatch.setattr(doctor, "COMMANDS", (Command("doctor", fail),))
+    assert cli("doctor") == Ran(code, "", f"tilewise: {says}\n")
     typed = cli("doctor", f"x{error}")
     assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()
 

@@ -89,7 +89,6 @@ def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     command = [sys.executable, "-m", "tilewise", "serve", "--port", "0", "--db", database]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr is not None
             lines = iter(process.stderr.readline, "")
             url = next(found[0] for line in lines if (found := re.search(r"http://[\d.:]+", line)))
             threading.Thread(target=process.stderr.read, daemon=True).start()
@@ -215,7 +214,6 @@ def test_the_kernel_runs_on_its_own(cli: Cli, stored: None, tmp_path: Path) -> N
     assert cli("kernel", PROBLEM, "--json").json == {"problem": PROBLEM, "kernel": text}
     best = cli("show", PROBLEM, "--json").json["best"]
     docstring = ast.get_docstring(ast.parse(text))
-    assert docstring is not None
     for told in (PROBLEM, best["hash"], f"{best['gflops']:.1f} GFLOP/s", "C += A * B"):
         assert told in docstring
     command = [sys.executable, "-I", str(out)]

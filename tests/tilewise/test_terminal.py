@@ -66,11 +66,14 @@ def test_the_best_is_shown_by_the_speed_that_is_known_now() -> None:
     assert [line.partition("best ")[2].split()[0] for line in lines] == ["60.0", "150.0"]
 
 
+def printed(drawing: Any, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False).print(drawing)
+    return out.getvalue()
+
+
 def text(of: Watched, width: int) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(drawn(of, width))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
+    return printed(drawn(of, width), width).splitlines()
 
 
 def in_terminal(
@@ -216,9 +219,7 @@ def test_a_budget_in_seconds_bounds_what_is_left(clock: Clock) -> None:
 
 
 def drawn_top(found: Snapshot, width: int) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, force_terminal=False).print(rendered(found, width))
-    return out.getvalue()
+    return printed(rendered(found, width), width)
 
 
 @pytest.fixture

@@ -112,8 +112,7 @@ def test_a_report_that_cannot_be_stored_is_printed(cli, tmp_path, monkeypatch) -
 )
 def test_bad_input_is_refused_before_anything_is_measured(cli, suite, arguments, says) -> None:
     ran = cli("bench", *(suite if one == "SUITE" else one for one in arguments))
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert says in ran.err
+    assert says in ran.error()
 
 
 def test_a_peer_that_is_not_installed_is_named(cli, suite, monkeypatch) -> None:
@@ -240,12 +239,10 @@ def test_the_sums_by_hand() -> None:
     assert found.geomean_ratio == pytest.approx(1.0)
     # 5 GFLOP; ours 10 + 3*10 ms; the fastest peers 20 + 3*5 ms.
     assert found.weighted == {
-        "ours_gflops": pytest.approx(125.0),
-        "oracle_gflops": pytest.approx(5 / 0.035),
-        "ours_s": pytest.approx(0.040),
-        "oracle_s": pytest.approx(0.035),
+        "ours_gflops": pytest.approx(125.0), "oracle_gflops": pytest.approx(5 / 0.035),
+        "ours_s": pytest.approx(0.040), "oracle_s": pytest.approx(0.035),
         "ratio": pytest.approx(0.875),
-    }
+    }  # fmt: skip
 
 
 def test_problems_without_ours_or_a_peer_do_not_count() -> None:

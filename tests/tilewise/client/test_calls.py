@@ -95,9 +95,8 @@ def test_many_problems_are_looked_up_in_parts(monkeypatch: pytest.MonkeyPatch) -
     assert [one.problem for one in found] == [A, B, C]
     assert [one.result and one.result.problem for one in found] == [A, None, C]
     assert [len(body["problems"]) for body in bodies] == [2, 1]
-    assert [body["known"] for body in bodies] == [
-        {a: {"cpu": "1"}}, {c: {"cpu": "3"}}
-    ], "each request has the tags of its own problems"  # fmt: skip
+    own = [{a: {"cpu": "1"}}, {c: {"cpu": "3"}}]
+    assert [body["known"] for body in bodies] == own, "the tags of its own problems"
     assert all(body["files"] == ["cpu"] for body in bodies)
 
 

@@ -155,9 +155,7 @@ def test_a_lock_that_names_no_digest_is_refused_and_left_alone(place: Place) -> 
     place.lock.write_text(wrong)
     (place.folder / SCRIPT).unlink()
     for options in ((), ("--frozen",), ("--check",)):
-        ran = place.fetch(*options)
-        assert ran.code == 2 and ran.err.count("\n") == 1, ran.err
-        assert "is not a lock file" in ran.err
+        assert "is not a lock file" in place.fetch(*options).error()
     assert place.lock.read_text() == wrong and not list(place.folder.iterdir())
 
 
@@ -207,8 +205,7 @@ def test_a_folder_with_other_than_regular_files_is_refused(place: Place, kind: s
     if kind != "link":
         replaced(place.lock, kind)
         for options in ((), ("--frozen",)):
-            ran = place.fetch(*options)
-            assert ran.code == 2 and ran.err.count("\n") == 1, ran.err
+            place.fetch(*options).error()
 
 
 @pytest.mark.parametrize("kind", ["device", "link", "fifo", "folder"])

@@ -127,22 +127,15 @@ def test_t4_and_csv_as_they_are_printed() -> None:
     assert (read[2]["failure"], read[2]["message"]) == ("crash", "crash of it")
 
 
-@pytest.fixture
-def stored(database: str) -> str:
-    """The database, with trials of one job that ended in each way."""
+def test_t4_from_the_command(cli: Cli, database: str) -> None:
     schema.upgrade(database)
     engine, slow = make_engine(database), replace(fakes.trial(7), state="pruned")
     given = (parse_problem(PROBLEM), detect().canonical, TuneRequest(9), "tools")
     with writing(make_sessions(engine)) as session:
         job = queue.create_or_join(session, *given).job
-        assert isinstance(job, models.Job)
         for one in (*map(fakes.trial, range(7)), slow, fakes.failed_trial(8)):
             session.execute(insert(models.Trial).values(trial_row(job.id, one)))
     engine.dispose()
-    return database
-
-
-def test_t4_from_the_command(cli: Cli, stored: str) -> None:
     printed = cli("trials", PROBLEM, "--format", "t4")
     kinds = [r["invalidity"] for r in json.loads(printed.out)["results"]]
     assert kinds == ["correct"] * 8 + ["runtime"]
@@ -186,8 +179,7 @@ def written(tensors: dict[str, tuple[int, tuple[int, ...]]], alignment: int = 32
 MODEL = {
     "token_embd.weight": (F16, (50, 64)),
     "blk.0.attn_norm.weight": (F32, (64,)),
-    "blk.0.attn_q.weight": (Q4_0, (48, 64)),
-    "blk.0.attn_k.weight": (Q4_0, (48, 64)),
+    **dict.fromkeys(("blk.0.attn_q.weight", "blk.0.attn_k.weight"), (Q4_0, (48, 64))),
     "blk.0.ffn_up.weight": (Q8_0, (96, 64)),
     "blk.0.ffn_down.weight": (Q6_K, (64, 256)),
     "blk.0.experts": (Q4_0, (2, 32, 64)),
@@ -231,13 +223,11 @@ def test_operands_are_those_of_the_problem_and_dequantise_as_the_format_says(kin
     file = GgufFile(source)
     operands = file.operands("w")
     problem = {one.name: found for one, found in file.problems()}["w"]
-    assert not isinstance(problem, str)
     expected = make_operands(problem)
     for name, array in operands.items():
         assert (array.shape, array.dtype) == (expected[name].shape, expected[name].dtype)
     wide = {name: array.astype(np.float64) for name, array in operands.items()}
     weights = parse_problem(problem.canonical).quantised_weights
-    assert weights is not None
     assert np.array_equal(weights.dequantised(wide), decoded(source[file.tensors[1].start :], kind))
 
 

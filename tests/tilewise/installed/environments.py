@@ -89,11 +89,8 @@ def leave_an_old_build(sources: Path) -> None:
 
 def without_python_settings() -> dict[str, str]:
     """Return this process's environment without variables that change Python or Tilewise."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "TILEWISE_"))
-    }
+    ours = ("PYTHON", "TILEWISE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 PROGRAM = """
@@ -177,7 +174,6 @@ class Environment:
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
-            assert process.stderr is not None
             said = []
             for line in process.stderr:
                 said.append(line)

@@ -60,21 +60,19 @@ GIVEN = {
 
 FORMS = [
     *(["script", PROBLEM, "--flavor", name] for name in ("air", "iree", "iree-spec")),
-    ["script", "model.mlir", "--flavor", "iree"],
-    ["script", "model.mlir", "--flavor", "iree", "--plan", "plan.json"],
-    ["script", "model.mlir", "--place", "0"],
-    ["script", "model.mlir", "--packs"],
+    *(["script", "model.mlir", *more]
+      for more in (["--place", "0"], ["--packs"], ["--flavor", "iree"],
+                   ["--flavor", "iree", "--plan", "plan.json"])),
     ["kernel", PROBLEM, "--format", "object", "-o", "kernel.o"],
     ["kernel", PROBLEM, "--format", "c-header"],
     ["plan", "model.mlir", "--run"],
     ["plot", "1", "-o", "plot.svg", "--kind", "nest"],
     ["store", "import", "suite.json"],
     ["token", "create", "ci", "--scope", "read"],
-    ["db", "upgrade"],
-    ["db", "prune"],
+    ["db", "upgrade"], ["db", "prune"],
     ["fetch", "problems.txt", "-o", "scripts", "--check"],
     ["bench", "suite.json", "--peers", "openblas"],
-]
+]  # fmt: skip
 """Other forms of commands, which load other modules."""
 
 
@@ -319,7 +317,6 @@ def test_the_metadata_are_what_an_index_takes(release: Distributions) -> None:
     assert "Typing :: Typed" in (found.classifiers or ())
     with tarfile.open(release.sdist) as archive:
         of_sdist = archive.extractfile(f"tilewise-{VERSION}/PKG-INFO")
-        assert of_sdist is not None
         assert Metadata.from_email(of_sdist.read(), validate=True).version == found.version
 
 

@@ -50,9 +50,8 @@ def modelled(cli: Cli, folder: Path, text: str, *options: str) -> Any:
 def test_a_model_is_tuned_compiled_and_compared(cli: Cli, tmp_path: Path) -> None:
     found = modelled(cli, tmp_path, TWO)
     assert [(op["problem"], op["count"], op["replaced"]) for op in found["ops"]] == [
-        (FIRST, 1, 1),
-        (SECOND, 1, 1),
-    ]
+        (FIRST, 1, 1), (SECOND, 1, 1)
+    ]  # fmt: skip
     assert found["arguments"] == ["tensor<8x64xf32>"] and found["entry"] == "main"
     assert found["accuracy"] == "standard"
     assert found["right"] and all(form["time_ms"] > 0 for form in found["forms"].values())
@@ -186,11 +185,9 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "said"),
-    [
-        ("iree:host", "a model is compiled with our kernels"),
-        ("cpu:host,threads=1024", "target 'cpu:host,threads=1024': this machine has"),
-    ],
-)
+    [("iree:host", "a model is compiled with our kernels"),
+     ("cpu:host,threads=1024", "target 'cpu:host,threads=1024': this machine has")],
+)  # fmt: skip
 def test_a_target_that_is_not_for_models_or_not_this_machine_is_refused_once(
     cli: Cli, tmp_path: Path, target: str, said: str
 ) -> None:

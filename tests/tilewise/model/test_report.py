@@ -135,13 +135,9 @@ FLOATS = TensorType((3,), "f32")
 
 @pytest.mark.parametrize(
     ("found", "is_equal"),
-    [
-        ((1, np.inf, np.nan), True),
-        ((1, -np.inf, np.nan), False),
-        ((1, np.nan, np.nan), False),
-        ((1, 2, np.nan), False),
-    ],
-)
+    [((1, np.inf, np.nan), True), ((1, -np.inf, np.nan), False), ((1, np.nan, np.nan), False),
+     ((1, 2, np.nan), False)],
+)  # fmt: skip
 def test_what_is_not_finite_has_to_be_the_same(found: tuple[float, ...], *, is_equal: bool) -> None:
     apart = deviation([np.float32(found)], [np.float32([1, np.inf, np.nan])], [FLOATS])
     assert apart == (0.0 if is_equal else np.inf)
@@ -157,13 +153,10 @@ def test_results_without_a_number_prove_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [
-        ({DATA_TILING, WITH[1]}, None),
-        ({WITH[0]}, None),
-        ({DEFAULT}, "m.mlir, default: no stack left"),
-        (set(WITH), "m.mlir, library: no stack left"),
-    ],
-)
+    [({DATA_TILING, WITH[1]}, None), ({WITH[0]}, None),
+     ({DEFAULT}, "m.mlir, default: no stack left"),
+     (set(WITH), "m.mlir, library: no stack left")],
+)  # fmt: skip
 def test_what_compiles_is_used(tmp_path, monkeypatch, broken, message) -> None:
     def compile_file(_source: Path, code: Path, _flags: tuple[str, ...], _limit: float) -> None:
         name = next(name for name, file in FILES.items() if file == code.name)

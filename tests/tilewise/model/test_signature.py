@@ -29,13 +29,10 @@ def test_types_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [
-        ("tensor<?x8xf32>", "static shape"),
-        ("i32", "static shape"),
-        ("tensor<4xcomplex<f32>>", "complex<f32> is not supported"),
-        ("tensor<4x8xi4>", "i4 is not supported"),
-    ],
-)
+    [("tensor<?x8xf32>", "static shape"), ("i32", "static shape"),
+     ("tensor<4xcomplex<f32>>", "complex<f32> is not supported"),
+     ("tensor<4x8xi4>", "i4 is not supported")],
+)  # fmt: skip
 def test_what_does_not_run_is_refused(text: str, reason: str) -> None:
     with pytest.raises(TilewiseError, match=reason):
         types_of(f"sync func @main(%input0: {text}) -> (%output0: tensor<4xf32>)")

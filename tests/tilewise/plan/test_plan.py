@@ -48,9 +48,7 @@ def quick_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def saved(graph: Graph, folder: Path) -> Path:
-    path = folder / f"{graph.name}.mlir"
-    path.write_text(spelled(graph))
-    return path
+    return Path(written(folder / f"{graph.name}.mlir", spelled(graph)))
 
 
 @pytest.fixture
@@ -223,8 +221,7 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> N
         (source, "-o", file), (source, "--module", file), (source, "--module", other),
         ("-", "--module", str(tmp_path)), (source, "--trials", "0"), (source, "--target", "gpu"),
     ):  # fmt: skip
-        done = cli("plan", *arguments)
-        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), (arguments, done.err)
+        cli("plan", *arguments).error()
 
 
 @pytest.mark.full
@@ -238,7 +235,6 @@ def test_of_two_plans_the_faster_is_kept(tmp_path: Path) -> None:
     first = drawn[0]
     other = next(plan for plan in drawn if plan.nodes != first.nodes)
     run, files = ran([first, other], source)
-    assert run.other_ms is not None
     assert min(len(run.times), len(run.other_times), len(run.iree_times)) > 5
     assert run.time_ms == 1e3 * median(run.times) <= run.other_ms
     assert 0 < run.deviation <= allowed(first)
