@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,20 +39,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return search_by(monkeypatch)
 
 
-@pytest.fixture
-def running(database: str) -> Iterator[SqlRunStore]:
-    """A job of two trials that another process runs."""
-    schema.upgrade(database)
-    engine = make_engine(database)
-    sessions, problem = make_sessions(engine), parse_problem(PROBLEM)
-    with writing(sessions) as session:
-        given = (problem, detect().canonical, TuneRequest(2), identity())
-        made = queue.create_or_join(session, *given)
-        held = lease.claim_one(session, made.job.id, me())
-    yield SqlRunStore(sessions, held)
-    engine.dispose()
-
-
 def tuned(cli: Cli, *options: str) -> dict[str, Any]:
     return cli("tune", PROBLEM, "--json", *options).json
 
@@ -70,9 +55,15 @@ def test_results_and_trials_are_of_one_cache_mode(cli, runs) -> None:
         assert len(cli("trials", PROBLEM, "--json", *options).json) == number
 
 
-def test_what_a_joined_job_leaves_out_is_searched_for_then(database, running, runs, monkeypatch):
+def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monkeypatch):
     """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
-    told: list[TrialSeen] = []
+    schema.upgrade(database)
+    sessions, told = make_sessions(make_engine(database)), list[TrialSeen]()
+    given = (parse_problem(PROBLEM), detect().canonical, TuneRequest(2), identity())
+    with writing(sessions) as session:
+        job = queue.create_or_join(session, *given).job
+        held = lease.claim_one(session, job.id, me())
+    running = SqlRunStore(sessions, held)
 
     def another_process(*given: Any, **options: Any) -> Any:
         given[3].add(fakes.failed_trial(0))
