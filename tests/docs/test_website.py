@@ -27,23 +27,20 @@ from tilewise.kernels.steps import STEPS
 PAGE = PurePosixPath("docs/design/search.md")
 
 
-@pytest.mark.parametrize(
-    ("written", "there"),
-    [
-        ("../search.md", "../searches.md"),
-        ("../service.md#answers", "../service.md#answers"),
-        ("../../README.md#problems", "../overview.md#problems"),
-        ("../../CONTRIBUTING.md", "../contributing.md"),
-        ("../README.md", "../index.md"),
-        ("../experiments", "../experiments/README.md"),
-        ("../../kernels/steps", "../reference/steps.md"),
-        ("../../examples/own_study.py", "../source/examples/own_study.py.md"),
-        ("../../examples/ci", "../source/examples/ci.md"),
-        ("../roofline.svg", "../roofline.svg"),
-        ("https://doi.org/10.1145/3629527.3651429", "https://doi.org/10.1145/3629527.3651429"),
-        ("nothing.md", "nothing.md"),
-    ],
-)
+@pytest.mark.parametrize(("written", "there"), [
+    ("../search.md", "../searches.md"),
+    ("../service.md#answers", "../service.md#answers"),
+    ("../../README.md#problems", "../overview.md#problems"),
+    ("../../CONTRIBUTING.md", "../contributing.md"),
+    ("../README.md", "../index.md"),
+    ("../experiments", "../experiments/README.md"),
+    ("../../kernels/steps", "../reference/steps.md"),
+    ("../../examples/own_study.py", "../source/examples/own_study.py.md"),
+    ("../../examples/ci", "../source/examples/ci.md"),
+    ("../roofline.svg", "../roofline.svg"),
+    ("https://doi.org/10.1145/3629527.3651429", "https://doi.org/10.1145/3629527.3651429"),
+    ("nothing.md", "nothing.md"),
+])  # fmt: skip
 def test_a_link_leads_to_the_same_on_the_site_but_in_code(written: str, there: str) -> None:
     text = f"# A page\n\nSee [`this`]({written}).\n"
     assert rewritten(text, PAGE) == text.replace(written, there)
@@ -106,19 +103,16 @@ def test_every_call_and_every_object_of_the_api_is_there() -> None:
             assert f"| `{field}` |" in part, f"{name} lacks {field}"
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"type": "string", "maxLength": 9}, "string, at most `9` characters"),
-        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer or null"),
-        ({"$ref": "#/components/schemas/JobView"}, "[JobView](#schema-jobview)"),
-        ({"type": "array", "items": {"enum": ["a", "b"]}}, "list of `a`, `b`"),
-        ({"type": "object", "additionalProperties": {"type": "number"}}, "object of number"),
-        ({"type": "string", "format": "date-time"}, "string (date-time)"),
-        ({"const": "x"}, "`x`"),
-        ({}, "anything"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "words"), [
+    ({"type": "string", "maxLength": 9}, "string, at most `9` characters"),
+    ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer or null"),
+    ({"$ref": "#/components/schemas/JobView"}, "[JobView](#schema-jobview)"),
+    ({"type": "array", "items": {"enum": ["a", "b"]}}, "list of `a`, `b`"),
+    ({"type": "object", "additionalProperties": {"type": "number"}}, "object of number"),
+    ({"type": "string", "format": "date-time"}, "string (date-time)"),
+    ({"const": "x"}, "`x`"),
+    ({}, "anything"),
+])  # fmt: skip
 def test_a_schema_in_words(schema, words) -> None:
     assert type_words(schema) == words
 

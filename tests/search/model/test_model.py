@@ -49,15 +49,12 @@ def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
     assert modelled[1] / modelled[0] == pytest.approx(counted[1] / counted[0], rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("text", "packs"),
-    [
-        ("matmul:m=35,n=700,k=2048,dtype=f32", False),
-        ("matmul:m=150,n=800,k=2500,dtype=f64", False),
-        ("matmul:m=150,n=3072,k=900,dtype=f32", True),  # whose rows share few sets of L2
-        ("matmul:m=900,n=1024,k=1024,dtype=i32", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "packs"), [
+    ("matmul:m=35,n=700,k=2048,dtype=f32", False),
+    ("matmul:m=150,n=800,k=2500,dtype=f64", False),
+    ("matmul:m=150,n=3072,k=900,dtype=f32", True),  # whose rows share few sets of L2
+    ("matmul:m=900,n=1024,k=1024,dtype=i32", True),
+])  # fmt: skip
 def test_a_search_for_a_far_b_begins_with_blocks_that_are_fetched_ahead(text, packs) -> None:
     space = Space(parse_problem(text), FAR)
     first = prior_points(AnalyticalModel.shipped(space), 1)[0]
@@ -156,19 +153,16 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
 DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
 
 
-@pytest.mark.parametrize(
-    ("text", "tiles"),
-    [
-        ("m=16,n=4096,k=4096,dtype=i8", ["4x4w64", "2x8w64"]),
-        ("m=32,n=11008,k=3000,dtype=i8", ["4x4w64", "4x4w32"]),  # rows longer than a page
-        ("m=6,n=5000,k=5000,dtype=i8", ["2x8w64", "2x8w32"]),  # no rows are left over
-        ("m=16,n=4096,k=4096,dtype=bf16", ["8x2w64", "8x2w32"]),
-        ("m=24,n=500,k=500,dtype=i8", ["4x4w64", "4x4w32"]),  # near: none is fetched ahead
-        ("m=4,n=4096,k=4096,dtype=i8", []),  # one tile has all rows
-        ("m=1,n=4096,k=4096,dtype=i8", []),
-        ("m=16,n=4096,k=4096,dtype=f32", []),  # no words
-    ],
-)
+@pytest.mark.parametrize(("text", "tiles"), [
+    ("m=16,n=4096,k=4096,dtype=i8", ["4x4w64", "2x8w64"]),
+    ("m=32,n=11008,k=3000,dtype=i8", ["4x4w64", "4x4w32"]),  # rows longer than a page
+    ("m=6,n=5000,k=5000,dtype=i8", ["2x8w64", "2x8w32"]),  # no rows are left over
+    ("m=16,n=4096,k=4096,dtype=bf16", ["8x2w64", "8x2w32"]),
+    ("m=24,n=500,k=500,dtype=i8", ["4x4w64", "4x4w32"]),  # near: none is fetched ahead
+    ("m=4,n=4096,k=4096,dtype=i8", []),  # one tile has all rows
+    ("m=1,n=4096,k=4096,dtype=i8", []),
+    ("m=16,n=4096,k=4096,dtype=f32", []),  # no words
+])  # fmt: skip
 def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     space = Space(parse_problem(f"matmul:{text}"), DOTS)
     rows = space.workload.nest.extent("m")
@@ -182,15 +176,12 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
         assert bool(nest_at(space, points[0]).fetches) == (True in space.values("prefetch"))
 
 
-@pytest.mark.parametrize(
-    ("text", "streams"),
-    [
-        ("matmul:m=128,n=4096,k=4096,dtype=bf16,weights=constant", True),
-        ("matmul:m=64,n=1024,k=4096,dtype=i8,weights=constant", True),
-        ("matmul:m=128,n=4096,k=4096,dtype=bf16", False),
-        ("matmul:m=384,n=1024,k=4096,dtype=bf16,weights=constant", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "streams"), [
+    ("matmul:m=128,n=4096,k=4096,dtype=bf16,weights=constant", True),
+    ("matmul:m=64,n=1024,k=4096,dtype=i8,weights=constant", True),
+    ("matmul:m=128,n=4096,k=4096,dtype=bf16", False),
+    ("matmul:m=384,n=1024,k=4096,dtype=bf16,weights=constant", False),
+])  # fmt: skip
 def test_matrix_tiles_of_few_rows_begin_with_streamed_packed_weights(text, streams) -> None:
     amx = replace(WIDE, features=implied("emeraldrapids"), l2_bytes=2 << 20)
     first, *_ = matrix_points(Space(parse_problem(text), amx))

@@ -119,13 +119,10 @@ def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPat
     assert next(results, None) is None and met == [1]
 
 
-@pytest.mark.parametrize(
-    ("problem", "schedule"),
-    [
-        (CONV.replace(",weights=constant", ""), IN_PLACE),  # nobody displaces what is just made
-        (CONV, Schedule((Tile("oh", 2), Tile("oh", 3), Register(rows=6, cols=16)))),
-    ],
-)
+@pytest.mark.parametrize(("problem", "schedule"), [
+    (CONV.replace(",weights=constant", ""), IN_PLACE),  # nobody displaces what is just made
+    (CONV, Schedule((Tile("oh", 2), Tile("oh", 3), Register(rows=6, cols=16)))),
+])  # fmt: skip
 def test_others_keep_their_times(problem: str, schedule: Schedule) -> None:
     costs = untaken(schedule)
     assert retimed(costs, detect(), 1 << 16).schedules(problem) == costs.schedules(problem)

@@ -138,35 +138,29 @@ def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
         assert case.why_wrong(way.variant) is None
 
 
-@pytest.mark.parametrize(
-    ("peer", "text", "says"),
-    [
-        ("openblas", PLAIN + "i32", "BLAS has no i32 product"),
-        ("openblas", PLAIN + "bf16", "BLAS has no bf16 product"),
-        ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=f32", "no convolution"),
-        ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=1,kw=1,stride=2,dtype=f32", "no conv"),
-        ("onednn", PLAIN + "i32", "oneDNN has no i32 product"),
-        ("onednn", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=i8", "no i8 convolution"),
-    ],
-)
+@pytest.mark.parametrize(("peer", "text", "says"), [
+    ("openblas", PLAIN + "i32", "BLAS has no i32 product"),
+    ("openblas", PLAIN + "bf16", "BLAS has no bf16 product"),
+    ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=f32", "no convolution"),
+    ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=1,kw=1,stride=2,dtype=f32", "no conv"),
+    ("onednn", PLAIN + "i32", "oneDNN has no i32 product"),
+    ("onednn", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=i8", "no i8 convolution"),
+])  # fmt: skip
 def test_what_a_peer_cannot_do_has_a_reason(peer: str, text: str, says: str) -> None:
     require(peer)
     with pytest.raises(PeerAbsentError, match=says):
         screened(MAKERS[peer], make_case(text).bench)
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (PLAIN + "f32", {"mm (MKL)", "linear"}),
-        (PLAIN + "bf16,weights=constant", {"mm", "linear", "linear, packed weights"}),
-        (
-            "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,weights=constant",
-            {"conv2d, hwio weights", "conv2d, ohwi weights", "conv2d, oihw weights",
-             "conv2d, packed weights"},
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "names"), [
+    (PLAIN + "f32", {"mm (MKL)", "linear"}),
+    (PLAIN + "bf16,weights=constant", {"mm", "linear", "linear, packed weights"}),
+    (
+        "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,weights=constant",
+        {"conv2d, hwio weights", "conv2d, ohwi weights", "conv2d, oihw weights",
+         "conv2d, packed weights"},
+    ),
+])  # fmt: skip
 def test_constant_weights_are_packed_by_onednn_ahead(text: str, names: set[str]) -> None:
     require("onednn")
     case = make_case(text)
@@ -176,17 +170,14 @@ def test_constant_weights_are_packed_by_onednn_ahead(text: str, names: set[str])
 QUANTISED = "matmul:m=3,n=64,k=256,weights=constant,"
 
 
-@pytest.mark.parametrize(
-    ("peer", "keys"),
-    [
-        ("onednn", "dtype=bf16,b=i4,group=32,scale=bf16"),
-        ("onednn", "dtype=f32,b=i4,group=64,zero_b=u4,transpose_b"),
-        ("onednn", "dtype=bf16,b=i8,group=k,scale=bf16,transpose_b"),
-        ("onnxruntime", "dtype=f32,b=i4,group=32,scale=f16,zero_b=u4"),
-        ("onnxruntime", "dtype=f32,b=i4,group=128,a=dynamic_i8,transpose_b"),
-        ("onnxruntime", "dtype=f32,b=i8,group=64,zero_b=u8"),
-    ],
-)
+@pytest.mark.parametrize(("peer", "keys"), [
+    ("onednn", "dtype=bf16,b=i4,group=32,scale=bf16"),
+    ("onednn", "dtype=f32,b=i4,group=64,zero_b=u4,transpose_b"),
+    ("onednn", "dtype=bf16,b=i8,group=k,scale=bf16,transpose_b"),
+    ("onnxruntime", "dtype=f32,b=i4,group=32,scale=f16,zero_b=u4"),
+    ("onnxruntime", "dtype=f32,b=i4,group=128,a=dynamic_i8,transpose_b"),
+    ("onnxruntime", "dtype=f32,b=i8,group=64,zero_b=u8"),
+])  # fmt: skip
 def test_peers_multiply_by_quantised_weights(peer: str, keys: str) -> None:
     require(peer)
     case = make_case(QUANTISED + keys)
@@ -194,16 +185,13 @@ def test_peers_multiply_by_quantised_weights(peer: str, keys: str) -> None:
     assert [case.why_wrong(way.variant) for way in ways] == [None]
 
 
-@pytest.mark.parametrize(
-    ("peer", "keys", "says"),
-    [
-        ("openblas", "dtype=f32,b=i8,group=64", "no quantised weights"),
-        ("onednn", "dtype=f32,b=i8,group=64", "scale for each column"),
-        ("onnxruntime", "dtype=bf16,b=i8,group=64", "f32 on a processor"),
-        ("onnxruntime", "dtype=f32", "quantised weights alone"),
-        ("onnxruntime", "dtype=f32,b=i8,group=64,bias", "without epilogues"),
-    ],
-)
+@pytest.mark.parametrize(("peer", "keys", "says"), [
+    ("openblas", "dtype=f32,b=i8,group=64", "no quantised weights"),
+    ("onednn", "dtype=f32,b=i8,group=64", "scale for each column"),
+    ("onnxruntime", "dtype=bf16,b=i8,group=64", "f32 on a processor"),
+    ("onnxruntime", "dtype=f32", "quantised weights alone"),
+    ("onnxruntime", "dtype=f32,b=i8,group=64,bias", "without epilogues"),
+])  # fmt: skip
 def test_peers_say_which_quantised_weights_they_lack(peer: str, keys: str, says: str) -> None:
     require(peer)
     case = make_case(QUANTISED + keys)

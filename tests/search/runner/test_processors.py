@@ -89,14 +89,11 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("rows", "kind"),
-    [
-        (faulty_compiler.HANG, "timeout"),
-        (faulty_compiler.CRASH, "crash"),
-        (faulty_compiler.REFUSE, "compile"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "kind"), [
+    (faulty_compiler.HANG, "timeout"),
+    (faulty_compiler.CRASH, "crash"),
+    (faulty_compiler.REFUSE, "compile"),
+])  # fmt: skip
 def test_a_candidate_that_takes_its_compiler_down_fails_alone(beside, rows, kind, monkeypatch):
     monkeypatch.setattr(Compilers, "help", lambda *_: None)
     with Runner(PROBLEM, detect().canonical, limits=BRIEF, compiler=COMPILER) as one:

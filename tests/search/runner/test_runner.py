@@ -57,17 +57,14 @@ def test_operands_are_those_of_the_seed() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("rows", "kind", "says"),
-    [
-        (faulty_child.HANG, "timeout", "no answer within 2 s"),
-        (faulty_child.CRASH, "crash", "SIGSEGV"),
-        (faulty_child.EAT, "memory", "limit 900 MiB"),
-        (faulty_child.WRONG, "wrong", "deviation"),
-        (faulty_child.RAISE, "runtime", "no such luck"),
-        (faulty_child.EXIT, "crash", "exit code 7"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "kind", "says"), [
+    (faulty_child.HANG, "timeout", "no answer within 2 s"),
+    (faulty_child.CRASH, "crash", "SIGSEGV"),
+    (faulty_child.EAT, "memory", "limit 900 MiB"),
+    (faulty_child.WRONG, "wrong", "deviation"),
+    (faulty_child.RAISE, "runtime", "no such luck"),
+    (faulty_child.EXIT, "crash", "exit code 7"),
+])  # fmt: skip
 def test_each_fault_has_its_class_and_the_next_candidate_runs(runner, rows, kind, says) -> None:
     with pytest.raises(CandidateFailureError, match=says) as caught:
         runner.trial(steps(rows), None)
@@ -127,13 +124,10 @@ def test_finalists_do_not_disturb_each_other(weights: str) -> None:
         assert len(one.finals(schedules, 5, peers=False).finalists) == 4
 
 
-@pytest.mark.parametrize(
-    ("target", "options", "says"),
-    [
-        (detect().canonical, {"child": "no.such.module"}, "cannot be set up"),
-        ("cpu:not-this-one,threads=1", {}, "cannot be set up.*this machine is"),
-    ],
-)
+@pytest.mark.parametrize(("target", "options", "says"), [
+    (detect().canonical, {"child": "no.such.module"}, "cannot be set up"),
+    ("cpu:not-this-one,threads=1", {}, "cannot be set up.*this machine is"),
+])  # fmt: skip
 def test_a_child_that_cannot_be_set_up_is_the_runners_error(target, options, says) -> None:
     with Runner(PROBLEM, target, **options) as one, pytest.raises(RunnerError, match=says):
         one.trial(steps(1), None)

@@ -178,16 +178,13 @@ def test_a_sampler_by_module_and_class_is_given_what_it_takes() -> None:
     assert isinstance(optunas, Distinct) and isinstance(optunas._sampler, TPESampler)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no_such_module:Class", "cannot be loaded: ModuleNotFoundError: No module named"),
-        (f"{HERE}:Nothing", "cannot be loaded: AttributeError"),
-        ("math:pi", "is not a subclass of optuna.samplers.BaseSampler"),
-        (f"{HERE}:Wanting", "cannot be made: TypeError"),
-        ("optuna.samplers:BaseSampler", "cannot be made: TypeError"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("no_such_module:Class", "cannot be loaded: ModuleNotFoundError: No module named"),
+    (f"{HERE}:Nothing", "cannot be loaded: AttributeError"),
+    ("math:pi", "is not a subclass of optuna.samplers.BaseSampler"),
+    (f"{HERE}:Wanting", "cannot be made: TypeError"),
+    ("optuna.samplers:BaseSampler", "cannot be made: TypeError"),
+])  # fmt: skip
 def test_a_sampler_that_cannot_be_had_says_why(name: str, message: str) -> None:
     with pytest.raises(BudgetError, match=message) as caught:
         make_sampler(name, MODEL, seed=7, trials=30)

@@ -132,15 +132,12 @@ def test_a_text_that_is_no_tile_stays_and_no_space_holds_it(text: str) -> None:
     assert stored["tile"] == text and not space.holds(stored)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {}, {"rows": 6}, {"rows": 6, "vectors": 0}, {"rows": "6", "vectors": 4},
-        {"rows": True, "vectors": 4}, {"rows": 6, "vectors": 4, "kind": "other"},
-        {"rows": 6, "vectors": 2**31}, {"rows": 6, "vectors": 4, "colour": 1},
-        {"rows": 6, "vectors": 4, "depth": -1},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("fields", [
+    {}, {"rows": 6}, {"rows": 6, "vectors": 0}, {"rows": "6", "vectors": 4},
+    {"rows": True, "vectors": 4}, {"rows": 6, "vectors": 4, "kind": "other"},
+    {"rows": 6, "vectors": 2**31}, {"rows": 6, "vectors": 4, "colour": 1},
+    {"rows": 6, "vectors": 4, "depth": -1},
+])  # fmt: skip
 def test_an_object_that_is_no_tile_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no register tile"):
         point_from_json({"tile": fields})

@@ -85,38 +85,32 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
         assert tile.vectors <= problem.n and tile.rows <= problem.m
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "matmul:m=1,n=512,k=256,dtype=bf16,b=i4,group=32,transpose_b,weights=constant",
-        "matmul:m=1024,n=1024,k=1024,dtype=f32",
-        "matmul:m=1,n=4096,k=4096,dtype=f32",
-        "matmul:m=64,n=1,k=512,dtype=f32,transpose_a",
-        "matmul:m=64,n=9,k=512,dtype=f32",
-        # B is packed for many rows, ahead, or for a reduction that is soon over
-        "matmul:m=256,n=64,k=512,dtype=f32,transpose_b",
-        "matmul:m=8,n=64,k=512,dtype=f32,transpose_b,weights=constant",
-        "matmul:m=8,n=64,k=64,dtype=f32,transpose_b",
-        "matmul:m=8,n=64,k=512,dtype=f32,transpose_a,transpose_b",
-        "conv2d:n=1,h=9,w=9,ci=8,co=1,kh=3,kw=3,dtype=f32",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "matmul:m=1,n=512,k=256,dtype=bf16,b=i4,group=32,transpose_b,weights=constant",
+    "matmul:m=1024,n=1024,k=1024,dtype=f32",
+    "matmul:m=1,n=4096,k=4096,dtype=f32",
+    "matmul:m=64,n=1,k=512,dtype=f32,transpose_a",
+    "matmul:m=64,n=9,k=512,dtype=f32",
+    # B is packed for many rows, ahead, or for a reduction that is soon over
+    "matmul:m=256,n=64,k=512,dtype=f32,transpose_b",
+    "matmul:m=8,n=64,k=512,dtype=f32,transpose_b,weights=constant",
+    "matmul:m=8,n=64,k=64,dtype=f32,transpose_b",
+    "matmul:m=8,n=64,k=512,dtype=f32,transpose_a,transpose_b",
+    "conv2d:n=1,h=9,w=9,ci=8,co=1,kh=3,kw=3,dtype=f32",
+])  # fmt: skip
 def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
     assert split_tiles(Space(parse_problem(text), WIDE).workload) == ()
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "matmul:m=1,n=4096,k=4096,dtype=bf16",
-        "matmul:m=1,n=1000,k=1000,dtype=f32,transpose_a",
-        "matmul:batch=2,m=8,n=300,k=64,dtype=i8,bias",
-        "matmul:m=5,n=4096,k=33,dtype=f64,weights=constant",
-        "matmul:m=16,n=512,k=300,dtype=i8",
-        "matmul:m=29,n=300,k=64,dtype=f16",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "matmul:m=1,n=4096,k=4096,dtype=bf16",
+    "matmul:m=1,n=1000,k=1000,dtype=f32,transpose_a",
+    "matmul:batch=2,m=8,n=300,k=64,dtype=i8,bias",
+    "matmul:m=5,n=4096,k=33,dtype=f64,weights=constant",
+    "matmul:m=16,n=512,k=300,dtype=i8",
+    "matmul:m=29,n=300,k=64,dtype=f16",
+])  # fmt: skip
 def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> None:
     problem = parse_problem(text)
     space = Space(problem, target)
@@ -158,18 +152,15 @@ def test_a_split_reads_in_place_what_it_can() -> None:
     assert nest_at(space, prior_points(AnalyticalModel.shipped(space), 1)[0]).stage("B")
 
 
-@pytest.mark.parametrize(
-    ("text", "is_offered"),
-    [
-        ("matmul:m=128,n=3072,k=768,dtype=f32", True),
-        ("matmul:m=128,n=64,k=768,dtype=f32", False),
-        ("matmul:m=128,n=3072,k=768,dtype=f32,transpose_b", False),
-        ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", True),
-        ("matmul:m=128,n=64,k=768,dtype=f32,weights=constant", False),
-        ("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,accuracy=strict", True),
-        ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "is_offered"), [
+    ("matmul:m=128,n=3072,k=768,dtype=f32", True),
+    ("matmul:m=128,n=64,k=768,dtype=f32", False),
+    ("matmul:m=128,n=3072,k=768,dtype=f32,transpose_b", False),
+    ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", True),
+    ("matmul:m=128,n=64,k=768,dtype=f32,weights=constant", False),
+    ("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,accuracy=strict", True),
+    ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
+])  # fmt: skip
 def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(text, is_offered):
     space = Space(parse_problem(text), WIDE)
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered

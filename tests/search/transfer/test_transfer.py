@@ -212,18 +212,15 @@ def test_a_dim_that_was_not_cut_stays_whole_up_to_twice_as_long(extent: int, col
 CONVOLUTION = "conv2d:n=1,h=30,w=30,ci=128,co=128,kh={},kw={},dtype=f32"
 
 
-@pytest.mark.parametrize(
-    ("former", "algorithm", "taps", "expected"),
-    [
-        ((3, 3), "winograd4", (5, 5), "winograd3"),
-        ((3, 3), "winograd4", (3, 1), "winograd4"),
-        ((5, 5), "winograd3", (3, 3), "winograd4"),
-        ((1, 3), "winograd6", (7, 1), "winograd2"),
-        ((3, 3), "direct", (5, 5), "direct"),
-        ((3, 3), "winograd4", (1, 1), None),
-        ((1, 1), None, (3, 3), "direct"),
-    ],
-)
+@pytest.mark.parametrize(("former", "algorithm", "taps", "expected"), [
+    ((3, 3), "winograd4", (5, 5), "winograd3"),
+    ((3, 3), "winograd4", (3, 1), "winograd4"),
+    ((5, 5), "winograd3", (3, 3), "winograd4"),
+    ((1, 3), "winograd6", (7, 1), "winograd2"),
+    ((3, 3), "direct", (5, 5), "direct"),
+    ((3, 3), "winograd4", (1, 1), None),
+    ((1, 1), None, (3, 3), "direct"),
+])  # fmt: skip
 def test_another_filter_has_the_tiles_most_like_those_of_the_former(
     former: tuple[int, int], algorithm: str, taps: tuple[int, int], expected: str
 ) -> None:
@@ -272,16 +269,13 @@ def test_near_is_a_matter_of_doublings() -> None:
     assert distance(space, solved("matmul:m=1024,n=1024,k=1024,dtype=f32,epilogue=relu")) < 1
 
 
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("matmul:m=1024,n=1024,k=1024,dtype=f64", HERE),
-        ("matmul:m=1024,n=1024,k=1024,dtype=f32,transpose_b", HERE),
-        ("matmul:m=1024,n=1024,k=1024,dtype=f32,weights=constant", HERE),
-        ("matmul:m=1024,n=1024,k=1024,dtype=f32", "cpu:another,threads=1"),
-        ("matmul:m=1,n=1,k=1,dtype=f32", HERE),
-    ],
-)
+@pytest.mark.parametrize(("text", "target"), [
+    ("matmul:m=1024,n=1024,k=1024,dtype=f64", HERE),
+    ("matmul:m=1024,n=1024,k=1024,dtype=f32,transpose_b", HERE),
+    ("matmul:m=1024,n=1024,k=1024,dtype=f32,weights=constant", HERE),
+    ("matmul:m=1024,n=1024,k=1024,dtype=f32", "cpu:another,threads=1"),
+    ("matmul:m=1,n=1,k=1,dtype=f32", HERE),
+])  # fmt: skip
 def test_what_says_nothing_is_not_near(text: str, target: str) -> None:
     assert distance(Space(SQUARE, WIDE), solved(text, target)) is None
 

@@ -355,14 +355,11 @@ func.func @main(%x: tensor<1x{h}x{w}x4xf32>) -> tensor<1x{mh}x{mw}x4xf32> {{
 }}"""
 
 
-@pytest.mark.parametrize(
-    ("image", "pads", "taps", "dilation", "start"),
-    [
-        ((3, 3), ((3, 2), (2, 3)), (2, 2), 1, "-3.40282347E+38"),  # windows outside of the image
-        ((1, 1), ((1, 1), (0, 0)), (2, 1), 2, "0xFF800000"),  # and around it
-        ((1, 1), ((2, 2), (0, 0)), (2, 1), 3, "0xFF800000"),
-    ],
-)
+@pytest.mark.parametrize(("image", "pads", "taps", "dilation", "start"), [
+    ((3, 3), ((3, 2), (2, 3)), (2, 2), 1, "-3.40282347E+38"),  # windows outside of the image
+    ((1, 1), ((1, 1), (0, 0)), (2, 1), 2, "0xFF800000"),  # and around it
+    ((1, 1), ((2, 2), (0, 0)), (2, 1), 3, "0xFF800000"),
+])  # fmt: skip
 def test_windows_without_a_pixel_have_the_number_around_the_image(
     image: tuple[int, int], pads: tuple[tuple[int, int], tuple[int, int]], taps: tuple[int, int],
     dilation: int, start: str,
