@@ -276,9 +276,7 @@ sys.path[:0] = {path!r}
 import numpy, net
 network, given = net.load(), numpy.load({given!r})
 """
-WHOLE = (
-    TWO
-    + """
+WHOLE = """
 import ctypes
 run = network._code[network.about["name"] + "_run"]
 run.argtypes, run.restype = [ctypes.c_void_p] * 2, None
@@ -286,10 +284,7 @@ network.inputs[0][...] = given
 run(network.activations.ctypes.data, network.weights.ctypes.data)
 numpy.save({made!r}, network.results[0])
 """
-)
-FORKED = (
-    TWO
-    + """
+FORKED = """
 before, = network.run(given)
 network._turn().acquire()  # as a thread that runs it at the time of the fork has it
 network._pool._barrier[0] = 1  # and as a helper that has arrived
@@ -305,7 +300,6 @@ assert os.waitstatus_to_exitcode(status) == 0, status
 result, = network.run(given)
 numpy.save({made!r}, result)
 """
-)
 
 
 @pytest.fixture(scope="module")
@@ -323,5 +317,5 @@ def test_two_threads_run_a_folder(double: Drawn) -> None:
 @pytest.mark.parametrize("text", [WHOLE, FORKED], ids=["whole", "forked"])
 def test_two_threads_end_well(text: str, double: Drawn) -> None:
     """Where one thread does it all, and in a process that is forked off."""
-    found = run_alone(double.folder, double.argument, text=text)
+    found = run_alone(double.folder, double.argument, text=TWO + text)
     assert np.array_equal(found, double.expected)
