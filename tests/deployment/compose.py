@@ -74,11 +74,6 @@ def is_built(service: Json) -> bool:
     return "build" in service
 
 
-def networks_of(service: Json) -> set[str]:
-    """The networks that a service is on."""
-    return set(service["networks"])
-
-
 def checked() -> dict[str, Json]:
     """The services that have a health check."""
     return {name: one for name, one in services().items() if "healthcheck" in one}

@@ -9,7 +9,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from tests.deployment import compose
-from tests.deployment.compose import DOCKERFILE, ROOT, SECRETS, is_built, networks_of, services
+from tests.deployment.compose import DOCKERFILE, ROOT, SECRETS, is_built, services
 from tilewise.cli.parser import make_parser
 
 SERVICES = services()
@@ -18,6 +18,7 @@ SCHEMA = json.loads((VENDOR / "compose-spec.json").read_text())
 SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|KEY")
 ONCE = {"migrate", "scrape-token", "dashboard-role"}
 TIMED = {"worker-1", "worker-2"}
+(USER,) = re.findall(r"^USER (\d+):\d+$", DOCKERFILE, re.MULTILINE)
 
 
 def test_the_file_has_the_form_of_the_specification_and_the_whole_farm() -> None:
@@ -41,9 +42,7 @@ def test_no_secret_is_in_the_file() -> None:
                 assert re.search(r":\$\{TILEWISE_DB_PASSWORD:\?[^}]+\}@", value), name
     assert names == set(SECRETS)
     shown = [part for one in SERVICES.values() for part in one.get("command", [])]
-    assert not [part for part in shown if any(secret in part for secret in SECRETS.values())], (
-        "a command line is public"
-    )
+    assert not [part for part in shown if any(one in part for one in SECRETS.values())], "is public"
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -58,7 +57,7 @@ def test_a_service_writes_to_its_volumes_alone_and_is_not_root(name: str) -> Non
     assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert any(mount.split(":")[0] == "/tmp" for mount in service["tmpfs"])
-    user = service.get("user") or ("root" if not is_built(service) else user_of_the_image())
+    user = service.get("user") or ("root" if not is_built(service) else USER)
     assert user not in ("", "0", "root")
     for mount in service.get("volumes", ()):
         source, _, rest = mount.partition(":")
@@ -66,11 +65,6 @@ def test_a_service_writes_to_its_volumes_alone_and_is_not_root(name: str) -> Non
             assert (ROOT / source).exists() and rest.endswith(":ro"), mount
         else:
             assert source in compose.raw()["volumes"]
-
-
-def user_of_the_image() -> str:
-    (user,) = re.findall(r"^USER (\d+):\d+$", DOCKERFILE, re.MULTILINE)
-    return user
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -93,7 +87,7 @@ def test_who_reaches_whom() -> None:
     """The scheduler runs what it is sent; the database and the front are beyond its network."""
     on = {network: set() for network in compose.raw()["networks"]}
     for name, service in SERVICES.items():
-        for network in networks_of(service):
+        for network in service["networks"]:
             on[network].add(name)
     assert on["cluster"] == {"scheduler", "driver", *TIMED}
     assert not on["data"] & {"scheduler", "prometheus", *TIMED}

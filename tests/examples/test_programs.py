@@ -32,9 +32,8 @@ def ran(*command: object, folder: Path = ROOT, **more: str) -> "subprocess.Compl
     """A command that has ended."""
     words = [str(word) for word in command]
     environment = child_environment(**more)
-    return subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=240
-    )
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True,
+                          check=False, timeout=240)  # fmt: skip
 
 
 def needed(language: str) -> None:
@@ -50,9 +49,8 @@ def project(language: str, tmp_path: Path) -> Path:
     made, ignored = tmp_path / "project", shutil.ignore_patterns("target", "tuned")
     shutil.copytree(ROOT / "examples" / language, made, ignore=ignored)
     refused = ran(*BUILD[language][0], folder=made)
-    assert refused.returncode and "tilewise library problems.txt" in " ".join(
-        refused.stderr.split()
-    )
+    said = " ".join(refused.stderr.split())
+    assert refused.returncode and "tilewise library problems.txt" in said
     return made
 
 
@@ -93,7 +91,7 @@ def test_a_small_network_of_pytorch_uses_kernels(tmp_path: Path) -> None:
     assert all(" us " in line for line in lines[5:]), "each has a kernel, and was compared"
 
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "search.ipynb"
+NOTEBOOK = ROOT / "examples" / "search.ipynb"
 
 
 @pytest.fixture

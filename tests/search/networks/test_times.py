@@ -146,7 +146,6 @@ def test_runs_in_turns_compute_the_problem(schedule: Schedule, threads: int) -> 
 
 
 def test_bytes_of_all_weights() -> None:
-    pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
     graph = Graph("net", Value("given", (1, 9, 9, 8)))
     graph.linear(graph.mean_pool(graph.conv(graph.given, 16, 3)), 24)
     assert weights_bytes(read_graph(spelled(graph).encode())) == 4 * (3 * 3 * 8 * 16 + 16 * 24)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.search.registers import steps
 from tests.search.timing.test_measure import Clocks
 from tilewise.kernels.oracle.accuracy import KINDS, MOST_TIMES
 from tilewise.kernels.problem import Conv2d, parse_problem
@@ -23,10 +24,6 @@ from tilewise.search.timing.measure import LEAST_SAMPLES
 from tilewise.search.timing.samples import Run, Samples
 
 TEXT = "matmul:m=24,n=40,k=16,dtype=f32"
-
-
-def steps(rows: int) -> list[object]:
-    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
 
 
 def session_of(text: str = TEXT) -> Session:

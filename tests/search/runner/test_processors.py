@@ -6,10 +6,10 @@ from collections import deque
 
 import pytest
 
+from tests.search.registers import steps
 from tests.search.runner import faulty_compiler
 from tests.search.runner.patience import BRIEF, LIMITS
 from tilewise.kernels.problem import Matmul
-from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.runner import compilers, processors
 from tilewise.search.runner import runner as runner_module
@@ -73,10 +73,6 @@ def test_nothing_compiles_on_the_other_half_of_a_core_that_times(monkeypatch) ->
     finally:
         one.release()
         other.release()
-
-
-def steps(rows: int) -> list[object]:
-    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from statistics import median
 import psutil
 import pytest
 
+from tests.search.registers import steps
 from tests.search.runner import faulty_child
 from tests.search.runner.leaving_child import CODE
 from tests.search.runner.patience import LIMITS, Patient
@@ -26,10 +27,6 @@ from tilewise.search.runner.runner import AVX512_KERNELS, PARK_EARLY, Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 CHILD = "tests.search.runner.faulty_child"
-
-
-def steps(rows: int) -> list[object]:
-    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,11 @@ def values(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+def softmax(scores: Array) -> Array:
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
 ALL, EACH = "d0, d1, d2, d3", "d0, d1, d2, 0"
 MASKED_BY = [
     ("s", [f"%x[{ALL}]", "%view[d0, 0, 0, d3]"], f"%wide[{ALL}]",
@@ -62,9 +67,7 @@ def test_rows_that_are_too_long_to_be_kept() -> None:
     made = network(text.replace("[2, 1, 1", "[1, 1, 1"))
     assert labels(made)[0].count("; ") == 4
     x, mask = 5 * values(1, 1, 2, 30011), values(1, 30011)
-    scores = x.astype(float) / 4 + mask
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = powers / powers.sum(-1, keepdims=True)
+    expected = softmax(x.astype(float) / 4 + mask)
     np.testing.assert_allclose(run(made, x, mask), expected, rtol=1e-5)
 
 
@@ -76,9 +79,7 @@ def test_a_masked_softmax_is_one_pass(threads: int) -> None:
     assert len(labels(made)) == 1
     x, mask = 5 * values(2, 3, 7, 37), np.where(values(2, 37) > 0.5, -np.inf, 0)
     found = run(made, x, mask.astype(np.float32))
-    scores = x.astype(float) / 4 + mask[:, None, None, :]
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = powers / powers.sum(-1, keepdims=True)
+    expected = softmax(x.astype(float) / 4 + mask[:, None, None, :])
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
     assert (found[expected == 0] == 0).all()
 
@@ -136,8 +137,7 @@ SHARED = f"""
 func.func @main(%x: tensor<4x9xf32>, %y: tensor<9x4xf32>) -> (tensor<4x9xf32>, tensor<4xf32>) {{
   %zero = arith.constant 0.0 : f32
   %wide = tensor.empty() : tensor<4x9xf32>
-  %one = tensor.empty() : tensor<4xf32>
-  %zeros = linalg.fill ins(%zero : f32) outs(%one : tensor<4xf32>) -> tensor<4xf32>
+  %zeros = arith.constant dense<0.0> : tensor<4xf32>
   {"".join(generic(name, (4, 9), *op) for name, *op in SHARED_BY)}
   return %u, %t : tensor<4x9xf32>, tensor<4xf32>
 }}
@@ -168,8 +168,7 @@ def convolution(name: str, given: str, weights: str, shapes: tuple[str, str, str
     """One of 1x1, channels first."""
     x, w, y = (f"tensor<{shape}xf32>" for shape in shapes)
     return f"""
-  %{name}_empty = tensor.empty() : {y}
-  %{name}_zeros = linalg.fill ins(%zero : f32) outs(%{name}_empty : {y}) -> {y}
+  %{name}_zeros = arith.constant dense<0.0> : {y}
   %{name} = linalg.conv_2d_nchw_fchw {{dilations = dense<1> : tensor<2xi64>,
                                        strides = dense<1> : tensor<2xi64>}}
       ins(%{given}, %{weights} : {x}, {w}) outs(%{name}_zeros : {y}) -> {y}"""
@@ -179,12 +178,11 @@ def test_elements_in_whatever_order_the_layers_around_have_them() -> None:
     wide, narrow = values(16, 8, 1, 1), values(8, 16, 1, 1)
     scale, x = values(16), values(1, 8, 6, 5)
     product = generic(
-        "e", (1, 16, 6, 5), ["%c[d0, d1, d2, d3]", "%scale[d1]"], "%c_empty[d0, d1, d2, d3]",
+        "e", (1, 16, 6, 5), ["%c[d0, d1, d2, d3]", "%scale[d1]"], "%c_zeros[d0, d1, d2, d3]",
         "%t = arith.mulf %a, %b : f32 %r = math.tanh %t : f32",
     )  # fmt: skip
     text = f"""
 func.func @main(%x: tensor<1x8x6x5xf32>) -> tensor<1x8x6x5xf32> {{
-  %zero = arith.constant 0.0 : f32
   {constant("wide", wide)}{constant("narrow", narrow)}{constant("scale", scale)}
   {convolution("c", "x", "wide", ("1x8x6x5", "16x8x1x1", "1x16x6x5"))}
   {product}
@@ -207,17 +205,14 @@ func.func @main(%x: tensor<1x8x6x5xf32>) -> tensor<1x8x6x5xf32> {{
 SQUEEZED = """
 func.func @main(%x: tensor<1x6x7x4xf32>) -> (tensor<1x4x5x8xf32>, tensor<1x6x7xf32>) {
   %filter = arith.constant dense<"0x@FILTER@"> : tensor<3x3x4x8xf32>
-  %zero = arith.constant 0.0 : f32
   %t = math.tanh %x : tensor<1x6x7x4xf32>
-  %some = tensor.empty() : tensor<1x6x7xf32>
-  %from = linalg.fill ins(%zero : f32) outs(%some : tensor<1x6x7xf32>) -> tensor<1x6x7xf32>
+  %from = arith.constant dense<0.0> : tensor<1x6x7xf32>
   %m = linalg.reduce ins(%t : tensor<1x6x7x4xf32>) outs(%from : tensor<1x6x7xf32>) dimensions = [3]
     (%in: f32, %out: f32) {
       %s = arith.addf %in, %out : f32
       linalg.yield %s : f32
     }
-  %more = tensor.empty() : tensor<1x4x5x8xf32>
-  %zeros = linalg.fill ins(%zero : f32) outs(%more : tensor<1x4x5x8xf32>) -> tensor<1x4x5x8xf32>
+  %zeros = arith.constant dense<0.0> : tensor<1x4x5x8xf32>
   %c = linalg.conv_2d_nhwc_hwcf ins(%t, %filter : tensor<1x6x7x4xf32>, tensor<3x3x4x8xf32>)
       outs(%zeros : tensor<1x4x5x8xf32>) -> tensor<1x4x5x8xf32>
   return %c, %m : tensor<1x4x5x8xf32>, tensor<1x6x7xf32>
@@ -283,9 +278,7 @@ CONVOLVED = """
 AROUND = """
 func.func @main(%x: tensor<1x4x4x6xf32>) -> (tensor<1x4x4x6xf32>, {type}) {{
   %w = arith.constant {weights}
-  %none = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<1x4x4x6xf32>
-  %zero = linalg.fill ins(%none : f32) outs(%empty : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>
+  %zero = arith.constant dense<0.0> : tensor<1x4x4x6xf32>
   {first}
   {between}
   {second}
@@ -300,8 +293,7 @@ PAD = """
   } : tensor<1x4x4x6xf32> to tensor<1x6x6x6xf32>"""
 POOL = """
   %window = tensor.empty() : tensor<3x3xf32>
-  %room = tensor.empty() : tensor<1x4x4x6xf32>
-  %lowest = linalg.fill ins(%least : f32) outs(%room : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>
+  %lowest = arith.constant dense<0xFF800000> : tensor<1x4x4x6xf32>
   %r = linalg.pooling_nhwc_max ins(%p, %window : tensor<1x6x6x6xf32>, tensor<3x3xf32>)
        outs(%lowest : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>"""
 
@@ -339,15 +331,12 @@ def test_a_result_stays_where_sums_start_from_it(seed: int) -> None:
 PADDED = """
 func.func @main(%x: tensor<1x{h}x{w}x4xf32>) -> tensor<1x{mh}x{mw}x4xf32> {{
   %least = arith.constant -3.40282347E+38 : f32
-  %none = arith.constant {start} : f32
   %p = tensor.pad %x low[0, {low}, 0] high[0, {high}, 0] {{
     ^bb0(%i: index, %j: index, %k: index, %l: index):
       tensor.yield %least : f32
   }} : tensor<1x{h}x{w}x4xf32> to tensor<1x{ph}x{pw}x4xf32>
   %window = tensor.empty() : tensor<{taps}xf32>
-  %room = tensor.empty() : tensor<1x{mh}x{mw}x4xf32>
-  %lowest = linalg.fill ins(%none : f32) outs(%room : tensor<1x{mh}x{mw}x4xf32>)
-            -> tensor<1x{mh}x{mw}x4xf32>
+  %lowest = arith.constant dense<{start}> : tensor<1x{mh}x{mw}x4xf32>
   %r = linalg.pooling_nhwc_max {{dilations = dense<[{dilation}, 1]> : tensor<2xi64>}}
        ins(%p, %window : tensor<1x{ph}x{pw}x4xf32>, tensor<{taps}xf32>)
        outs(%lowest : tensor<1x{mh}x{mw}x4xf32>) -> tensor<1x{mh}x{mw}x4xf32>
@@ -381,9 +370,7 @@ STARTED = """
 func.func @main(%x: tensor<1x4x4x64xf32>, %s: tensor<16x64xf32>) -> tensor<1x4x4x64xf32> {{
   %w = arith.constant {weights}
   %f = arith.constant {factor}
-  %none = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<16x64xf32>
-  %zero = linalg.fill ins(%none : f32) outs(%empty : tensor<16x64xf32>) -> tensor<16x64xf32>
+  %zero = arith.constant dense<0.0> : tensor<16x64xf32>
   %m = linalg.matmul ins(%s, %f : tensor<16x64xf32>, tensor<64x64xf32>)
                      outs(%zero : tensor<16x64xf32>) -> tensor<16x64xf32>
   %v = tensor.expand_shape %m [[0, 1, 2], [3]] output_shape [1, 4, 4, 64]
