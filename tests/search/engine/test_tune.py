@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from optuna.samplers import RandomSampler
@@ -120,9 +121,7 @@ def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int |
 
 def test_no_candidate_that_runs_means_no_best() -> None:
     runner = FakeRunner()
-    runner.trial = lambda *_: (_ for _ in ()).throw(
-        CandidateFailureError("compile", "nothing compiles")
-    )
+    runner.trial = Mock(side_effect=CandidateFailureError("compile", "nothing compiles"))
     result, *_ = run(TuneRequest(trials=5), runner=runner)
     assert result.best is None and result.count("failed") == 5
 

@@ -48,12 +48,9 @@ MASKED_BY = [
 MASKED = f"""
 func.func @main(%x: tensor<2x3x7x37xf32>, %mask: tensor<2x37xf32>) -> tensor<2x3x7x37xf32> {{
   %by = arith.constant 0.25 : f32
-  %low = arith.constant 0xFF800000 : f32
-  %zero = arith.constant 0.0 : f32
   %wide = tensor.empty() : tensor<2x3x7x37xf32>
-  %one = tensor.empty() : tensor<2x3x7x1xf32>
-  %lows = linalg.fill ins(%low : f32) outs(%one : tensor<2x3x7x1xf32>) -> tensor<2x3x7x1xf32>
-  %zeros = linalg.fill ins(%zero : f32) outs(%one : tensor<2x3x7x1xf32>) -> tensor<2x3x7x1xf32>
+  %lows = arith.constant dense<0xFF800000> : tensor<2x3x7x1xf32>
+  %zeros = arith.constant dense<0.0> : tensor<2x3x7x1xf32>
   %view = tensor.expand_shape %mask [[0], [1, 2, 3]] output_shape [2, 1, 1, 37]
       : tensor<2x37xf32> into tensor<2x1x1x37xf32>
   {"".join(generic(name, (2, 3, 7, 37), *op) for name, *op in MASKED_BY)}
@@ -110,9 +107,7 @@ def test_a_transposition_and_what_follows_in_another_shape() -> None:
 MAXIMUM = generic("m", (4, 9), ["%x[d0, d1]"], "%lows[d0]", "%r = arith.maximumf %a, %o : f32", 1)
 LEAST = f"""
 func.func @main(%x: tensor<4x9xf32>) -> tensor<4xf32> {{
-  %least = arith.constant -3.40282347E+38 : f32
-  %one = tensor.empty() : tensor<4xf32>
-  %lows = linalg.fill ins(%least : f32) outs(%one : tensor<4xf32>) -> tensor<4xf32>
+  %lows = arith.constant dense<-3.40282347E+38> : tensor<4xf32>
   {MAXIMUM}
   return %m : tensor<4xf32>
 }}
