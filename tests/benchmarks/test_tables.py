@@ -27,16 +27,10 @@ def test_readme_and_pages_have_the_tables_of_the_stored_results() -> None:
 
 def test_a_row_has_a_figure_for_each_group(tmp_path: Path) -> None:
     problems = [
-        {
-            "problem": f"matmul:m={m},n=8,k=8,dtype=i8",
-            "count": count,
-            "ours": {"time_us": 10.0},
-            "peers": {"iree": {"time_us": 10.0 * ratio}},
-            "oracle": {"peer": "iree"},
-            "ratio": ratio,
-        }
+        {"problem": f"matmul:m={m},n=8,k=8,dtype=i8", "count": count, "ours": {"time_us": 10.0},
+         "peers": {"iree": {"time_us": 10.0 * ratio}}, "oracle": {"peer": "iree"}, "ratio": ratio}
         for m, ratio, count in ((1, 2.0, 1), (16, 4.0, 1), (128, 1.0, 3), (128, 4.0, 1))
-    ]
+    ]  # fmt: skip
     (tmp_path / "s.json").write_text(json.dumps({"problems": problems}))
     row = tables.Row("LLaMA", "s", tables.ROWS[-1].groups)
     cells = "4 | iree | 2.00 / 4.00 / 2.00 | 2.00 / 4.00 / 1.75 | 2.00 / 4.00 / 1.00"
@@ -105,9 +99,8 @@ def test_what_is_of_the_present_version_is_not_measured_again(elsewhere, monkeyp
     assert results.state(table, elsewhere) == "stale"
 
 
-def test_a_table_that_fails_keeps_its_old_result_and_the_others_go_on(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_fails_keeps_its_old_result(elsewhere: Path, monkeypatch, capsys) -> None:
+    """And the others go on."""
     made = [program(elsewhere, "bad", 3), program(elsewhere, "good", 0)]
     lacking = replace(program(elsewhere, "lacking", 0), needs=("no_such_package",))
     (elsewhere / "bad.txt").write_text("old")

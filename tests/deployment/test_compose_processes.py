@@ -84,16 +84,11 @@ class Containers:
         given = {name: self._here(value) for name, value in service.get("environment", {}).items()}
         if "TILEWISE_DB" in given:
             given["TILEWISE_DB"] = self.database
-        image = {
-            "PATH": f"{self.programs}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HOME": str(self.folder / "tmp"),
-            "TMPDIR": str(self.folder / "tmp"),
-            "TILEWISE_CACHE_DIR": str(self.folder / "cache"),
-            "SOURCES": str(ROOT),
-            "PREFIX": sys.prefix,
-        }
+        temporary, cache = str(self.folder / "tmp"), str(self.folder / "cache")
+        path, root = f"{self.programs}:{os.environ['PATH']}", str(ROOT)
+        image = {"PATH": path, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1",
+                 "HOME": temporary, "TMPDIR": temporary, "TILEWISE_CACHE_DIR": cache,
+                 "SOURCES": root, "PREFIX": sys.prefix}  # fmt: skip
         return {**image, **given}
 
     def _here(self, text: str) -> str:
@@ -127,11 +122,9 @@ class Containers:
     def start(self, service: Json, *more: str) -> subprocess.Popen[bytes]:
         """Start the command of a service."""
         started = subprocess.Popen(
-            self.command([*service["command"], *more]),
-            env=self.environment(service),
-            cwd=self.folder / "tmp",
-            stdin=subprocess.DEVNULL,
-        )
+            self.command([*service["command"], *more]), env=self.environment(service),
+            cwd=self.folder / "tmp", stdin=subprocess.DEVNULL,
+        )  # fmt: skip
         self.running.append(started)
         return started
 
@@ -165,12 +158,9 @@ def psql(containers):
     )
     programs = Path(server.__file__).parent / "pginstall" / "bin"
     url = make_url(containers.database)
-    return {
-        "PATH": f"{programs}:{containers.programs}:/usr/bin:/bin",
-        "PGHOST": str(url.query["host"]),
-        "PGUSER": "postgres",
-        "PGDATABASE": str(url.database),
-    }
+    path = f"{programs}:{containers.programs}:/usr/bin:/bin"
+    return {"PATH": path, "PGHOST": str(url.query["host"]), "PGUSER": "postgres",
+            "PGDATABASE": str(url.database)}  # fmt: skip
 
 
 def test_the_database_is_healthy_while_it_runs(containers, psql, tmp_path):

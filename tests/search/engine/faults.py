@@ -13,10 +13,8 @@ from tilewise.search.space.space import Space
 def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[int]) -> None:
     """Have every search of `problem` begin with tiles of these rows and one vector."""
     tiles = tuple(TilePoint(r, 1) for r in rows)
-    parameters = tuple(
-        replace(p, values=tiles) if p.name == "tile" else p
-        for p in Space(problem, detect()).parameters
-    )
+    known = Space(problem, detect()).parameters
+    parameters = tuple(replace(p, values=tiles) if p.name == "tile" else p for p in known)
     base = {p.name: p.values[0] for p in parameters}
     monkeypatch.setattr(Space, "parameters", parameters)
     points = [base | {"tile": tile} for tile in tiles]

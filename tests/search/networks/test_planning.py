@@ -52,9 +52,7 @@ class Costs:
         return (Timed("direct", "d", ({"step": "register"},), time_us),
                 Timed("winograd F4", "w", (), time_us + 1))  # fmt: skip
 
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, to: TensorLayout
-    ) -> float:
+    def conversion_us(self, shape, dtype: str, made: TensorLayout, to: TensorLayout) -> float:
         assert made != to
         assert dtype == "f32"
         return self.copy_us

@@ -1,5 +1,4 @@
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -16,14 +15,11 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.recording import Recording
 from tilewise.search.records import TuneRequest
-from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import MemoryStore
 
-MAIN = (
-    "large-f32", "skinny-f32", "tiny-f32", "odd-f32",
-    "square-i32", "square-bf16", "conv3x3-f32", "conv1x1-f32",
-)  # fmt: skip
+MAIN = ("large-f32", "skinny-f32", "tiny-f32", "odd-f32", "square-i32", "square-bf16",
+        "conv3x3-f32", "conv1x1-f32")  # fmt: skip
 
 
 def stored() -> Recording:
@@ -131,15 +127,11 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
         assert run_.slow_share(limit * 2) <= 0.15
 
 
-def trials_to_the_best(
-    space: RecordedSpace, weights: Weights | None = None, starts: Sequence[Point] = ()
-) -> float:
+def trials_to_the_best(space: RecordedSpace, weights: Weights | None = None) -> float:
     """Until within 2%, the median of five searches."""
     limit = space.recording.time_us(space.recording.by_time()[0]) * 1.02
-    runs = [
-        replay(space, TuneRequest(trials=100, seed=seed), 1, limit, list(starts), weights)
-        for seed in range(5)
-    ]
+    requests = [TuneRequest(trials=100, seed=seed) for seed in range(5)]
+    runs = [replay(space, request, 1, limit, [], weights) for request in requests]
     return median(run.trials_to(limit) or 101 for run in runs)
 
 

@@ -21,9 +21,7 @@ class Patient(Runner):
 
     limits: RunnerLimits | None = LIMITS
 
-    def trial(
-        self, steps: list[Any], best_s: float | None, control: Message | None = None
-    ) -> Message:
+    def trial(self, steps: list[Any], best_s: float | None, control=None) -> Message:
         hangs = register_of(Schedule.from_json(steps)).rows == HANG
         self.limits = BRIEF if hangs else LIMITS
         return super().trial(steps, best_s, control)

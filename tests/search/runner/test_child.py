@@ -88,9 +88,8 @@ class Timing:
     ("budget_s", "placement_s", "placements"),
     [(None, 1e6, 4), (8.0, 0.5, 4), (8.0, 1.9, 4), (8.0, 3.0, 2), (8.0, 9.0, 1), (0.0, 1e-3, 1)],
 )
-def test_no_placement_begins_once_its_share_of_the_budget_is_spent(
-    monkeypatch: pytest.MonkeyPatch, budget_s: float | None, placement_s: float, placements: int
-) -> None:
+def test_no_placement_begins_too_late(monkeypatch, budget_s, placement_s, placements) -> None:
+    """That is, once its share of the budget is spent."""
     timing = Timing(monkeypatch, placement_s)
     reply = finals(timing.session, [steps(1), steps(4)], 3, False, 4, budget_s)
     assert len(timing.until) == placements

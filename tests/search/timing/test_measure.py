@@ -179,9 +179,8 @@ def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(preempted, se
 @pytest.mark.parametrize(
     ("seconds", "one"), [(0.1e-3, "aa"), (1e-3, "aa"), (5e-3, "aa"), (20e-3, "a")]
 )
-def test_each_interleaved_sample_follows_a_run_of_its_own_unless_that_is_very_long(
-    seconds: float, one: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_interleaved_sample_follows_a_run_of_its_own(seconds, one, monkeypatch) -> None:
+    """Unless that is very long."""
     calls: list[str] = []
     spin = Clocks(monkeypatch).run_of(seconds)
     runs = [lambda r, n=n: calls.append(n) or spin(r) for n in "abc"]

@@ -1,6 +1,7 @@
 """What earlier searches teach: costs of the model, and points to start from."""
 
 from dataclasses import replace
+from itertools import product
 from math import exp
 from random import Random
 
@@ -43,11 +44,9 @@ def costs(overlap: float = DEFAULT_WEIGHTS.overlap, **factors: float) -> Weights
     return Weights(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
 
 
-def searched_with(
-    true: Weights, noise: float = 0.02, clock: float = 1.0, trials: int = 64, seed: int = 1
-) -> list[Solved]:
+def searched_with(true: Weights, noise=0.02, clock=1.0, seed: int = 1) -> list[Solved]:
     """Searches on a processor whose costs are `true`: half the prior's, half random ones."""
-    random, found = Random(seed), []
+    random, found, trials = Random(seed), [], 64
     for shape in SHAPES:
         space = Space(parse_problem(f"matmul:{shape},dtype=f32"), WIDE)
         points = prior_points(AnalyticalModel.shipped(space), trials // 2)
@@ -76,15 +75,10 @@ def corrected(model: AnalyticalModel, searches: list[Solved]) -> AnalyticalModel
 
 @pytest.mark.parametrize(
     ("true", "clock"),
-    some(
-        [
-            (costs(overlap=1.0), 1.0),
-            (costs(packed_b=8, packed_b_far=8, fetched_b=8), 1.0),
-            (costs(overlap=1.0, b_rows_from_l2=5, b_rows_from_l3=5), 1e-3),
-        ],
-        of=2,
-    ),
-)
+    some([(costs(overlap=1.0), 1.0),
+          (costs(packed_b=8, packed_b_far=8, fetched_b=8), 1.0),
+          (costs(overlap=1.0, b_rows_from_l2=5, b_rows_from_l3=5), 1e-3)], of=2),
+)  # fmt: skip
 def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: float) -> None:
     model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     found = corrected(model, searched_with(true, clock=clock))
@@ -221,9 +215,7 @@ CONVOLUTION = "conv2d:n=1,h=30,w=30,ci=128,co=128,kh={},kw={},dtype=f32"
     ((3, 3), "winograd4", (1, 1), None),
     ((1, 1), None, (3, 3), "direct"),
 ])  # fmt: skip
-def test_another_filter_has_the_tiles_most_like_those_of_the_former(
-    former: tuple[int, int], algorithm: str, taps: tuple[int, int], expected: str
-) -> None:
+def test_another_filter_has_tiles_like_those_of_the_former(former, algorithm, taps, expected):
     spaces = [Space(parse_problem(CONVOLUTION.format(*one)), WIDE) for one in (taps, former)]
     params = {p.name: p.values[0] for p in spaces[1].parameters}
     point = adapt(*spaces, params | ({"algorithm": algorithm} if algorithm else {}))
@@ -311,11 +303,8 @@ def test_one_problem_that_was_searched_many_times_does_not_hide_others() -> None
 
 
 def test_searches_that_cannot_serve_do_not_crowd_out_those_that_can() -> None:
-    others = [
-        solved(f"matmul:m=1024,n=1024,k={1024 + i},dtype={dtype}")
-        for i in range(MAX_SEARCHES)
-        for dtype in ("f64", "f16")
-    ]
+    pairs = product(range(MAX_SEARCHES), ("f64", "f16"))
+    others = [solved(f"matmul:m=1024,n=1024,k={1024 + i},dtype={dtype}") for i, dtype in pairs]
     serving = solved("matmul:m=512,n=512,k=1024,dtype=f32")
     found = near_searches(Space(SQUARE, WIDE), MemoryStore([*others, serving]))
     assert serving in found and len(found) == MAX_SEARCHES

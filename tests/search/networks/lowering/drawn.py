@@ -44,9 +44,7 @@ class Drawn:
             self._known[problem] = (timed(schedule, self._random.uniform(1, 9)),)
         return self._known[problem]
 
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: TensorLayout, to: TensorLayout
-    ) -> float:
+    def conversion_us(self, shape, dtype: str, made: TensorLayout, to: TensorLayout) -> float:
         assert made != to
         assert max((*made.order, *to.order), default=0) < len(shape)
         return self._copy_us
@@ -87,9 +85,8 @@ def labels(network: Network) -> list[str]:
 def computed(network: Network, graph: Graph, spelling: str, argument: Array) -> Array:
     """What a network makes of a model's argument, in memory that was poisoned before."""
     poison_activations(network)
-    given = (
-        argument.transpose(0, 3, 1, 2) if spelling == "torch" and argument.ndim == 4 else argument
-    )
+    is_first = spelling == "torch" and argument.ndim == 4
+    given = argument.transpose(0, 3, 1, 2) if is_first else argument
     given = to_bf16(given) if graph.given.dtype == "bf16" else given
     (result,) = network.run(np.ascontiguousarray(given))
     return result

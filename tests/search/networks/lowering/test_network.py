@@ -52,18 +52,12 @@ def test_memory_is_used_again() -> None:
     assert placed([]).size == 0
 
 
-MODELS_IN = [
-    ("resnet50", "torch", 1e-5),
-    ("mobilenet_v2", "linalg", 1e-5),
-    ("mlp", "torch", 2e-2),
-    ("bert", "stablehlo", 1e-5),
-]
+MODELS_IN = [("resnet50", "torch", 1e-5), ("mobilenet_v2", "linalg", 1e-5),
+             ("mlp", "torch", 2e-2), ("bert", "stablehlo", 1e-5)]  # fmt: skip
 HAVE_HALOS = ("resnet50", "mobilenet_v2")
 
 
-@pytest.fixture(
-    scope="module", params=some([(one,) for one in MODELS_IN], of=3), ids=lambda one: one[0]
-)
+@pytest.fixture(scope="module", params=some([(m,) for m in MODELS_IN], of=3), ids=lambda m: m[0])
 def case(request: pytest.FixtureRequest) -> tuple[Graph, str, float, ModuleProgram]:
     name, spelling, tolerance = request.param
     graph = MODELS[name](True)
