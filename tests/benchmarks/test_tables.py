@@ -62,9 +62,6 @@ def test_a_benchmark_says_by_which_command_it_runs(path: Path) -> None:
     assert doc is not None and f"python -m {module}" in doc
 
 
-PRINTS = "import sys; print('a table'); sys.exit({code})"
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of results of this machine."""
@@ -74,7 +71,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def program(folder: Path, name: str, code: int) -> Table:
-    (folder / f"{name}.py").write_text(PRINTS.format(code=code))
+    (folder / f"{name}.py").write_text(f"print('a table'); raise SystemExit({code})")
     return Table(name, (name,), (f"{name}.txt",), 1, in_readme=True)
 
 

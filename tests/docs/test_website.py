@@ -189,11 +189,6 @@ IN_CODE = re.compile(
 CODE = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1>|\sstyle=\"([^\"]*)\"", re.DOTALL)
 
 
-def is_external(url: str) -> bool:
-    parts = urlsplit(url)
-    return bool(parts.netloc) or parts.scheme not in ("", "data")
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
@@ -210,7 +205,8 @@ def test_what_the_site_loads_is_there_and_from_no_other_host(site: Path) -> None
         text = page.read_text()
         urls = ["".join(found) for found in LOADS.findall(text)]
         count += len(urls)
-        assert not [url for url in urls if is_external(url)], page
+        parts = [urlsplit(url) for url in urls]
+        assert not [one for one in parts if one.netloc or one.scheme not in ("", "data")], page
         code = "\n".join("".join(found[1:]) for found in CODE.findall(text))
         assert not IN_CODE.findall(code), page
         for url in urls:

@@ -112,9 +112,6 @@ def test_the_list_of_the_example_is_that_of_its_project(checkout):
     assert json.dumps(WORKFLOW["jobs"]["build"]).count("--frozen") == 1
 
 
-MANIFESTS = ROOT / "examples" / "kubernetes" / "tilewise.yaml"
-
-
 @pytest.fixture
 def script():
     spec = importlib.util.spec_from_file_location("farm", ROOT / "examples" / "slurm" / "farm.py")
@@ -157,7 +154,8 @@ def test_the_command_that_slurm_runs_joins_as_a_worker(script, tmp_path):
 
 def test_every_command_of_kubernetes_is_one_of_ours():
     commands = []
-    for manifest in yaml.safe_load_all(MANIFESTS.read_text()):
+    text = (ROOT / "examples" / "kubernetes" / "tilewise.yaml").read_text()
+    for manifest in yaml.safe_load_all(text):
         pod = manifest["spec"].get("template", {}).get("spec", {})
         for container in (*pod.get("initContainers", ()), *pod.get("containers", ())):
             program, *words = container["command"]

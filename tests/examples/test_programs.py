@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -108,7 +107,8 @@ def test_the_notebook_runs_and_shows_its_plots(address: str, tmp_path, monkeypat
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     NotebookClient(notebook, timeout=120).execute(cwd=str(tmp_path))
-    shown = {last_line(cell): cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    shown = {cell.source.splitlines()[-1]: cell.outputs for cell in cells}
     (card,) = shown["result"]
     assert "GFLOP/s" in card.data["text/html"] and "<svg" in card.data["text/html"]
     drawn = [line for line in shown if line.startswith("plots.")]
@@ -120,10 +120,6 @@ def test_the_notebook_runs_and_shows_its_plots(address: str, tmp_path, monkeypat
         assert (VEGA_LITE_MIME in output.data) is ("loop_nest" not in line)
     (script,) = shown["client.close()"]
     assert "module" in script.text
-
-
-def last_line(cell: Any) -> str:
-    return str(cell.source.splitlines()[-1])
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:

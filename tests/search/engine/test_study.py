@@ -71,12 +71,10 @@ def ended(search: SearchStudy) -> list[TrialRecord]:
     first = replace(timed(SPACE, 0, asked[0].point, 2e-3), samples=(4e-3,) * 6, pace=2.0)
     samples = (9e-3, 7e-3, 8e-3)
     seen = summarise(list(samples), SQUARE.flops)
-    second = replace(
-        timed(SPACE, 1, asked[1].point, 1.0), state="pruned", measurement=seen, samples=samples
-    )
-    third = TrialRecord(
-        2, SPACE.schedule(asked[2].point), asked[2].point, "failed", "", "crash", "SIGSEGV"
-    )
+    second = timed(SPACE, 1, asked[1].point, 1.0)
+    second = replace(second, state="pruned", measurement=seen, samples=samples)
+    point = asked[2].point
+    third = TrialRecord(2, SPACE.schedule(point), point, "failed", "", "crash", "SIGSEGV")
     told = []
     for proposal, record in zip(asked, (first, second, third), strict=True):
         told.append(replace(record, origin=proposal.origin))

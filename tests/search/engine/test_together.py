@@ -19,11 +19,7 @@ from tilewise.search.timing.speed_factor import WORTH
 class Machines:
     """Helpers in memory: at each exchange each tries one candidate of those that are out.
 
-    Args:
-        store: of the leader.
-        count: how many there are.
-        pace: of all of them.
-        loses: numbers of exchanges at which a candidate that one has is lost.
+    `loses` has the numbers of exchanges at which a candidate that one has is lost.
     """
 
     def __init__(self, store, count, pace=1.0, loses=()):

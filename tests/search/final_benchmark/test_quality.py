@@ -123,10 +123,11 @@ def test_a_ratio_that_depends_on_the_placement_decides_nothing(seconds: float | 
 
 
 FLOPS = 1_000_000
-Levels = list[float]
 
 
-def rounds(costs: list[float], levels: Levels, rng: random.Random, kept: float = 1.0) -> Rounds:
+def rounds(
+    costs: list[float], levels: list[float], rng: random.Random, kept: float = 1.0
+) -> Rounds:
     """Contenders of these costs in rounds of these levels, with 1% of noise, some preempted."""
 
     def times(cost: float) -> dict[int, float]:

@@ -150,9 +150,6 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
     assert model.log_time(without | {"tile": TilePoint(8, 2)}) < model.log_time(without)
 
 
-DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
-
-
 @pytest.mark.parametrize(("text", "tiles"), [
     ("m=16,n=4096,k=4096,dtype=i8", ["4x4w64", "2x8w64"]),
     ("m=32,n=11008,k=3000,dtype=i8", ["4x4w64", "4x4w32"]),  # rows longer than a page
@@ -164,7 +161,8 @@ DOTS = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
     ("m=16,n=4096,k=4096,dtype=f32", []),  # no words
 ])  # fmt: skip
 def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
-    space = Space(parse_problem(f"matmul:{text}"), DOTS)
+    dots = replace(WIDE, features=frozenset({"avx512bf16", "avx512vnni"}))
+    space = Space(parse_problem(f"matmul:{text}"), dots)
     rows = space.workload.nest.extent("m")
     points = prior_points(AnalyticalModel.shipped(space), 4)
     shared = [
@@ -208,22 +206,19 @@ def test_the_first_trial_filters_and_the_second_does_not() -> None:
     assert outputs[5] is None and len(outputs) == 10
 
 
-FIVE = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=5,kw=5,pad=2,dtype=f32"
-LINES = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=1,kw=3,dtype=f32"
-
-
 @pytest.mark.parametrize("text", [FIRST, f"{DEEP},accuracy=strict"])
 def test_where_it_does_not_pay_the_prior_is_direct(text: str) -> None:
     assert {output_of(point) for point in prior_points(model(text), 10)} == {None}
 
 
-@pytest.mark.parametrize(
-    ("text", "saved"),
-    [(FIVE, {2: 100 / 36, 3: 225 * (28 / 30) ** 2 / 49}), (LINES, {4: 2.0, 6: 2.25 * 26 / 30})],
-)
+@pytest.mark.parametrize(("text", "saved"), [
+    ("kh=5,kw=5,pad=2", {2: 100 / 36, 3: 225 * (28 / 30) ** 2 / 49}),
+    ("kh=1,kw=3", {4: 2.0, 6: 2.25 * 26 / 30}),
+])  # fmt: skip
 def test_products_are_those_of_the_form(text: str, saved: dict[int, float]) -> None:
     """Less what the last tile of a line has too much."""
-    space = Space(parse_problem(text), WIDE)
+    problem = parse_problem(f"conv2d:n=1,h=28,w=28,ci=128,co=128,{text},dtype=f32")
+    space = Space(problem, WIDE)
     point = {p.name: p.values[0] for p in space.parameters}
     point |= {"tile": TilePoint(7, 2), "cols": 0, "tiles": 0, "depth": 0}
     adds = {
@@ -234,11 +229,8 @@ def test_products_are_those_of_the_form(text: str, saved: dict[int, float]) -> N
         assert adds[None] / adds[output] == pytest.approx(times, rel=0.1), output
 
 
-SMALL = "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
-
-
 def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
-    found = model(SMALL)
+    found = model("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant")
     first = prior_points(found, 1)[0]
     nest = nest_at(found.space, first)
     assert output_of(first) == 2 and nest.tile.rows == 8 and nest.fetches

@@ -9,8 +9,6 @@ from benchmarks.models.flows import priced
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
 
-GRAPHS = 100
-
 
 def random_flow(rng: random.Random) -> Flow:
     """A few steps that read what any of those before has made, and leave some of it."""
@@ -51,7 +49,7 @@ def cost_of(flow: Flow, picks: tuple[int, ...]) -> float:
 def test_the_choice_is_the_best_of_all() -> None:
     rng = random.Random(27)
     kinds = set()
-    for _ in range(GRAPHS):
+    for _ in range(100):
         flow = random_flow(rng)
         every = product(*(range(len(step.alternatives)) for step in flow.steps))
         costs = {picks: cost_of(flow, picks) for picks in every}

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
@@ -107,16 +108,12 @@ def test_nothing_is_added_to_sweeps_and_to_what_fetches(steps) -> None:
 def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     results = iter([b"right", b"wrong"])
     monkeypatch.setattr(cold_weights, "_result", lambda *_: next(results))
-    interleave, met = cold_weights.interleave, []
-
-    def counted(runs, *more):
-        met.append(len(runs))
-        return interleave(runs, *more)
-
+    counted = Mock(wraps=cold_weights.interleave)
     monkeypatch.setattr(cold_weights, "interleave", counted)
     (packed,) = retimed(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash == PACKED.hash
-    assert next(results, None) is None and met == [1]
+    assert next(results, None) is None
+    assert [len(call.args[0]) for call in counted.call_args_list] == [1]
 
 
 @pytest.mark.parametrize(("problem", "schedule"), [

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from math import log
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -115,15 +116,10 @@ def test_what_trials_of_other_problems_teach_holds_for_a_new_one(tmp_path: Path)
 
 def test_a_space_is_evaluated_without_its_own_problem(monkeypatch):
     spaces = training.usable([timed(f"matmul:m={m},n=512,k=640,dtype=f32") for m in (96, 256)])
-    seen = []
-    fit = training._fitted
-
-    def fitted(others, *errors):
-        seen.append({space.problem.canonical for space in others})
-        return fit(others, *errors)
-
+    fitted = Mock(wraps=training._fitted)
     monkeypatch.setattr(training, "_fitted", fitted)
     training.evaluate(spaces)
+    seen = [{space.problem.canonical for space in call.args[0]} for call in fitted.call_args_list]
     assert sorted(map(sorted, seen)) == sorted([space.name] for space in spaces)
 
 

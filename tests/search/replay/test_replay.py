@@ -97,10 +97,9 @@ def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> No
         assert first == again and len(first.trials) == 40
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*MAIN[::2], *(pytest.param(n, marks=pytest.mark.full) for n in (*MAIN[1::2], *METHODS))],
-)
+@pytest.mark.parametrize("name", [
+    *MAIN[::2], *(pytest.param(n, marks=pytest.mark.full) for n in (*MAIN[1::2], *METHODS)),
+])  # fmt: skip
 def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) -> None:
     space = RecordedSpace.of(Recording.load(SPACES / f"{name}.json.gz"))
     recording = space.recording

@@ -59,9 +59,6 @@ def test_schedules_share_panels_but_for_those_that_are_packed_ahead(weights: str
     one.check(first)
 
 
-PEAK_S = 0.25
-
-
 class Timing:
     """Rounds that take their time by a clock of their own, and note when they had to end."""
 
@@ -74,7 +71,7 @@ class Timing:
         monkeypatch.setattr(self.session, "peak", self.peak)
 
     def peak(self) -> float:
-        self.now += PEAK_S
+        self.now += 0.25
         return 100.0 + len(self.until)
 
     def interleave(self, runs, rounds, threads, cold, until) -> list[Samples]:
@@ -84,10 +81,9 @@ class Timing:
         return [Samples(1, times=[at] * rounds, rounds=list(range(rounds))) for _ in runs]
 
 
-@pytest.mark.parametrize(
-    ("budget_s", "placement_s", "placements"),
-    [(None, 1e6, 4), (8.0, 0.5, 4), (8.0, 1.9, 4), (8.0, 3.0, 2), (8.0, 9.0, 1), (0.0, 1e-3, 1)],
-)
+@pytest.mark.parametrize(("budget_s", "placement_s", "placements"), [
+    (None, 1e6, 4), (8.0, 0.5, 4), (8.0, 1.9, 4), (8.0, 3.0, 2), (8.0, 9.0, 1), (0.0, 1e-3, 1),
+])  # fmt: skip
 def test_no_placement_begins_too_late(monkeypatch, budget_s, placement_s, placements) -> None:
     """That is, once its share of the budget is spent."""
     timing = Timing(monkeypatch, placement_s)

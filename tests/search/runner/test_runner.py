@@ -73,10 +73,9 @@ DEEP = [{"step": "stream", "dim": "k", "depth": 17}, *steps(1)]
 NO_VECTORS = [{"step": "register", "rows": 1, "cols": 3, "outer": "rows"}]
 
 
-@pytest.mark.parametrize(
-    ("refused", "kind", "says"),
-    [(DEEP, "constraint", "only 16 deep"), (NO_VECTORS, "compile", "lanes")],
-)
+@pytest.mark.parametrize(("refused", "kind", "says"), [
+    (DEEP, "constraint", "only 16 deep"), (NO_VECTORS, "compile", "lanes"),
+])  # fmt: skip
 def test_what_cannot_be_lowered_fails_by_its_reason(runner: Runner, refused, kind, says) -> None:
     with pytest.raises(CandidateFailureError, match=says) as caught:
         runner.trial(refused, None)
@@ -207,9 +206,8 @@ def test_time_in_which_the_child_is_stopped_does_not_count() -> None:
 
 def test_what_a_child_has_started_ends_with_it_and_its_code_is_told(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    child = ChildProcess(
-        "tests.search.runner.leaving_child", {"do": "setup", "note": str(note)}, 60.0, 1 << 30, {}
-    )
+    setup = {"do": "setup", "note": str(note)}
+    child = ChildProcess("tests.search.runner.leaving_child", setup, 60.0, 1 << 30, {})
     with pytest.raises(CandidateFailureError, match=f"ended with exit code {CODE}$") as caught:
         child.ask({"do": "work"}, 60.0, Ready)
     assert caught.value.kind == "crash"

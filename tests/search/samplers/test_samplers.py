@@ -107,10 +107,9 @@ def test_a_study_that_cannot_be_learnt_from_says_why() -> None:
     other = optuna.create_study(sampler=study.sampler)
     with pytest.raises(SamplerError, match="create another one"):
         ask(other, SPACE)
+    several = optuna.create_study(directions=["minimize"] * 2, sampler=SurrogateSampler(SPACE))
     with pytest.raises(SamplerError, match="several objectives"):
-        ask(
-            optuna.create_study(directions=["minimize"] * 2, sampler=SurrogateSampler(SPACE)), SPACE
-        )
+        ask(several, SPACE)
     negative = optuna.create_study(sampler=SurrogateSampler(SPACE))
     trial, _ = ask(negative, SPACE)
     negative.tell(trial, -3.0)

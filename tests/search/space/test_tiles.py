@@ -59,16 +59,13 @@ def test_single_pixels_are_fused_for_matrix_tiles_alone() -> None:
         assert not other.workload.fuses and other.workload.problem == other.problem
 
 
-NARROW_RESULTS = [
+@pytest.mark.parametrize("text", [
     "matmul:m=3072,n=1,k=1024,dtype=f32",
     "matmul:m=2048,n=4,k=512,dtype=i8",
     "matmul:m=1,n=4096,k=4096,dtype=f32,transpose_b",
     "matmul:batch=3,m=4,n=77,k=63,dtype=bf16,transpose_b",
     "matmul:m=1,n=1,k=1,dtype=f64",
-]
-
-
-@pytest.mark.parametrize("text", NARROW_RESULTS)
+])  # fmt: skip
 @pytest.mark.parametrize("target", [WIDE, NARROW])
 def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: Target) -> None:
     problem = parse_problem(text)

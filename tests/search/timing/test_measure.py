@@ -233,10 +233,9 @@ def test_short_runs_take_turns_over_copies_and_long_ones_do_not() -> None:
     assert cold_mode(1.0, 1, 0).buffer.nbytes == cold.LEAST_BUFFER
 
 
-@pytest.mark.parametrize(
-    ("lengths", "least", "runs"),
-    [([0.02, 1e-5, 0.03, 2e-5, 1e-5], 1e-5, 5), ([0.15], 0.15, 1), ([0.08, 0.03], 0.03, 2)],
-)
+@pytest.mark.parametrize(("lengths", "least", "runs"), [
+    ([0.02, 1e-5, 0.03, 2e-5, 1e-5], 1e-5, 5), ([0.15], 0.15, 1), ([0.08, 0.03], 0.03, 2),
+])  # fmt: skip
 def test_one_preempted_run_does_not_tell_how_long_runs_are(lengths, least, runs, monkeypatch):
     now, left = [0.0], list(lengths)
     monkeypatch.setattr(cold.time, "perf_counter", lambda: now[0])
