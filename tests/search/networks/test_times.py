@@ -222,9 +222,8 @@ def test_passes_are_those_of_the_runner(name: str, spelling: str) -> None:
     found = times.of(plan)
     made = {one.label: one.node for one in LoweredNetwork(plan, program).parts}
     layers = {node.problem for node in plan.nodes}
-    assert {one.label for one in found} == {
-        label for label in made if label not in layers and not label.startswith("copy of")
-    }
+    passes = {label for label in made if label not in layers and not label.startswith("copy of")}
+    assert {one.label for one in found} == passes
     assert found == times.of(plan), "each is timed once"
     assert all(0 < one.time_us < 1e6 for one in found)
     done = [number for one in found for number in one.nodes]

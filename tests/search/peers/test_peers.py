@@ -40,6 +40,7 @@ CLAIMS = {
         "conv2d:n=2,h=6,w=5,ci=3,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32,bias,epilogue=relu",
     ],
     "onednn": [
+        PLAIN + "f32,bias,add,epilogue=relu", PLAIN + "bf16,out=bf16,bias,epilogue=gelu_tanh",
         *(PLAIN + dtype + rest for dtype in ("f32", "f64", "bf16", "f16", "i8")
           for rest in ("", ",transpose_a,transpose_b,bias", ",init=accumulate,bias,epilogue=relu",
                        ",weights=constant,transpose_b,bias,epilogue=relu")),
@@ -88,8 +89,6 @@ CLAIMS = {
         "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,stride=2x1,pad=1x0x0x2,dtype=bf16,out=bf16,add",
     ],
 }  # fmt: skip
-for more in ("f32,bias,add,epilogue=relu", "bf16,out=bf16,bias,epilogue=gelu_tanh"):
-    CLAIMS["onednn"].append(PLAIN + more)
 CASES = [(peer, text) for peer, texts in CLAIMS.items() for text in texts]
 
 
@@ -155,11 +154,8 @@ def test_what_a_peer_cannot_do_has_a_reason(peer: str, text: str, says: str) -> 
 @pytest.mark.parametrize(("text", "names"), [
     (PLAIN + "f32", {"mm (MKL)", "linear"}),
     (PLAIN + "bf16,weights=constant", {"mm", "linear", "linear, packed weights"}),
-    (
-        "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,weights=constant",
-        {"conv2d, hwio weights", "conv2d, ohwi weights", "conv2d, oihw weights",
-         "conv2d, packed weights"},
-    ),
+    ("conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,weights=constant",
+     {*(f"conv2d, {how} weights" for how in ("hwio", "ohwi", "oihw", "packed"))}),
 ])  # fmt: skip
 def test_constant_weights_are_packed_by_onednn_ahead(text: str, names: set[str]) -> None:
     require("onednn")
@@ -250,8 +246,7 @@ def test_clearly_slower_ways_are_not_timed(monkeypatch: pytest.MonkeyPatch, case
 
         def compute(a: Array, b: Array) -> Array:
             now[0] += left.pop(0)
-            product: Array = a @ b
-            return product
+            return a @ b
 
         return compute
 
@@ -280,9 +275,7 @@ def test_rounding_to_a_narrow_output_is_allowed_and_no_more() -> None:
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(module: str) -> object:
-        if module in ("torch", "iree.runtime", "onnxruntime"):
-            return None
-        return find_spec(module)
+        return None if module in ("torch", "iree.runtime", "onnxruntime") else find_spec(module)
 
     monkeypatch.setattr("tilewise.search.peers.find_spec", find)
     assert missing_packages("onednn") == ["torch"]

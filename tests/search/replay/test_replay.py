@@ -22,6 +22,10 @@ MAIN = ("large-f32", "skinny-f32", "tiny-f32", "odd-f32", "square-i32", "square-
         "conv3x3-f32", "conv1x1-f32")  # fmt: skip
 
 
+def best_us(space: RecordedSpace) -> float:
+    return space.recording.time_us(space.recording.by_time()[0])
+
+
 def stored() -> Recording:
     """A job of the fake runner, as a recording."""
     store = MemoryStore()
@@ -102,12 +106,10 @@ def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> No
 ])  # fmt: skip
 def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) -> None:
     space = RecordedSpace.of(Recording.load(SPACES / f"{name}.json.gz"))
-    recording = space.recording
-    best_us = recording.time_us(recording.by_time()[0])
     own = Space(space.problem, space.target)
     first = own.schedule(prior_points(AnalyticalModel.shipped(own), 1)[0])
     assert first.hash in space.trials, "record what the prior proposes now"
-    assert recording.time_us(space.trials[first.hash]) <= best_us / 0.8
+    assert space.recording.time_us(space.trials[first.hash]) <= best_us(space) / 0.8
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,7 @@ def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) ->
 )  # fmt: skip
 def test_the_default_sampler_needs_few_trials(name: str) -> None:
     space = RecordedSpace.of(Recording.load(SPACES / f"{name}.json.gz"))
-    recording = space.recording
-    limit = recording.time_us(recording.by_time()[0]) * 1.02
+    limit = best_us(space) * 1.02
     for seed in range(3):
         run_ = replay(space, TuneRequest(trials=60, seed=seed), until_us=limit)
         needed = run_.trials_to(limit)
@@ -128,7 +129,7 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
 
 def trials_to_the_best(space: RecordedSpace, weights: Weights | None = None) -> float:
     """Until within 2%, the median of five searches."""
-    limit = space.recording.time_us(space.recording.by_time()[0]) * 1.02
+    limit = best_us(space) * 1.02
     requests = [TuneRequest(trials=100, seed=seed) for seed in range(5)]
     runs = [replay(space, request, 1, limit, [], weights) for request in requests]
     return median(run.trials_to(limit) or 101 for run in runs)

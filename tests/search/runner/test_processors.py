@@ -65,8 +65,7 @@ def test_nothing_compiles_on_the_other_half_of_a_core_that_times(monkeypatch) ->
     monkeypatch.setattr(processors, "CLAIM", CLAIM)
     monkeypatch.setattr(processors, "usable_processors", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(processors, "core_of", lambda processor: processor % 2)
-    one = processors.claim("cpu:any,threads=1")
-    other = processors.claim("cpu:any,threads=1")
+    one, other = (processors.claim("cpu:any,threads=1") for _ in range(2))
     try:
         assert (one.timing, one.others) == ({0}, {1, 3})
         assert (other.timing, other.others) == ({1}, {2}), "nor where another search times"
@@ -86,8 +85,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("rows", "kind"), [
-    (faulty_compiler.HANG, "timeout"),
-    (faulty_compiler.CRASH, "crash"),
+    (faulty_compiler.HANG, "timeout"), (faulty_compiler.CRASH, "crash"),
     (faulty_compiler.REFUSE, "compile"),
 ])  # fmt: skip
 def test_a_candidate_that_takes_its_compiler_down_fails_alone(beside, rows, kind, monkeypatch):

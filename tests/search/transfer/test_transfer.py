@@ -272,10 +272,6 @@ def test_what_says_nothing_is_not_near(text: str, target: str) -> None:
     assert distance(Space(SQUARE, WIDE), solved(text, target)) is None
 
 
-def texts(found: list[Solved]) -> list[str]:
-    return [one.problem.canonical for one in found]
-
-
 def test_the_nearest_searches_on_the_processor_are_read_the_nearest_first() -> None:
     far = "matmul:m=2,n=2,k=2,dtype=f32"
     near = [f"matmul:m=1024,n=1024,k={512 + i},dtype=f32" for i in range(MAX_SEARCHES + 3)]
@@ -283,14 +279,15 @@ def test_the_nearest_searches_on_the_processor_are_read_the_nearest_first() -> N
     found = near_searches(Space(SQUARE, WIDE), store)
     assert len(found) == MAX_SEARCHES
     apart = [doublings(SQUARE, one.problem) for one in found]
-    assert apart == sorted(apart) and far not in texts(found)
+    assert apart == sorted(apart) and far not in [one.problem.canonical for one in found]
 
 
 def test_what_a_processor_is_like_other_types_and_distant_shapes_tell_too() -> None:
     others = ["matmul:m=2,n=2,k=2,dtype=f32", "matmul:m=1024,n=1024,k=512,dtype=f64"]
     elsewhere = solved("matmul:m=1024,n=1024,k=512,dtype=f32", "cpu:another,threads=1")
     found = near_searches(Space(SQUARE, WIDE), MemoryStore([*map(solved, others), elsewhere]))
-    assert sorted(texts(found)) == sorted(parse_problem(t).canonical for t in others)
+    told = sorted(str(one.problem) for one in found)
+    assert told == sorted(str(parse_problem(text)) for text in others)
 
 
 def test_one_problem_that_was_searched_many_times_does_not_hide_others() -> None:
