@@ -269,6 +269,19 @@ def test_nobody_waits_once_the_job_is_to_stop() -> None:
     assert runner.processes == 3 and asked[-2:] == [2, 3]
 
 
+def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:
+    class Crashing(Seen):
+        def finals(self, schedules, *given):
+            self.met.append(len(schedules))
+            if len(schedules) > FINALISTS:
+                raise CandidateFailureError("crash", "SIGSEGV")
+            return FakeRunner.finals(self, schedules, *given)
+
+    runner = Crashing()
+    found(runner)
+    assert runner.met == [CONTENDERS, FINALISTS, FINALISTS]
+
+
 def test_a_search_whose_finalists_all_fail_says_why() -> None:
     class Failing(FakeRunner):
         def finals(self, *given):
