@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, settings
 from psutil import virtual_memory
 from sqlalchemy import make_url
 
-from tests import seldom
+from tests import gc_settings
 from tests.cases import ALL, MANY
-from tests.seldom.sitecustomize import SELDOM
+from tests.gc_settings.sitecustomize import THRESHOLDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -48,15 +48,15 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(*SELDOM)
+        gc.set_threshold(*THRESHOLDS)
         gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def children_look_for_garbage_seldom() -> Iterator[None]:
+def children_collect_garbage_rarely() -> Iterator[None]:
     """Most of them end soon: an eighth of their time was the collector's, while they import."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(seldom.__file__).parent), prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", str(Path(gc_settings.__file__).parent), prepend=os.pathsep)
         yield
 
 

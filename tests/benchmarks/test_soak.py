@@ -7,7 +7,7 @@ import pytest
 from benchmarks.serving import soak
 from benchmarks.serving.fetching import store_of
 from benchmarks.serving.service_process import ServiceProcess
-from tests.brief import python_path
+from tests.short_timings import python_path
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brief import python_path
 from tests.docs.commands import ROOT, Command, agrees, commands, heads, pages
-from tests.docs.told import EVERYWHERE, NOT_RUN, PAGES, Page
+from tests.docs.pages import EVERYWHERE, NOT_RUN, PAGES, Page
+from tests.short_timings import python_path
 from tilewise.cli.parser import make_parser
 
 MARK = "=== command "
@@ -137,10 +137,10 @@ def readme(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Session:
 def session(page: str, readme: Session, cache: Path, tmp_path, request) -> Session:
     if page == readme.page:
         return readme
-    told = PAGES.get(page, Page())
-    if not told.is_empty:
+    known = PAGES.get(page, Page())
+    if not known.is_empty:
         shutil.copy(readme.folder / "results.db", tmp_path)
-    if not told.needs_postgresql:
+    if not known.needs_postgresql:
         return run_page(page, tmp_path, cache)
     empty = request.getfixturevalue("new_postgresql")()
     return run_page(page, tmp_path, cache, POSTGRESQL=empty)
@@ -173,8 +173,8 @@ def test_what_is_not_run_or_replaced_is_on_a_page() -> None:
         assert any(command.text.startswith(begins) for command in SHOWN), begins
     for shown in EVERYWHERE:
         assert any(shown in one.text for found in RUN.values() for one in found), shown
-    for page, told in PAGES.items():
-        for shown in told.replaced:
+    for page, known in PAGES.items():
+        for shown in known.replaced:
             assert any(shown in command.text for command in RUN[page]), (page, shown)
 
 

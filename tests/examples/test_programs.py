@@ -11,8 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.brief import FINALS_S
 from tests.service.processes import ServiceProcess
+from tests.short_timings import FINALS_S
 from tilewise.cli import main
 from tilewise.kernels.system.children import child_environment
 from tilewise.plots import VEGA_LITE_MIME

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.brief import python_path
 from tests.cases import cases, some
 from tests.extension.blocks import NAME, blocks, in_blocks
 from tests.extension.fmuladd import FMULADDS
@@ -25,6 +24,7 @@ from tests.kernels.native_case import check as check_native
 from tests.kernels.nest.test_steps import LARGEST, MATMUL, REGISTER, made, step
 from tests.kernels.nest.test_steps import check as check_nest
 from tests.kernels.strategies import problems, schedules
+from tests.short_timings import python_path
 from tilewise.kernels import instructions, steps
 from tilewise.kernels.errors import LoweringError, ScheduleError
 from tilewise.kernels.instructions import Form

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.plan_rows import wanted
+from tests.short_timings.peaks import short_peaks
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import Scope
 from tilewise.search.records import TuneRequest
@@ -49,7 +49,7 @@ def no_wait_for_the_disk() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def measured_briefly() -> Iterator[None]:
     """Pools do not measure the true speed of the memory, but in `tests.service.jobs`."""
-    with brief_peaks():
+    with short_peaks():
         yield
 
 

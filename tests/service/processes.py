@@ -14,8 +14,8 @@ import httpx
 import psutil
 from fastapi import FastAPI
 
-from tests.brief import python_path
 from tests.service import fakes
+from tests.short_timings import python_path
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.service.app import create_app
 from tilewise.service.server import Server

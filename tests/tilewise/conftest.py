@@ -18,11 +18,11 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.brief import FINALS_S, MEMORY
-from tests.brief.peaks import brief_peaks
 from tests.service import fakes
 from tests.service.archive.stores import add_range, opened_store
 from tests.service.processes import wait_until
+from tests.short_timings import FINALS_S, MEMORY
+from tests.short_timings.peaks import short_peaks
 from tilewise import Client
 from tilewise.backends import local, local_search, remote
 from tilewise.cli import main
@@ -98,7 +98,7 @@ def absent_databases_are_made_by_copying(migrated_sqlite, tmp_path_factory) -> I
 @pytest.fixture(scope="package", autouse=True)
 def measured_briefly() -> Iterator[None]:
     """Commands that search for real ask what is found, not how surely it is the fastest."""
-    with pytest.MonkeyPatch.context() as patch, brief_peaks():
+    with pytest.MonkeyPatch.context() as patch, short_peaks():
         patch.setattr(benchmark, "FINALS_S", FINALS_S)
         for name, value in MEMORY.items():
             patch.setattr(microbench, name, value)

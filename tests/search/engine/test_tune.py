@@ -7,7 +7,6 @@ from unittest.mock import Mock
 import pytest
 from optuna.samplers import RandomSampler
 
-from tests.brief import FINALS_S
 from tests.search.engine.fakes import (
     SQUARE,
     TARGET,
@@ -21,6 +20,7 @@ from tests.search.engine.fakes import (
     run,
     trial_reply,
 )
+from tests.short_timings import FINALS_S
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect

@@ -195,6 +195,12 @@ def test_a_file_that_cannot_be_opened_is_not_waited_for(tmp_path):
         schema.prepare_once_there(f"sqlite:///{folder}", threading.Event())
 
 
+def test_a_signal_during_an_upgrade_ends_the_start(tmp_path, monkeypatch):
+    stopping = threading.Event()
+    monkeypatch.setattr(schema, "prepare", lambda _: stopping.set())
+    assert not schema.prepare_once_there(f"sqlite:///{tmp_path / 'results.db'}", stopping)
+
+
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
     monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("no home directory")))
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "TILEWISE_CACHE_DIR"):

@@ -4,12 +4,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.brief import FINALS_S
 from tests.search.engine.faults import propose_rows
 from tests.search.registers import register_of
 from tests.search.runner import faulty_child
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.short_timings import FINALS_S
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule

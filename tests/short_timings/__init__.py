@@ -1,4 +1,4 @@
-"""Finals and measurements of memory that are brief, for tests that do not ask how sure they are.
+"""Short final benchmarks and measurements of memory, for tests that need no certain result.
 
 `tests.search.final_benchmark` asks that of finals. They time what is small for three seconds in
 each of two processes, and longer where others preempt them, as beside other tests. The bandwidth
@@ -19,7 +19,7 @@ CHANGES = {
 
 
 def python_path(*folders: Path) -> str:
-    """A value of PYTHONPATH with which each Python, and what it starts, is brief."""
+    """A value of PYTHONPATH with which each Python, and what it starts, has short timings."""
     inherited = os.environ.get("PYTHONPATH")
     here = Path(__file__).parent
     return os.pathsep.join([*map(str, (*folders, here)), *([inherited] if inherited else [])])

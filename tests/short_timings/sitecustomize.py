@@ -1,4 +1,4 @@
-"""What Python imports when it starts with `tests.brief.python_path`: what is long becomes brief."""
+"""Settings of each Python that starts with `tests.short_timings.python_path`: shorter timings."""
 
 import gc
 import sys
@@ -18,7 +18,7 @@ class Briefly:
         load = spec.loader.exec_module
 
         def changed(module) -> None:
-            from tests.brief import CHANGES
+            from tests.short_timings import CHANGES
 
             load(module)
             for changing, value in CHANGES[name].items():
@@ -30,4 +30,4 @@ class Briefly:
 
 
 sys.meta_path.insert(0, Briefly())
-gc.set_threshold(100_000, 20, 100)  # as `tests/seldom` does, which this file hides
+gc.set_threshold(100_000, 20, 100)  # as `tests/gc_settings` does, which this file hides

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brief import python_path
+from tests.short_timings import python_path
 from tilewise.kernels.system.children import child_environment
 from tilewise.service.workers import presence
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @contextlib.contextmanager
-def brief_peaks() -> Iterator[None]:
+def short_peaks() -> Iterator[None]:
     """Pools of this process have their machine measured by children with a small buffer."""
 
     def environment() -> dict[str, str]:

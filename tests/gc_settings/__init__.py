@@ -1,0 +1,1 @@
+"""Rare garbage collection, in tests and in the processes that they start."""

@@ -1,1 +1,0 @@
-"""Python looks for garbage seldom in tests and in what they start: most of it ends soon."""
