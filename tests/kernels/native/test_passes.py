@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from examples.models.graph import as_stored
 from tests.cases import some
 from tilewise.kernels.errors import LoweringError
-from tilewise.kernels.native.conversion import Conversion, converter, moves_of
+from tilewise.kernels.native.conversion import Conversion, converter
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import ObjectCode
 from tilewise.kernels.native.objects.object_files import Elf
@@ -107,24 +107,6 @@ def test_a_copy_of_words() -> None:
     run("copy", x, made, (50, 100))
     assert np.array_equal(made[:100], x[:100])
     assert made[100:].view(np.uint8).tolist() == [0xC5] * 4
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_copies(size: int, order: tuple[int, ...]) -> None:
-    kind = {2: np.uint16, 4: np.uint32}[size]
-    conversion = Conversion((3, 5, 19), (0, 1, 2), order, (0, 1, 1))
-    source = RNG.integers(1, 250, (3, 5, 19)).astype(kind)
-    made, moves = np.zeros(conversion.target_shape, kind), moves_of(conversion)
-    rows = len(moves.froms)
-    blocks = () if moves.steps is None else (moves.lengths[1], *moves.steps)
-    offsets = moves.froms.ctypes.data, moves.tos.ctypes.data
-    more = (*offsets, moves.lengths[0], source.size, made.size, *blocks)
-    for part in ((0, 1), (1, rows)):
-        run(f"{'rows' if moves.steps is None else 'blocks'} {size}", source, made, part, *more)
-    expected = np.pad(source, [(0, 0), (1, 1), (1, 1)]).transpose(order)
-    assert np.array_equal(made, expected)
 
 
 def test_a_fill() -> None:

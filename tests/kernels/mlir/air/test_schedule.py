@@ -18,7 +18,6 @@ from tilewise.kernels.mlir.air import (
     air_module,
     check_streaming,
     choose,
-    describe,
     emit_air,
     prove_air,
     require_streamed,
@@ -26,7 +25,6 @@ from tilewise.kernels.mlir.air import (
     traffic,
 )
 from tilewise.kernels.mlir.air.prove import runnable
-from tilewise.kernels.mlir.air.schedule import padded
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.problem import DTYPES, Matmul, parse_problem
 
@@ -126,45 +124,9 @@ def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(sizes, dtype, end
     assert loops == (1 if k == 40 else 2)  # five packs deep is divided once
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(1000, 999, 1001), (1009, 1013, 1019), (61, 67, 101)])
-def test_odd_sizes_are_padded_by_little(m: int, n: int, k: int) -> None:
-    problem = matmul(f"m={m},n={n},k={k},dtype=f32")
-    plan = choose(problem)
-    assert plan.threads == (2, 2)
-    assert plan.pack_k == 8
-    whole = padded(problem, plan)
-    assert whole.flops <= problem.flops * 1.4
-    assert (whole.m, whole.n, whole.k) >= (m, n, k)
-
-
-def test_more_memory_moves_fewer_bytes() -> None:
-    problem = matmul("m=1024,n=1024,k=1024,dtype=f32")
-    moved = []
-    for kib in (8, 32, 128):
-        memories = Memories(l1_bytes=kib << 10, l2_bytes=16 * kib << 10)
-        moved.append(traffic(problem, choose(problem, memories)).l3_to_l2)
-    assert moved == sorted(moved, reverse=True)
-    assert len(set(moved)) == 3
-
-
-def test_bytes_are_exact() -> None:
-    problem = matmul("m=64,n=64,k=64,dtype=f32")
-    t = traffic(problem, choose(problem))
-    tiles, tile = 4, 32
-    assert t.l3_to_l2 == t.l2_to_l1 == tiles * 2 * tile * 64 * 4
-    assert t.result == 64 * 64 * 4
-
-
 def test_memories_that_are_too_small_are_refused() -> None:
     with pytest.raises(ScheduleError, match=r"L1 of 16 bytes .* declare more"):
         choose(matmul("m=4,n=4,k=4,dtype=f32"), Memories(l1_bytes=16))
-
-
-def test_the_model_says_that_nothing_was_measured() -> None:
-    problem = matmul("m=64,n=64,k=64,dtype=f32")
-    told = describe(problem, choose(problem))
-    assert "modelled, not measured" in told[0]
-    assert "L1 of 65536 bytes" in told[0]
 
 
 PLAN = streaming(SMALL)

@@ -67,17 +67,8 @@ def test_numbers_are_rounded_to_the_nearest_and_of_two_to_the_even_one() -> None
     words = np.array([wide.ctypes.data, narrow.ctypes.data], np.int64)
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(compiled.address)(words.ctypes.data, 0, 1)
     quiet = 0x7FC0  # a signalling NaN becomes quiet
-    assert narrow.tolist() == [
-        0x3F80,
-        0x3F82,
-        0x3F81,
-        0x7F80,
-        0xFF80,
-        0x8000,
-        quiet,
-        0x3F81,
-        0x3F81,
-    ]
+    words = [0x3F80, 0x3F82, 0x3F81, 0x7F80, 0xFF80, 0x8000, quiet, 0x3F81, 0x3F81]
+    assert narrow.tolist() == words
 
 
 def test_a_module_that_computes_in_bf16_is_refused() -> None:

@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.proof.child.comparison import (
     NEIGHBOURS,
     difference,
 )
-from tilewise.kernels.mlir.proof.child.timing import summarise, time_beside, time_call
+from tilewise.kernels.mlir.proof.child.timing import time_beside
 from tilewise.kernels.oracle.operands import Array, to_bf16
 
 NAN, INF = np.nan, np.inf
@@ -120,19 +120,6 @@ def test_integers_may_be_off_where_the_payloads_roundings_move_them() -> None:
     assert not difference(moved[0], expected, moved, "i8").is_wrong
     found = difference(np.array([9, 10, 9, 9], np.int8), expected, moved, "i8")
     assert found.is_wrong and found.is_inexact and found.place == (1,)
-
-
-def test_interval_encloses_the_median() -> None:
-    timing = summarise([float(i) for i in range(101)])
-    assert timing.median == 50.0
-    # of 101 fair coins, 40 to 60 heads are 95% likely
-    assert (timing.low, timing.high) == (40.0, 60.0)
-
-
-def test_calls_are_warmed_up_and_repeated() -> None:
-    calls: list[None] = []
-    time_call(lambda: calls.append(None), seconds=0.0)
-    assert len(calls) == 6
 
 
 def test_calls_are_timed_in_turns_and_warm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,110 +20,37 @@ CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
 NARROW = "conv2d:n=1,h=9,w=11,ci=21,co=21,kh=3,kw=2"
 WINDOW = ("register rows=4 cols=16 outer=cols", "jam dim=oh factor=2")
-PLANES = ("register rows=2 cols=16 outer=rows",)
 SWEEP = ("stream dim=k depth=8", "register rows=1 cols=32 outer=cols", "sweep dim=n")
-SWEEP_OF_THREE = (SWEEP[0], "register rows=3 cols=32 outer=cols", SWEEP[2])
 LONG = ("register rows=4 cols=1 outer=cols", "split dim=k lanes=32", "unroll factor=2")
-ROW_BY_ROW = ("register rows=3 cols=2 outer=rows", "split dim=k lanes=128")
 COLUMNS = ("pack operand=B", "register rows=2 cols=3 outer=cols", "split dim=k lanes=16")
-COLUMN_BY_COLUMN = ("register rows=1 cols=2 outer=cols", "split dim=k lanes=256")
 THREE_REGISTERS = ("register rows=2 cols=1 outer=rows", "split dim=k lanes=48")
-IN_CHUNKS = ("tile dim=m size=8", "stream dim=k depth=50", "pack operand=A", *COLUMNS)
 OUTER_COLS = ("register rows=2 cols=16 outer=cols",)
 OUTER_ROWS = ("register rows=2 cols=16 outer=rows",)
 IN_PARTS = ("pack operand=B", "pack operand=A", "register rows=2 cols=32 outer=rows")
-SPLIT = [
-    # vectors that divide the reduction, that leave some of it, and that are wider than all of it
-    ("matmul:m=9,n=1,k=96,dtype=f32", LONG),
-    ("matmul:m=9,n=1,k=131,dtype=f32,bias,epilogue=relu", LONG),
-    ("matmul:m=9,n=1,k=31,dtype=i32,init=accumulate", LONG),
-    ("matmul:m=1,n=1,k=1,dtype=f32", LONG),
-    ("matmul:m=7,n=5,k=300,dtype=f32,transpose_b", ROW_BY_ROW),
-    ("matmul:m=1,n=7,k=515,dtype=f64,transpose_b,bias", COLUMN_BY_COLUMN),
-    ("matmul:m=13,n=7,k=61,dtype=f32,bias,epilogue=relu", COLUMNS),
-    ("matmul:m=13,n=7,k=61,dtype=i32,transpose_b,init=accumulate,bias", COLUMNS),
-    ("matmul:m=21,n=7,k=131,dtype=f64,epilogue=relu", IN_CHUNKS),
-    ("matmul:batch=3,m=5,n=3,k=33,dtype=f32,bias", ("tile dim=batch size=1", *COLUMNS)),
-    ("matmul:batch=2,m=5,n=1,k=70,dtype=f32", ("tile dim=batch size=1", *LONG)),
-    ("matmul:m=9,n=1,k=131,dtype=bf16,bias", LONG),
-    ("matmul:m=7,n=5,k=131,dtype=f16,epilogue=relu", COLUMNS),
-    ("matmul:m=7,n=5,k=131,dtype=i8,transpose_b,weights=constant", ROW_BY_ROW),
-    ("matmul:m=1,n=3,k=47,dtype=f32,transpose_a,transpose_b", COLUMN_BY_COLUMN),
-    # three registers of sums, which LLVM would take apart badly
-    ("matmul:m=5,n=1,k=230,dtype=f32", THREE_REGISTERS),
-    ("matmul:m=37,n=3,k=40,dtype=f32", ("parallel dim=m parts=2", *COLUMNS)),
-]
 RIGHT = [
     # unrolled deeper than a chunk
-    (
-        "matmul:m=4,n=16,k=7,dtype=f32",
-        ("stream dim=k depth=3", "register rows=2 cols=16 outer=cols", "unroll factor=8"),
-    ),
-    ("matmul:m=13,n=37,k=16,dtype=f32", PACKED),
-    ("matmul:m=13,n=37,k=19,dtype=f64", PACKED),
-    ("matmul:m=70,n=101,k=50,dtype=i32", PACKED),
-    ("matmul:m=13,n=37,k=11,dtype=f32", IN_PLACE),
-    ("matmul:m=7,n=5,k=3,dtype=i32", ("pack operand=A", *IN_PLACE)),
-    ("matmul:m=1,n=1,k=1,dtype=f32", ("pack operand=B", "pack operand=A", *IN_PLACE)),
-    ("matmul:m=1,n=40,k=17,dtype=f64", IN_PLACE),
-    ("matmul:m=9,n=1,k=17,dtype=f32", PACKED),
-    ("matmul:m=9,n=33,k=17,dtype=f32,init=accumulate,bias,epilogue=relu", PACKED),
-    ("matmul:m=9,n=33,k=17,dtype=i32,bias,epilogue=relu", PACKED),
-    ("matmul:batch=3,m=9,n=33,k=17,dtype=f32", ("tile dim=batch size=1", *PACKED)),
-    ("matmul:m=9,n=119,k=8,dtype=f32", ("pack operand=B", "register rows=4 cols=48 outer=cols")),
-    ("matmul:m=9,n=36,k=8,dtype=f64", ("register rows=4 cols=12 outer=cols",)),
+    ("matmul:m=4,n=16,k=7,dtype=f32",
+     ("stream dim=k depth=3", "register rows=2 cols=16 outer=cols", "unroll factor=8")),
     # over a depth of 1 a contraction is elementwise, as its epilogue is
     ("matmul:m=1,n=17,k=1,dtype=i8,zero=a,add", IN_PARTS),
     ("matmul:m=5,n=17,k=1,dtype=f32,bias,add", IN_PARTS),
-    (
-        "matmul:m=13,n=200,k=8,dtype=f32",
-        ("pack operand=B", "tile dim=n size=32", "tile dim=m size=8", *IN_PLACE),
-    ),
-    (f"{CONV},stride=2,dtype=f32", ("register rows=3 cols=24 outer=rows",)),
-    (f"{CONV},dtype=f32", IMAGE),
-    (f"{CONV},dtype=f32", ("register rows=3 cols=8 outer=rows",)),
-    (f"{CONV},stride=2,pad=1,dtype=f32,bias,epilogue=relu", IMAGE),
-    (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
-    ("conv2d:n=1,h=6,w=7,ci=16,co=32,kh=1,kw=1,dtype=f32,epilogue=relu", IMAGE),
-    ("conv2d:n=2,h=1,w=3,ci=1,co=1,kh=2,kw=1,stride=2,pad=1,dtype=f32", IMAGE),
-    ("matmul:m=13,n=37,k=16,dtype=f32,transpose_a", PACKED),
-    ("matmul:m=13,n=37,k=11,dtype=f32,transpose_a,transpose_b", IN_PLACE),
-    (
-        "matmul:batch=3,m=9,n=33,k=17,dtype=f64,transpose_a,transpose_b",
-        ("tile dim=batch size=1", *PACKED),
-    ),
-    (f"{CONV},stride=2,pad=1,dtype=f64,bias,epilogue=relu", IMAGE),
-    (f"{CONV},dilation=2,dtype=i32,weights=constant", IMAGE),
     ("matmul:m=70,n=101,k=50,dtype=i8", PACKED),
-    (
-        "matmul:m=13,n=37,k=70,dtype=bf16,b=i4,group=32,scale=f16,zero_b=u4,transpose_b,"
-        "weights=constant",
-        PACKED,
-    ),
-    ("matmul:m=9,n=33,k=47,dtype=f32,b=i8,group=16,bias,epilogue=relu,weights=constant", IN_PLACE),
-    ("matmul:m=13,n=37,k=19,dtype=bf16,transpose_b,bias,init=accumulate", PACKED),
-    ("matmul:m=13,n=37,k=11,dtype=f16,epilogue=relu", IN_PLACE),
-    (f"{CONV},stride=3,pad=2,dtype=bf16", IMAGE),
-    (f"{CONV},dtype=f16", IMAGE),
-    (f"{CONV},pad=1,dtype=i8,bias", IMAGE),
-    (f"{GROUPED},pad=1,dtype=f32,bias,epilogue=relu", ("tile dim=g size=1", *IMAGE)),
-    (f"{GROUPED},stride=2,dtype=bf16", ("tile dim=g size=1", *IMAGE)),
+    ("matmul:batch=3,m=9,n=33,k=17,dtype=f64,transpose_a,transpose_b",
+     ("tile dim=batch size=1", *PACKED)),
+    (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
     (f"{GROUPED},layout=nchw_fchw,pad=1,dtype=f32,bias", ("tile dim=g size=1", *PIXELS)),
-    (f"{CONV},layout=nchw_fchw,stride=2,dtype=i8,epilogue=relu", PIXELS),
-    ("conv2d:n=2,h=6,w=7,ci=16,co=33,kh=1,kw=1,layout=nchw_fchw,dtype=f64", PIXELS),
-    (f"{NARROW},groups=21,dtype=f32", WINDOW),
-    (f"{NARROW},groups=21,pad=1,dtype=i8,bias,epilogue=relu", ("tile dim=oh size=4", *WINDOW)),
     (f"{NARROW},groups=21,pad=2,stride=2,dtype=bf16", ("tile dim=co size=16", *WINDOW)),
-    (f"{NARROW},groups=7,pad=1,dtype=f64,bias", ("register rows=3 cols=18 outer=rows",)),
-    (f"{NARROW},groups=21,layout=nchw_fchw,pad=1,dtype=f32,epilogue=relu", PLANES),
-    (f"{NARROW},groups=7,layout=nchw_fchw,stride=2,dtype=i32,bias", PLANES),
-    ("matmul:m=1,n=100,k=37,dtype=bf16,bias,epilogue=relu", SWEEP),
     ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "interleave dim=k streams=4")),
-    ("matmul:m=3,n=64,k=32,dtype=i8,init=accumulate", SWEEP_OF_THREE),
     # outputs of one row or column, and an image whose end a stride leaves unread
     ("conv2d:n=1,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,dtype=f32", IN_PLACE),
     ("conv2d:n=2,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,layout=nchw_fchw,dtype=f32", PIXELS),
-]
+    # vectors that leave some of the reduction, or are wider than all of it
+    ("matmul:m=9,n=1,k=131,dtype=bf16,bias", LONG),
+    ("matmul:m=9,n=1,k=31,dtype=i32,init=accumulate", LONG),
+    # three registers of sums, which LLVM would take apart badly
+    ("matmul:m=5,n=1,k=230,dtype=f32", THREE_REGISTERS),
+    ("matmul:m=37,n=3,k=40,dtype=f32", ("parallel dim=m parts=2", *COLUMNS)),
+]  # fmt: skip
 
 
 GROUPS = [
@@ -180,7 +107,7 @@ def test_script_of_narrow_groups_proves(text: str, steps: tuple[str, ...]) -> No
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("text", "steps"), [*RIGHT, *SPLIT])
+@pytest.mark.parametrize(("text", "steps"), RIGHT)
 def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
     problem = parse_problem(text)
     proof = prove(problem, schedule(*steps), seconds=60)
@@ -251,9 +178,11 @@ def check(problem: Problem, schedule: Schedule) -> None:
         assume(False)
     proof = prove_script(problem, script)
     assert proof.ok, proof.message
+    assert proof.vectorised or nest_of(problem).extent(nest_of(problem).col) == 1
 
 
-@cases(16, short=6)
+@pytest.mark.timeout(1800)
+@cases(120, short=6)
 @given(st.data())
 def test_random_schedules_prove(data: st.DataObject) -> None:
     problem = data.draw(problems)
