@@ -82,7 +82,7 @@ def measure(table: Table, folder: Path) -> bool:
         generator_hash(),
         commit.stdout.strip(),
         detect().canonical,
-        f"{datetime.now(UTC):%Y-%m-%d}",
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
     )
     known = {name: asdict(one) for name, one in (stamps(folder) | {table.name: made}).items()}
     _replace(folder / STAMPS, json.dumps(dict(sorted(known.items())), indent=1) + "\n")

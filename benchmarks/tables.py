@@ -106,7 +106,7 @@ def measured(folder: Path) -> str:
     made = [stamp for name, stamp in stamps(folder).items() if name in NEEDED]
     versions = ", ".join(sorted({f"{one.generator} ({one.commit})" for one in made}))
     target = made[0].processor.replace(",features=", ", features ")
-    return f"`{target}`, {max(one.date for one in made)}, generator {versions}"
+    return f"`{target}`, {max(one.date for one in made)[:10]}, generator {versions}"
 
 
 NEEDED = {table.name: table.files for table in TABLES if table.in_readme}
@@ -149,7 +149,7 @@ def page(folder: Path) -> str:
     for table in TABLES:
         if (folder / table.files[0]).exists():
             one = known.get(table.name)
-            made = (f"`{one.command}`", one.generator, one.date) if one else ("", "earlier", "")
+            made = (f"`{one.command}`", one.generator, one.date[:10]) if one else ("", "earlier", "")
             lines.append(f"| [{table.name}]({table.files[0]}) | {' | '.join(made)} |")
     return "\n".join(lines) + "\n"
 
