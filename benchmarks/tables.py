@@ -149,7 +149,9 @@ def page(folder: Path) -> str:
     for table in TABLES:
         if (folder / table.files[0]).exists():
             one = known.get(table.name)
-            made = (f"`{one.command}`", one.generator, one.date[:10]) if one else ("", "earlier", "")
+            made = ("", "earlier", "")
+            if one:
+                made = f"`{one.command}`", one.generator, one.date[:10]
             lines.append(f"| [{table.name}]({table.files[0]}) | {' | '.join(made)} |")
     return "\n".join(lines) + "\n"
 
