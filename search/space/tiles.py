@@ -2,8 +2,8 @@
 
 Outer tiles have whole vectors of columns. Split tiles have single columns, for results that are too
 narrow to fill vectors: a split step sums each element of C in several vectors along the reduction.
-A workload is offered split tiles as well where it streams one operand and hardly uses it twice,
-and, instead of packing it, where B lies along the reduction and has few rows to serve.
+A workload is offered split tiles as well where it streams one operand and hardly uses it twice, or
+where B is contiguous along the reduction and few rows read it, so that packing does not pay.
 Swept tiles read rows of B side by side, whole, once for each group of rows of a result that has
 few; interleaved ones take them from several parts of the reduction.
 """

@@ -205,13 +205,13 @@ def test_a_program_that_never_asked_runs_a_library(host: Target, tmp_path: Path)
 
 NARROW = "conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,pad=1,dtype=f32"
 WIDE = "conv2d:n=1,h=11,w=11,ci=8,co=8,kh=3,kw=3,dtype=f32"
-TURNED = {"nchw_fchw": "nhwc_hwcf", "nhwc_hwcf": "nchw_fchw"}
+OTHER_LAYOUT = {"nchw_fchw": "nhwc_hwcf", "nhwc_hwcf": "nchw_fchw"}
 
 
 def moved(found: Conv2d) -> Conv2d:
     """The problem in the other order of axes, its zeros in the image."""
     wide = found.h + 2 * found.pad, found.w + 2 * found.pad
-    return replace(found, layout=TURNED[found.layout], h=wide[0], w=wide[1], pad=0)
+    return replace(found, layout=OTHER_LAYOUT[found.layout], h=wide[0], w=wide[1], pad=0)
 
 
 @pytest.mark.full
@@ -268,7 +268,7 @@ def test_problems_that_share_a_kernel_are_all_found() -> None:
     assert text_of([*kernels, *kernels], TARGET) == library
 
 
-@pytest.mark.parametrize("layout", sorted(TURNED))
+@pytest.mark.parametrize("layout", sorted(OTHER_LAYOUT))
 def test_operands_are_laid_as_the_kernel_has_them(layout: str) -> None:
     keys = "n=2,h=9,w=7,ci=4,co=8,kh=3,kw=5,pad=2"
     found = parse_problem(f"conv2d:{keys},layout={layout},dtype=f32")

@@ -286,10 +286,10 @@ def random_problem(rng: random.Random) -> Problem:
 
 def expected(problem: Problem) -> str:
     """The problem as it can be read: a dilation of a window of one is not seen."""
-    told = problem.to_json()
-    if told["op"] == "conv2d" and told["kh"] == told["kw"] == 1:
-        told.pop("dilation", None)
-    return parse_problem(told).canonical
+    keys = problem.to_json()
+    if keys["op"] == "conv2d" and keys["kh"] == keys["kw"] == 1:
+        keys.pop("dilation", None)
+    return parse_problem(keys).canonical
 
 
 def test_problems_are_read_back_from_their_modules() -> None:

@@ -138,7 +138,7 @@ def test_scripts_of_random_ops_prove(host, draw, count) -> None:
 
 
 BLOCKS = Schedule((Tile("n", 32), Stream("k", 8), Pack("B"), Tile("m", 12), Register(4, 16)))
-TURNED = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
+TRANSPOSED = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
 
 
 def test_the_loops_are_those_of_the_schedule() -> None:
@@ -146,7 +146,7 @@ def test_the_loops_are_those_of_the_schedule() -> None:
     plain = generic("j, k, i", ("i, k", "k, j", "i, j"), ("24x24", "24x64", "24x64"))
     swapped = generic("i, j, k", ("k, j", "i, k", "i, j"), ("24x64", "24x24", "24x64"))
     last = generic("i, j, k", ("i, k", "k, j", "j, i"), ("24x24", "24x64", "64x24"))
-    for module in (plain, swapped, TURNED, last):
+    for module in (plain, swapped, TRANSPOSED, last):
         lone = read_op(module.encode())
         problem = schedulable(lone)
         schedule = BLOCKS
@@ -287,14 +287,14 @@ def test_groups_of_few_channels_in_another_order_are_refused() -> None:
 
 def test_a_wrong_result_is_no_proof() -> None:
     """The reference is that of the problem, on operands that lie as the op's do."""
-    lone = read_op(TURNED.encode())
+    lone = read_op(TRANSPOSED.encode())
     keys = {**parse_problem(lone.found.problem).to_json(), "init": "zero"}
     zeros = replace(lone.found, problem=parse_problem(keys).canonical)
     half = replace(lone, found=zeros)
     assert prove_lone(half, BLOCKS).failure == "wrong"
 
 
-TWO = TURNED + TURNED.replace("@f", "@g")
+TWO = TRANSPOSED + TRANSPOSED.replace("@f", "@g")
 
 
 @pytest.mark.parametrize(("place", "message"), [

@@ -81,7 +81,7 @@ def test_a_masked_softmax_is_one_pass(threads: int) -> None:
     assert (found[expected == 0] == 0).all()
 
 
-TURNED = """
+TRANSPOSED = """
 func.func @main(%x: tensor<5x6x7xf32>) -> tensor<7x30xf32> {
   %to = tensor.empty() : tensor<7x5x6xf32>
   %first = linalg.transpose ins(%x : tensor<5x6x7xf32>) outs(%to : tensor<7x5x6xf32>)
@@ -95,7 +95,7 @@ func.func @main(%x: tensor<5x6x7xf32>) -> tensor<7x30xf32> {
 
 def test_a_transposition_and_what_follows_in_another_shape() -> None:
     x = values(5, 6, 7)
-    made = network(TURNED)
+    made = network(TRANSPOSED)
     assert labels(made)[0] == "transposition"
     expected = np.tanh(x.astype(float).transpose(2, 0, 1).reshape(7, 30))
     np.testing.assert_allclose(run(made, x), expected, rtol=1e-6)
