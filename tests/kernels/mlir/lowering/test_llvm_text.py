@@ -142,25 +142,17 @@ def stored(element: str, words: list[int], store: str) -> list[int]:
 
 
 @pytest.mark.parametrize("element", list(WORDS))
-def test_a_scalar_constant_keeps_its_bits(element: str) -> None:
+@pytest.mark.parametrize(("lanes", "kind", "value"), [
+    (1, "{t}", "{word}"), (2, "vector<2x{t}>", "dense<{word}>"),
+])  # fmt: skip
+def test_a_constant_keeps_its_bits(element: str, lanes: int, kind: str, value: str) -> None:
     store = (
-        "  %c{i} = llvm.mlir.constant({word} : {t}) : {t}\n"
-        "  %p{i} = llvm.getelementptr %p[{i}] : (!llvm.ptr) -> !llvm.ptr, {t}\n"
-        "  llvm.store %c{i}, %p{i} : {t}, !llvm.ptr"
+        f"  %c{{i}} = llvm.mlir.constant({value} : {kind}) : {kind}\n"
+        f"  %p{{i}} = llvm.getelementptr %p[{{i}}] : (!llvm.ptr) -> !llvm.ptr, {kind}\n"
+        f"  llvm.store %c{{i}}, %p{{i}} : {kind}, !llvm.ptr"
     )
-    found = stored(element, WORDS[element], store)
-    assert found[: len(WORDS[element])] == WORDS[element]
-
-
-@pytest.mark.parametrize("element", list(WORDS))
-def test_a_vector_of_one_constant_keeps_its_bits(element: str) -> None:
-    store = (
-        "  %c{i} = llvm.mlir.constant(dense<{word}> : vector<2x{t}>) : vector<2x{t}>\n"
-        "  %p{i} = llvm.getelementptr %p[{i}] : (!llvm.ptr) -> !llvm.ptr, vector<2x{t}>\n"
-        "  llvm.store %c{i}, %p{i} : vector<2x{t}>, !llvm.ptr"
-    )
-    found = stored(element, WORDS[element], store)
-    assert found == [word for word in WORDS[element] for _ in range(2)]
+    found, words = stored(element, WORDS[element], store), WORDS[element]
+    assert found[: lanes * len(words)] == [word for word in words for _ in range(lanes)]
 
 
 @pytest.mark.parametrize(("line", "read"), [
