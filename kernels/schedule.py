@@ -19,12 +19,11 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.steps import (
     MOST_ROWS_OF_B,
     STEP_OF_CHOICE,
-    STEPS,
     AlgorithmStep,
     Fuse,
     InstructionChoice,
-    Interleave,
     Jam,
+    KStreams,
     Nontemporal,
     Pack,
     Parallel,
@@ -32,17 +31,18 @@ from tilewise.kernels.steps import (
     Place,
     Prefetch,
     Register,
+    Skinny,
     Split,
     Step,
     StepJson,
     StepPhase,
     Strassen,
     Stream,
-    Sweep,
     Tile,
     Unroll,
     Winograd,
     check_place,
+    kind_named,
     step_from_json,
 )
 from tilewise.kernels.target import Target
@@ -50,7 +50,7 @@ from tilewise.kernels.target import Target
 __all__ = [
     "Fuse",
     "InstructionChoice",
-    "Interleave",
+    "KStreams",
     "Jam",
     "Nontemporal",
     "Pack",
@@ -62,7 +62,7 @@ __all__ = [
     "Step",
     "Strassen",
     "Stream",
-    "Sweep",
+    "Skinny",
     "Tile",
     "Unroll",
     "Winograd",
@@ -123,8 +123,9 @@ def fast_algorithm(steps: Iterable[Mapping[str, object]]) -> str | None:
     Args:
         steps: as JSON has them, also those of another version.
     """
-    names = (str(step.get("step")) for step in steps)
-    return next((name for name in names if issubclass(STEPS.get(name, Step), AlgorithmStep)), None)
+    names = [str(step.get("step")) for step in steps]
+    fast = (name for name in names if issubclass(kind_named(name) or Step, AlgorithmStep))
+    return next(fast, None)
 
 
 @lru_cache(maxsize=1024)
@@ -209,7 +210,7 @@ def with_panels_fetched(schedule: Schedule) -> Schedule:
         return schedule
     if pack not in steps:
         places = [step.place for step in steps]
-        if Place.SWEEP in places:
+        if Place.SKINNY in places:
             return schedule
         inner = (i for i, place in enumerate(places) if place >= Place.INSTRUCTION)
         at = next(inner, len(steps))
@@ -262,7 +263,7 @@ def _check_order(nest: Nest, steps: tuple[Step, ...]) -> None:
     for before, step in pairwise(placed):
         if step.place < before.place or step.place == before.place is not Place.LOOPS:
             usual = "an algorithm or fuse, loops and packs, instruction, register, jam, split, "
-            usual += "sweep, interleave, unroll, nontemporal"
+            usual += "skinny, k_streams, unroll, nontemporal"
             raise step.refused(nest, f"steps are written once, in the order {usual}")
 
 
@@ -270,7 +271,7 @@ def _check_complete(nest: Nest) -> None:
     """Raise where a nest lacks a loop or a stage without which it cannot run."""
     why = _why_no_loop(nest) or _why_no_stage(nest)
     if nest.problem.quantised_weights and (nest.is_macro or nest.compute.lanes > 1):
-        why = "quantised weights are multiplied tile by tile; drop the steps sweep and split"
+        why = "quantised weights are multiplied tile by tile; drop the steps skinny and split"
     if why is not None:
         raise ScheduleError(f"{nest.problem}: {why}")
 

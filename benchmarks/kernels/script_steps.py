@@ -27,7 +27,7 @@ LARGE = "conv2d:n=1,h=56,w=56,ci=144,co=144,kh=3,kw=3,groups=144"
 SMALL = "conv2d:n=1,h=14,w=14,ci=384,co=384,kh=3,kw=3,groups=384"
 NARROW = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,groups=32"
 PLANES = "layout=nchw_fchw"
-SWEPT = "n=4096,k=4096"
+SKINNY = "n=4096,k=4096"
 FILTERED = (
     "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32",
     "conv2d:n=1,h=14,w=14,ci=256,co=256,kh=3,kw=3,pad=1,dtype=f32",
@@ -43,10 +43,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "groups": (f"{NARROW},dtype=f32", f"{NARROW},{PLANES},dtype=f32"),
     "sweep": tuple(
-        f"matmul:m={rows},{SWEPT},dtype={dtype}" for dtype in ("f32", "bf16") for rows in (1, 4, 8)
+        f"matmul:m={rows},{SKINNY},dtype={dtype}" for dtype in ("f32", "bf16") for rows in (1, 4, 8)
     ),
     "filtered": FILTERED,
-    "few_rows": tuple(f"matmul:m=16,{SWEPT},dtype={dtype}" for dtype in ("f32", "bf16", "i8")),
+    "few_rows": tuple(f"matmul:m=16,{SKINNY},dtype={dtype}" for dtype in ("f32", "bf16", "i8")),
     "split": (
         "matmul:m=4096,n=1,k=512,dtype=f32",
         "matmul:m=4,n=1024,k=4096,dtype=f32,transpose_b",

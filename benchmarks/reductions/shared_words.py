@@ -22,8 +22,8 @@ from tilewise.kernels.schedule import (
     Prefetch,
     Register,
     Schedule,
+    Skinny,
     Stream,
-    Sweep,
     Tile,
     Unroll,
 )
@@ -51,15 +51,15 @@ def main() -> None:
 def schedules(problem: Problem, target: Target) -> dict[str, Schedule]:
     """By what the table calls them."""
     lanes, rows = target.lanes(problem.element.name), problem.operand_shapes["C"][-2]
-    alone = Schedule((Stream("k", 32), Register(rows, lanes), Sweep("n")))
+    alone = Schedule((Stream("k", 32), Register(rows, lanes), Skinny("n")))
     block = (Tile("n", 256), Stream("k", 64), Pack("B"), Prefetch("B"), Pack("A"))
     found = {f"sweep {rows}x1, 32": alone}
     for tall, wide, depth in SHARED:
         tile = Register(tall, wide * lanes, "rows")
         name, stream = f"sweep {tall}x{wide}, {depth}", Stream("k", depth)
-        found[name] = Schedule((stream, tile, Sweep("n")))
+        found[name] = Schedule((stream, tile, Skinny("n")))
         if (tall, wide, depth) in FETCHED:
-            found[f"{name}, prefetch"] = Schedule((stream, Prefetch("B"), tile, Sweep("n")))
+            found[f"{name}, prefetch"] = Schedule((stream, Prefetch("B"), tile, Skinny("n")))
     found["block 256x64, 4x4"] = Schedule((*block, Register(4, 4 * lanes), Unroll(4)))
     return found
 

@@ -23,7 +23,7 @@ from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Prefetch, Register, Schedule, loop_nest
 from tilewise.kernels.target import resolve
-from tilewise.search.model.initial_candidates import swept_points
+from tilewise.search.model.initial_candidates import skinny_points
 from tilewise.search.space.space import Space
 from tilewise.search.timing.measure import interleave
 
@@ -53,8 +53,8 @@ HEADER = (
 )
 
 
-Sweep = tuple[Schedule, Nest]
-Speeds = list[tuple[float, Sweep]]
+Candidate = tuple[Schedule, Nest]
+Speeds = list[tuple[float, Candidate]]
 
 
 def measured(text: str, rounds: int) -> tuple[float, Speeds]:
@@ -96,10 +96,10 @@ def listed(read: float, speeds: Speeds) -> Iterator[str]:
         yield f"  {name:<12} {speed:>6.1f} {speed / read:>6.0%}"
 
 
-def offered(problem: Matmul, space: Space) -> list[Sweep]:
+def offered(problem: Matmul, space: Space) -> list[Candidate]:
     """All sweeps of all rows at once, with and without prefetch."""
     found: dict[Schedule, Nest] = {}
-    for point in swept_points(space):
+    for point in skinny_points(space):
         schedule = space.schedule(point)
         if loop_nest(problem, schedule).tile.rows == problem.m:
             bare = [step for step in schedule.steps if not isinstance(step, Prefetch)]

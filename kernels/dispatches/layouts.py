@@ -11,7 +11,7 @@ from tilewise.kernels.dispatches.patterns.graph import Value
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.tensors import padded
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.window import canonical
+from tilewise.kernels.problem.spatial import canonical
 
 
 def copy_lines(source: str, target: str, shape: Sequence[int | str], element: str) -> list[str]:

@@ -234,7 +234,7 @@ def _taps(nest: Nest, how: Arithmetic, packed: PackedRows) -> Taps:
 
 def _taps_of_stored(nest: Nest, b: Operand) -> Taps:
     """Return the taps that are transformed; of quadrants a tap is a part of the columns."""
-    if is_of_quadrants(nest):
+    if is_strassen(nest):
         return Taps(b_source=nest.extent(nest.col))
     rows, cols = (next(x.size for x in b.axes if x.indexes(dim)) for dim in ("kh", "kw"))
     return Taps(rows=rows, cols=cols, b_source=b.stride("kw") or 0)
@@ -246,7 +246,7 @@ def is_transposed(nest: Nest, role: str) -> bool:
     return not nest.group and not stored.is_contiguous(nest.k if role == "A" else nest.col)
 
 
-def is_of_quadrants(nest: Nest) -> bool:
+def is_strassen(nest: Nest) -> bool:
     """Return whether the products are of sums of quadrants."""
     return nest.algorithm is not None and not nest.algorithm.tiles_pixels
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.keys import BF16X3, DTYPES, EPILOGUES, STORED, DType, Epilogue
+from tilewise.kernels.problem.spatial import FORMS, Pads, canonical, sizes_of
 from tilewise.kernels.problem.weights import QuantisedWeights
-from tilewise.kernels.problem.window import FORMS, Pads, canonical, sizes_of
 from tilewise.kernels.quoting import quoted
 
 _BYTES = ("i8", "u8")

@@ -6,8 +6,8 @@ from typing import ClassVar
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.base import Problem
 from tilewise.kernels.problem.keys import BF16X3, STORED, DType
+from tilewise.kernels.problem.spatial import Pads, pads, pair
 from tilewise.kernels.problem.weights import ACTIVATIONS, CODES, SMALLEST_BLOCK, QuantisedWeights
-from tilewise.kernels.problem.window import Pads, pads, pair
 
 
 def _is_group(size: int) -> bool:

@@ -15,23 +15,24 @@ from tilewise.kernels.steps.base import (
     Step,
     StepJson,
     StepPhase,
+    kind_named,
     register_step,
     registered,
     step_from_json,
 )
 from tilewise.kernels.steps.fuse import Fuse
 from tilewise.kernels.steps.instruction import InstructionChoice
-from tilewise.kernels.steps.interleave import Interleave
 from tilewise.kernels.steps.jam import Jam
+from tilewise.kernels.steps.k_streams import KStreams
 from tilewise.kernels.steps.nontemporal import Nontemporal
 from tilewise.kernels.steps.pack import Pack
 from tilewise.kernels.steps.parallel import Parallel
 from tilewise.kernels.steps.prefetch import Prefetch
 from tilewise.kernels.steps.register import Register
+from tilewise.kernels.steps.skinny import MOST_ROWS_OF_B, Skinny
 from tilewise.kernels.steps.split import Split
 from tilewise.kernels.steps.strassen import Strassen
 from tilewise.kernels.steps.stream import Stream
-from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B, Sweep
 from tilewise.kernels.steps.tile import Tile, visited_alone
 from tilewise.kernels.steps.unroll import Unroll
 from tilewise.kernels.steps.winograd import Winograd
@@ -43,7 +44,7 @@ __all__ = [
     "AlgorithmStep",
     "Fuse",
     "InstructionChoice",
-    "Interleave",
+    "KStreams",
     "Jam",
     "Nontemporal",
     "OperandName",
@@ -60,11 +61,12 @@ __all__ = [
     "StepJson",
     "Strassen",
     "Stream",
-    "Sweep",
+    "Skinny",
     "Tile",
     "Unroll",
     "Winograd",
     "check_place",
+    "kind_named",
     "register_step",
     "registered",
     "step_from_json",

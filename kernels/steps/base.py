@@ -39,8 +39,8 @@ class Place(IntEnum):
     REGISTER = 3
     JAM = 4
     SPLIT = 5
-    SWEEP = 6
-    INTERLEAVE = 7
+    SKINNY = 6
+    K_STREAMS = 7
     UNROLL = 8
     STORE = 9
 
@@ -51,7 +51,7 @@ class Place(IntEnum):
             return StepPhase.ALGORITHM
         if self is Place.LOOPS:
             return StepPhase.LOOPS
-        is_of_tile = Place.REGISTER <= self <= Place.SWEEP
+        is_of_tile = Place.REGISTER <= self <= Place.SKINNY
         return StepPhase.MICRO_KERNEL if is_of_tile else StepPhase.FINISH
 
 
@@ -60,7 +60,8 @@ class Step(ABC):
     """One step of a schedule: a frozen value with a JSON form.
 
     Attributes:
-        name: in JSON.
+        name: as it is printed.
+        json_name: in JSON; a renamed step keeps its name there, of which stored hashes are.
         place: where it is written in a schedule, which also says when it is applied.
         words: the values that a field of text can have; other fields are sizes of at least 1, and
             `dim` is a name.
@@ -68,6 +69,7 @@ class Step(ABC):
     """
 
     name: ClassVar[str]
+    json_name: ClassVar[str] = ""
     place: ClassVar[Place] = Place.LOOPS
     words: ClassVar[Mapping[str, Collection[str]]] = {}
     choices: ClassVar[tuple[str, ...]] = ()
@@ -89,8 +91,8 @@ class Step(ABC):
         return self.place.phase
 
     def to_json(self) -> StepJson:
-        """Return `{"step": name, ...fields}`."""
-        return {"step": self.name, **vars(self)}
+        """Return `{"step": json_name or name, ...fields}`."""
+        return {"step": self.json_name or self.name, **vars(self)}
 
     @abstractmethod
     def check(self, nest: Nest) -> None:
@@ -160,7 +162,7 @@ class Alternate(Retired):
 
 
 STEPS: dict[str, type[Step]] = {}
-"""Every step by its name in JSON, in the order of registration."""
+"""Every step by its name, in the order of registration."""
 
 STEP_OF_CHOICE: dict[str, type[Step]] = {}
 """The step that each choice of a search makes."""
@@ -200,6 +202,12 @@ def registered(kind: type[Step]) -> Iterator[None]:
             del STEP_OF_CHOICE[choice]
 
 
+def kind_named(name: str) -> type[Step] | None:
+    """Return the step of a name, or of a name in JSON; None for no step."""
+    renamed = (kind for kind in STEPS.values() if kind.json_name == name)
+    return STEPS.get(name) or RETIRED.get(name) or next(renamed, None)
+
+
 def step_from_json(source: object) -> Step:
     """Return a step as it was stored.
 
@@ -210,7 +218,7 @@ def step_from_json(source: object) -> Step:
         raise ScheduleError(f"step {source!r} is not an object")
     values = dict(source)
     name = str(values.pop("step", None))
-    kind = STEPS.get(name, RETIRED.get(name))
+    kind = kind_named(name)
     if kind is None:
         known = ", ".join(STEPS)
         raise ScheduleError(

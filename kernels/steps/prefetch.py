@@ -40,8 +40,8 @@ class Prefetch(Step):
                                         or in place
         has contiguous panels: packed   the panel behind            16 KiB      L2
         before all runs, transformed
-        is swept by one tile of rows    rows further on             256 bytes   L1
-        is swept by several             the same                    256 bytes   L2
+        of one tile of rows (skinny)     rows further on             256 bytes   L1
+        of several (skinny)              the same                    256 bytes   L2
 
     A block of B is read along its rows, a cache line or a few at a time, where no hardware
     prefetcher follows; the micro-kernel has loads to spare. Calls that share a panel fetch a part

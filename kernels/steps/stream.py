@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Stage
 from tilewise.kernels.steps.base import Part, Step, register_step
-from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
+from tilewise.kernels.steps.skinny import MOST_ROWS_OF_B
 from tilewise.kernels.steps.tile import check_fetched_block
 
 
@@ -31,7 +31,7 @@ class Stream(Step):
 
     @classmethod
     def chosen(cls, choice: str, value: Any, part: Part) -> Iterable[Step]:
-        """Return the step of a k-block that cuts the reduction; that of a sweep has to be there."""
+        """Return the step of a k-block that cuts the reduction; a skinny GEMM needs it."""
         nest = part.nest
         return [cls(nest.k, value)] if nest.is_skinny or value < part.extents[nest.k] else []
 

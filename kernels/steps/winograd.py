@@ -13,7 +13,7 @@ from tilewise.kernels.fast_algorithms import (
 )
 from tilewise.kernels.nest import Axis, Nest, Operand, Term
 from tilewise.kernels.problem import Conv2d, Problem
-from tilewise.kernels.problem.window import canonical
+from tilewise.kernels.problem.spatial import canonical
 from tilewise.kernels.steps.algorithm import (
     POINT,
     TILES,

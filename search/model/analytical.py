@@ -28,9 +28,9 @@ from tilewise.search.model.amounts import (
     add_computing,
     shipped,
 )
+from tilewise.search.model.grouped_conv import grouped_conv_amounts
 from tilewise.search.model.traffic import add_packs, add_reads, sizes_of
 from tilewise.search.model.transformed import transformed_amounts
-from tilewise.search.model.windows import window_amounts
 from tilewise.search.space.algorithms import algorithm_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
@@ -80,13 +80,13 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     """
     workload, shape = space.workload, point["tile"]
     if workload.nest.group:
-        return window_amounts(space, point)
+        return grouped_conv_amounts(space, point)
     if algorithm_of(point):
         return transformed_amounts(space, point)
     if shape.kind == "split":
         return _split_amounts(workload, shape, int(point["unroll"]))
     if shape.kind == "sweep":
-        return _swept_amounts(workload, shape)
+        return _skinny_amounts(workload, shape)
     tile = shape.rows, shape.cols(workload.lanes)
     sizes = sizes_of(space, point, *tile)
     out = dict.fromkeys(AMOUNTS, 0.0)
@@ -119,13 +119,13 @@ def _split_amounts(workload: Workload, shape: TilePoint, unroll: int) -> dict[st
     return out
 
 
-def _swept_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
-    """The amounts of a swept tile: for every k-block C is visited once, B for each tile of rows.
+def _skinny_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
+    """The amounts of a skinny tile: for every k-block C is visited once, B for each tile of rows.
 
     A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
     tile's width. Words of whole vectors are joined once, stored, and loaded for each tile.
     """
-    out, deep = dict.fromkeys(AMOUNTS, 0.0), workload.swept_arithmetic.depth
+    out, deep = dict.fromkeys(AMOUNTS, 0.0), workload.skinny_arithmetic.depth
     vectors, chunks = ceil(workload.cols / workload.lanes), ceil(workload.depth / shape.depth)
     rows = workload.rows
     words, tiles = shape.depth / deep, ceil(rows / shape.rows)

@@ -1,6 +1,6 @@
 """Initial candidates that descents of the model do not reach.
 
-Split, swept, streamed and joined tiles are few, and what decides between them is how memory
+Split, skinny, streamed and joined tiles are few, and what decides between them is how memory
 delivers. Points that fetch a far B ahead, block by block, depend on the buffers for lines under
 way. Measurements chose both, not the model (docs/experiments/0055).
 """
@@ -29,9 +29,9 @@ from tilewise.search.space.tiles import (
 )
 
 MAX_OF_KIND = 8  # points of one kind of tile that are proposed
-FETCHED = 2  # of swept ones, as many of which are ahead of those with prefetches
+FETCHED = 2  # of skinny ones, as many of which are ahead of those with prefetches
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
-WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
+WIDENED_AT_ONCE = 4  # and up to which a skinny GEMM widens B as fast as a pack that many rows share
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
 JOINED_ROWS, JOINED_VECTORS = 4, 4  # a line of i8, and two of bf16
 JOINED_COLS = 256
@@ -181,13 +181,13 @@ def matrix_points(space: Space) -> Iterator[Point]:
     yield from ways
 
 
-def swept_points(space: Space) -> list[Point]:
+def skinny_points(space: Space) -> list[Point]:
     """Return one point per skinny GEMM tile, if there are any."""
     base = plain_point(space)
     return [base | {"tile": tile} for tile in space.values("tile") if tile.kind == "sweep"]
 
 
-def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
+def sharing_words(space: Space, skinny: Sequence[Point]) -> list[Point]:
     """Return the points whose tiles share interleaved words, for more rows than a tile has.
 
     Tiles of equally many rows come first, and with half of the registers for sums. Of each the
@@ -200,7 +200,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
     def is_sharing(tile: TilePoint) -> bool:
         return may_share_words(workload, tile.vectors) and tile.rows < rows and tile.streams == 1
 
-    sharing = [point["tile"] for point in swept if is_sharing(point["tile"])]
+    sharing = [point["tile"] for point in skinny if is_sharing(point["tile"])]
     narrowest = min((tile.vectors for tile in sharing), default=0)
     if not sharing or rows <= rows_sharing(workload, narrowest):
         return []
@@ -218,7 +218,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
         product(enumerate(tiles), enumerate(ways)), key=lambda pair: sum(n for n, _ in pair)
     )
     points = [
-        swept[0]
+        skinny[0]
         | {"tile": TilePoint(tall, wide, "sweep", depth=depth)}
         | ({"prefetch": True} if fetches else {})
         for (_, (tall, wide)), (_, (depth, fetches)) in chosen
@@ -226,7 +226,7 @@ def sharing_words(space: Space, swept: Sequence[Point]) -> list[Point]:
     return [p for p in points if p["tile"] in space.values("tile")][:MAX_OF_KIND]
 
 
-def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
+def at_once(space: Space, skinny: Sequence[Point]) -> list[Point]:
     """Return the points that compute all rows at once, those with the deepest k-blocks first.
 
     Before them come those that are so wide that words are joined in whole vectors.
@@ -247,20 +247,20 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     def rank(point: Point) -> tuple[bool, bool, int]:
         tile: TilePoint = point["tile"]
         runs_on = tile.depth == tile.streams
-        joins_alone = tile.vectors % workload.swept_arithmetic.depth > 0
+        joins_alone = tile.vectors % workload.skinny_arithmetic.depth > 0
         return joins_alone, prefers_runs != runs_on, -tile.depth
 
-    whole = sorted((p for p in swept if p["tile"].rows == rows), key=rank)
+    whole = sorted((p for p in skinny if p["tile"].rows == rows), key=rank)
     if stored.stride > PAGE_BYTES and True in space.values("prefetch"):
         fetched = [point | {"prefetch": True} for point in _by_depth(whole)[:FETCHED]]
         whole[FETCHED:FETCHED] = fetched
     return whole[:MAX_OF_KIND]
 
 
-def _by_depth(swept: Sequence[Point]) -> list[Point]:
+def _by_depth(skinny: Sequence[Point]) -> list[Point]:
     """The first one of each depth that reads whole rows side by side, in their order."""
     first: dict[int, Point] = {}
-    for point in swept:
+    for point in skinny:
         if point["tile"].streams == 1:
             first.setdefault(point["tile"].depth, point)
     return list(first.values())

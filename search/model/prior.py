@@ -23,9 +23,9 @@ from tilewise.search.model.initial_candidates import (
     matrix_points,
     plain_point,
     sharing_words,
+    skinny_points,
     split_points,
     streamed_points,
-    swept_points,
 )
 from tilewise.search.space.algorithms import ALGORITHM, DIRECT, EFFECTIVE, algorithm_of
 from tilewise.search.space.parameters import Parameter, RegisterTile, Size
@@ -114,8 +114,8 @@ def with_rules(
 ) -> Iterator[Point]:
     """Return the points of `met`, interleaved with those of tiles that the model misjudges.
 
-    Where split tiles compete with packing, both come in turn. So do swept tiles that share words
-    and those of all rows, else small blocks. The best of other swept tiles comes behind the best
+    Where split tiles compete with packing, both come in turn. So do skinny tiles that share words
+    and those of all rows, else small blocks. The best of other skinny tiles comes behind the best
     that the descents met, which packs B or not. Points whose B is fetched ahead come
     before what the descents met.
     """
@@ -128,12 +128,12 @@ def with_rules(
     yield from split
     if DIRECT in algorithms:
         yield from streamed_points(space)
-    swept = swept_points(space)
-    whole, shared = at_once(space, swept), sharing_words(space, swept)
+    skinny = skinny_points(space)
+    whole, shared = at_once(space, skinny), sharing_words(space, skinny)
     yield from in_turn(iter(shared), iter(whole or joined_points(space)))
     if DIRECT in algorithms:
         yield from fetched_points(space)
-    rivals = [point for point in swept if point not in (*whole, *shared)]
+    rivals = [point for point in skinny if point not in (*whole, *shared)]
     yield from islice(met, 1)
     if rivals:
         yield min(rivals, key=model.log_time)

@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.frontend.graph import (
     TensorUse,
 )
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.problem.window import canonical
+from tilewise.kernels.problem.spatial import canonical
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class RegisterTile(Parameter):
 
     @cached_property
     def _bridges(self) -> list[tuple[Value, ...]]:
-        """The ways from swept and matrix tiles to others."""
+        """The ways from skinny and matrix tiles to others."""
         return [self._bridge(kind) for kind in ("sweep", "matrix")]
 
     def _bridge(self, kind: TileKind) -> tuple[Value, ...]:
@@ -132,11 +132,11 @@ class RegisterTile(Parameter):
     def encode(self, value: Value) -> tuple[float, ...]:
         """Return the logarithms of rows and columns (or vectors), and numbers for the kind of tile.
 
-        That are the partial sums of a split, or the rows of a sweep and the streams that it has.
+        That are the partial sums of a split, or the rows and streams of a skinny GEMM.
         """
         assert isinstance(value, TilePoint)
-        swept = log2(1 + value.depth) + log2(value.streams) / 2
-        kind = log2(1 + value.partial_sums) - swept / SIZE_SPAN
+        skinny = log2(1 + value.depth) + log2(value.streams) / 2
+        kind = log2(1 + value.partial_sums) - skinny / SIZE_SPAN
         kind += MATRIX_SPAN * (value.kind == "matrix")
         return (log2(value.rows) / ROWS_SPAN, log2(value.vectors) / WIDTH_SPAN, kind)
 

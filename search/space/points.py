@@ -17,11 +17,10 @@ class TilePoint:
         rows: of C.
         vectors: of a row of C; single columns in a split tile and in one of IREE's.
         kind: of micro-kernel: outer products of vectors of columns, sums split along k, a skinny
-            GEMM that sweeps over all columns, matrix tiles (AMX), or a tile of IREE's code
-            generation.
+            GEMM (`sweep`), matrix tiles (AMX), or a tile of IREE's code generation.
         partial_sums: vectors along k that a split tile sums each element in; else 0.
-        depth: rows of B that a sweep reads side by side, its k-block; else 0.
-        streams: parts of k that a sweep takes those rows from.
+        depth: rows of B that a skinny GEMM reads side by side, its k-block; else 0.
+        streams: parts of k that a skinny GEMM takes those rows from.
     """
 
     rows: int

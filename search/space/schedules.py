@@ -43,7 +43,7 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     elif algorithm_of(point):
         choices = _transformed(workload, point)
     elif point["tile"].kind == "sweep":
-        choices = _swept(workload, point)
+        choices = _skinny(workload, point)
     else:
         choices = _direct(workload, point)
     return Schedule(tuple(chosen(workload.problem, {"fuse": workload.fuses, **choices}).steps))
@@ -101,7 +101,7 @@ def unit_of_depth(how: Arithmetic) -> int:
     return how.depth * (1 if isinstance(how, WeightOnly) else how.instruction.words)
 
 
-def _swept(workload: Workload, point: Point) -> Choices:
+def _skinny(workload: Workload, point: Point) -> Choices:
     """A skinny GEMM; of other parameters, blocks of columns and the prefetch count."""
     tile: TilePoint = point["tile"]
     return {
@@ -110,9 +110,9 @@ def _swept(workload: Workload, point: Point) -> Choices:
         "cols": point["cols"],
         "depth": tile.depth,
         "prefetch": point.get("prefetch"),
-        **_instruction(workload, workload.swept_arithmetic),
+        **_instruction(workload, workload.skinny_arithmetic),
         **_register(workload, point, "cols" if tile.rows == workload.rows else "rows"),
-        "sweep": True,
+        "skinny": True,
         "streams": tile.streams,
     }
 

@@ -154,16 +154,16 @@ def _tiles_in_place(workload: Workload) -> tuple[TilePoint, ...]:
     return tuple(tile for tile in tiles if fits(tile, workload.target.vector_registers))
 
 
-def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
+def skinny_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """Return the skinny GEMM tiles to offer; none for many rows or a transposed B.
 
     Those with the fewest tiles of rows come first, and those with one more behind them; then those
     that share joined words and have half of the registers for sums.
     """
-    if not _is_swept(workload):
+    if not _is_skinny(workload):
         return ()
     all_rows = workload.rows
-    deep, size = workload.swept_arithmetic.depth, workload.problem.element.bytes
+    deep, size = workload.skinny_arithmetic.depth, workload.problem.element.bytes
     free = workload.target.vector_registers - deep - 2
     line = max(1, LINE_BYTES // (workload.lanes * size))
     wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // all_rows))
@@ -171,19 +171,19 @@ def swept_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     fewest = {w: -(-all_rows // min(all_rows, free // w)) for w in widths if w <= free}
     shapes = [(-(-all_rows // (fewest[w] + more)), w) for more in (0, 1) for w in fewest]
     shapes += [(rows_sharing(workload, w), w) for w in fewest if may_share_words(workload, w)]
-    swept = tuple(
+    skinny = tuple(
         TilePoint(rows, width, "sweep", depth=depth)
         for rows, width in dict.fromkeys(shapes)
         for depth in (*SWEPT_DEPTHS, DEEPEST_SWEPT)
         if depth % deep == 0 and depth <= workload.depth
         if depth < DEEPEST_SWEPT or (may_share_words(workload, width) and rows < all_rows)
     )
-    return swept + _interleaved_tiles(workload, list(fewest))
+    return skinny + _interleaved_tiles(workload, list(fewest))
 
 
 def may_share_words(workload: Workload, width: int) -> bool:
     """Return whether tiles so wide share words that are interleaved once."""
-    deep = workload.swept_arithmetic.depth
+    deep = workload.skinny_arithmetic.depth
     return deep > 1 and width % deep == 0 and workload.rows > 1
 
 
@@ -194,13 +194,13 @@ def rows_sharing(workload: Workload, width: int) -> int:
 
 
 def _interleaved_tiles(workload: Workload, widths: Sequence[int]) -> tuple[TilePoint, ...]:
-    """The swept tiles of a single row that read parts of B, for words that registers hold.
+    """The skinny tiles of a single row that read parts of B, for words that registers hold.
 
     Of more rows, joined words of more rows of B at once are worth more than longer streams.
     """
     if workload.rows > 1 or not workload.has_far_b:
         return ()
-    deep, registers = workload.swept_arithmetic.depth, workload.target.vector_registers
+    deep, registers = workload.skinny_arithmetic.depth, workload.target.vector_registers
     return tuple(
         TilePoint(1, width, "sweep", depth=streams, streams=streams)
         for width in widths
@@ -218,7 +218,7 @@ def joins_for_few_rows(workload: Workload) -> bool:
     return (how.depth > 1 or how.is_narrow) and workload.rows <= MAX_SWEPT_ROWS
 
 
-def _is_swept(workload: Workload) -> bool:
+def _is_skinny(workload: Workload) -> bool:
     """Whether rows of B can be read side by side, and B is used too seldom to be packed for it."""
     problem, rows = workload.problem, workload.rows
     reads_rows = not (workload.nest.image or problem.transpose_b or problem.zero)

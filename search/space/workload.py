@@ -120,12 +120,12 @@ class Workload:
 
     @cached_property
     def arithmetic(self) -> Arithmetic:
-        """How elements are multiplied where the reduction is neither split nor swept."""
+        """How elements are multiplied outside split reductions and skinny GEMMs."""
         return self._fastest(Form.OUTER_PRODUCT)
 
     @cached_property
-    def swept_arithmetic(self) -> Arithmetic:
-        """How they are where rows of B are swept."""
+    def skinny_arithmetic(self) -> Arithmetic:
+        """How they are in a skinny GEMM."""
         return self._fastest(Form.SKINNY)
 
     @cached_property
@@ -152,7 +152,7 @@ class Workload:
             return self.tile_arithmetic
         if kind == "split":
             return self.split_arithmetic
-        return self.swept_arithmetic if kind == "sweep" else self.arithmetic
+        return self.skinny_arithmetic if kind == "sweep" else self.arithmetic
 
     def _fastest(self, form: Form) -> Arithmetic:
         if self.problem.quantised_weights and form is not Form.TILES:

@@ -9,8 +9,8 @@ from tilewise.search.space.tiles import (
     joins_for_few_rows,
     matrix_tiles,
     register_tiles,
+    skinny_tiles,
     split_tiles,
-    swept_tiles,
     tall_tiles,
 )
 from tilewise.search.space.workload import Workload
@@ -32,7 +32,7 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
     lines, channels = workload.nest.extent("oh"), workload.nest.extent("co")
     has_lines = workload.nest.row != "oh"
     chosen = [
-        RegisterTile("tile", _window_tiles(workload)),
+        RegisterTile("tile", _grouped_conv_tiles(workload)),
         Parameter("unroll", (1,)),
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", (False,)),
@@ -48,7 +48,7 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
     return tuple(chosen)
 
 
-def _window_tiles(workload: Workload) -> tuple[TilePoint, ...]:
+def _grouped_conv_tiles(workload: Workload) -> tuple[TilePoint, ...]:
     """The tiles that fit the registers and leave the code short."""
     row = workload.rows
     heights = [*range(1, 1 + min(row, MOST_ROWS))]
@@ -126,7 +126,7 @@ def _register_tiles(workload: Workload) -> tuple[TilePoint, ...]:
         return matrix
     if workload.problem.quantised_weights:
         return (*outer, *matrix)
-    return (*outer, *split_tiles(workload), *swept_tiles(workload), *matrix)
+    return (*outer, *split_tiles(workload), *skinny_tiles(workload), *matrix)
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:

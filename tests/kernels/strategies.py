@@ -15,19 +15,19 @@ from tilewise.kernels.problem import DTYPES, EPILOGUES, Conv2d, Matmul, Problem
 from tilewise.kernels.problem.weights import ACTIVATIONS
 from tilewise.kernels.schedule import (
     InstructionChoice,
-    Interleave,
     Jam,
+    KStreams,
     Nontemporal,
     Pack,
     Parallel,
     Prefetch,
     Register,
     Schedule,
+    Skinny,
     Split,
     Step,
     Strassen,
     Stream,
-    Sweep,
     Tile,
     Unroll,
     Winograd,
@@ -35,11 +35,11 @@ from tilewise.kernels.schedule import (
     check_legal,
 )
 from tilewise.kernels.steps import Place
-from tilewise.kernels.steps.sweep import MOST_ROWS_OF_B
+from tilewise.kernels.steps.skinny import MOST_ROWS_OF_B
 from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target import Target
 
-MOST_SWEPT_ROWS = 8
+MOST_SKINNY_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
 dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8", "u8"])
 inits = st.sampled_from(["zero", "accumulate"])
@@ -162,8 +162,8 @@ def schedules(
         return draw(window_schedules(problem, target))
     if splits is None and can_tile(problem, target) and draw(st.booleans()):
         return draw(macro_kernels(problem, target, Form.TILES))
-    if splits is None and can_sweep(problem, target) and draw(st.booleans()):
-        return draw(sweeps(problem, target))
+    if splits is None and can_be_skinny(problem, target) and draw(st.booleans()):
+        return draw(skinny_schedules(problem, target))
     if splits is None:
         splits = can_split(problem) and draw(st.booleans())
     return draw(macro_kernels(problem, target, Form.SPLIT if splits else Form.OUTER_PRODUCT))
@@ -220,7 +220,7 @@ def macro_kernels(draw: st.DrawFn, problem: Problem, target: Target, form: Form)
     return draw(prefetched(problem, schedule))
 
 
-def can_sweep(problem: Problem, target: Target, most_rows: int = MOST_SWEPT_ROWS) -> bool:
+def can_be_skinny(problem: Problem, target: Target, most_rows: int = MOST_SKINNY_ROWS) -> bool:
     """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > most_rows:
         return False
@@ -231,8 +231,8 @@ def can_sweep(problem: Problem, target: Target, most_rows: int = MOST_SWEPT_ROWS
 
 
 @st.composite
-def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
-    """A legal schedule that sweeps."""
+def skinny_schedules(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
+    """A legal schedule of a skinny GEMM."""
     op = draw(instructions(problem, target, Form.SKINNY))
     how = arithmetic_of(problem, target, Form.SKINNY, op)
     deep = how.depth
@@ -244,16 +244,16 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     steps.append(Stream("k", depth))
     if draw(st.booleans()):
         steps.append(Prefetch("B"))
-    rows = draw(st.integers(1, min(problem.m, MOST_SWEPT_ROWS)))
+    rows = draw(st.integers(1, min(problem.m, MOST_SKINNY_ROWS)))
     if rows < problem.m and draw(st.booleans()):
         steps.insert(len(steps), Tile("m", rows * draw(st.integers(1, 3))))
     tile = Register(rows, cols, "cols" if rows == problem.m else "rows")
-    tail: list[Step] = [Sweep("n")]
+    tail: list[Step] = [Skinny("n")]
     apart = [parts for parts in (2, 3, 4, 8) if depth % parts == 0]
     held = rows * (depth // deep + cols // target.lanes(problem.element.name)) + deep + 1
     is_gathered = deep == 1 or held <= target.vector_registers
     if apart and is_gathered and draw(st.booleans()):
-        tail.append(Interleave("k", draw(st.sampled_from(apart))))
+        tail.append(KStreams("k", draw(st.sampled_from(apart))))
     steps += [InstructionChoice(op)] if op else []
     return draw(divided(problem, Schedule((*steps, tile, *tail))))
 

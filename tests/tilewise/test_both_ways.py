@@ -15,7 +15,7 @@ from tests.tilewise.conftest import PROBLEM, Cli, search_by, serving, store_resu
 from tilewise.backends import local
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import read_steps
-from tilewise.kernels.schedule import Register, Schedule, Stream, Sweep
+from tilewise.kernels.schedule import Register, Schedule, Skinny, Stream
 from tilewise.search.records import TuneRequest, TuneResult, Winner
 from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.session import make_sessions
@@ -100,7 +100,7 @@ def test_a_suite_is_measured_here_with_schedules_of_a_service(cli, served, tmp_p
 RETIRED = [
     {"step": "divide", "dim": "k", "size": 24},
     {"step": "alternate", "dim": "k"},
-    *Schedule((Stream("k", 8), Register(2, 32), Sweep("n"))).to_json(),
+    *Schedule((Stream("k", 8), Register(2, 32), Skinny("n"))).to_json(),
 ]
 OF_IREE = [
     {"step": "level", "at": "distribution", "dim": "m", "size": 64},

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from tilewise.kernels.errors import LoweringError, UnsupportedError
 from tilewise.kernels.mlir.cpu.borders import axes
+from tilewise.kernels.mlir.cpu.grouped_conv import GroupedConvEmitter, padding_of_blocks
 from tilewise.kernels.mlir.cpu.loops import LoopEmitter
 from tilewise.kernels.mlir.cpu.register_tile import InnerProductEmitter, KernelEmitter
-from tilewise.kernels.mlir.cpu.windows import WindowEmitter, padding_of_blocks
 from tilewise.kernels.mlir.payload.contraction import gathers_patches
 from tilewise.kernels.mlir.payload.factors import factor_type
 from tilewise.kernels.mlir.payload.form import LinalgForm, form
@@ -216,7 +216,7 @@ def loops_of(shape: LinalgForm, opening: Opening = lambda _, handle: handle) -> 
 
 def _windows(shape: LinalgForm) -> list[str]:
     """Return the sequences of a convolution of few channels in a group, the main one first."""
-    loops = WindowEmitter.of(padding_of_blocks(shape), axes(shape.nest.problem))
+    loops = GroupedConvEmitter.of(padding_of_blocks(shape), axes(shape.nest.problem))
     apart = shape.body[0] == "arith.mulf"
     return [
         _main(shape, loops.writer.lines, apart),

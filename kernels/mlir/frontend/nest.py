@@ -10,7 +10,7 @@ from itertools import product
 from math import prod
 from typing import cast
 
-from tilewise.kernels.problem.window import canonical
+from tilewise.kernels.problem.spatial import canonical
 
 Term = tuple[int, int]
 """A loop dim and its coefficient."""

@@ -40,7 +40,7 @@ from tilewise.kernels.nest import (
     nest_of,
 )
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.problem.window import canonical
+from tilewise.kernels.problem.spatial import canonical
 from tilewise.kernels.schedule import Schedule, loop_nest
 from tilewise.kernels.steps import Step, StepPhase
 

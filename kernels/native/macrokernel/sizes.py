@@ -21,7 +21,7 @@ from tilewise.kernels.native.microkernels.microkernel import KernelSpec
 from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
-from tilewise.kernels.native.strides import Strides, is_of_quadrants, is_transposed, shape_of_stage
+from tilewise.kernels.native.strides import Strides, is_strassen, is_transposed, shape_of_stage
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Role, nest_of
 from tilewise.kernels.problem import Conv2d
 from tilewise.kernels.steps.algorithm import POINT
@@ -275,7 +275,7 @@ def _sizes_of_transforms(nest: Nest, strides: Strides) -> Sizes:
         "products_at": _bytes_of_tiles(nest, strides)[0],
         "transposed_at": _panels_of_filter(nest) * _bytes_of_filter_panel(nest, strides),
     }
-    if is_of_quadrants(nest):
+    if is_strassen(nest):
         return sizes | _sizes_of_groups(nest, tile)
     assert isinstance(nest.algorithm, WinogradTiles)
     problem = nest.algorithm.problem
@@ -348,7 +348,7 @@ def _bytes_of_transforms(nest: Nest, strides: Strides) -> PanelBytes:
     transposed = 0
     if strides.b.is_transposed:
         taps = strides.taps.rows * strides.taps.cols
-        if nest.algorithm and is_of_quadrants(nest):
+        if nest.algorithm and is_strassen(nest):
             taps = prod(nest.algorithm.tile)
         transposed = taps * nest.depth * nest.tile.cols * nest.problem.element.bytes
     panels = _panels_of_filter(nest) * _bytes_of_filter_panel(nest, strides)

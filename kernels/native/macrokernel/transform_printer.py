@@ -16,7 +16,7 @@ from tilewise.kernels.native.macrokernel.parameters import (
 )
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, Arguments
-from tilewise.kernels.native.strides import is_of_quadrants, is_transposed
+from tilewise.kernels.native.strides import is_strassen, is_transposed
 from tilewise.kernels.nest import Loop, Nest, Stage
 from tilewise.kernels.steps.algorithm import POINT, TILES
 
@@ -27,7 +27,7 @@ class TransformPrinter(NestPrinter):
     def __init__(self, nest: Nest, how: Arithmetic) -> None:
         super().__init__(nest, how)
         self.col, self.depth = nest.col, extent(nest.k)
-        self.quadrants = is_of_quadrants(nest)
+        self.is_strassen = is_strassen(nest)
         self.prefetch = prefetch_of(self)
         self.prefetch.begin()
         self._outside_points = (0, "", "", "")
@@ -103,7 +103,7 @@ class TransformPrinter(NestPrinter):
 
     def _transform_image(self) -> None:
         to = f"a_panels, {stride('ap', TILES)}, image_point, {self._tiles()}, a, image_size"
-        if self.quadrants and max(self.nest.problem.strides) > 1:
+        if self.is_strassen and max(self.nest.problem.strides) > 1:
             self.put(
                 f"transform_strided_rows(transform_image, {to}, row_line, row_pixel, image_pixel,"
                 " tile_height, rows_down, rows_across, height, width, channels, size)"
@@ -119,14 +119,14 @@ class TransformPrinter(NestPrinter):
         """Return the transform of the filters of so many output channels."""
         to = "b_panels, filter_panel, filter_point, register_cols"
         if not is_transposed(self.nest, "B"):
-            line = f"{self.depth} * b_stream" if self.quadrants else "filter_cols * b_tap_source"
+            line = f"{self.depth} * b_stream" if self.is_strassen else "filter_cols * b_tap_source"
             return (
                 f"transform_weights(transform_filter, {to}, {source}, {line}, b_tap_source,"
                 f" b_stream, {cols}, {self.depth}, size)"
             )
         taps = "filter_rows * filter_cols"
         stored = f"1, 0, {self.depth} * {taps}, filter_cols, 1, {taps}"
-        if self.quadrants:
+        if self.is_strassen:
             row = f"tile_width * {self.depth}"
             stored = f"tile_width, {extent(self.col)}, {row}, {self.depth}, {row}, 1"
         return (

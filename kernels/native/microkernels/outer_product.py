@@ -34,7 +34,7 @@ from tilewise.kernels.nest import Fetched, Nest
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
 
-SUMS_BESIDE_A_LINE = 16
+LEAST_SUMS_PER_LINE = 16
 """Multiply-adds of a step from which on the instructions that find a line of C cost no time."""
 
 
@@ -163,7 +163,7 @@ def _spreads_c(nest: Nest, how: Arithmetic, vectors: int) -> bool:
     Products of transformed operands are in L2 anyway.
     """
     tile = nest.tile
-    if nest.algorithm or tile.rows * vectors < SUMS_BESIDE_A_LINE:
+    if nest.algorithm or tile.rows * vectors < LEAST_SUMS_PER_LINE:
         return False
     lines = tile.rows * lines_of_c(tile.cols, how)
     return nest.depth // how.depth * nest.taps >= STEPS_FOR_LINE * lines

@@ -41,7 +41,7 @@ from tilewise.kernels.target.model import Target
 
 @dataclass(frozen=True)
 class SkinnyGemm:
-    """The micro-kernel of a schedule with a sweep step.
+    """The micro-kernel of a schedule with a `skinny` step.
 
     Attributes:
         spec: what its code depends on.
@@ -70,8 +70,8 @@ class SkinnyGemm:
         vectors, depth = vectors_of_tile(nest, target), k_block.step
         if depth % how.depth:
             raise LoweringError(
-                f"{problem}: sweeping {depth} rows of B is no multiple of the {how.depth} elements "
-                "that are multiplied at once"
+                f"{problem}: a k-block of {depth} rows of B is no multiple of the "
+                f"{how.depth} elements that are multiplied at once"
             )
         whole = nest.extent(nest.k) // depth * depth
         spec = SkinnyGemmSpec(
@@ -94,14 +94,14 @@ class SkinnyGemm:
                 f"{problem}: {spec.words} words of {spec.rows} rows of A, gathered from "
                 f"{spec.streams} streams, do not fit the {spec.registers} registers of "
                 f"{target.cpu} with the sums; stream fewer rows at once, or drop the step "
-                "interleave"
+                "k_streams"
             )
         return cls(spec)
 
     def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
         """Return those for whole chunks, and for what is left of the reduction."""
         return {
-            name: Piece(f"{name} sweep", (self.spec, whole), emit_skinny_gemm, is_as_written=True)
+            name: Piece(f"{name} skinny", (self.spec, whole), emit_skinny_gemm, is_as_written=True)
             for name, whole in (("full", True), ("edge", False))
         }
 

@@ -133,7 +133,7 @@ class ToProducts:
     def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
         """Yield the products, a line for each of the first level."""
         square = list(rows)
-        places = _quadrants(self.levels)
+        places = _blocks(self.levels)
         grid = ([square[y][x] for y, x in line] for line in places)
         return _of_levels(self.matrix, self.levels).columns(v, grid)
 
@@ -148,7 +148,7 @@ class FromProducts:
     def columns(self, v: Vectors, rows: Iterable[list[Value]]) -> Iterator[list[Value]]:
         """Yield the square's columns."""
         grid = zip(*_of_levels(self.matrix, self.levels).columns(v, rows), strict=True)
-        side, places = 2**self.levels, _quadrants(self.levels)
+        side, places = 2**self.levels, _blocks(self.levels)
         square: dict[tuple[int, int], Value] = {}
         for line, values in zip(places, grid, strict=True):
             square |= zip(line, values, strict=True)
@@ -161,7 +161,7 @@ def _of_levels(matrix: Matrix, levels: int) -> BothSides:
     return BothSides(matrix, matrix if levels > 1 else ((Fraction(1),),))
 
 
-def _quadrants(levels: int) -> list[list[tuple[int, int]]]:
+def _blocks(levels: int) -> list[list[tuple[int, int]]]:
     """Return where each value of a square is: a line for each quadrant, one in it for its own."""
     halves = [(y, x) for y in range(2) for x in range(2)]
     if levels == 1:

@@ -25,7 +25,7 @@ from tilewise.kernels.oracle.operands import Array, Operands, empty_aligned
 from tilewise.kernels.oracle.reference import reference
 from tilewise.kernels.problem import Conv2d, Problem
 from tilewise.kernels.problem.keys import BF16X3
-from tilewise.kernels.problem.window import canonical
+from tilewise.kernels.problem.spatial import canonical
 from tilewise.kernels.schedule import Schedule, chosen, loop_nest
 from tilewise.kernels.steps.winograd import outputs_of
 from tilewise.kernels.target.model import Target

@@ -37,10 +37,10 @@ from tilewise.kernels.schedule import (
     Pack,
     Register,
     Schedule,
+    Skinny,
     Split,
     Step,
     Stream,
-    Sweep,
     check_legal,
     instruction_of,
     loop_nest,
@@ -55,7 +55,7 @@ SQUARE = "matmul:m=9,n=64,k=66,dtype={}"
 IN_PARTS = "f32,accuracy=bf16x3"
 MEANT: dict[Form, tuple[str, tuple[Step, ...], tuple[Step, ...]]] = {
     Form.OUTER_PRODUCT: (SQUARE, (Pack("B"), Pack("A")), (Register(4, 32),)),
-    Form.SKINNY: (SQUARE, (Stream("k", 8),), (Register(3, 32, "rows"), Sweep("n"))),
+    Form.SKINNY: (SQUARE, (Stream("k", 8),), (Register(3, 32, "rows"), Skinny("n"))),
     Form.SPLIT: (f"{SQUARE},transpose_b", (), (Register(2, 2), Split("k", 16))),
     Form.TILES: (SQUARE, (Pack("B"), Pack("A")), (Register(32, 32),)),
     Form.DEPTHWISE: (

@@ -17,7 +17,7 @@ from tests.cases import cases, some
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.nest.test_steps import check as check_nest
 from tests.kernels.strategies import (
-    can_sweep,
+    can_be_skinny,
     convolutions,
     dtypes,
     in_any_order,
@@ -26,7 +26,7 @@ from tests.kernels.strategies import (
     problems,
     rearranged,
     schedules,
-    sweeps,
+    skinny_schedules,
 )
 from tilewise.kernels.arithmetic import arithmetic_of, depthwise_vector, must_pack
 from tilewise.kernels.errors import LoweringError, ScheduleError, UnsupportedError
@@ -44,18 +44,18 @@ from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import (
     Fuse,
-    Interleave,
     Jam,
+    KStreams,
     Nontemporal,
     Pack,
     Prefetch,
     Register,
     Schedule,
+    Skinny,
     Split,
     Step,
     Strassen,
     Stream,
-    Sweep,
     Tile,
     Unroll,
     Winograd,
@@ -130,9 +130,9 @@ def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject
 BYTES: dict[str, tuple[Step, ...]] = {
     "m=7,n=19": (Pack("B"), Pack("A"), Register(4, 16), Unroll(4)),
     "m=7,n=2,transpose_b": (Register(4, 2), Split("k", 64), Unroll(2)),
-    "m=2,n=130": (Stream("k", 16), Register(2, 64), Sweep("n")),
-    "m=2,n=131": (Stream("k", 16), Register(2, 64), Sweep("n"), Interleave("k", 4)),
-    "m=2,n=132": (Stream("k", 64), Register(1, 64, "rows"), Sweep("n")),
+    "m=2,n=130": (Stream("k", 16), Register(2, 64), Skinny("n")),
+    "m=2,n=131": (Stream("k", 16), Register(2, 64), Skinny("n"), KStreams("k", 4)),
+    "m=2,n=132": (Stream("k", 64), Register(1, 64, "rows"), Skinny("n")),
 }
 
 
@@ -184,12 +184,12 @@ def test_refusals(host: Target) -> None:
     odd, square = Schedule((Stream("k", 3), *WHOLE.steps)), "matmul:m=4,n=4,k=4,dtype="
     pairs = replace(host, vector_bytes=64, features=host.features | {"avx512bf16"})
     lanes = Schedule((Register(1, 1), Split("k", 17)))
-    swept = Schedule((Stream("k", 8), Register(1, 17), Sweep("n")))
-    cut = Schedule((Stream("k", 3), Register(1, 16), Sweep("n")))
-    many = Schedule((Stream("k", 32), Register(4, 32, "rows"), Sweep("n"), Interleave("k", 8)))
+    skinny = Schedule((Stream("k", 8), Register(1, 17), Skinny("n")))
+    cut = Schedule((Stream("k", 3), Register(1, 16), Skinny("n")))
+    many = Schedule((Stream("k", 32), Register(4, 32, "rows"), Skinny("n"), KStreams("k", 8)))
     gathered = "16 words of 4 rows of A, gathered from 8 streams"
     cases: list[tuple[str, Schedule, str]] = [
-        ("matmul:m=1,n=64,k=64,dtype=f32", swept, "cols=17 is not a multiple"),
+        ("matmul:m=1,n=64,k=64,dtype=f32", skinny, "cols=17 is not a multiple"),
         ("matmul:m=1,n=64,k=64,dtype=bf16", cut, "no multiple of the 2"),
         ("matmul:m=8,n=64,k=64,dtype=bf16", many, gathered),
         *((f"{square}{one}", in_place, "pack operand=") for one in ("f32,transpose_b", "bf16")),
@@ -492,6 +492,6 @@ matmuls_of_few_rows = st.builds(
 @given(st.data())
 def test_any_schedule_of_few_rows_and_of_more_is_right(data: st.DataObject) -> None:
     problem, target = data.draw(matmuls_of_few_rows), data.draw(st.sampled_from(TARGETS))
-    assume(can_sweep(problem, target, problem.m))
-    schedule = data.draw(in_any_order(problem, data.draw(sweeps(problem, target))))
+    assume(can_be_skinny(problem, target, problem.m))
+    schedule = data.draw(in_any_order(problem, data.draw(skinny_schedules(problem, target))))
     check(problem, schedule, target, data.draw(st.integers(0, 9)))

@@ -37,7 +37,7 @@ from tilewise.kernels.oracle.operands import Array, make_operands, widened
 from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import Matmul, parse_problem
 from tilewise.kernels.schedule import Schedule, Step, loop_nest
-from tilewise.kernels.steps import InstructionChoice, Pack, Register, Split, Stream, Sweep, Tile
+from tilewise.kernels.steps import InstructionChoice, Pack, Register, Skinny, Split, Stream, Tile
 from tilewise.kernels.target import Target, detect, machine
 from tilewise.kernels.target.machine import described
 from tilewise.search.space.space import Space
@@ -234,13 +234,13 @@ def test_a_zero_point_of_a_leaves_bytes_as_they_are(keys: str, first: int, host:
 
 
 @pytest.mark.parametrize("steps", [
-    (Stream("k", 8), Register(3, 32, "rows"), Sweep("n")), (Register(2, 2), Split("k", 16)),
+    (Stream("k", 8), Register(3, 32, "rows"), Skinny("n")), (Register(2, 2), Split("k", 16)),
 ])  # fmt: skip
 def test_reductions_that_read_in_place_have_no_zero_points(steps: tuple[Step, ...]) -> None:
     problem = parse_problem("matmul:m=9,n=64,k=33,dtype=u8,zero=a")
     with pytest.raises(ScheduleError, match="only packs subtract zero points; drop the step"):
         lower(problem, Schedule(steps), TARGETS[0])
-    with pytest.raises(ScheduleError, match="drop the steps sweep and split"):
+    with pytest.raises(ScheduleError, match="drop the steps skinny and split"):
         loop_nest(problem_of(KINDS[3]), Schedule(steps))
 
 

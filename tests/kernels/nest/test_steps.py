@@ -91,7 +91,7 @@ for m step 20:  # parallel, 2 trips
       C += A * B  # 4x1 over 50 in 16 partial sums
       store C (bias, relu)""",
     ("matmul:m=2,n=40,k=50,dtype=f32", "stream dim=k depth=8", "prefetch operand=B",
-     "register rows=2 cols=16 outer=cols", "sweep dim=n", "interleave dim=k streams=4"): """
+     "register rows=2 cols=16 outer=cols", "skinny dim=n", "k_streams dim=k streams=4"): """
 for k step 8:  # k-block, 7 trips, of 4 streams
   prefetch rows further on of B to L1, 256 bytes ahead
   for n step 16:  # micro, 3 trips, in the micro-kernel
@@ -99,7 +99,7 @@ for k step 8:  # k-block, 7 trips, of 4 streams
       C += A * B  # 2x16 over 8
       store C""",
     ("matmul:m=4,n=40,k=50,dtype=f32", "stream dim=k depth=8", "prefetch operand=B",
-     "register rows=2 cols=16 outer=rows", "sweep dim=n"): """
+     "register rows=2 cols=16 outer=rows", "skinny dim=n"): """
 for k step 8:  # k-block, 7 trips
   prefetch rows further on of B to L2, 256 bytes ahead
   for m step 2:  # micro, 2 trips, in the micro-kernel

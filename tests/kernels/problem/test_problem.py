@@ -19,7 +19,7 @@ from tilewise.kernels.problem import (
     parse_range,
     with_accuracy,
 )
-from tilewise.kernels.problem.window import Pads
+from tilewise.kernels.problem.spatial import Pads
 
 
 @given(problems, st.sampled_from(["standard", "strict"]), st.integers(1, 2**31 - 1))

@@ -17,17 +17,17 @@ from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.range_schedule import RangeSchedule, Span
 from tilewise.kernels.schedule import (
     InstructionChoice,
-    Interleave,
     Jam,
+    KStreams,
     Nontemporal,
     Pack,
     Prefetch,
     Register,
     Schedule,
+    Skinny,
     Split,
     Step,
     Stream,
-    Sweep,
     Tile,
     Unroll,
     check_legal,
@@ -56,7 +56,7 @@ REGISTER = Register(4, 16)
 VDPBF16PS, VPDPBUSD = "x86.avx512.vdpbf16ps", "x86.avx512.vpdpbusd"
 VPMADDWD = "x86.avx512.vpmaddwd"
 DOT = InstructionChoice(VDPBF16PS)
-SWEPT = (Stream("k", 8), Register(100, 16), Sweep("n"))
+SKINNY = (Stream("k", 8), Register(100, 16), Skinny("n"))
 PREFETCHED = (Tile("n", 16), Pack("B"), Prefetch("B"))
 PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
 GOTO = Schedule(
@@ -126,18 +126,18 @@ def test_an_absent_or_bad_field_of_json_is_refused(kind, name, bad) -> None:
 
 
 @pytest.mark.parametrize(("problem", "steps", "says"), [
-    (MATMUL, (Stream("k", 8), REGISTER, Sweep("n")), "give outer=rows, or all rows"),
-    (MATMUL, (Stream("k", 8), Register(100, 16), Sweep("m")), "sweep takes the columns n"),
-    (MATMUL, (Stream("k", 65), Register(100, 16), Sweep("n")), "by at most 64"),
-    (MATMUL, (Register(100, 16), Sweep("n")), "by at most 64"),
-    (MATMUL, (Stream("k", 8), Pack("B"), Register(100, 16), Sweep("n")), "in place"),
-    (MATMUL, (*SWEPT[:2], Interleave("k", 2)), "k-blocks of a skinny GEMM"),
-    (MATMUL, (*SWEPT, Interleave("n", 2)), "interleave takes the reduction k"),
-    (MATMUL, (*SWEPT, Interleave("k", 3)), "streams divide the 8 rows of a k-block"),
-    (MATMUL, (*SWEPT, Interleave("k", 1)), "streams divide the 8 rows of a k-block"),
-    (MATMUL, (Stream("k", 8), Prefetch("A"), Register(100, 16), Sweep("n")), "only B is"),
-    (ACROSS, (Stream("k", 8), Register(100, 16), Sweep("n")), "that lie along n"),
-    (DOWN, (Stream("k", 8), Register(100, 16), Sweep("n")), "a transposed A"),
+    (MATMUL, (Stream("k", 8), REGISTER, Skinny("n")), "give outer=rows, or all rows"),
+    (MATMUL, (Stream("k", 8), Register(100, 16), Skinny("m")), "skinny takes the columns n"),
+    (MATMUL, (Stream("k", 65), Register(100, 16), Skinny("n")), "by at most 64"),
+    (MATMUL, (Register(100, 16), Skinny("n")), "by at most 64"),
+    (MATMUL, (Stream("k", 8), Pack("B"), Register(100, 16), Skinny("n")), "in place"),
+    (MATMUL, (*SKINNY[:2], KStreams("k", 2)), "k-blocks of a skinny GEMM"),
+    (MATMUL, (*SKINNY, KStreams("n", 2)), "k_streams takes the reduction k"),
+    (MATMUL, (*SKINNY, KStreams("k", 3)), "streams divide the 8 rows of a k-block"),
+    (MATMUL, (*SKINNY, KStreams("k", 1)), "streams divide the 8 rows of a k-block"),
+    (MATMUL, (Stream("k", 8), Prefetch("A"), Register(100, 16), Skinny("n")), "only B is"),
+    (ACROSS, (Stream("k", 8), Register(100, 16), Skinny("n")), "not contiguous along n"),
+    (DOWN, (Stream("k", 8), Register(100, 16), Skinny("n")), "a transposed A"),
     (MATMUL, (REGISTER, Jam("m", 2)), "only where a group has few channels"),
     (MATMUL, (REGISTER, Nontemporal()), "only where a group has few channels"),
     (DEPTHWISE, (REGISTER, Unroll(2)), "unrolled as they are"),
@@ -163,7 +163,7 @@ def test_an_absent_or_bad_field_of_json_is_refused(kind, name, bad) -> None:
     (I8, (InstructionChoice(VPDPBUSD), REGISTER, Split("k", 16)), "has x86.avx512.vpmaddwd, "),
     (MATMUL, (Pack("B"), Tile("n", 32), Prefetch("B"), REGISTER), "before the pack of B"),
     (MATMUL, (Pack("B"), Prefetch("B"), Tile("n", 32), REGISTER), "before the pack of B"),
-    (MATMUL, (SWEPT[0], Prefetch("B"), Prefetch("B"), *SWEPT[1:]), "prefetched once"),
+    (MATMUL, (SKINNY[0], Prefetch("B"), Prefetch("B"), *SKINNY[1:]), "prefetched once"),
     (DOWN, (REGISTER, Split("k", 16)), "contiguous rows of A"),
     (COLUMN, (Pack("A"), Register(1, 4), Split("k", 16)), "not contiguous, even packed"),
     (MATMUL, (), "exactly one register"),

@@ -32,7 +32,7 @@ from tilewise.kernels.schedule import (
     Prefetch,
     Register,
     Schedule,
-    Sweep,
+    Skinny,
     Tile,
     Winograd,
 )
@@ -98,9 +98,9 @@ def test_what_was_read_in_place_is_also_packed_and_fetched() -> None:
 
 
 @pytest.mark.parametrize(
-    "steps", [(Register(4, 16), Sweep("co")), (Pack("B"), Prefetch("B"), Register(4, 16))]
+    "steps", [(Register(4, 16), Skinny("co")), (Pack("B"), Prefetch("B"), Register(4, 16))]
 )
-def test_nothing_is_added_to_sweeps_and_to_what_fetches(steps) -> None:
+def test_nothing_is_added_to_skinny_gemms_and_to_what_fetches(steps) -> None:
     one = timed(Schedule(steps), 1.0)
     assert with_prefetch([one]) == ((one, one.hash),)
 

@@ -12,9 +12,9 @@ from tilewise.kernels.schedule import (
     Pack,
     Register,
     Schedule,
+    Skinny,
     Strassen,
     Stream,
-    Sweep,
     Tile,
     Unroll,
 )
@@ -160,7 +160,7 @@ def test_finalists_have_different_register_tiles():
 OF_ROWS = parse_range("matmul:m=1..40,n=32,k=24,dtype=f32,weights=constant")
 TILED = Schedule((Register(rows=4, cols=16),))
 PACKED = Schedule((Pack("B"), Register(rows=6, cols=16)))
-SKINNY = Schedule((Stream("k", 8), Register(rows=1, cols=16), Sweep("n")))
+SKINNY = Schedule((Stream("k", 8), Register(rows=1, cols=16), Skinny("n")))
 BOTH = parse_range("matmul:batch=1..3,m=1..40,n=32,k=24,dtype=f32")
 EACH = Schedule((Tile("batch", 1), Register(rows=4, cols=16)))
 OF_BOTH = {(1, 1): [SKINNY], (1, 40): [TILED], (3, 1): [EACH], (3, 40): [EACH]}

@@ -29,7 +29,7 @@ from tilewise.search.model.levels import LevelModel, level_starts
 from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
-from tilewise.search.space.tiles import register_tiles, split_tiles, swept_tiles
+from tilewise.search.space.tiles import register_tiles, skinny_tiles, split_tiles
 
 
 def test_register_tiles_fit_the_registers() -> None:
@@ -108,14 +108,14 @@ def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
     "matmul:m=16,n=512,k=300,dtype=i8",
     "matmul:m=29,n=300,k=64,dtype=f16",
 ])  # fmt: skip
-def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> None:
+def test_results_of_few_rows_are_offered_skinny_gemms(text: str, target: Target) -> None:
     problem = parse_problem(text)
     space = Space(problem, target)
-    offered = swept_tiles(space.workload)
+    offered = skinny_tiles(space.workload)
     assert offered and set(offered) <= set(space.values("tile"))
     first = [space.schedule(p) for p in prior_points(AnalyticalModel.shipped(space), 16)]
-    swept = [loop_nest(problem, schedule).is_skinny for schedule in first]
-    assert any(swept) and not all(swept)
+    skinny = [loop_nest(problem, schedule).is_skinny for schedule in first]
+    assert any(skinny) and not all(skinny)
     for tile in offered:
         assert tile.rows <= problem.m and tile.kind == "sweep"
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.peers.plot import shares_of_peak
 from tests.tilewise.test_results import found
 from tilewise.kernels.errors import KernelsError, ScheduleError
-from tilewise.kernels.schedule import Interleave, Pack, Register, Schedule, Stream, Sweep, Tile
+from tilewise.kernels.schedule import KStreams, Pack, Register, Schedule, Skinny, Stream, Tile
 from tilewise.service.plots import convergence, drawing, nest, roofline, speeds
 from tilewise.service.plots.drawing import improvements, thinned, trial_row
 
@@ -110,7 +110,7 @@ def test_transforms_are_not_called_packs():
 
 
 def test_streams_are_named():
-    steps = (Tile("n", 64), Stream("k", 8), Register(1, 32), Sweep("n"), Interleave("k", 4))
+    steps = (Tile("n", 64), Stream("k", 8), Register(1, 32), Skinny("n"), KStreams("k", 4))
     drawn = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps).to_json())
     assert "tile, 4 trips" in drawn and "over 8 of k in 4 streams" in drawn
     plain = nest.draw("matmul:m=1,n=200,k=40,dtype=f32", Schedule(steps[:-1]).to_json())

@@ -45,7 +45,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import SIGNIFICAND_BITS
-from tilewise.kernels.problem.window import Pads
+from tilewise.kernels.problem.spatial import Pads
 
 
 @dataclass(frozen=True)

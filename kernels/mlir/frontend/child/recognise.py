@@ -51,7 +51,7 @@ from tilewise.kernels.mlir.frontend.nest import (
     moves,
 )
 from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, Problem
-from tilewise.kernels.problem.window import Pads, canonical
+from tilewise.kernels.problem.spatial import Pads, canonical
 
 INPUTS = 2
 LONGEST_FORMULA = 120  # characters of one in a message

@@ -20,14 +20,14 @@ from tilewise.kernels.nest import Compute, Nest, count, shape_of
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.kernels.schedule import (
-    Interleave,
+    KStreams,
     Pack,
     Parallel,
     Register,
     Schedule,
+    Skinny,
     Step,
     Stream,
-    Sweep,
     Tile,
     Unroll,
     loop_nest,
@@ -104,16 +104,16 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
 @pytest.mark.timeout(900)
 @cases(24, short=8)
 @given(st.data())
-def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(host, data) -> None:
+def test_a_skinny_gemm_has_the_loops_of_its_steps_in_both_lowerings(host, data) -> None:
     depth, rows, vectors = data.draw(st.sampled_from([2, 4, 8])), data.draw(small), data.draw(small)
     cols, tiles = host.lanes("f32") * vectors, data.draw(st.integers(1, 3))
     n, k = cols * data.draw(st.integers(2, 4)), depth * data.draw(st.integers(2, 5))
     problem = Matmul(m=rows * tiles, n=n, k=k, dtype="f32")
     register = Register(rows, cols, "cols" if tiles == 1 else "rows")
-    schedule = Schedule((Stream("k", depth), register, Sweep("n")))
+    schedule = Schedule((Stream("k", depth), register, Skinny("n")))
     change = data.draw(st.sampled_from(["none", "interleave", "tile"]))
     if change == "interleave":
-        schedule = Schedule((*schedule.steps, Interleave("k", 2)))
+        schedule = Schedule((*schedule.steps, KStreams("k", 2)))
     elif change == "tile":
         schedule = Schedule((Tile("n", cols), *schedule.steps))
     nest = loop_nest(problem, schedule)

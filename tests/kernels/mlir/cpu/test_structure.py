@@ -9,7 +9,7 @@ from iree.compiler import ir
 
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
 from tests.kernels.mlir.nests import applied, read, transformed
-from tilewise.kernels.mlir.cpu import windows
+from tilewise.kernels.mlir.cpu import grouped_conv
 from tilewise.kernels.mlir.cpu.script import notes
 from tilewise.kernels.mlir.lowering.apply import StageError
 from tilewise.kernels.mlir.lowering.structure import check_structure, walk
@@ -172,7 +172,7 @@ def test_tiles_of_narrow_groups_are_those_of_the_native_kernel(text, steps, trip
 
 def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "memref.alloc" not in applied(DEPTHWISE, schedule(*JAMMED))
-    monkeypatch.setattr(windows, "MOST_PRODUCTS", 100)
+    monkeypatch.setattr(grouped_conv, "MOST_PRODUCTS", 100)
     assert "memref.alloc" in applied(DEPTHWISE, schedule(*JAMMED))
     proof = prove(parse_problem(DEPTHWISE), schedule(*JAMMED))
     assert proof.ok, proof.message

@@ -20,7 +20,7 @@ CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
 NARROW = "conv2d:n=1,h=9,w=11,ci=21,co=21,kh=3,kw=2"
 WINDOW = ("register rows=4 cols=16 outer=cols", "jam dim=oh factor=2")
-SWEEP = ("stream dim=k depth=8", "register rows=1 cols=32 outer=cols", "sweep dim=n")
+SWEEP = ("stream dim=k depth=8", "register rows=1 cols=32 outer=cols", "skinny dim=n")
 LONG = ("register rows=4 cols=1 outer=cols", "split dim=k lanes=32", "unroll factor=2")
 COLUMNS = ("pack operand=B", "register rows=2 cols=3 outer=cols", "split dim=k lanes=16")
 THREE_REGISTERS = ("register rows=2 cols=1 outer=rows", "split dim=k lanes=48")
@@ -40,7 +40,7 @@ RIGHT = [
     (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
     (f"{GROUPED},layout=nchw_fchw,pad=1,dtype=f32,bias", ("tile dim=g size=1", *PIXELS)),
     (f"{NARROW},groups=21,pad=2,stride=2,dtype=bf16", ("tile dim=co size=16", *WINDOW)),
-    ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "interleave dim=k streams=4")),
+    ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "k_streams dim=k streams=4")),
     # outputs of one row or column, and an image whose end a stride leaves unread
     ("conv2d:n=1,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,dtype=f32", IN_PLACE),
     ("conv2d:n=2,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,layout=nchw_fchw,dtype=f32", PIXELS),

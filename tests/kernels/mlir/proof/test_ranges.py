@@ -14,7 +14,7 @@ from tilewise.kernels.problem import parse_range, sizes_text
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.target import detect
 
-FEW = ("stream dim=k depth=16", "register rows=1 cols=32 outer=cols", "sweep dim=n")
+FEW = ("stream dim=k depth=16", "register rows=1 cols=32 outer=cols", "skinny dim=n")
 STRASSEN = (
     "strassen levels=1",
     "pack operand=B",

@@ -27,7 +27,7 @@ from tilewise.kernels.oracle.reference import compare, reference
 from tilewise.kernels.problem import ProblemRange, Size, parse_range
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule, loop_nest
-from tilewise.kernels.steps import Pack, Parallel, Register, Strassen, Stream, Sweep, Tile
+from tilewise.kernels.steps import Pack, Parallel, Register, Skinny, Strassen, Stream, Tile
 from tilewise.kernels.target import Target
 
 PACKED = Schedule((Stream("k", 16), Pack("B"), Pack("A"), Register(3, 32)))
@@ -36,7 +36,7 @@ BOTH = Schedule((Pack("B"), Pack("A"), Register(2, 8)))
 OF_ROWS = Schedule((Parallel("m", 2), *PACKED.steps))
 OF_COLUMNS = Schedule((Parallel("n", 2), *PACKED.steps))
 EACH = Schedule((Tile("batch", 1), Pack("B"), Register(3, 32)))
-FEW = Schedule((Stream("k", 8), Register(1, 32), Sweep("n")))
+FEW = Schedule((Stream("k", 8), Register(1, 32), Skinny("n")))
 
 
 def in_turn(problems: ProblemRange, *variants: Schedule) -> RangeSchedule:

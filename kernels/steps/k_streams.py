@@ -1,4 +1,4 @@
-"""`interleave`: take the rows of a k-block from several k-streams."""
+"""`k_streams`: take the rows of a k-block from several k-streams."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 @register_step
 @dataclass(frozen=True)
-class Interleave(Step):
+class KStreams(Step):
     """Read the reduction as `streams` interleaved k-streams: equal parts, a row of each in turn.
 
     Halide and TVM split of the reduction, the outer loop reordered inwards and unrolled.
 
-        stream dim=k depth=8; register rows=1 cols=32; sweep dim=n; interleave dim=k streams=4
+        stream dim=k depth=8; register rows=1 cols=32; skinny dim=n; k_streams dim=k streams=4
     before                          after
         for k step 8:                   for k step 8 of 4 streams:
             for n step 32:                  for n step 32:
@@ -26,8 +26,9 @@ class Interleave(Step):
     native lowering alone: loops and trips are the same, and a script says it in a comment.
     """
 
-    name: ClassVar[str] = "interleave"
-    place: ClassVar[Place] = Place.INTERLEAVE
+    name: ClassVar[str] = "k_streams"
+    json_name: ClassVar[str] = "interleave"
+    place: ClassVar[Place] = Place.K_STREAMS
     choices: ClassVar[tuple[str, ...]] = ("streams",)
     dim: str
     streams: int
@@ -42,7 +43,7 @@ class Interleave(Step):
         if not nest.is_skinny or not nest.k_block:
             raise self.refused(nest, "only the k-blocks of a skinny GEMM are interleaved")
         if self.dim != nest.k:
-            raise self.refused(nest, f"interleave takes the reduction {nest.k}")
+            raise self.refused(nest, f"k_streams takes the reduction {nest.k}")
         rows = nest.k_block.step
         if self.streams < 2 or rows % self.streams:
             why = f"streams divide the {rows} rows of a k-block; give 2 or more that do"

@@ -16,7 +16,7 @@ MOST_AT_ONCE = 128
 of all of them out of the loops over tiles, and reads each back from the stack as a whole vector."""
 
 
-class WindowTiles:
+class GroupedConvTiles:
     """Writes register tiles with an op for every tap of every vector.
 
     An op multiplies a vector of the image with one of the filter. All loops of a tile are unrolled,
@@ -166,7 +166,7 @@ class WindowTiles:
         return sum(map(self.count, self.regions)) * prod(self.reductions.values())
 
 
-class TapTiles(WindowTiles):
+class TapTiles(GroupedConvTiles):
     """Writes register tiles of several inputs: all vectors of a tap come before the next tap.
 
     That suits long sums: one vector after the other, each addition would wait for the previous one

@@ -9,14 +9,14 @@ along a line, a region copies its part of the image with the padding.
 from dataclasses import replace
 
 from tilewise.kernels.mlir.cpu.borders import ImageAxis, OutputPart, Region, parts
-from tilewise.kernels.mlir.cpu.loops import blocks
-from tilewise.kernels.mlir.cpu.window_tiles import (
+from tilewise.kernels.mlir.cpu.grouped_conv_tiles import (
+    GroupedConvTiles,
     TapTiles,
-    WindowTiles,
     divides_groups,
     fuse_spread,
     lanes_along,
 )
+from tilewise.kernels.mlir.cpu.loops import blocks
 from tilewise.kernels.mlir.payload.form import LinalgForm
 from tilewise.kernels.mlir.transform.writer import SequenceWriter
 from tilewise.kernels.nest import Loop, LoopKind
@@ -28,7 +28,7 @@ MOST_BLOCKS = 4
 """Blocks of columns that are written out one by one; 21 of 2x48 take longer than a minute."""
 
 
-class WindowEmitter:
+class GroupedConvEmitter:
     """Writes the loops of a nest whose columns span the groups.
 
     `axes` say where outputs find their taps, by the dim of the result. With `copies_padding`
@@ -44,7 +44,7 @@ class WindowEmitter:
         self.regions = [Region("%result", "%contraction", extents, starts)]
 
     @classmethod
-    def of(cls, form: LinalgForm, axes: dict[str, ImageAxis]) -> "WindowEmitter":
+    def of(cls, form: LinalgForm, axes: dict[str, ImageAxis]) -> "GroupedConvEmitter":
         """Return an emitter that has written its loops, without padding if possible."""
         nest = form.nest
         most = max(nest.dim(nest.k).extent, *form.tap_extents.values())
@@ -66,9 +66,9 @@ class WindowEmitter:
                 self.tiles.take_apart()
 
     @property
-    def tiles(self) -> WindowTiles:
+    def tiles(self) -> GroupedConvTiles:
         """The register tiles inside of the loops."""
-        kind = TapTiles if TapTiles.serve(self.form, self.regions) else WindowTiles
+        kind = TapTiles if TapTiles.serve(self.form, self.regions) else GroupedConvTiles
         return kind(self.form, self.writer, self.regions)
 
     def _tile(self, loop: Loop) -> None:

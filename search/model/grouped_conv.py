@@ -41,7 +41,7 @@ class _Tile(NamedTuple):
         return self.down * self.across * self.vectors
 
 
-def window_amounts(space: Space, point: Point) -> dict[str, float]:
+def grouped_conv_amounts(space: Space, point: Point) -> dict[str, float]:
     """Return the amounts of `weights.AMOUNTS` in one run."""
     problem, target = space.problem, space.target
     tile, out = _tile(space, point), dict.fromkeys(AMOUNTS, 0.0)

@@ -1,4 +1,4 @@
-"""`sweep`: visit all columns of a k-block inside the micro-kernel (skinny GEMM)."""
+"""`skinny`: visit all columns of a k-block inside the micro-kernel (skinny GEMM)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ MOST_ROWS_OF_B = 64  # side by side; the code has a pointer for each
 
 @register_step
 @dataclass(frozen=True)
-class Sweep(Step):
+class Skinny(Step):
     """Move the loops over register tiles into the micro-kernel; sums stay in the first cache.
 
     Halide and TVM reorder of a reduction's loop outwards, with the result compute_at its block.
 
-        stream dim=k depth=8; register rows=1 cols=32; sweep dim=n
+        stream dim=k depth=8; register rows=1 cols=32; skinny dim=n
     before                          after
         for k step 8:                   for k step 8:
             for n step 32:                  for n step 32:  # in the micro-kernel
@@ -28,9 +28,10 @@ class Sweep(Step):
     register tile may have fewer rows than the result; the k-block of B is then read once for each.
     """
 
-    name: ClassVar[str] = "sweep"
-    place: ClassVar[Place] = Place.SWEEP
-    choices: ClassVar[tuple[str, ...]] = ("sweep",)
+    name: ClassVar[str] = "skinny"
+    json_name: ClassVar[str] = "sweep"
+    place: ClassVar[Place] = Place.SKINNY
+    choices: ClassVar[tuple[str, ...]] = ("skinny",)
     dim: str
 
     @classmethod
@@ -42,13 +43,15 @@ class Sweep(Step):
         """Raise unless rows of B can be read side by side, for one tile of rows after another."""
         b, rows = nest.operand("B"), nest.extent(nest.row)
         if nest.image or nest.algorithm or not b.is_contiguous(nest.col):
-            raise self.refused(nest, "only rows of a matrix B that lie along n are swept")
+            raise self.refused(
+                nest, "rows of B are not contiguous along n, or B is not a plain matrix"
+            )
         if nest.compute.lanes > 1:
             raise self.refused(nest, "the reduction is split; drop one of the steps")
         if nest.problem.zero:
             raise self.refused(nest, "only packs subtract zero points; drop the step")
         if self.dim != nest.col:
-            raise self.refused(nest, f"sweep takes the columns {nest.col}")
+            raise self.refused(nest, f"skinny takes the columns {nest.col}")
         if rows > 1 and not nest.operand("A").is_contiguous(nest.k):
             raise self.refused(nest, "rows of a transposed A are not contiguous")
         if nest.tile.rows > rows:
