@@ -73,8 +73,8 @@ class Recording:
             "trials": trials,
             "again": {key: _to_ns(times) for key, times in self.again.items()},
         }
-        if any(t.pace is not None for t in self.trials):
-            document["paces"] = [t.pace and round(t.pace, 4) for t in self.trials]
+        if any(t.speed_factor is not None for t in self.trials):
+            document["paces"] = [t.speed_factor and round(t.speed_factor, 4) for t in self.trials]
         draft = path.with_suffix(".tmp")
         text = json.dumps(document, separators=(",", ":"), default=asdict)
         draft.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -103,15 +103,15 @@ class Recording:
             name: tuple(point_from_json({name: value})[name] for value in values)
             for name, values in document["parameters"].items()
         }
-        paces = document.get("paces") or [None] * len(document["trials"])
+        speed_factors = document.get("paces") or [None] * len(document["trials"])
         stored = [Schedule(tuple(steps[word] for word in row[1])) for row in document["trials"]]
         # Schedules that are older than the step name their instruction now, as searches do.
         named = [with_instruction(problem, schedule, made_for) for schedule in stored]
         hashes = {old.hash: new.hash for old, new in zip(stored, named, strict=True)}
-        rows = zip(document["trials"], paces, named, strict=True)
+        rows = zip(document["trials"], speed_factors, named, strict=True)
         trials = [
-            _trial_from_json(number, row, pace, parameters, schedule, problem.flops)
-            for number, (row, pace, schedule) in enumerate(rows)
+            _trial_from_json(number, row, speed_factor, parameters, schedule, problem.flops)
+            for number, (row, speed_factor, schedule) in enumerate(rows)
         ]
         return cls(
             problem,
@@ -143,7 +143,7 @@ def _trial_to_json(
 def _trial_from_json(
     number: int,
     row: list[Any],
-    pace: float | None,
+    speed_factor: float | None,
     parameters: dict[str, tuple[Value, ...]],
     schedule: Schedule,
     flops: int,
@@ -160,9 +160,11 @@ def _trial_from_json(
         origin=origin,
         failure=failure[0] if failure else None,
         message=failure[1] if failure else "",
-        measurement=summarise([t / (pace or 1.0) for t in samples], flops) if samples else None,
+        measurement=summarise([t / (speed_factor or 1.0) for t in samples], flops)
+        if samples
+        else None,
         samples=samples,
-        pace=pace,
+        speed_factor=speed_factor,
         rejected=rejected,
         compile_s=compile_s,
     )

@@ -156,8 +156,8 @@ class TrialRecord:
         message: of a failure; or the rms error of a method that is not direct.
         measurement: at speed factor 1; None for failures.
         samples: every time as measured, in seconds.
-        pace: the machine's speed factor meanwhile (`tilewise.search.timing.speed_factor`); None,
-            taken for 1, if no control was timed.
+        speed_factor: of the machine (`tilewise.search.timing.speed_factor`); None, as 1, if no
+            control was timed.
         rejected: preempted samples, which count with their thread's time.
         max_error: deviation closest to its tolerance, or the number of wrong integers.
         takes_over: whether it may become the control; not stored.
@@ -172,7 +172,7 @@ class TrialRecord:
     message: str = ""
     measurement: Measurement | None = None
     samples: tuple[float, ...] = ()
-    pace: float | None = None
+    speed_factor: float | None = None
     rejected: int = 0
     compile_s: float = 0.0
     max_error: float | None = None
@@ -266,8 +266,8 @@ class Winner:
 class TuneResult:
     """The result of `tilewise.search.engine.tune.tune`.
 
-    `trials` include those of a resumed job. `finals_failure` is the last failure of a finalist, if
-    any.
+    `trials` include those of a resumed job. `finalist_failure` is the last failure of a finalist,
+    if any.
     """
 
     best: Winner | None
@@ -275,7 +275,7 @@ class TuneResult:
     elapsed_s: float
     complete: bool
     peers: dict[str, Measurement] = field(default_factory=dict)
-    finals_failure: str = ""
+    finalist_failure: str = ""
 
     def count(self, state: TrialState) -> int:
         """Return the number of trials in a state."""
@@ -295,7 +295,9 @@ def rescaled(trial: TrialRecord, factor: float) -> TrialRecord:
         (low / factor, high / factor),
         trial.measurement.time_us * factor,
     )
-    return replace(trial, measurement=measurement, pace=(trial.pace or 1.0) / factor)
+    return replace(
+        trial, measurement=measurement, speed_factor=(trial.speed_factor or 1.0) / factor
+    )
 
 
 def time_us(trial: TrialRecord) -> float:

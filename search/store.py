@@ -33,7 +33,7 @@ class TrialStore(Protocol):
         """Return hashes of schedules that failed in any search of the same work."""
         ...
 
-    def earlier_paces(self) -> list[list[float]]:
+    def earlier_speed_factors(self) -> list[list[float]]:
         """Return the trials' speed factors of each recent search on this target."""
         ...
 
@@ -41,8 +41,10 @@ class TrialStore(Protocol):
 class MemoryStore:
     """Trials in memory, with given results and speed factors of other searches."""
 
-    def __init__(self, solved: Iterable[Solved] = (), paces: Iterable[list[float]] = ()) -> None:
-        self._paces = list(paces)
+    def __init__(
+        self, solved: Iterable[Solved] = (), speed_factors: Iterable[list[float]] = ()
+    ) -> None:
+        self._speed_factors = list(speed_factors)
         self._trials: dict[int, TrialRecord] = {}
         self._solved = list(solved)
 
@@ -54,9 +56,9 @@ class MemoryStore:
         """Return the failures of this search."""
         return {trial.schedule.hash for trial in self._trials.values() if trial.failure}
 
-    def earlier_paces(self) -> list[list[float]]:
+    def earlier_speed_factors(self) -> list[list[float]]:
         """Return the given factors."""
-        return self._paces
+        return self._speed_factors
 
     def add(self, trial: TrialRecord) -> None:
         """Add a trial; raise ValueError if its number is taken."""

@@ -51,7 +51,7 @@ def compare(text: str, threads: int, trials: int, url: str) -> dict[str, Any]:
     targets = [resolve(f"cpu:host,threads={n}").canonical for n in (threads, 1)]
     steps = [best_steps(problem.canonical, target, trials, url) for target in targets]
     with bench_runner(problem, targets[0]) as runner:
-        reply = runner.finals(steps, ROUNDS, peers=True)
+        reply = runner.time_finalists(steps, ROUNDS, peers=True)
     speeds = {
         "several": reply.finalists[0].times[0],
         "one": reply.finalists[1].times[0],

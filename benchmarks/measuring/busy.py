@@ -85,7 +85,7 @@ def compared(problem: Problem, base: Schedule, other: Schedule) -> tuple[Groups,
     seconds: tuple[Groups, Groups] = ([], [])
     with Runner(problem, detect().canonical) as runner:
         for process in range(PROCESSES):
-            reply = runner.finals(steps, ROUNDS, False, PLACEMENTS)
+            reply = runner.time_finalists(steps, ROUNDS, False, PLACEMENTS)
             first, second = (by_round(timed) for timed in reply.finalists)
             for at in first.keys() & second.keys():
                 group = process, at // PLACEMENT_ROUNDS

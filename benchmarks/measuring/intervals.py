@@ -4,8 +4,8 @@
 
 Each problem is searched several times, with other seeds. After each search a process of its own
 times the winner alone, once. Its median is in the interval that the search gave, or it is slower,
-or faster. A search knows the paces of those before it, as it does from a database (where an hour
-counts).
+or faster. A search knows the speed factors of those before it, as it does from a database (where
+an hour counts).
 """
 
 import argparse
@@ -35,17 +35,17 @@ ROUNDS = 9
 
 
 def case(
-    problem: Problem, seed: int, trials: int, paces: list[list[float]]
+    problem: Problem, seed: int, trials: int, speed_factors: list[list[float]]
 ) -> tuple[Measurement, float]:
     """A winner's measurement, and the median time in us of a fresh process."""
-    target, store = detect(), MemoryStore(paces=paces)
+    target, store = detect(), MemoryStore(speed_factors=speed_factors)
     found = tune(problem, target, TuneRequest(trials=trials, seed=seed), store)
-    known = (trial.pace for trial in found.trials if trial.state == "timed")
-    paces.append([pace for pace in known if pace is not None])
+    known = (trial.speed_factor for trial in found.trials if trial.state == "timed")
+    speed_factors.append([speed_factor for speed_factor in known if speed_factor is not None])
     assert found.best is not None
     with Runner(problem, target.canonical) as runner:
         steps = list(found.best.schedule.to_json())
-        (again,) = runner.finals([steps], ROUNDS, peers=False).finalists
+        (again,) = runner.time_finalists([steps], ROUNDS, peers=False).finalists
     return found.best.measurement, 1e6 * median(t for times in again.times for t in times)
 
 
@@ -58,10 +58,12 @@ def main() -> None:
     print(conditions())
     print(f"{'problem':<60} {'held':>7} {'slower':>7} {'faster':>7} {'half width':>11}  worst miss")
     held = total = 0
-    paces: list[list[float]] = []
+    speed_factors: list[list[float]] = []
     for text in options.problems:
         problem = parse_problem(text)
-        found = [case(problem, seed, options.trials, paces) for seed in range(options.searches)]
+        found = [
+            case(problem, seed, options.trials, speed_factors) for seed in range(options.searches)
+        ]
         misses, widths, slower, faster = [], [], 0, 0
         for measured, fresh_us in found:
             low, high = measured.interval

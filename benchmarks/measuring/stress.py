@@ -69,7 +69,7 @@ def report(problem: Problem, trials: int) -> Iterator[str]:
     found = {name: searched(problem, trials, beside) for name, beside in kinds.items()}
     steps = [list(r.best.schedule.to_json()) for r in found.values() if r.best]
     with Runner(problem, detect().canonical) as runner:
-        reply = runner.finals(steps, ROUNDS, peers=False, placements=PLACEMENTS)
+        reply = runner.time_finalists(steps, ROUNDS, peers=False, placements=PLACEMENTS)
     rounds = rounds_of(reply)
     times = [median(rounds.undisturbed_times(index).values()) for index in range(len(steps))]
     standing = rounds.standings

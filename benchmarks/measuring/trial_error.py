@@ -59,8 +59,8 @@ def trials(
             once = {}
             for found in random.sample(list(schedules), len(schedules)):
                 reply = runner.trial(list(schedules[found].to_json()), alone_s, control)
-                if not reply.pruned and reply.pace:
-                    once[found] = log(median(reply.times) / reply.pace)
+                if not reply.pruned and reply.speed_factor:
+                    once[found] = log(median(reply.times) / reply.speed_factor)
             told.append(once)
     return told
 

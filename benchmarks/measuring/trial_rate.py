@@ -64,7 +64,7 @@ class Metered:
         if self.overlap:
             self.runner.prepare(steps)
 
-    def finals(self, *_: Any) -> Any:
+    def time_finalists(self, *_: Any) -> Any:
         raise CandidateFailureError("runtime", "the finals are no part of what is measured")
 
     def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:

@@ -133,7 +133,7 @@ def time_again(problem: Problem, target: Target, seed: int, runs: Sequence[Run])
     """Time the schedules that were found in the same interleaved rounds."""
     found = [run for run in runs if run.steps]
     with Runner(problem, target.canonical, seed) as runner:
-        reply = runner.finals([run.steps for run in found], FINAL_ROUNDS, False)
+        reply = runner.time_finalists([run.steps for run in found], FINAL_ROUNDS, False)
     for run, one in zip(found, reply.finalists, strict=True):
         run.gflops = problem.flops / median(one.times[0]) / 1e9
 

@@ -21,7 +21,7 @@ from typing import Any
 from tilewise.bench.machine import processor
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from tilewise.kernels.mlir.iree.module_text import module_text
-from tilewise.kernels.mlir.proof.child.timing import time_beside
+from tilewise.kernels.mlir.proof.child.timing import time_in_turn
 from tilewise.kernels.mlir.tuning_spec.compiled import FLAG, check_matched
 from tilewise.kernels.oracle.operands import make_operands, poison
 from tilewise.kernels.oracle.reference import compare, reference
@@ -92,7 +92,7 @@ def measured(problem: Problem, spec: str, seconds: float) -> Row:
     runs["spec"](1)
     error, tolerance = compare(problem, operands["C"], reference(problem, operands))
     assert error <= tolerance, f"{problem}: off by {error}, {tolerance} is allowed"
-    times = time_beside(list(runs.values()), seconds)
+    times = time_in_turn(list(runs.values()), seconds)
     speeds = {name: problem.flops / time / 1e9 for name, time in zip(runs, times, strict=True)}
     gain = speeds["spec"] / max(speeds["default"], speeds["data tiling"])
     return {"problem": problem.canonical, **speeds, "gain": gain, "error": error / tolerance}

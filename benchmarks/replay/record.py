@@ -212,8 +212,10 @@ class Recorder:
         trial = attempt(
             lambda: _ask(runner, tried.steps, limit_s, control), tried, self.space.problem.flops
         )
-        paces = [t.pace for t in self.recording.trials if t.pace and t.state == "timed"]
-        is_next = takes_over(trial, paces)
+        speed_factors = [
+            t.speed_factor for t in self.recording.trials if t.speed_factor and t.state == "timed"
+        ]
+        is_next = takes_over(trial, speed_factors)
         self.recording.trials.append(trial)
         if is_next or (self.control is None and trial.state == "timed"):
             self.control = trial
@@ -244,7 +246,7 @@ class Recorder:
         """Time a group again; told at the level that the anchors' trials were at."""
         together = [*group, *anchors]
         steps = [list(t.schedule.to_json()) for t in together]
-        timed = rounds_of(runner.finals(steps, rounds, False, PLACEMENTS))
+        timed = rounds_of(runner.time_finalists(steps, rounds, False, PLACEMENTS))
         usual = median(
             log(self.recording.time_us(trial) / 1e6) - standing
             for trial, standing in list(zip(together, timed.standings, strict=True))[len(group) :]

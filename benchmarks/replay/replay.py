@@ -95,7 +95,7 @@ class RecordedSpace(Space):
         """Return a random recorded point."""
         return random.choice(self.points)
 
-    def free_point_beside(
+    def free_neighbour(
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:
         """Return the nearest recorded point that is free."""
@@ -184,5 +184,5 @@ def _as_timed(space: RecordedSpace, trial: TrialRecord) -> TrialRecord:
     """Return the trial with its best known time and no speed factor."""
     again = space.recording.again.get(trial.schedule.hash)
     if again is None:
-        return replace(trial, pace=None)
-    return replace(trial, measurement=summarise(again, space.problem.flops), pace=None)
+        return replace(trial, speed_factor=None)
+    return replace(trial, measurement=summarise(again, space.problem.flops), speed_factor=None)

@@ -51,7 +51,7 @@ def shares(problem: Problem, best: Steps, known: list[Solved]) -> list[float]:
     ways = [best, *(list(one.schedule.to_json()) for one in found if one is not None)]
     different = list({json.dumps(steps): steps for steps in ways}.values())
     with Runner(problem, detect().canonical) as runner:
-        reply = runner.finals(different, ROUNDS, peers=False, placements=PLACEMENTS)
+        reply = runner.time_finalists(different, ROUNDS, peers=False, placements=PLACEMENTS)
     at = rounds_of(reply).standings
     return [exp(at[different.index(best)] - at[different.index(steps)]) for steps in ways[1:]]
 

@@ -56,9 +56,9 @@ def speeds(problem: Problem, variant: Schedule, own: Schedule) -> tuple[float, f
     """Return the speed of a variant over that of another schedule, and over the fastest peer's."""
     steps = [list(each.to_json()) for each in (variant, own)]
     with Runner(problem, detect().canonical) as runner:
-        reply = runner.finals(steps, ROUNDS, peers=False, placements=PLACEMENTS)
+        reply = runner.time_finalists(steps, ROUNDS, peers=False, placements=PLACEMENTS)
         present = [peer for peer in PEERS if runner.peer(peer).absent is None]
-        beside = runner.beside(steps[0], present, PEERS_S)
+        beside = runner.time_with_peers(steps[0], present, PEERS_S)
     mine, others = rounds_of(reply).standings
     peers = [median(way.times) for way in beside.ways]
     return exp(others - mine), min(peers) / median(beside.times) if peers else None

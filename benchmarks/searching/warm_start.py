@@ -127,7 +127,7 @@ def standing(problem: Problem, schedules: dict[str, Schedule], rounds: int) -> d
         steps = [list(schedules[found].to_json()) for found in left]
         try:
             with Runner(problem, detect().canonical) as runner:
-                reply = runner.finals(steps, rounds, peers=False, placements=PLACEMENTS)
+                reply = runner.time_finalists(steps, rounds, peers=False, placements=PLACEMENTS)
         except CandidateFailureError as failure:
             if failure.index is None:
                 raise

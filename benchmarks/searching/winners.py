@@ -43,7 +43,7 @@ def behind(problem: Problem, seeds: int, trials: int) -> list[float]:
         steps.append(list(found.best.schedule.to_json()))
     different = [list(each) for each in {str(s): s for s in steps}.values()]
     with Runner(problem, target.canonical) as runner:
-        reply = runner.finals(different, ROUNDS, peers=False, placements=PLACEMENTS)
+        reply = runner.time_finalists(different, ROUNDS, peers=False, placements=PLACEMENTS)
     standing = rounds_of(reply).standings
     behind = {
         str(s): exp(at - min(standing)) - 1 for s, at in zip(different, standing, strict=True)

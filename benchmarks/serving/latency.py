@@ -88,7 +88,7 @@ class Loader:
             thread.join()
         return sum(done) / (time.perf_counter() - begin)
 
-    def paced(self, rate: float, seconds: float) -> list[float]:
+    def with_speed_factor(self, rate: float, seconds: float) -> list[float]:
         """Milliseconds of answers, from the moment at which each question was due."""
         taken: list[float] = []
         begin = time.perf_counter() + 0.1
@@ -184,7 +184,7 @@ def measure(port: int, server: psutil.Process, rounds: int, seconds: float) -> N
         spread = f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
         print(f"{name:14}{median(rates[name]):12.0f}{median(costs[name]):14.0f}{spread:>26}")
     half = median(rates["script, 200"]) / 2
-    ms = loaders["script, 200"].paced(half, 5 * seconds)
+    ms = loaders["script, 200"].with_speed_factor(half, 5 * seconds)
     print(f"at half that rate, {half:.0f} a second: median {median(ms):.2f} ms, "
           f"p99 {quantiles(ms, n=100)[-1]:.2f} ms, most {max(ms):.2f} ms")  # fmt: skip
 

@@ -28,7 +28,7 @@ def trial(job_id: int, number: int) -> TrialRecord:
         origin="prior",
         measurement=Measurement(gflops, (gflops * 0.99, gflops * 1.01), 1e3 / gflops),
         samples=tuple(chance.random() for _ in range(30)),
-        pace=1.0,
+        speed_factor=1.0,
         rejected=0,
         compile_s=0.1,
         max_error=0.0,

@@ -38,7 +38,7 @@ def enlarge(url: str, trials: int) -> None:
     names = (
         "job_id, hash, steps, params, state, origin, failure, message, gflops, low, high, time_us"
     )
-    names += ", samples, pace, rejected, compile_s, max_error, created_at"
+    names += ", samples, speed_factor, rejected, compile_s, max_error, created_at"
     with write_connection(engine) as connection:
         for number in range(trials):
             connection.exec_driver_sql(

@@ -39,7 +39,7 @@ EVERY_S = 0.1
 RUNNING = "UPDATE jobs SET state = 'running', owner = 'h:1:1', trials = 1000000 WHERE id = 1"
 NAMES = (
     "job_id, hash, steps, params, state, origin, failure, message, gflops, low, high, time_us, "
-    "samples, pace, rejected, compile_s, max_error, created_at"
+    "samples, speed_factor, rejected, compile_s, max_error, created_at"
 )
 TRIAL = f"""INSERT INTO trials ({NAMES}, number) SELECT {NAMES}, (SELECT max(number) + 1 FROM trials
 WHERE job_id = 1) FROM trials WHERE job_id = 1 AND number = 0"""

@@ -36,9 +36,11 @@ def attempt(ask: Callable[[], TrialReply], candidate: RemoteTrial, flops: int) -
         params=point,
         state="pruned" if reply.pruned else "timed",
         origin=origin,
-        measurement=summarise([taken / (reply.pace or 1.0) for taken in reply.times], flops),
+        measurement=summarise(
+            [taken / (reply.speed_factor or 1.0) for taken in reply.times], flops
+        ),
         samples=reply.times,
-        pace=reply.pace,
+        speed_factor=reply.speed_factor,
         takes_over=reply.takes_over,
         rejected=reply.rejected,
         compile_s=reply.compile_s,
@@ -55,9 +57,9 @@ def _describe_errors(accuracy: dict[str, float]) -> str:
     return f"rms error {accuracy[kind]:.2f} times the direct method's, on {kind} operands at most"
 
 
-def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:
+def takes_over(trial: TrialRecord, speed_factors: Sequence[float]) -> bool:
     """Return whether a trial becomes the control: clearly faster at a usual speed factor."""
-    return trial.takes_over and is_usual(trial.pace or 1.0, paces)
+    return trial.takes_over and is_usual(trial.speed_factor or 1.0, speed_factors)
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Exploration:
         sampler: replaces the one that the request names.
         best: the fastest trial that was timed to the end.
         control: what is timed in the rounds of each trial.
-        paces: speed factors of trials timed to the end, in this or an earlier run.
+        speed_factors: speed factors of trials timed to the end, in this or an earlier run.
         out: what other machines try, by candidate number.
     """
 
@@ -82,12 +84,12 @@ class Exploration:
     trials: list[TrialRecord] = field(default_factory=list)
     best: TrialRecord | None = None
     control: TrialRecord | None = None
-    paces: list[float] = field(default_factory=list)
+    speed_factors: list[float] = field(default_factory=list)
     sampler: BaseSampler | None = None
     out: dict[int, Proposal] = field(default_factory=dict)
     _asked: deque[Proposal] = field(default_factory=deque)
     _trying: int = 0
-    _paces_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _speed_factors_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, str] = field(default_factory=dict)
     _scale: float = 1.0  # of times now, over those that the study has
     _scales_out: dict[int, float] = field(default_factory=dict)  # that candidates went out with
@@ -105,7 +107,7 @@ class Exploration:
         )
         for trial in stored:
             self._take_in(trial)
-        self._rescale(undisturbed_factor(self.paces))
+        self._rescale(undisturbed_factor(self.speed_factors))
         if self.best is not None:  # the luckiest is no control, but the first that is about as fast
             near = time_us(self.best) / WORTH
             timed = (trial for trial in self.trials if trial.state == "timed")
@@ -113,11 +115,13 @@ class Exploration:
 
     def _take_in(self, trial: TrialRecord, place: str | None = None) -> None:
         self.trials.append(trial)
-        is_next = takes_over(trial, self.paces)
+        is_next = takes_over(trial, self.speed_factors)
         if place is not None:
             self._places[trial.number] = place
-        if trial.pace is not None and trial.state == "timed":  # others took few samples
-            (self.paces if place is None else self._paces_of[place]).append(trial.pace)
+        if trial.speed_factor is not None and trial.state == "timed":  # others took few samples
+            (self.speed_factors if place is None else self._speed_factors_of[place]).append(
+                trial.speed_factor
+            )
         if trial.state == "timed" and time_us(trial) < (
             time_us(self.best) if self.best else float("inf")
         ):
@@ -126,11 +130,11 @@ class Exploration:
             self.control = trial
 
     def settled(self, factor: float) -> tuple[TrialRecord, ...]:
-        """Return all trials, corrected by how many times longer the finals took.
+        """Return all trials, corrected by how many times longer the final benchmark took.
 
         Without a control each trial has its own scale and is not corrected.
         """
-        if self.paces and abs(log(factor)) > STEADY:
+        if self.speed_factors and abs(log(factor)) > STEADY:
             self._rescale(factor)
         return tuple(self.trials)
 
@@ -142,8 +146,8 @@ class Exploration:
         by_number = {trial.number: trial for trial in self.trials}
         self.best = self.best and by_number[self.best.number]
         self.control = self.control and by_number[self.control.number]
-        for paces in (self.paces, *self._paces_of.values()):
-            paces[:] = [pace / factor for pace in paces]
+        for speed_factors in (self.speed_factors, *self._speed_factors_of.values()):
+            speed_factors[:] = [speed_factor / factor for speed_factor in speed_factors]
         self._scale *= factor
         self.store.correct([trial for trial in self.trials if trial.measurement])
 
@@ -189,10 +193,10 @@ class Exploration:
             trial = replace(trial, number=self.next_number)
         self.store.add(trial)
         self._take_in(trial)
-        if tried.control is not None and trial.pace is None and trial.state == "timed":
+        if tried.control is not None and trial.speed_factor is None and trial.state == "timed":
             self.control = None  # it does not run any more; the next to be the best replaces it
         self._study.tell(proposal, rescaled(trial, 1 / self._scale))  # as those that it knows
-        self._rescale(undisturbed_factor(self.paces))
+        self._rescale(undisturbed_factor(self.speed_factors))
         return self.trials[-1]
 
     @property
@@ -242,12 +246,14 @@ class Exploration:
         """
         if self.best is None:
             return None
-        here = median(self.paces or [1.0])
-        usual = {place: median(paces) for place, paces in self._paces_of.items()}
-        by_pace = (
+        here = median(self.speed_factors or [1.0])
+        usual = {
+            place: median(speed_factors) for place, speed_factors in self._speed_factors_of.items()
+        }
+        by_speed_factor = (
             (trial, usual.get(self._places.get(trial.number, ""), here)) for trial in self.trials
         )
-        return min(steady_times_us(by_pace), default=time_us(self.best)) / 1e6
+        return min(steady_times_us(by_speed_factor), default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:
         """Return the trials that ran, fastest first."""
@@ -262,5 +268,5 @@ def as_control(trial: TrialRecord) -> dict[str, Any]:
 def steady_times_us(trials: Iterable[tuple[TrialRecord, float]]) -> Iterator[float]:
     """Yield times of trials that ended at their usual speed factor."""
     for trial, usual in trials:
-        if trial.state == "timed" and is_near(trial.pace or usual, usual):
+        if trial.state == "timed" and is_near(trial.speed_factor or usual, usual):
             yield time_us(trial)

@@ -21,7 +21,7 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.levels import TimeModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import TrialRecord, TuneRequest
-from tilewise.search.samplers.base import PACE, SCHEDULE, distributions, params_of, point_of
+from tilewise.search.samplers.base import SCHEDULE, SPEED_FACTOR, distributions, params_of, point_of
 from tilewise.search.samplers.registry import make_sampler, over_space
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
@@ -190,7 +190,7 @@ def _seen(record: TrialRecord) -> dict[int, float]:
     """Return medians in us by number of samples: after 1, 2, 4, ... and all."""
     if record.measurement is None:
         return {}
-    taken = [seconds / (record.pace or 1.0) * 1e6 for seconds in record.samples]
+    taken = [seconds / (record.speed_factor or 1.0) * 1e6 for seconds in record.samples]
     seen = running_medians(taken)
     return seen | {max(1, len(taken)): record.measurement.time_us}
 
@@ -202,7 +202,7 @@ def _attributes(record: TrialRecord) -> dict[str, Any]:
         "gflops": record.measurement.gflops if record.measurement else None,
         "compile_s": record.compile_s,
         "rejected": record.rejected,
-        PACE: record.pace,
+        SPEED_FACTOR: record.speed_factor,
         "max_error": record.max_error,
         "failure": record.failure,
         "message": record.message or None,

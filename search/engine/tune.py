@@ -32,7 +32,7 @@ from tilewise.search.transfer.nearness import near_searches
 from tilewise.search.transfer.starting_points import starting_points, warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
-BeforeFinals = Callable[[list[TrialRecord], float | None], None]
+BeforeFinalBenchmark = Callable[[list[TrialRecord], float | None], None]
 """Called with the trials that ran, the fastest first, and the moment of `time.monotonic` by which
 it should have ended, if any."""
 
@@ -45,7 +45,7 @@ def tune(
     *,
     on_trial: OnTrial | None = None,
     should_stop: Callable[[], bool] | None = None,
-    before_finals: BeforeFinals | None = None,
+    before_final_benchmark: BeforeFinalBenchmark | None = None,
     on_phase: OnPhase | None = None,
     make_runner: RunnerFactory = local_runner,
     sampler: BaseSampler | None = None,
@@ -55,8 +55,8 @@ def tune(
 
     Each trial is stored before it counts. A budget in seconds includes the final benchmark.
     `on_trial` gets each new trial and the best so far, `should_stop` is called between trials,
-    `before_finals` is described at its type. `sampler` replaces that of the request; `helpers` are
-    workers of the same target.
+    `before_final_benchmark` is described at its type. `sampler` replaces that of the request;
+    `helpers` are workers of the same target.
 
     Raises CacheError if code cannot be kept, RunnerError if no child process starts, BudgetError
     for an unavailable sampler, UnsupportedError if no tuning spec covers `problem`.
@@ -70,23 +70,23 @@ def tune(
         with leading as leader:
             complete = _explore(search, runner, budget, on_trial, should_stop, leader)
         runner.settle()
-        if before_finals and search.best:
-            before_finals(search.ranking(), budget.finals_begin)
-        finals = FinalBenchmark(
+        if before_final_benchmark and search.best:
+            before_final_benchmark(search.ranking(), budget.final_benchmark_begins)
+        final = FinalBenchmark(
             problem,
             request.peers or target.kind == "iree",  # whose own modes tell a spec's gain
             runner,
             budget,
-            paces=search.paces,
-            earlier=store.earlier_paces(),
+            speed_factors=search.speed_factors,
+            earlier=store.earlier_speed_factors(),
             threads=target.threads,
             evicting_s=cold_s,
             should_stop=should_stop,
             on_phase=on_phase,
         )
-        best, peers = finals.run([t for t in search.ranking() if t.state == "timed"])
-        trials = search.settled(finals.scale)
-    return TuneResult(best, trials, budget.spent_s, complete, peers, finals.failure)
+        best, peers = final.run([t for t in search.ranking() if t.state == "timed"])
+        trials = search.settled(final.scale)
+    return TuneResult(best, trials, budget.spent_s, complete, peers, final.failure)
 
 
 def _begin(

@@ -26,7 +26,7 @@ from tilewise.search.final_benchmark.rounds import (
 )
 from tilewise.search.progress import OnPhase, SearchPhase
 from tilewise.search.records import Measurement, TrialRecord, Winner, time_us
-from tilewise.search.runner.protocol import CandidateFailureError, FinalsReply
+from tilewise.search.runner.protocol import CandidateFailureError, FinalistsReply
 from tilewise.search.runner.runner import Runner
 from tilewise.search.timing.samples import SAMPLE_S, sample_cost, summarise
 from tilewise.search.timing.speed_factor import FASTER, spread
@@ -38,7 +38,7 @@ LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
 LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 480  # on each placement of the buffers
-FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
+FINAL_BENCHMARK_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
 LEAST_TIMING_S = 0.5  # to be left after the start of a fresh process, in two halves
 
@@ -65,8 +65,8 @@ class RoundsPlan:
 
     def contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Return those who may win: as many as a semifinal can take."""
-        left = self.budget.finals_left_s
-        within_s = self._times * FINALS_S if left is None else SEMIFINAL_SHARE * left
+        left = self.budget.final_benchmark_left_s
+        within_s = self._times * FINAL_BENCHMARK_S if left is None else SEMIFINAL_SHARE * left
         evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
         taken_s = accumulate(
             max(CHECK_S, self._semifinal_s(time_us(trial) / 1e6)) + evicting_s for trial in ranking
@@ -81,7 +81,7 @@ class RoundsPlan:
 
     def share(self) -> tuple[bool, float | None]:
         """Return whether a fresh process fits, and the seconds of the present one."""
-        left = self.budget.finals_left_s
+        left = self.budget.final_benchmark_left_s
         if left is None:
             return True, None
         timing_s = left - self.budget.start_s
@@ -89,7 +89,7 @@ class RoundsPlan:
 
     def most_rounds(self, finalists: list[TrialRecord]) -> int:
         """Return the rounds on each placement; a budget may end them earlier."""
-        if self.budget.finals_left_s is not None:
+        if self.budget.final_benchmark_left_s is not None:
             return PLACEMENT_ROUNDS - 1
         most = MOST_SAMPLES_OF_ALL // len(finalists)
         return max(LEAST_ROUNDS, min(most, self.fitting_rounds(finalists)))
@@ -97,12 +97,12 @@ class RoundsPlan:
     def fitting_rounds(self, finalists: list[TrialRecord]) -> int:
         """Return how many rounds fit the time for a placement."""
         _, within_s = self.share()
-        within_s = FINALS_S if within_s is None else within_s - CHECK_S * len(finalists)
+        within_s = FINAL_BENCHMARK_S if within_s is None else within_s - CHECK_S * len(finalists)
         return int(within_s / PLACEMENTS / max(self._round_s(finalists), SAMPLE_S))
 
     def semifinal(self, contenders: list[TrialRecord]) -> tuple[int, float | None]:
         """Return the rounds of a semifinal and its seconds."""
-        left = self.budget.finals_left_s
+        left = self.budget.final_benchmark_left_s
         budget_s = None if left is None else SEMIFINAL_SHARE * left
         fitting = int(SEMIFINAL_S / self._round_s(contenders))
         rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
@@ -119,9 +119,9 @@ class RoundsPlan:
 
 
 PROCESSES = 2  # that time the finalists, unless there is no time for the second
-LESS_DISTURBED = 0.1  # of a pace's logarithm: by so much the trials were less disturbed
+LESS_DISTURBED = 0.1  # of a speed_factor's logarithm: by so much the trials were less disturbed
 WAITING = 4  # further processes, at most, that wait for such times
-ENOUGH_PACES = 10  # to tell what the search has seen
+ENOUGH_SPEED_FACTORS = 10  # to tell what the search has seen
 AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
 
 
@@ -132,7 +132,7 @@ class FinalBenchmark:
     Attributes:
         peers: whether other libraries take part.
         most: finalists where runs are long, and how many are reported.
-        paces: speed factors of the search's trials.
+        speed_factors: speed factors of the search's trials.
         earlier: those of each earlier search on the target.
         evicting_s: time to empty the caches before each sample; 0 if not done.
         should_stop: whether to end waiting for undisturbed times.
@@ -146,7 +146,7 @@ class FinalBenchmark:
     runner: Runner
     budget: Budget
     most: int = FINALISTS
-    paces: Sequence[float] = ()
+    speed_factors: Sequence[float] = ()
     earlier: Sequence[Sequence[float]] = ()
     threads: int = 1
     evicting_s: float = 0.0
@@ -160,7 +160,7 @@ class FinalBenchmark:
 
     @property
     def _plan(self) -> RoundsPlan:
-        is_noisy = spread(self.paces) > FASTER
+        is_noisy = spread(self.speed_factors) > FASTER
         return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s, is_noisy)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Winner | None, dict[str, Measurement]]:
@@ -228,14 +228,14 @@ class FinalBenchmark:
         peers: bool,
         budget_s: float | None,
         placements: int = PLACEMENTS,
-    ) -> FinalsReply:
+    ) -> FinalistsReply:
         steps = [list(trial.schedule.to_json()) for trial in finalists]
-        return self.runner.finals(steps, rounds, peers, placements, budget_s)
+        return self.runner.time_finalists(steps, rounds, peers, placements, budget_s)
 
     def _wait_until_undisturbed(self, finalists: list[TrialRecord], rounds: int) -> None:
         """Repeat in further processes, unless seconds are limited."""
         for process in range(2, 2 + WAITING):
-            is_over = self.budget.finals_left_s is not None or (
+            is_over = self.budget.final_benchmark_left_s is not None or (
                 self.should_stop is not None and self.should_stop()
             )
             if is_over or not self._were_disturbed(finalists):
@@ -248,9 +248,12 @@ class FinalBenchmark:
 
         Which finalist is faster can depend on other load.
         """
-        paces = sorted(self._paces(finalists, Rounds(tuple(self._timed))))
-        is_known = len(paces) >= ENOUGH_PACES
-        return is_known and paces[int(UNDISTURBED_SHARE * len(paces))] < -LESS_DISTURBED
+        speed_factors = sorted(self._speed_factors(finalists, Rounds(tuple(self._timed))))
+        is_known = len(speed_factors) >= ENOUGH_SPEED_FACTORS
+        return (
+            is_known
+            and speed_factors[int(UNDISTURBED_SHARE * len(speed_factors))] < -LESS_DISTURBED
+        )
 
     def _time_afresh(self, finalists: list[TrialRecord], rounds: int, process: int) -> bool:
         """Repeat in another process; return whether that succeeded.
@@ -260,7 +263,7 @@ class FinalBenchmark:
         self._tell(process)
         self.runner.renew()
         with suppress(CandidateFailureError):
-            reply = self._time(finalists, rounds, False, self.budget.finals_left_s)
+            reply = self._time(finalists, rounds, False, self.budget.final_benchmark_left_s)
             for samples, again in zip(self._timed, reply.finalists, strict=True):
                 samples.update(by_round(again, process * AFRESH))
             self._peak = max(self._peak, reply.peak_gflops)
@@ -269,14 +272,18 @@ class FinalBenchmark:
         return False
 
     def _rank(
-        self, finalists: list[TrialRecord], reply: FinalsReply
+        self, finalists: list[TrialRecord], reply: FinalistsReply
     ) -> tuple[Winner, dict[str, Measurement]]:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
-        own, peak = self._paces(finalists, rounds), self._peak
+        own, peak = self._speed_factors(finalists, rounds), self._peak
         if self.problem.accuracy == BF16X3:
             peak = inf  # that of f32, which products of bf16 exceed
-        earlier = [pace for paces in self.earlier for pace in over_undisturbed(paces)]
+        earlier = [
+            speed_factor
+            for speed_factors in self.earlier
+            for speed_factor in over_undisturbed(speed_factors)
+        ]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [
             (finalists[i].schedule, rounds.measurement(i, flops, own, earlier, peak)) for i in order
@@ -296,7 +303,7 @@ class FinalBenchmark:
             disturbed=rounds.disturbed,
             taken=sum(len(timed) for timed in self._timed),
             rounds=len(rounds.levels),
-            spread=spread(self.paces),
+            spread=spread(self.speed_factors),
             cold=reply.cold,
             accuracy=reply.accuracy[winner] if reply.accuracy else {},
         )
@@ -306,10 +313,10 @@ class FinalBenchmark:
         }
         return best, peers
 
-    def _paces(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
+    def _speed_factors(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
         """Return the search's factors over that of undisturbed rounds, as logarithms."""
         level = self._level(finalists, rounds)
-        return [log(pace) - level for pace in self.paces]
+        return [log(speed_factor) - level for speed_factor in self.speed_factors]
 
     @staticmethod
     def _level(finalists: list[TrialRecord], rounds: Rounds) -> float:

@@ -8,7 +8,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from tilewise.search.final_benchmark.rounds import LEAST_IN_GROUP, student
-from tilewise.search.runner.protocol import FinalsReply
+from tilewise.search.runner.protocol import FinalistsReply
 from tilewise.search.runner.runner import Runner
 from tilewise.search.verdicts import Verdict, verdict
 
@@ -42,15 +42,15 @@ def time_pair(
     """Time the steps of two schedules in turn; no process starts after `seconds`.
 
     At least two processes are used, since the placement of code and buffers moves kernels. A look
-    after each would accept chance as a verdict more often. Raises as `Runner.finals`, also for a
-    schedule that is wrong.
+    after each would accept chance as a verdict more often. Raises as `Runner.time_finalists`, also
+    for a schedule that is wrong.
     """
     end = None if seconds is None else time.monotonic() + seconds
     medians: list[float] = []
     for process in range(1, LOOKS[-1] + 1):
         if process > 1:
             runner.renew()
-        reply = runner.finals([list(base), list(new)], ROUNDS, False, PLACEMENTS, PROCESS_S)
+        reply = runner.time_finalists([list(base), list(new)], ROUNDS, False, PLACEMENTS, PROCESS_S)
         medians += placement_ratios(reply)
         timing = _timing(medians, process)
         is_decided = process in LOOKS and timing.verdict(tolerance) is not Verdict.UNDECIDED
@@ -60,7 +60,7 @@ def time_pair(
     return timing
 
 
-def placement_ratios(reply: FinalsReply) -> list[float]:
+def placement_ratios(reply: FinalistsReply) -> list[float]:
     """Return the logarithm of the median ratio of speeds on each placement with enough rounds."""
     first, second = reply.finalists
     ratios = [

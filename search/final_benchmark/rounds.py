@@ -16,7 +16,7 @@ from statistics import fmean, median, stdev
 
 from tilewise.kernels.statistics import median_interval
 from tilewise.search.records import Measurement
-from tilewise.search.runner.protocol import FinalsReply, TimedInTurn
+from tilewise.search.runner.protocol import FinalistsReply, TimedInTurn
 from tilewise.search.timing.measure import LEAST_SAMPLES
 from tilewise.search.timing.samples import summarise
 
@@ -28,7 +28,7 @@ ENOUGH_TO_RANK = 10  # undisturbed rounds; of fewer, all count
 LEAST_GROUPS = 3
 LEAST_IN_GROUP = 3
 POLISHED = 6  # times, until neither part moves
-WINDOW = 5  # rounds of which a level is the median, as a trial's pace is of about as many
+WINDOW = 5  # rounds of which a level is the median, as a trial's speed_factor is of about as many
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
 """Student's t at 97.5%, by the number of groups."""
 
@@ -115,7 +115,7 @@ class Rounds:
         self,
         index: int,
         flops: int,
-        paces: Sequence[float] = (),
+        speed_factors: Sequence[float] = (),
         earlier: Sequence[float] = (),
         peak_gflops: float = inf,
     ) -> Measurement:
@@ -124,8 +124,8 @@ class Rounds:
         Placements and processes move medians by more than samples spread. So the medians of
         placements are draws, and the interval is Student's prediction interval for one more (Hahn
         and Meeker, Statistical Intervals, 1991, section 4.7), widened to that of all samples and by
-        the machine's factors. `paces` and `earlier` are logarithms over undisturbed rounds, in this
-        search's trials and in earlier searches; no process exceeds `peak_gflops`.
+        the machine's factors. `speed_factors` and `earlier` are logarithms over undisturbed rounds,
+        in this search's trials and in earlier searches; no process exceeds `peak_gflops`.
 
         Raises ValueError without any time.
         """
@@ -133,7 +133,7 @@ class Rounds:
         found = summarise(list(times.values()), flops)
         middle = log(median(times.values()))
         low, high = (log(t) - middle for t in self._ends(times))
-        slow, fast = self._reach(paces, earlier)
+        slow, fast = self._reach(speed_factors, earlier)
         ends = middle - hypot(low, fast), middle + hypot(high, slow)
         most = max(found.interval[1], peak_gflops)
         interval = flops / exp(ends[1]) / 1e9, min(most, flops / exp(ends[0]) / 1e9)
@@ -154,7 +154,9 @@ class Rounds:
         reach = student(len(centres)) * stdev(centres) * sqrt(1 + 1 / len(centres))
         return min(exp(middle - reach), ordered[first]), max(exp(middle + reach), ordered[last])
 
-    def _reach(self, paces: Sequence[float], earlier: Sequence[float]) -> tuple[float, float]:
+    def _reach(
+        self, speed_factors: Sequence[float], earlier: Sequence[float]
+    ) -> tuple[float, float]:
         """Return how far factors went above and below the undisturbed level, as logarithms.
 
         Rounds and trials count separately. If earlier searches saw a wider range, the rest is added
@@ -165,8 +167,10 @@ class Rounds:
             by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(
                 level - self._undisturbed_level
             )
-        rounds = [pace for levels in by_placement.values() for pace in lasting(levels)]
-        reaches = [_middle(shown) for shown in (rounds, paces) if shown]
+        rounds = [
+            speed_factor for levels in by_placement.values() for speed_factor in lasting(levels)
+        ]
+        reaches = [_middle(shown) for shown in (rounds, speed_factors) if shown]
         slow = max((high for _, high in reaches), default=0.0)
         fast = min((low for low, _ in reaches), default=0.0)
         slow, fast = max(0.0, slow), max(0.0, -fast)
@@ -197,7 +201,7 @@ def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:
     }
 
 
-def rounds_of(reply: FinalsReply) -> Rounds:
+def rounds_of(reply: FinalistsReply) -> Rounds:
     """Return the finalists of one reply."""
     return Rounds(tuple(by_round(timed) for timed in reply.finalists))
 
@@ -216,10 +220,10 @@ def lower_third(values: Sequence[float]) -> float:
     return sorted(values)[(len(values) - 1) // 3]
 
 
-def over_undisturbed(paces: Sequence[float]) -> list[float]:
+def over_undisturbed(speed_factors: Sequence[float]) -> list[float]:
     """Return factors over the least disturbed of them, as logarithms."""
-    shown = sorted(map(log, paces))
-    return [pace - shown[int(UNDISTURBED_SHARE * len(shown))] for pace in shown]
+    shown = sorted(map(log, speed_factors))
+    return [speed_factor - shown[int(UNDISTURBED_SHARE * len(shown))] for speed_factor in shown]
 
 
 def _middle(values: Sequence[float]) -> tuple[float, float]:

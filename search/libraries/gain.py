@@ -24,7 +24,7 @@ from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import resolve
 from tilewise.search.peers.iree import NAME, VARIANTS
-from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError, ComparisonReply
 from tilewise.search.runner.runner import Runner, RunnerLimits
 
 IREE = "iree"
@@ -73,7 +73,7 @@ def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = 
 
     Raises RunnerError if the child could not be started.
     """
-    limits = RunnerLimits.beside_libraries(problem)
+    limits = RunnerLimits.with_libraries(problem)
     with Runner(problem, target, limits=limits) as runner:
         try:
             ready = runner.peer(NAME, steps)
@@ -81,13 +81,13 @@ def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = 
                 return Gain(matched=False, failure=ready.absent)
             error, tolerance = ready.deviations[0]
             alone = runner.peer(IREE).absent is None
-            reply = runner.beside(steps, [NAME, *([IREE] if alone else [])], budget_s)
+            reply = runner.time_with_peers(steps, [NAME, *([IREE] if alone else [])], budget_s)
         except CandidateFailureError as failed:
             return Gain(matched=False, failure=f"{failed.kind}: {failed}", is_final=False)
     return _gain(reply, error, tolerance)
 
 
-def _gain(reply: BesideReply, error: float, tolerance: float) -> Gain:
+def _gain(reply: ComparisonReply, error: float, tolerance: float) -> Gain:
     times = {(way.peer, way.variant): 1e6 * median(way.times) for way in reply.ways}
     library = next(time for (peer, _), time in times.items() if peer == NAME)
     alone = {way: time for (peer, way), time in times.items() if peer == IREE}
@@ -143,7 +143,7 @@ def measured_as_found(entry: LibraryEntry, pattern: Pattern, target: str, budget
         return Gain(matched=False, failure=one_line(str(error)))
     if not ours.kernels:
         return Gain(matched=False, failure="IREE's compiler does not find it")
-    limits = RunnerLimits.beside_libraries(parse_problem(cases[-1].problem))
+    limits = RunnerLimits.with_libraries(parse_problem(cases[-1].problem))
     request = {
         "cases": [asdict(case) for case in cases],
         "codes": {name: code.hex() for name, code in codes.items()}, "budget_s": budget_s,

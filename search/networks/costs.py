@@ -8,7 +8,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.search.networks.variants import TensorLayout
 
 DIRECT = "direct"
-RETIMED = 2
+MOST_TIMED_COLD = 2
 """Schedules of each algorithm that are timed again (`tilewise.search.networks.cold_weights`)."""
 
 

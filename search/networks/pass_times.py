@@ -15,7 +15,7 @@ from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copy_times import hot_us
-from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork
+from tilewise.search.networks.lowering.kernel_calls import KernelCalls, Memory
 from tilewise.search.networks.lowering.memory import (
     Arena,
     Buffers,
@@ -23,7 +23,7 @@ from tilewise.search.networks.lowering.memory import (
     PlacedBuffers,
     arena_bytes,
 )
-from tilewise.search.networks.lowering.rows import PassWorks
+from tilewise.search.networks.lowering.rows import NonGemmOps
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.standalone.files import load_steps
 
@@ -49,21 +49,21 @@ class PassTimes:
 
     def _each(self, plan: Plan) -> Iterator[PlannedPass]:
         program, buffers = ModuleProgram(self.outline, _constants(self.outline)), Buffers(plan)
-        passes = PassWorks(plan, program, buffers)
+        passes = NonGemmOps(plan, program, buffers)
         for number, action in enumerate(self.outline.actions):
             nodes = passes.nodes(number)
             if not passes.is_grouped(number):
                 is_none = action == Action() or action.refused
                 if plan.nodes[number].kind == "contraction" or is_none:
                     continue
-                before = passes.others.pad_before(number)
+                before = passes.single.pad_before(number)
                 nodes = (number,) if before is None else (before, number)
             with suppress(NetworkError):
-                work = passes.work(number)
+                work = passes.calls(number)
                 if work is not None:
                     yield PlannedPass(nodes, work.label, self._time_us(work, buffers))
 
-    def _time_us(self, work: NetworkWork, buffers: Buffers) -> float:
+    def _time_us(self, work: KernelCalls, buffers: Buffers) -> float:
         memory = _memory(work, buffers, self.target.threads)
         steps = tuple(work.steps(memory))
         if steps not in self._known:
@@ -88,7 +88,7 @@ def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
     }
 
 
-def _memory(work: NetworkWork, buffers: Buffers, threads: int) -> Memory:
+def _memory(work: KernelCalls, buffers: Buffers, threads: int) -> Memory:
     """Return memory with the buffers of one work side by side."""
     used = {*work.reads, *work.writes}
     sizes = [size if number in used else 0 for number, size in enumerate(buffers.sizes)]

@@ -73,7 +73,7 @@ class SizeTimer:
         while keys:
             steps = [list(schedules[key].to_json()) for key in keys]
             try:
-                reply = runner.finals(steps, rounds, False, placements)
+                reply = runner.time_finalists(steps, rounds, False, placements)
             except CandidateFailureError as failure:
                 failed = keys.pop(-1 if failure.index is None else failure.index)
                 on_failure(failed, f"{failure.kind}: {failure}")

@@ -20,7 +20,7 @@ GIVE_WAY = 10
 Steps = list[Any]
 
 
-def compilers_beside(others: set[int]) -> int:
+def compiler_count(others: set[int]) -> int:
     """Return how many compilers run on processors without timing."""
     return min(MOST_COMPILERS, len(others))
 

@@ -15,10 +15,10 @@ from typing import Any
 from tilewise.kernels.native.threads.pinning import core_of, pin, usable_processors
 from tilewise.kernels.target import parse_target
 
-SLOW = 1.08  # times the fastest pace that was seen: somebody else is on the core
+SLOW = 1.08  # times the fastest speed_factor that was seen: somebody else is on the core
 BRIEF_S, ENOUGH_SLOW = 0.1, 3  # for which that is borne, and trials that have to show it
-RECENT, BOGUS = 512, 3  # paces, of which the third fastest is what others are compared with
-STALE_S = 1.0  # after which the pace of another processor is not known any more
+RECENT, BOGUS = 512, 3  # speed_factors, of which the third fastest is what others are compared with
+STALE_S = 1.0  # after which the speed_factor of another processor is not known any more
 CLAIM = "\0tilewise/processor/{}"
 
 
@@ -51,13 +51,13 @@ class Claim:
             if holder is not None:
                 self.release()
                 self.timing, self._holder = {processor}, holder
-                self.others = _beside(processor, usable_processors())
+                self.others = _other_processors(processor, usable_processors())
                 return True
         return False
 
 
 @dataclass
-class Paces:
+class SpeedFactors:
     """The latest speed factor of each processor.
 
     `left` maps processors to when they were left and at which factor.
@@ -67,11 +67,11 @@ class Paces:
     left: dict[int, tuple[float, float]] = field(default_factory=dict)
     _slow: list[float] = field(default_factory=list)  # moments
 
-    def is_to_leave(self, processor: int, pace: float, now: float) -> bool:
+    def is_to_leave(self, processor: int, speed_factor: float, now: float) -> bool:
         """Record a factor; return whether timing should move to another processor."""
-        self.recent.append(pace)
+        self.recent.append(speed_factor)
         usual = sorted(self.recent)[min(len(self.recent), BOGUS) - 1]
-        if pace < SLOW * usual:
+        if speed_factor < SLOW * usual:
             self._slow.clear()
             return False
         self._slow.append(now)
@@ -80,9 +80,9 @@ class Paces:
         others = [
             p for at, (when, p) in self.left.items() if at != processor and now - when < STALE_S
         ]
-        if others and min(others) > pace / SLOW:
+        if others and min(others) > speed_factor / SLOW:
             return False
-        self.left[processor] = now, pace
+        self.left[processor] = now, speed_factor
         self._slow.clear()
         return True
 
@@ -99,7 +99,7 @@ def claim(target: str) -> Claim:
     for processor in usable:
         holder = _hold(processor)
         if holder is not None:
-            return Claim({processor}, _beside(processor, usable), holder)
+            return Claim({processor}, _other_processors(processor, usable), holder)
     return Claim(None, set())
 
 
@@ -116,7 +116,7 @@ def timing_alone(target: str) -> Iterator[None]:
         held.release()
 
 
-def _beside(timing: int, usable: list[int]) -> set[int]:
+def _other_processors(timing: int, usable: list[int]) -> set[int]:
     """Return processors of other cores on which no other search is timing."""
     core = core_of(timing)
     return {p for p in usable if core_of(p) != core and _is_free(p)}

@@ -28,7 +28,7 @@ class TrialReply:
 
     Attributes:
         times: seconds of one run in each sample.
-        pace: the machine's speed factor; None without a control.
+        speed_factor: the machine's speed factor; None without a control.
         takes_over: whether it may become the control.
         rejected: preempted samples.
         pruned: whether it was stopped early, clearly slower than the best.
@@ -36,7 +36,7 @@ class TrialReply:
     """
 
     times: tuple[float, ...]
-    pace: float | None
+    speed_factor: float | None
     takes_over: bool
     rejected: int
     pruned: bool
@@ -56,7 +56,7 @@ class TimedInTurn:
 
 
 @dataclass(frozen=True)
-class FinalsReply:
+class FinalistsReply:
     """Finalists and other libraries timed in turn.
 
     Attributes:
@@ -98,7 +98,7 @@ class TimedWay:
 
 
 @dataclass(frozen=True)
-class BesideReply:
+class ComparisonReply:
     """A schedule and every way of the libraries, timed in turn."""
 
     times: tuple[float, ...]
@@ -116,7 +116,7 @@ class Failed:
     index: int | None = None
 
 
-Reply = Ready | CompileReply | TrialReply | FinalsReply | PeerReply | BesideReply | Failed
+Reply = Ready | CompileReply | TrialReply | FinalistsReply | PeerReply | ComparisonReply | Failed
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:

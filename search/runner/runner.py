@@ -17,13 +17,13 @@ from tilewise.kernels.target import detect, parse_target, resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.search.runner.child_process import Answer, ChildProcess
-from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
-from tilewise.search.runner.processors import Claim, Paces, claim
+from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compiler_count
+from tilewise.search.runner.processors import Claim, SpeedFactors, claim
 from tilewise.search.runner.protocol import (
-    BesideReply,
     CandidateFailureError,
+    ComparisonReply,
     CompileReply,
-    FinalsReply,
+    FinalistsReply,
     Message,
     PeerReply,
     TrialReply,
@@ -72,7 +72,7 @@ class RunnerLimits:
         )
 
     @classmethod
-    def beside_libraries(cls, problem: Problem) -> "RunnerLimits":
+    def with_libraries(cls, problem: Problem) -> "RunnerLimits":
         """Return limits with memory for other libraries and operands in their own layouts."""
         limits = cls.for_problem(problem)
         added = LIBRARIES_BYTES + OPERAND_COPIES * problem.bytes
@@ -109,7 +109,7 @@ class Runner:
     child: str = CHILD
     cache: CacheMode = "hot"
     compiler: str = COMPILER
-    _paces: Paces = field(default_factory=Paces, init=False, repr=False)
+    _speed_factors: SpeedFactors = field(default_factory=SpeedFactors, init=False, repr=False)
     _claim: Claim | None = field(default=None, init=False, repr=False)
     _timing: ChildProcess | None = field(default=None, init=False, repr=False)
     _compilers: Compilers | None = field(default=None, init=False, repr=False)
@@ -148,7 +148,7 @@ class Runner:
             others = self.processors.others
             if not others:
                 return
-            children = [self._child(self.compiler, others) for _ in range(compilers_beside(others))]
+            children = [self._child(self.compiler, others) for _ in range(compiler_count(others))]
             self._compilers = Compilers(children, self._limits.trial_s)
         self._compilers.prepare(steps)
 
@@ -182,20 +182,20 @@ class Runner:
             return self._ask(request | {"control": None}, self._limits.trial_s, TrialReply)
 
     def _is_slow_here(self, reply: TrialReply) -> bool:
-        timing, pace = self.processors.timing, reply.pace
-        if timing is None or pace is None or reply.pruned:
+        timing, speed_factor = self.processors.timing, reply.speed_factor
+        if timing is None or speed_factor is None or reply.pruned:
             return False
         (processor,) = timing
-        return self._paces.is_to_leave(processor, pace, time.monotonic())
+        return self._speed_factors.is_to_leave(processor, speed_factor, time.monotonic())
 
-    def finals(
+    def time_finalists(
         self,
         schedules: list[list[Any]],
         rounds: int,
         peers: bool,
         placements: int = 1,
         budget_s: float | None = None,
-    ) -> FinalsReply:
+    ) -> FinalistsReply:
         """Time finalists (and peers) in interleaved rounds; raise as `trial`.
 
         `rounds` limits those on each of the `placements` of the buffers. No round begins after
@@ -206,10 +206,10 @@ class Runner:
         self._timed.start()
         if budget_s is not None:
             budget_s = max(0.0, budget_s - (time.monotonic() - begin))
-        request = {"do": "finals", "schedules": schedules, "rounds": rounds, "with_peers": peers}
+        request = {"do": "finalists", "schedules": schedules, "rounds": rounds, "with_peers": peers}
         request |= {"placements": placements, "budget_s": budget_s}
         limit_s = self._limits.trial_s * (len(schedules) + 1) + (budget_s or 0.0)
-        return self._ask(request, limit_s, FinalsReply)
+        return self._ask(request, limit_s, FinalistsReply)
 
     def settle(self) -> None:
         """End the compilers, so that nothing of this runner competes with the child."""
@@ -231,11 +231,13 @@ class Runner:
         request = {"do": "peer", "name": name, "steps": list(steps)}
         return self._ask(request, PEER_LIMIT_S + self._limits.trial_s, PeerReply)
 
-    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
+    def time_with_peers(
+        self, steps: list[Any], peers: list[str], budget_s: float
+    ) -> ComparisonReply:
         """Time one schedule and all peers in interleaved rounds; raise as `trial`."""
-        request = {"do": "beside", "steps": steps, "peers": peers, "budget_s": budget_s}
+        request = {"do": "with_peers", "steps": steps, "peers": peers, "budget_s": budget_s}
         limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
-        return self._ask(request, limit_s, BesideReply)
+        return self._ask(request, limit_s, ComparisonReply)
 
     def close(self) -> None:
         """End all processes and release the processor."""
@@ -267,7 +269,7 @@ class Runner:
     def _time_elsewhere(self) -> None:
         """Leave a busy processor."""
         claimed = self.processors
-        if claimed.change(self._paces.left) and claimed.timing is not None:
+        if claimed.change(self._speed_factors.left) and claimed.timing is not None:
             self._timed.move(claimed.timing)
             if self._compilers is not None:
                 self._compilers.move(claimed.others)

@@ -48,7 +48,7 @@ def suggest_point(trial: Trial, space: Space) -> Point:
     return point_of(space, chosen)
 
 
-PACE = "pace"
+SPEED_FACTOR = "speed_factor"
 """The user attribute that says how many times longer than usual everything took meanwhile."""
 SCHEDULE = "hash"
 """The user attribute that says which schedule a trial tried."""
@@ -60,7 +60,7 @@ class Reported:
 
     point: Point
     time: float | None
-    pace: float
+    speed_factor: float
 
 
 class History:
@@ -109,7 +109,9 @@ class History:
                 self.running.append(point)
             elif point is not None and trial.state.is_finished():
                 ended.append(
-                    Reported(point, _time(trial, is_speed), trial.user_attrs.get(PACE) or 1.0)
+                    Reported(
+                        point, _time(trial, is_speed), trial.user_attrs.get(SPEED_FACTOR) or 1.0
+                    )
                 )
         self._open, self._seen = still, len(trials)
         return ended
@@ -200,7 +202,7 @@ class FreeSampler(BaseSampler):
             free: Point | None = point
             if not self._history.is_free(point):
                 is_free = self._history.is_free
-                free = self._space.free_point_beside(point, is_free, self._aside)
+                free = self._space.free_neighbour(point, is_free, self._aside)
             if free is not None:
                 self._history.take(free)
         if free is None:

@@ -102,7 +102,7 @@ MOST_DATA = 160  # the model sees the fastest half and the newest half of so man
 TRIALS = 64  # a budget, where nobody says
 FEW = 3  # trials before which there is nothing to model
 TRIAL_ERRS = 0.01  # any trial's time, as a share of it
-ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time may be wrong
+ERRS = 0.4  # of a speed_factor's distance from the usual one: by so much more a time may be wrong
 
 
 class _Timed(NamedTuple):
@@ -110,7 +110,7 @@ class _Timed(NamedTuple):
 
     log_time: float
     point: Point
-    log_pace: float
+    log_speed_factor: float
 
 
 class SurrogateSampler(SpaceSampler):
@@ -143,7 +143,9 @@ class SurrogateSampler(SpaceSampler):
         """Keep a trial that was timed."""
         self._untried.take_out(reported.point)
         if reported.time is not None:
-            self._timed.append(_Timed(log(reported.time), reported.point, log(reported.pace)))
+            self._timed.append(
+                _Timed(log(reported.time), reported.point, log(reported.speed_factor))
+            )
 
     def propose(self) -> Point:
         """Return a due change of the fastest point, else the largest expected improvement."""
@@ -157,7 +159,7 @@ class SurrogateSampler(SpaceSampler):
         centres = [data[i].point for i in np.argsort(known)[:CENTRES]]
         if self._history.running:
             self._process.believe(self._features(self._history.running)[0])
-        chosen = self._beside(centres[0])
+        chosen = self._neighbour(centres[0])
         if chosen is None:
             self._promising = self._climbed(centres, offset, float(known.min()))
             if not self._promising:
@@ -171,12 +173,12 @@ class SurrogateSampler(SpaceSampler):
         times = np.array([timed.log_time for timed in data])
         residual = np.minimum(times, times.min() + SLOWEST) - expected
         offset = float(np.median(residual))
-        paces = np.array([timed.log_pace for timed in data])
-        errors = ERRS * (paces - np.median(paces))
+        speed_factors = np.array([timed.log_speed_factor for timed in data])
+        errors = ERRS * (speed_factors - np.median(speed_factors))
         self._process.fit(encoded, residual - offset, TRIAL_ERRS**2 + errors**2)
         return offset
 
-    def _beside(self, best: Point) -> Point | None:
+    def _neighbour(self, best: Point) -> Point | None:
         """Return a due single change of `best`, if there is one."""
         if len(self._timed) >= self._settles_at:
             return None

@@ -166,7 +166,7 @@ class Space:
         """Return a point with uniformly drawn parameters."""
         return {p.name: random.choice(p.values) for p in self.parameters}
 
-    def free_point_beside(
+    def free_neighbour(
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:
         """Return an untried point a few random steps from `point`; None if none was found."""

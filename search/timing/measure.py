@@ -55,7 +55,7 @@ def measure(
         stop_above_s: stop early if it is clearly slower than this.
         threads: of a run.
         samples: of a warm run; None starts here.
-        behind_s: take few samples of a run slower than this, which cannot reach the finals.
+        behind_s: take few samples of a run slower than this: no finalist.
 
     Returns the samples, and whether they were stopped early.
     """

@@ -41,36 +41,38 @@ from tilewise.search.timing.samples import (
 )
 
 WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
-STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
-FASTER = log(1.1)  # of paces below 1, from which they are more than the error of a trial
-UNDISTURBED_SHARE = 0.1  # of all paces
-LEAST_UNDISTURBED = 3  # paces that have to agree; fewer may be errors
+STEADY = 0.03  # between the ratios of rounds: more than they spread while the speed_factor stays
+FASTER = log(1.1)  # of speed_factors below 1, from which they are more than the error of a trial
+UNDISTURBED_SHARE = 0.1  # of all speed_factors
+LEAST_UNDISTURBED = 3  # speed_factors that have to agree; fewer may be errors
 
 
-def undisturbed_factor(paces: Sequence[float]) -> float:
+def undisturbed_factor(speed_factors: Sequence[float]) -> float:
     """Return the factor of the undisturbed machine; 1 unless it is clearly lower."""
-    if len(paces) < LEAST_UNDISTURBED:
+    if len(speed_factors) < LEAST_UNDISTURBED:
         return 1.0
-    found = sorted(paces)[max(LEAST_UNDISTURBED - 1, int(UNDISTURBED_SHARE * len(paces)))]
+    found = sorted(speed_factors)[
+        max(LEAST_UNDISTURBED - 1, int(UNDISTURBED_SHARE * len(speed_factors)))
+    ]
     return found if -log(found) > FASTER else 1.0
 
 
-def spread(paces: Sequence[float]) -> float:
+def spread(speed_factors: Sequence[float]) -> float:
     """Return the spread of factors without the outer tenths, as a logarithm; 0 for few."""
-    if len(paces) < LEAST_UNDISTURBED:
+    if len(speed_factors) < LEAST_UNDISTURBED:
         return 0.0
-    ordered, tail = sorted(paces), int(UNDISTURBED_SHARE * len(paces))
+    ordered, tail = sorted(speed_factors), int(UNDISTURBED_SHARE * len(speed_factors))
     return log(ordered[-1 - tail] / ordered[tail])
 
 
-def is_usual(pace: float, others: Sequence[float]) -> bool:
+def is_usual(speed_factor: float, others: Sequence[float]) -> bool:
     """Return whether the machine ran as in most other trials."""
-    return not others or is_near(pace, median(others))
+    return not others or is_near(speed_factor, median(others))
 
 
-def is_near(pace: float, usual: float) -> bool:
+def is_near(speed_factor: float, usual: float) -> bool:
     """Return whether two factors differ by no more than undisturbed rounds do."""
-    return abs(log(pace / usual)) < STEADY
+    return abs(log(speed_factor / usual)) < STEADY
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Control:
 class Bounds:
     """Times of a candidate, in seconds at factor 1.
 
-    Above `stop_above_s` it is uninteresting; above `behind_s` it cannot reach the finals.
+    Above `stop_above_s` it is uninteresting; above `behind_s` it cannot reach the final benchmark.
     """
 
     stop_above_s: float
@@ -94,21 +96,21 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Paced:
+class ControlledTiming:
     """The outcome of timing a candidate in the rounds of a control.
 
     Attributes:
         samples: of the candidate, as measured.
         stopped: whether they were stopped early.
-        pace: the machine's speed factor; the samples' median over it is the candidate's time. None
-            if unknown.
+        speed_factor: of the machine; the samples' median over it is the candidate's time. None if
+            unknown.
         takes_over: whether it may become the control: it was clearly faster twice, and the factor
             is of the second time.
     """
 
     samples: Samples
     stopped: bool
-    pace: float | None
+    speed_factor: float | None
     takes_over: bool = False
 
 
@@ -124,9 +126,9 @@ def fastest(seconds: Iterable[float]) -> float:
     return fmean(ordered[: max(1, round(FASTEST * len(ordered)))])
 
 
-def measure_beside(
+def measure_with_control(
     control: Control, run: Run, samples: Samples, limits: Bounds, budget_s: float
-) -> Paced:
+) -> ControlledTiming:
     """Time a warm candidate in turn with the control.
 
     `samples` are those of `tilewise.search.timing.samples.start`; of a very long run they include
@@ -222,10 +224,10 @@ class _Turns:
         """Return the ratio of some rounds."""
         return median(self.ratios[rounds])
 
-    def outcome(self, samples: Samples, takes_over: bool = False) -> Paced:
+    def outcome(self, samples: Samples, takes_over: bool = False) -> ControlledTiming:
         """Return the outcome with all samples of the candidate."""
-        pace = median(samples.times) / (self.ratio * self.control.seconds)
-        return Paced(samples, self._is_hopeless, pace, takes_over)
+        speed_factor = median(samples.times) / (self.ratio * self.control.seconds)
+        return ControlledTiming(samples, self._is_hopeless, speed_factor, takes_over)
 
 
 @dataclass

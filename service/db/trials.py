@@ -30,8 +30,8 @@ def fault_of(trial: TrialRecord) -> str | None:
         return None if trial.state == "failed" else f"{trial.state} without a speed"
     if not (is_above_0(speed.time_us) and is_above_0(speed.gflops)):
         return "its time or its speed is not above 0"
-    if trial.pace is not None and not is_above_0(trial.pace):
-        return "its pace is not above 0"
+    if trial.speed_factor is not None and not is_above_0(trial.speed_factor):
+        return "its speed factor is not above 0"
     return None
 
 
@@ -47,7 +47,7 @@ def earlier_search(job_id: int, problem: str, target: str, ran: int) -> Earlier 
 
 _SHARED = (
     *("number", "params", "state", "origin", "failure", "message"),
-    *("pace", "rejected", "compile_s", "max_error"),
+    *("rejected", "compile_s", "max_error"),
 )
 """The columns that are fields of a trial as they are."""
 
@@ -59,6 +59,7 @@ def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:
     return {
         "job_id": job_id,
         **{name: getattr(trial, name) for name in _SHARED},
+        "pace": trial.speed_factor,
         "hash": trial.schedule.hash,
         "steps": trial.schedule.to_json(),
         "gflops": speed.gflops if speed else None,
@@ -88,6 +89,7 @@ def record(row: models.Trial) -> TrialRecord:
     """Return a row as the trial that was stored."""
     return TrialRecord(
         **{name: getattr(row, name) for name in _SHARED},
+        speed_factor=row.pace,
         schedule=read_steps(row.steps),
         measurement=_measurement(row),
         samples=unpack_samples(row.samples),

@@ -17,7 +17,7 @@ from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.schema.base import PlanLayouts
-from tilewise.search.networks.costs import RETIMED, Timed, algorithm_of, fastest_of_each
+from tilewise.search.networks.costs import MOST_TIMED_COLD, Timed, algorithm_of, fastest_of_each
 from tilewise.service.db.models import Job, Plan, PlanSource
 from tilewise.service.db.session import Sessions, writing
 from tilewise.service.errors import PASSING, DamagedError, TamperedError
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 class PlanOrder:
     """A plan to make.
 
-    `schedules` holds for each problem the fastest of each algorithm, at most `RETIMED`, the fastest
-    first. `plan` is what an earlier run has chosen.
+    `schedules` holds for each problem the fastest of each algorithm, at most `MOST_TIMED_COLD`, the
+    fastest first. `plan` is what an earlier run has chosen.
     """
 
     plan_id: int
@@ -121,7 +121,7 @@ def _stored(session: Session, job: Job, problem: str) -> tuple[Timed, ...]:
     # Those count, too, whose timing was cut short because others were faster: they are timed again.
     others = trials_for_same_work(session, best, ("timed", "pruned"))
     more = (_timed(one.hash, one.schedule, one.time_us) for one in others)
-    return fastest_of_each((first, *more), RETIMED)
+    return fastest_of_each((first, *more), MOST_TIMED_COLD)
 
 
 def _timed(hashed: str, schedule: Schedule, time_us: float) -> Timed:

@@ -113,7 +113,7 @@ class SqlTrialStore:
             )
             return set(session.scalars(query))
 
-    def earlier_paces(self) -> list[list[float]]:
+    def earlier_speed_factors(self) -> list[list[float]]:
         """Return the machine speed factors of other jobs' trials of the last hour, by job."""
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
@@ -144,7 +144,7 @@ class SqlTrialStore:
             raise ValueError(f"trial {trial.number} is stored already") from error
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
-        """Commit the speeds and paces of stored trials; raise LeaseLostError."""
+        """Commit the speeds and speed factors of stored trials; raise LeaseLostError."""
         corrections = [_correction(self._job_id, trial) for trial in trials]
         with writing(self._sessions) as session:
             if self._held is not None:
@@ -173,7 +173,7 @@ class SqlTrialStore:
                 raise ConflictError(
                     f"job {self._job_id} has another trial {trial.number} already"
                 ) from error
-            elif (known.measurement, known.pace) != (trial.measurement, trial.pace):
+            elif (known.measurement, known.speed_factor) != (trial.measurement, trial.speed_factor):
                 self.correct([trial])
 
     def earlier(self, operation: str) -> list[Earlier]:

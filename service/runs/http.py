@@ -192,9 +192,9 @@ class HttpTrialStore:
         """Return the hashes of schedules that failed for this problem on this target."""
         return set(self._history().known_failures)
 
-    def earlier_paces(self) -> list[list[float]]:
+    def earlier_speed_factors(self) -> list[list[float]]:
         """Return the machine speed factors of other jobs' trials of the last hour, by job."""
-        return self._history().earlier_paces
+        return self._history().earlier_speed_factors
 
     def earlier(self, operation: str) -> list[Earlier]:
         """Return earlier searches for an operation (`matmul`), newest first."""

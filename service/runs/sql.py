@@ -94,7 +94,10 @@ class PatientTrials:
         self._store = store
         self._job_id = job_id
         self.trials, self.known_failures = patient(store.trials), patient(store.known_failures)
-        self.earlier_paces, self.earlier = patient(store.earlier_paces), patient(store.earlier)
+        self.earlier_speed_factors, self.earlier = (
+            patient(store.earlier_speed_factors),
+            patient(store.earlier),
+        )
         self.solved = patient(store.solved)
 
     def add(self, trial: TrialRecord) -> None:

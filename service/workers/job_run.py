@@ -139,7 +139,7 @@ class _Run:
         self,
         tune: Tuner,
         should_stop: Callable[[], bool],
-        before_finals: Callable[[list[TrialRecord], float | None], None],
+        before_final_benchmark: Callable[[list[TrialRecord], float | None], None],
         began: float,
     ) -> TuneResult:
         """Search, storing every trial before it counts."""
@@ -158,7 +158,7 @@ class _Run:
             self._store.trials,
             on_trial=on_trial,
             should_stop=should_stop,
-            before_finals=before_finals,
+            before_final_benchmark=before_final_benchmark,
             on_phase=self.on_phase,
             **helpers,
         )
@@ -217,10 +217,10 @@ class _Run:
 
 
 def _nothing_ran(result: TuneResult) -> str:
-    if result.finals_failure:
+    if result.finalist_failure:
         return (
-            f"none of {result.count('timed')} candidates that were timed ran again in the finals; "
-            f"the last: {result.finals_failure}"
+            f"none of {result.count('timed')} timed candidates ran again in the final benchmark; "
+            f"the last: {result.finalist_failure}"
         )
     failures = [trial for trial in result.trials if trial.state == "failed"]
     if not failures:

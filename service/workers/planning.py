@@ -77,7 +77,7 @@ def chosen(order: PlanOrder, module: bytes) -> Json:
 
     Raises PlanError if no layer has a schedule.
     """
-    from tilewise.search.networks.cold_weights import retimed, weights_bytes
+    from tilewise.search.networks.cold_weights import weights_bytes, with_cold_weights
     from tilewise.search.networks.copy_times import conversion_us
     from tilewise.search.networks.planning import Named, planned
 
@@ -88,7 +88,7 @@ def chosen(order: PlanOrder, module: bytes) -> Json:
         )
     named = Named(order.name, order.target, order.cache, order.accuracy)
     stored = LayerTimes(lambda problem: order.schedules.get(problem, ()), conversion_us)
-    costs = retimed(stored, resolve(order.target), weights_bytes(order.graph))
+    costs = with_cold_weights(stored, resolve(order.target), weights_bytes(order.graph))
     plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be compiled; request layouts=model")

@@ -24,7 +24,7 @@ MOST_TRIED = 16  # of the fastest trials, for one that has a script
 
 @dataclass
 class Proofs:
-    """The proofs of one run: of the fastest schedules, between its search and its finals.
+    """The proofs of one run: of the fastest schedules, between its search and its final benchmark.
 
     `attempt` tries to prove one schedule's script within some seconds. `has_seconds` if the run is
     bound in time. `on_phase` gets how many proofs there are and how many have ended.

@@ -9,7 +9,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, Measurement
-from tilewise.search.runner.protocol import BesideReply, CandidateFailureError
+from tilewise.search.runner.protocol import CandidateFailureError, ComparisonReply
 from tilewise.search.runner.runner import LIBRARIES_BYTES, Runner, RunnerLimits
 from tilewise.search.timing.cold import added_bytes
 from tilewise.search.timing.samples import summarise
@@ -19,7 +19,7 @@ BUDGET_S = 2.0
 
 def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Runner:
     """Return a child process with enough memory for the peers."""
-    limits = RunnerLimits.beside_libraries(problem)
+    limits = RunnerLimits.with_libraries(problem)
     if cache == "cold":  # peers hold copies too
         added = added_bytes(resolve(target)) + LIBRARIES_BYTES
         limits = replace(limits, memory_bytes=limits.memory_bytes + added)
@@ -44,7 +44,7 @@ def compare(
         for peer in peers:
             absent |= _prepare(runner, peer, steps)
         present = [peer for peer in peers if peer not in absent]
-        reply = runner.beside(steps, present, budget_s)
+        reply = runner.time_with_peers(steps, present, budget_s)
     except (CandidateFailureError, RunnerError) as failure:
         return Compared(entry, None, f"not measured: {failure}", name, absent=absent)
     return _compared(entry, name, reply, absent)
@@ -60,7 +60,7 @@ def _prepare(runner: Runner, peer: str, steps: list[Any]) -> dict[str, str]:
 
 
 def _compared(
-    entry: SuiteEntry, schedule: str, reply: BesideReply, absent: dict[str, str]
+    entry: SuiteEntry, schedule: str, reply: ComparisonReply, absent: dict[str, str]
 ) -> Compared:
     flops = entry.problem.flops
     peers: dict[str, PeerSpeed] = {}

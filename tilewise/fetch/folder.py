@@ -97,7 +97,7 @@ class Folder:
         """Write a file atomically."""
         write_whole(self.path / name, content)
 
-    def write_beside(self, path: Path, text: str) -> None:
+    def write_next_to(self, path: Path, text: str) -> None:
         """Write a file outside the folder atomically, with its draft here if possible."""
         is_near = self.path.stat().st_dev == path.parent.stat().st_dev
         write_whole(path, text, self.path if is_near else None)

@@ -39,8 +39,8 @@ from tilewise.model.signature import declarations_in, tensors_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, KernelRow, judged
-from tilewise.search.networks.cold_weights import bytes_of_weights, retimed
-from tilewise.search.networks.costs import RETIMED, LayerTimes
+from tilewise.search.networks.cold_weights import bytes_of_weights, with_cold_weights
+from tilewise.search.networks.costs import MOST_TIMED_COLD, LayerTimes
 from tilewise.search.records import CacheMode
 
 LIBRARY = "lib.mlir"
@@ -203,9 +203,9 @@ def _largest(problem: str) -> Problem:
 
 def _costs(model: ExaminedModel, backend: Backend, target: Target) -> LayerTimes:
     """Return times of schedules with cold weights, as in a model of several layers."""
-    stored = stored_costs(backend, target.canonical, model.cache or "hot", most=RETIMED)
+    stored = stored_costs(backend, target.canonical, model.cache or "hot", most=MOST_TIMED_COLD)
     problems = (_largest(found.problem) for found in model.problems for _ in range(found.count))
-    return retimed(stored, target, bytes_of_weights(problems))
+    return with_cold_weights(stored, target, bytes_of_weights(problems))
 
 
 def _known(

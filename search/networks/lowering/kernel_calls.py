@@ -1,4 +1,4 @@
-"""Works of a network before memory is allocated: what each reads, writes and calls."""
+"""Kernel calls of a network before memory is allocated, with the buffers that they use."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class NetworkWork:
-    """A unit of work of a network.
+class KernelCalls:
+    """The kernel calls of a node, or of a copy.
 
     Attributes:
         node: its node; None for a copy of an argument.

@@ -18,7 +18,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork, pass_step, refused
+from tilewise.search.networks.lowering.kernel_calls import KernelCalls, Memory, pass_step, refused
 from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.planning import COPIED, UNKNOWN
@@ -34,7 +34,7 @@ _TRANSPOSED = {
 
 @dataclass
 class Layers:
-    """Makes the works of contractions; `weights` are constants by node and role."""
+    """Makes the kernel calls of contractions; `weights` are constants by node and role."""
 
     plan: Plan
     target: Target
@@ -42,7 +42,7 @@ class Layers:
     buffers: Buffers
     _made: dict[tuple[str, str], Executable] = field(default_factory=dict)
 
-    def work(self, number: int) -> NetworkWork:
+    def calls(self, number: int) -> KernelCalls:
         """Return the work of a node.
 
         Raises NetworkError without a schedule or an operand, or if code generation fails.
@@ -59,7 +59,7 @@ class Layers:
                    for name, size in executable.scratch_bytes.items()
                    if not (name == "B" and executable.macro_kernel.prepare)}  # fmt: skip
         layer = _Layer(executable, constants, {**reads, "C": made}, scratch, before)
-        return NetworkWork(
+        return KernelCalls(
             problem.canonical, number, tuple(reads[use.role] for use in node.reads),
             (made, *scratch.values()), layer.steps, layer.weights_bytes,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.native.programs.steps import ProgramStep
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.lowering.kernel_calls import Memory, NetworkWork, refused
+from tilewise.search.networks.lowering.kernel_calls import KernelCalls, Memory, refused
 from tilewise.search.networks.lowering.layers import Layers
 from tilewise.search.networks.lowering.memory import (
     Arena,
@@ -21,7 +21,7 @@ from tilewise.search.networks.lowering.memory import (
     static,
     type_of,
 )
-from tilewise.search.networks.lowering.rows import PassWorks
+from tilewise.search.networks.lowering.rows import NonGemmOps
 from tilewise.search.networks.plan import Plan, PlannedTensor
 from tilewise.search.networks.variants import plain
 
@@ -86,7 +86,7 @@ class LoweredNetwork:
     Raises NetworkError for a plan of another module or machine, or an unsupported op.
 
     Attributes:
-        parts: labels of all works, in order, with the steps of each.
+        parts: labels of all kernel calls, in order, with the steps of each.
         halos: offset and size of what is zero and never written.
     """
 
@@ -97,17 +97,17 @@ class LoweredNetwork:
         except TargetError as error:
             raise NetworkError(f"{error}; make the plan here") from error
         self.plan, self._buffers = plan, Buffers(plan)
-        works = list(_works(plan, program, self._buffers, Layers(
+        calls = list(_all_calls(plan, program, self._buffers, Layers(
             plan, self.target, program.weights, self._buffers)))  # fmt: skip
         results = [self._buffers.of(one.tensor, plain(static(plan, one.tensor)))
                    for one in program.outline.results]  # fmt: skip
-        self.placed = _placed(works, self._buffers, results)
-        weights = Arena(sum(one.weights_bytes for one in works))
+        self.placed = _placed(calls, self._buffers, results)
+        weights = Arena(sum(one.weights_bytes for one in calls))
         memory = Memory(Arena(self.placed.size), self.placed, weights, self.target.threads)
         steps, parts = list[ProgramStep](), list[NetworkPart]()
-        for work in works:
-            steps += work.steps(memory)
-            parts.append(NetworkPart(work.label, work.node, len(steps)))
+        for one in calls:
+            steps += one.steps(memory)
+            parts.append(NetworkPart(one.label, one.node, len(steps)))
         self.steps, self.parts, self.weights = tuple(steps), tuple(parts), weights.bytes
         self.inputs = [self._array(one, None) for one in program.outline.arguments]
         self.results = [self._array(one.tensor, one.shape) for one in program.outline.results]
@@ -122,16 +122,16 @@ class LoweredNetwork:
         return NetworkArray(offset, sizes if shape is None else shape, dtype)
 
 
-def _works(
+def _all_calls(
     plan: Plan, program: ModuleProgram, buffers: Buffers, layers: Layers
-) -> Iterator[NetworkWork]:
-    """Yield all works in order; each copy follows the tensor that it copies."""
-    passes = PassWorks(plan, program, buffers)
+) -> Iterator[KernelCalls]:
+    """Yield all kernel calls in order; each copy follows the tensor that it copies."""
+    passes = NonGemmOps(plan, program, buffers)
 
-    def copies(tensors: Sequence[int], node: int | None) -> Iterator[NetworkWork]:
+    def copies(tensors: Sequence[int], node: int | None) -> Iterator[KernelCalls]:
         for one in plan.conversions:
             if one.tensor in tensors:
-                yield passes.others.conversion(one.tensor, one.layout, node)
+                yield passes.single.conversion(one.tensor, one.layout, node)
 
     given = [i for i, tensor in enumerate(plan.tensors) if tensor.is_given]
     for tensor in given:
@@ -140,23 +140,23 @@ def _works(
 
     for number, node in enumerate(plan.nodes):
         is_layer = node.kind == "contraction"
-        work = layers.work(number) if is_layer else passes.work(number)
-        if work is not None:
-            yield work
+        made = layers.calls(number) if is_layer else passes.calls(number)
+        if made is not None:
+            yield made
         for one in passes.nodes(number):
             yield from copies([use.tensor for use in plan.nodes[one].makes], one)
 
 
 def _placed(
-    works: Sequence[NetworkWork], buffers: Buffers, results: Sequence[int]
+    calls: Sequence[KernelCalls], buffers: Buffers, results: Sequence[int]
 ) -> PlacedBuffers:
     """Place buffers for the steps from their first write to their last use."""
-    end = len(works)
+    end = len(calls)
     given = [i for i, tensor in enumerate(buffers.plan.tensors) if tensor.is_given]
     first = {buffers.made(tensor): -1 for tensor in given}
     last = dict.fromkeys((*first, *results), end)  # arguments stay for another run
-    for step, work in enumerate(works):
-        for buffer in (*work.reads, *work.writes):
+    for step, one in enumerate(calls):
+        for buffer in (*one.reads, *one.writes):
             first.setdefault(buffer, step)
             last[buffer] = max(last.get(buffer, step), step)
     for buffer in buffers.halos:

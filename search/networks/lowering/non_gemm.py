@@ -12,8 +12,8 @@ from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Word
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.copy_times import conversion_of
 from tilewise.search.networks.lowering.kernel_calls import (
+    KernelCalls,
     Memory,
-    NetworkWork,
     pass_step,
     refused,
     table_of,
@@ -42,14 +42,14 @@ Shape = tuple[int, ...]
 
 
 @dataclass
-class Others:
-    """Makes the works of non-GEMM ops."""
+class SingleOps:
+    """Makes the kernel calls of non-GEMM ops."""
 
     plan: Plan
     program: ModuleProgram
     buffers: Buffers
 
-    def work(self, number: int) -> NetworkWork | None:
+    def calls(self, number: int) -> KernelCalls | None:
         """Return the work of a node; None for a pad that the following pool implements.
 
         Raises NetworkError for an unsupported op.
@@ -65,7 +65,7 @@ class Others:
         assert action.sum is not None
         return self._sum(number, action.sum.axes, read, made)
 
-    def conversion(self, tensor: int, layout: TensorLayout, node: int | None) -> NetworkWork:
+    def conversion(self, tensor: int, layout: TensorLayout, node: int | None) -> KernelCalls:
         """Return the copy of a tensor to another layout."""
         made = self.plan.tensors[tensor]
         found = conversion_of(static(self.plan, tensor), made.dtype, made.layout, layout)
@@ -75,7 +75,7 @@ class Others:
         source, target = self.buffers.made(tensor), self.buffers.of(tensor, layout)
         copied = _copied(moves_of(found[0]), np.dtype(found[1]).itemsize, source, target)
         label = f"copy of tensor {tensor} to {layout.name}"
-        return NetworkWork(label, node, (source,), (target,), copied)
+        return KernelCalls(label, node, (source,), (target,), copied)
 
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
         """Return the only tensors that a node reads and makes, in any order of axes."""
@@ -91,7 +91,7 @@ class Others:
         reads = tuple(self.buffers.of(use.tensor, use.layout) for use in node.reads)
         return reads, self.buffers.of(node.makes[0].tensor, node.makes[0].layout)
 
-    def _transposed(self, number: int, loops: Loops) -> NetworkWork:
+    def _transposed(self, number: int, loops: Loops) -> KernelCalls:
         """Return a copy of a tensor with its axes reordered."""
         conversion = conversion_of_loops(loops)
         if conversion is None:
@@ -99,9 +99,9 @@ class Others:
         (source,), target = self._uses(number)
         size = np.dtype(type_of(self.plan, self.plan.nodes[number].makes[0].tensor)).itemsize
         copied = _copied(moves_of(conversion), size, source, target)
-        return NetworkWork("transposition", number, (source,), (target,), copied)
+        return KernelCalls("transposition", number, (source,), (target,), copied)
 
-    def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> NetworkWork:
+    def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> KernelCalls:
         order = _order(read)
         shape, wide, low = (_moved(one, order) for one in (_sizes(read), _sizes(made), pad.low))
         (source,), target = self._uses(number)
@@ -112,11 +112,11 @@ class Others:
             filled = pass_step(Pass("fill"), memory, ends, prod(wide), (pad.value,))
             return [filled, _copy(memory, moves, 4, source, target)]
 
-        return NetworkWork("tensor.pad", number, (source,), (target,), steps)
+        return KernelCalls("tensor.pad", number, (source,), (target,), steps)
 
     def _window(
         self, number: int, window: PoolWindow, read: PlannedUse, made: PlannedUse
-    ) -> NetworkWork:
+    ) -> KernelCalls:
         node, before = self.plan.nodes[number], self.pad_before(number)
         shape, above = _sizes(read), (0,) * len(window.size)
         if before is not None:
@@ -139,11 +139,11 @@ class Others:
             ends = memory.at(source), memory.at(target)
             return [pass_step(Pass(name), memory, ends, outer * height, numbers)]
 
-        return NetworkWork(f"{node.op}", number, (source,), (target,), steps)
+        return KernelCalls(f"{node.op}", number, (source,), (target,), steps)
 
     def _sum(
         self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse
-    ) -> NetworkWork:
+    ) -> KernelCalls:
         node, order = self.plan.nodes[number], _order(read)
         shape, axes = _moved(_sizes(read), order), tuple(sorted(map(order.index, axes)))
         if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
@@ -159,7 +159,7 @@ class Others:
             ends = memory.at(source), memory.at(target)
             return [pass_step(Pass("sum"), memory, ends, outer, (many, inner))]
 
-        return NetworkWork(f"sum {node.op}", number, (source,), (target,), steps)
+        return KernelCalls(f"sum {node.op}", number, (source,), (target,), steps)
 
     def _pool_behind(self, number: int) -> bool:
         """Return whether a pad's only reader is a pool that ignores the padding."""

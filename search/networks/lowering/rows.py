@@ -27,13 +27,13 @@ from tilewise.kernels.native.passes.rows.program import Operation, RowProgram, S
 from tilewise.kernels.native.programs.steps import ProgramStep, Word
 from tilewise.search.networks.lowering.kernel_calls import (
     Array,
+    KernelCalls,
     Memory,
-    NetworkWork,
     pass_step,
     table_of,
 )
 from tilewise.search.networks.lowering.memory import Buffers, arena_bytes
-from tilewise.search.networks.lowering.non_gemm import Others, conversion_of_loops
+from tilewise.search.networks.lowering.non_gemm import SingleOps, conversion_of_loops
 from tilewise.search.networks.plan import Plan, PlannedNode
 
 USUAL_COLUMNS = 256  # of rows that nothing else decides
@@ -264,11 +264,11 @@ class _Writer:
         return self._numbers[operation]
 
 
-class PassWorks:
-    """Makes the works of all non-GEMM ops: groups as rows, others one by one."""
+class NonGemmOps:
+    """Makes the kernel calls of all non-GEMM ops: groups as rows, others one by one."""
 
     def __init__(self, plan: Plan, program: ModuleProgram, buffers: Buffers) -> None:
-        self.others = Others(plan, program, buffers)
+        self.single = SingleOps(plan, program, buffers)
         self._plan, self._program, self._buffers = plan, program, buffers
         self._last = {group.members[-1].number: group for group in groups_of(plan, program)}
         self._grouped = {one.number for group in self._last.values() for one in group.members}
@@ -283,13 +283,13 @@ class PassWorks:
             return tuple(one.number for one in self._last[number].members)
         return () if number in self._grouped else (number,)
 
-    def work(self, number: int) -> NetworkWork | None:
+    def calls(self, number: int) -> KernelCalls | None:
         """Return the work of a node, of a group for its last one; None if another does it."""
         if number in self._last:
             return self._of_rows(self._last[number])
-        return None if number in self._grouped else self.others.work(number)
+        return None if number in self._grouped else self.single.calls(number)
 
-    def _of_rows(self, group: Group) -> NetworkWork:
+    def _of_rows(self, group: Group) -> KernelCalls:
         """Return the work of a group; one pass per node if rows exceed the stack."""
         writer = _Writer(self._plan, self._program, self._buffers, group)
         for member in group.members:
@@ -298,7 +298,7 @@ class PassWorks:
         if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
             return _joined([self._of_rows(Group(group.split, (one,))) for one in group.members])
         constants = [self._program.weights[one] for one in made.origins if isinstance(one, tuple)]
-        return NetworkWork(
+        return KernelCalls(
             _label(made.program), group.members[-1].number,
             tuple(one for one in made.origins if isinstance(one, int)), made.targets,
             lambda memory: [_step(made, self._program, group.split.rows, memory)],
@@ -317,9 +317,9 @@ class PassWorks:
                 yield use.tensor, member
 
 
-def _joined(parts: Sequence[NetworkWork]) -> NetworkWork:
-    """Join several works into one."""
-    return NetworkWork(
+def _joined(parts: Sequence[KernelCalls]) -> KernelCalls:
+    """Join several kernel calls into one."""
+    return KernelCalls(
         "; ".join(part.label for part in parts), parts[-1].node,
         tuple(one for part in parts for one in part.reads),
         tuple(one for part in parts for one in part.writes),

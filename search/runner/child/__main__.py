@@ -15,14 +15,14 @@ def answering(what: str) -> Callable[..., Reply]:
             return trial
         case "compile":
             return Session.compile
-        case "finals":
-            from tilewise.search.runner.child.interleaved import finals
+        case "finalists":
+            from tilewise.search.runner.child.interleaved import time_finalists
 
-            return finals
-        case "peer" | "beside":
-            from tilewise.search.runner.child.interleaved import beside, peer
+            return time_finalists
+        case "peer" | "with_peers":
+            from tilewise.search.runner.child.interleaved import peer, time_with_peers
 
-            return peer if what == "peer" else beside
+            return peer if what == "peer" else time_with_peers
     raise ValueError(f"unknown request to a runner's child: {what!r}")
 
 

@@ -18,9 +18,9 @@ from tilewise.search.records import OWN
 from tilewise.search.runner.child.lowered import Lowered, lowered
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.protocol import (
-    BesideReply,
     CandidateFailureError,
-    FinalsReply,
+    ComparisonReply,
+    FinalistsReply,
     PeerReply,
     TimedInTurn,
     TimedWay,
@@ -44,14 +44,14 @@ def on_every_place(
     ]
 
 
-def finals(
+def time_finalists(
     session: Session,
     schedules: list[Any],
     rounds: int,
     with_peers: bool,
     placements: int = 1,
     budget_s: float | None = None,
-) -> FinalsReply:
+) -> FinalistsReply:
     """Time the finalists, and peers, in interleaved rounds on several buffer placements.
 
     The first placement is that of the trials. The fastest way represents each peer.
@@ -84,7 +84,7 @@ def finals(
         rejected += sum(samples.preempted for samples in timed[: len(ours)])
         contenders.clear()  # their buffers go before those of the next placement come
         peak = max(peak, session.peak())
-    return FinalsReply(
+    return FinalistsReply(
         finalists=tuple(map(_timed, ours)),
         rejected=rejected,
         peers=_best_ways(peers, theirs),
@@ -157,7 +157,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 7, 25
 
 
 def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
-    """Prepare and check a peer for `beside`, or return why it is absent.
+    """Prepare and check a peer for `time_with_peers`, or return why it is absent.
 
     A peer that runs our kernel may be as inexact as the schedule's method.
     """
@@ -174,7 +174,9 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
     return PeerReply(tuple(way.variant.name for way in ways), None, found)
 
 
-def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> BesideReply:
+def time_with_peers(
+    session: Session, steps: Any, peers: list[str], budget_s: float
+) -> ComparisonReply:
     """Time one schedule and every way of the peers in interleaved rounds."""
     absent = {}
     for name in peers:
@@ -206,7 +208,7 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
         TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
         for way, samples in zip(ways, theirs, strict=True)
     )
-    return BesideReply(tuple(own.times), timed_ways, absent, peak)
+    return ComparisonReply(tuple(own.times), timed_ways, absent, peak)
 
 
 def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:

@@ -50,7 +50,7 @@ class Session(Compiler):
         self.places = [BufferPlace(self.operands)]
         self.cache = cache
         self.cold: ColdMode | None = None
-        self.pace = 1.0
+        self.speed_factor = 1.0
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[TimedVariant]] = {}
         self.makers: dict[str, Maker] = {}

@@ -9,11 +9,16 @@ from tilewise.search.runner.protocol import Message, TrialReply
 from tilewise.search.timing.cold import evicting_s
 from tilewise.search.timing.measure import LEAST_SAMPLES, measure
 from tilewise.search.timing.samples import LONG_RUN_S, SAMPLE_S, VERY_LONG_RUN_S, Samples, start
-from tilewise.search.timing.speed_factor import Bounds, Control, Paced, measure_beside
+from tilewise.search.timing.speed_factor import (
+    Bounds,
+    Control,
+    ControlledTiming,
+    measure_with_control,
+)
 
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25
-BEHIND = 1.05  # times the best: more than noise, so that the finals will not have it
+BEHIND = 1.05  # times the best: more than noise, so that the final benchmark will not have it
 FIRST_RUN = 1.8  # times that limit already in the run that is checked
 
 
@@ -36,14 +41,16 @@ def trial(
     error, tolerance = session.check(sampled, steps)
     accuracy = session.accuracy(steps)
     limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
-    paced = _timed(session, steps, call, first, limits, known)
-    session.pace = paced.pace or session.pace  # until a control tells another
+    timed = _timed(session, steps, call, first, limits, known)
+    session.speed_factor = (
+        timed.speed_factor or session.speed_factor
+    )  # until a control tells another
     return TrialReply(
-        times=tuple(paced.samples.times),
-        pace=paced.pace,
-        takes_over=paced.takes_over,
-        rejected=paced.samples.preempted,
-        pruned=paced.stopped,
+        times=tuple(timed.samples.times),
+        speed_factor=timed.speed_factor,
+        takes_over=timed.takes_over,
+        rejected=timed.samples.preempted,
+        pruned=timed.stopped,
         compile_s=compiled - begin,
         measure_s=time.perf_counter() - compiled,
         max_error=error,
@@ -59,25 +66,29 @@ def _timed(
     first: Samples,
     limits: Bounds | None,
     control: Control | None,
-) -> Paced:
+) -> ControlledTiming:
     """Return the samples of a correct candidate after its check."""
     threads = session.target.threads
     cold = session.how_cold(call)
     is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
-    if is_long and limits and first.least_s > FIRST_RUN * limits.stop_above_s * session.pace:
+    if (
+        is_long
+        and limits
+        and first.least_s > FIRST_RUN * limits.stop_above_s * session.speed_factor
+    ):
         # Touching its memory for the first time does not double a run this long.
         only = Samples(1, times=[first.least_s], preempted=first.preempted)
-        return Paced(only, True, session.pace if control else None)
+        return ControlledTiming(only, True, session.speed_factor if control else None)
     run = session.on_copies(steps, call)
     samples = Samples(1) if is_long else start(run, threads, cold)
     if is_long and first.least_s >= VERY_LONG_RUN_S:
         samples = first  # the median is of the others, if this one met new memory
     if control is not None and limits is not None:
-        return measure_beside(control, run, samples, limits, TRIAL_BUDGET_S)
+        return measure_with_control(control, run, samples, limits, TRIAL_BUDGET_S)
     budget_s = TRIAL_BUDGET_S + LEAST_SAMPLES * (evicting_s(session.target) if cold else 0.0)
     stop_above_s, behind_s = (limits.stop_above_s, limits.behind_s) if limits else (None, None)
     samples, stopped = measure(run, budget_s, stop_above_s, threads, samples, behind_s)
-    return Paced(samples, stopped, None)
+    return ControlledTiming(samples, stopped, None)
 
 
 def _control(session: Session, wanted: Message | None) -> Control | None:

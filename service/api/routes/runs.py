@@ -209,7 +209,7 @@ def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
     """Return earlier failures of the same work, and recent machine speeds of other jobs."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     failures = sorted(store.known_failures())
-    return HistoryWire(known_failures=failures, earlier_paces=store.earlier_paces())
+    return HistoryWire(known_failures=failures, earlier_paces=store.earlier_speed_factors())
 
 
 @router.get("/earlier")

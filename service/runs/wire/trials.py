@@ -145,7 +145,7 @@ class TrialWire(Wire):
     message: Message = ""
     measurement: Measurement | None = None
     samples: Annotated[tuple[float, ...], Field(max_length=MOST_SAMPLES)]
-    pace: float | None = None
+    speed_factor: float | None = Field(default=None, alias="pace")
     rejected: Number = 0
     compile_s: float = 0.0
     max_error: Unbounded | None = None
@@ -197,7 +197,7 @@ class HistoryWire(Wire):
     """Results of other jobs on the same target that a search needs before it starts."""
 
     known_failures: list[str]
-    earlier_paces: list[list[float]]
+    earlier_speed_factors: list[list[float]] = Field(alias="earlier_paces")
 
 
 class SearchesWire(Wire):

@@ -12,7 +12,7 @@ from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import (
     CandidateFailureError,
-    FinalsReply,
+    FinalistsReply,
     TimedInTurn,
     TrialReply,
 )
@@ -22,8 +22,8 @@ from tilewise.search.timing.speed_factor import WORTH
 
 def trial_reply(times: Sequence[float], **changes: Any) -> TrialReply:
     """A candidate that was right, and took these seconds."""
-    told = {"pace": 1.0, "takes_over": False, "rejected": 0, "pruned": False, "compile_s": 0.1,
-            "measure_s": 0.1, "max_error": 0.0, "tolerance": 1.0}  # fmt: skip
+    told = {"speed_factor": 1.0, "takes_over": False, "rejected": 0, "pruned": False,
+            "compile_s": 0.1, "measure_s": 0.1, "max_error": 0.0, "tolerance": 1.0}  # fmt: skip
     return TrialReply(tuple(times), **(told | changes))
 
 
@@ -32,11 +32,11 @@ def in_turn(times: Sequence[Sequence[float]], rounds: Sequence[Sequence[int]]) -
     return TimedInTurn(tuple(map(tuple, times)), tuple(map(tuple, rounds)))
 
 
-def finals_reply(finalists: Sequence[TimedInTurn], **changes: Any) -> FinalsReply:
+def finals_reply(finalists: Sequence[TimedInTurn], **changes: Any) -> FinalistsReply:
     """Finalists that took these seconds, and no other libraries."""
     told = {"rejected": 0, "peers": {}, "peak_gflops": 100.0, "cold": None,
             "scratch_bytes": ({"A": 64, "B": 640},) * len(finalists)}  # fmt: skip
-    return FinalsReply(tuple(finalists), **(told | changes))
+    return FinalistsReply(tuple(finalists), **(told | changes))
 
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
@@ -86,7 +86,7 @@ class FakeRunner:
         register = register_of(schedule)
         return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
 
-    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+    def time_finalists(self, schedules, rounds, peers, placements=1, budget_s=None):
         if self.finals_fail:
             self.finals_fail -= 1
             raise CandidateFailureError("wrong", "now and then", self.failing_final)
@@ -106,7 +106,7 @@ def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options
     return result, runner, store
 
 
-class Paced(FakeRunner):
+class ControlledTiming(FakeRunner):
     """A runner on a machine that is slower in every third trial, and says so where it can."""
 
     def __init__(self) -> None:
@@ -115,13 +115,13 @@ class Paced(FakeRunner):
 
     def trial(self, steps, best_s, control=None):
         reply = super().trial(steps, best_s, control)
-        pace = 1.5 if control and len(self.controls) % 3 == 0 else 1.0
+        speed_factor = 1.5 if control and len(self.controls) % 3 == 0 else 1.0
         self.controls.append(control)
-        times = tuple(seconds * pace for seconds in reply.times)
-        return replace(reply, times=times, pace=pace if control else None)
+        times = tuple(seconds * speed_factor for seconds in reply.times)
+        return replace(reply, times=times, speed_factor=speed_factor if control else None)
 
 
-class Confused(Paced):
+class Confused(ControlledTiming):
     """A runner on which whatever is timed in a slow moment seems much faster than the control."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Confused(Paced):
     def trial(self, steps, best_s, control=None):
         self.to_beat.append(best_s)
         reply = super().trial(steps, best_s, control)
-        if reply.pace == 1.5:
+        if reply.speed_factor == 1.5:
             halved = tuple(t / 2 for t in reply.times)
             reply = replace(reply, times=halved, takes_over=True)
         return reply

@@ -68,7 +68,7 @@ def test_no_more_is_enqueued_than_the_budget_has_trials() -> None:
 def ended(search: SearchStudy) -> list[TrialRecord]:
     """A trial of each state, told."""
     asked = [search.ask() for _ in range(3)]
-    first = replace(timed(SPACE, 0, asked[0].point, 2e-3), samples=(4e-3,) * 6, pace=2.0)
+    first = replace(timed(SPACE, 0, asked[0].point, 2e-3), samples=(4e-3,) * 6, speed_factor=2.0)
     samples = (9e-3, 7e-3, 8e-3)
     seen = summarise(list(samples), SQUARE.flops)
     second = timed(SPACE, 1, asked[1].point, 1.0)
@@ -88,7 +88,7 @@ def test_a_trial_is_told_by_its_state_with_what_was_seen_of_it() -> None:
     complete, pruned, failed = search.study.get_trials(deepcopy=False)[:3]
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
     assert (complete.state, pruned.state, failed.state) == states
-    assert complete.value == pytest.approx(2e3) and complete.user_attrs["pace"] == 2.0
+    assert complete.value == pytest.approx(2e3) and complete.user_attrs["speed_factor"] == 2.0
     assert complete.intermediate_values == pytest.approx({1: 2e3, 2: 2e3, 4: 2e3, 6: 2e3})
     assert pruned.intermediate_values == pytest.approx({1: 9e3, 2: 8e3, 3: 8e3})
     assert pruned.value == pytest.approx(8e3)

@@ -22,8 +22,13 @@ class Machines:
     `loses` has the numbers of exchanges at which a candidate that one has is lost.
     """
 
-    def __init__(self, store, count, pace=1.0, loses=()):
-        self.store, self.count, self.pace, self.loses = store, count, pace, set(loses)
+    def __init__(self, store, count, speed_factor=1.0, loses=()):
+        self.store, self.count, self.speed_factor, self.loses = (
+            store,
+            count,
+            speed_factor,
+            set(loses),
+        )
         self.runner, self.asked, self.most_out, self.calls = FakeRunner(), [], 0, 0
         self.out = {}
 
@@ -49,8 +54,8 @@ class Machines:
 
     def reply(self, candidate):
         reply = self.runner.trial(candidate.steps, candidate.best_s, candidate.control)
-        times = tuple(self.pace * seconds for seconds in reply.times)
-        return replace(reply, times=times, pace=self.pace)
+        times = tuple(self.speed_factor * seconds for seconds in reply.times)
+        return replace(reply, times=times, speed_factor=self.speed_factor)
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +93,9 @@ def test_a_search_that_nobody_helps_tries_what_it_tries_alone():
 
 
 def test_what_a_slower_machine_finds_is_the_time_to_beat_and_never_the_control():
-    """Its pace is as usual there, so its trials count as steady."""
-    result, _, machines, _ = shared(6, pace=1.4)
-    theirs = {trial.schedule.hash for trial in result.trials if trial.pace == 1.4}
+    """Its speed_factor is as usual there, so its trials count as steady."""
+    result, _, machines, _ = shared(6, speed_factor=1.4)
+    theirs = {trial.schedule.hash for trial in result.trials if trial.speed_factor == 1.4}
     controls = {repr(candidate.control["steps"]) for candidate in machines.asked}
     told = {repr(list(t.schedule.to_json())) for t in result.trials if t.schedule.hash in theirs}
     assert theirs and not controls & told
@@ -125,9 +130,9 @@ class Disturbed(FakeRunner):
             reply = super().trial(steps, None)
             return replace(reply, times=tuple(now * t for t in reply.times))
         true_s = self.seconds(Schedule.from_json(control["steps"]))
-        known = control["seconds"] / true_s  # at what it calls pace 1
+        known = control["seconds"] / true_s  # at what it calls speed_factor 1
         reply = super().trial(steps, best_s and best_s / known, None)
-        return replace(reply, times=tuple(now * t for t in reply.times), pace=now / known)
+        return replace(reply, times=tuple(now * t for t in reply.times), speed_factor=now / known)
 
 
 def assert_right(trials) -> None:
@@ -136,7 +141,9 @@ def assert_right(trials) -> None:
         low, high = trial.measurement.interval
         assert trial.measurement.time_us == pytest.approx(true_us, rel=0.03)
         assert low == pytest.approx(high) == pytest.approx(trial.measurement.gflops)
-        assert trial.samples[0] / (trial.pace or 1.0) == pytest.approx(true_us / 1e6, rel=0.03)
+        assert trial.samples[0] / (trial.speed_factor or 1.0) == pytest.approx(
+            true_us / 1e6, rel=0.03
+        )
 
 
 @pytest.mark.parametrize("disturbed", [1, 3, 8, 20])
@@ -176,7 +183,7 @@ class Far(Machines):
         control = candidate.control
         known = control["seconds"] / FakeRunner.seconds(Schedule.from_json(control["steps"]))
         reply = self.runner.trial(candidate.steps, None)
-        return replace(reply, pace=1 / known)
+        return replace(reply, speed_factor=1 / known)
 
 
 def test_what_was_out_when_the_scale_changed_is_corrected_too() -> None:

@@ -11,16 +11,16 @@ from tests.search.engine.fakes import (
     SQUARE,
     TARGET,
     Confused,
+    ControlledTiming,
     FakeRunner,
     Long,
-    Paced,
     finals_reply,
     in_turn,
     register_of,
     run,
     trial_reply,
 )
-from tests.short_timings import FINALS_S
+from tests.short_timings import FINAL_BENCHMARK_S
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
@@ -103,7 +103,7 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     runner = FakeRunner()
     slower = runner.seconds
     runner.seconds = lambda schedule: slower(schedule) / 4  # so short that all meet in the finals
-    runner.finals = lambda schedules, rounds, *_: finals_reply(
+    runner.time_finalists = lambda schedules, rounds, *_: finals_reply(
         [in_turn([[(99 - i) * 1e-3] * rounds], [range(rounds)]) for i in range(len(schedules))],
         scratch_bytes=tuple({"A": 64, "B": i} for i in range(len(schedules))),
     )
@@ -119,7 +119,7 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
 @pytest.mark.parametrize("kind", [FakeRunner, Long])
 def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int | None) -> None:
     runner = kind()
-    runner.finals_fail, runner.failing_final = 2, index
+    runner.time_finalists_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     # Of twelve one is replaced; where nobody knows who it was, those that trail go with it.
     assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
@@ -160,7 +160,7 @@ def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request()
 
 @pytest.mark.full
 def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> None:
-    monkeypatch.setattr(benchmark, "FINALS_S", FINALS_S)
+    monkeypatch.setattr(benchmark, "FINAL_BENCHMARK_S", FINAL_BENCHMARK_S)
     problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
     result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
     assert result.best is not None and result.count("failed") == 0
@@ -170,21 +170,21 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> Non
 
 
 def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
-    result, runner, _ = run(TuneRequest(trials=30), runner=Paced())
+    result, runner, _ = run(TuneRequest(trials=30), runner=ControlledTiming())
     assert runner.controls[0] is None
     best = result.trials[0]
     for trial, control in zip(result.trials[1:], runner.controls[1:], strict=True):
         assert control["steps"] == list(best.schedule.to_json())
         assert control["seconds"] == pytest.approx(FakeRunner.seconds(best.schedule))
-        is_usual = trial.state == "timed" and trial.pace == 1.0
+        is_usual = trial.state == "timed" and trial.speed_factor == 1.0
         if is_usual and trial.measurement.time_us < WORTH * best.measurement.time_us:
             best = trial
     for trial in result.trials:
         assert trial.measurement.time_us == pytest.approx(1e6 * FakeRunner.seconds(trial.schedule))
         assert trial.samples[0] == pytest.approx(
-            FakeRunner.seconds(trial.schedule) * (trial.pace or 1.0)
+            FakeRunner.seconds(trial.schedule) * (trial.speed_factor or 1.0)
         )
-    assert {trial.pace for trial in result.trials} == {None, 1.0, 1.5}
+    assert {trial.speed_factor for trial in result.trials} == {None, 1.0, 1.5}
 
 
 def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
@@ -193,18 +193,18 @@ def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
     hasty = 0
     for number, to_beat in enumerate(runner.to_beat[1:], 1):
         before = [t for t in result.trials[:number] if t.state == "timed"]
-        steady = min(t.measurement.time_us for t in before if t.pace != 1.5)
+        steady = min(t.measurement.time_us for t in before if t.speed_factor != 1.5)
         assert to_beat == pytest.approx(steady / 1e6)
         hasty += min(t.measurement.time_us for t in before) < 0.9 * steady
     assert hasty > 1, "some were told too fast"
 
 
 def test_the_paces_of_a_search_go_into_its_interval() -> None:
-    request = TuneRequest(trials=30, sampler="local")  # which paces do not lead elsewhere
+    request = TuneRequest(trials=30, sampler="local")  # which speed_factors do not lead elsewhere
     calm, *_ = run(request)
-    paced, *_ = run(request, runner=Paced())
-    known, *_ = run(request, MemoryStore(paces=[[1.0, 1.0, 1.5, 1.5]] * 9))
-    for found in (paced, known):
+    with_speed_factor, *_ = run(request, runner=ControlledTiming())
+    known, *_ = run(request, MemoryStore(speed_factors=[[1.0, 1.0, 1.5, 1.5]] * 9))
+    for found in (with_speed_factor, known):
         assert found.best.measurement.gflops == calm.best.measurement.gflops
         assert found.best.measurement.interval[0] < calm.best.measurement.interval[0] / 1.4
 
@@ -214,11 +214,13 @@ MODEL = AnalyticalModel.shipped(SPACE)
 POINTS = prior_points(MODEL, 12)
 
 
-def trial(number: int, seconds: float, state: str = "timed", pace: float | None = 1.0):
+def trial(number: int, seconds: float, state: str = "timed", speed_factor: float | None = 1.0):
     point = POINTS[number]
     speed = summarise([seconds] * 6, SQUARE.flops)
     schedule = SPACE.schedule(point)
-    return TrialRecord(number, schedule, point, state, "prior", measurement=speed, pace=pace)
+    return TrialRecord(
+        number, schedule, point, state, "prior", measurement=speed, speed_factor=speed_factor
+    )
 
 
 def explored(*trials: TrialRecord) -> Exploration:
@@ -242,7 +244,7 @@ class Answering:
 
     def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:
         self.controls.append(control and control["seconds"])
-        return trial_reply([self.seconds.pop(0)] * 6, pace=None)
+        return trial_reply([self.seconds.pop(0)] * 6, speed_factor=None)
 
 
 def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_luckiest() -> None:
@@ -261,9 +263,11 @@ def test_a_control_that_does_not_run_any_more_makes_way_for_the_next_to_be_the_b
 
 
 def test_the_usual_pace_is_that_of_trials_that_were_timed_to_the_end() -> None:
-    stopped = trial(2, 3.0, "pruned", pace=1.7)
-    search = explored(trial(0, 1.0, pace=None), trial(1, 1.0), stopped, trial(3, 1.1, pace=1.1))
-    assert search.paces == [1.0, 1.1]
+    stopped = trial(2, 3.0, "pruned", speed_factor=1.7)
+    search = explored(
+        trial(0, 1.0, speed_factor=None), trial(1, 1.0), stopped, trial(3, 1.1, speed_factor=1.1)
+    )
+    assert search.speed_factors == [1.0, 1.1]
 
 
 SMALL = parse_problem("matmul:m=64,n=96,k=40,dtype=f32")

@@ -49,13 +49,13 @@ class SlowRunner(FakeRunner):
         self.clock.now += self.trial_s
         return super().trial(steps, best_s, control)
 
-    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+    def time_finalists(self, schedules, rounds, peers, placements=1, budget_s=None):
         begin = self.clock.now
         self._start()
         wanted_s = rounds * placements * len(schedules) * 1e-3
         left_s = begin + budget_s - self.clock.now
         self.clock.now += 0.2 + max(0.0, min(wanted_s, left_s - 0.2))
-        return super().finals(schedules, rounds, peers, placements, budget_s)
+        return super().time_finalists(schedules, rounds, peers, placements, budget_s)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_seconds_are_kept_within_five_percent(monkeypatch, seconds, trial_s, pro
     runner = SlowRunner(clock, trial_s)
     began = clock.now
     request = TuneRequest(trials=2000, seconds=seconds, sampler="random")
-    result, *_ = run(request, runner=runner, before_finals=prove)
+    result, *_ = run(request, runner=runner, before_final_benchmark=prove)
     spent = clock.now - began
     if result.complete:
         assert spent < seconds, "the space or the trials ran dry first"
@@ -120,9 +120,9 @@ class Ahead(FakeRunner):
         self.events.append(("trial", Schedule.from_json(steps).hash))
         return super().trial(steps, best_s, control)
 
-    def finals(self, *given):
+    def time_finalists(self, *given):
         self.events.append(("finals", ""))
-        return super().finals(*given)
+        return super().time_finalists(*given)
 
 
 def test_candidates_are_compiled_ahead_of_their_trial_and_each_once() -> None:
@@ -173,9 +173,9 @@ class Seen(FakeRunner):
     def renew(self):
         self.processes += 1
 
-    def finals(self, schedules, *given):
+    def time_finalists(self, schedules, *given):
         self.met.append(len(schedules))
-        return super().finals(schedules, *given)
+        return super().time_finalists(schedules, *given)
 
 
 class Noisy(Seen):
@@ -188,9 +188,9 @@ class Noisy(Seen):
     def trial(self, steps, best_s, control=None):
         reply = super().trial(steps, best_s, control)
         self.count += 1
-        pace = self.most_pace if control and self.count % 3 == 0 else 1.0
-        times = tuple(pace * seconds for seconds in reply.times)
-        return replace(reply, times=times, pace=pace if control else None)
+        speed_factor = self.most_pace if control and self.count % 3 == 0 else 1.0
+        times = tuple(speed_factor * seconds for seconds in reply.times)
+        return replace(reply, times=times, speed_factor=speed_factor if control else None)
 
 
 @pytest.mark.parametrize(("most_pace", "times"), [(1.05, 1), (1.5, benchmark.WHEN_NOISY)])
@@ -224,8 +224,8 @@ class Disturbed(Seen):
         super().__init__()
         self.disturbed = processes
 
-    def finals(self, schedules, *given):
-        reply = super().finals(schedules, *given)
+    def time_finalists(self, schedules, *given):
+        reply = super().time_finalists(schedules, *given)
         if self.processes > self.disturbed:
             return reply
         disturbed = []
@@ -254,7 +254,7 @@ def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
     found(runner, seconds=60.0)
     assert runner.processes == 2
     runner = Disturbed(1000)
-    run(TuneRequest(trials=benchmark.ENOUGH_PACES - 1), runner=runner)
+    run(TuneRequest(trials=benchmark.ENOUGH_SPEED_FACTORS - 1), runner=runner)
     assert runner.processes == 2, "few trials have seen little"
 
 
@@ -271,11 +271,11 @@ def test_nobody_waits_once_the_job_is_to_stop() -> None:
 
 def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:
     class Crashing(Seen):
-        def finals(self, schedules, *given):
+        def time_finalists(self, schedules, *given):
             self.met.append(len(schedules))
             if len(schedules) > FINALISTS:
                 raise CandidateFailureError("crash", "SIGSEGV")
-            return FakeRunner.finals(self, schedules, *given)
+            return FakeRunner.time_finalists(self, schedules, *given)
 
     runner = Crashing()
     found(runner)
@@ -284,11 +284,11 @@ def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along()
 
 def test_a_search_whose_finalists_all_fail_says_why() -> None:
     class Failing(FakeRunner):
-        def finals(self, *given):
+        def time_finalists(self, *given):
             raise CandidateFailureError("timeout", "10.0 s", index=0)
 
     result, *_ = run(TuneRequest(trials=4), runner=Failing())
-    assert result.best is None and result.finals_failure == "timeout: 10.0 s"
+    assert result.best is None and result.finalist_failure == "timeout: 10.0 s"
 
 
 def test_the_first_trial_does_not_wait_for_other_libraries() -> None:

@@ -22,7 +22,7 @@ from tilewise.search.final_benchmark.rounds import (
     over_undisturbed,
 )
 from tilewise.search.records import Measurement
-from tilewise.search.runner.protocol import FinalsReply
+from tilewise.search.runner.protocol import FinalistsReply
 from tilewise.search.timing.samples import summarise
 from tilewise.search.verdicts import Verdict, verdict, verdict_of_speeds
 
@@ -93,7 +93,7 @@ class NoisyRunner:
     def renew(self) -> None:
         self.renewed += 1
 
-    def finals(self, steps: list[Any], rounds: int, *_: Any) -> FinalsReply:
+    def time_finalists(self, steps: list[Any], rounds: int, *_: Any) -> FinalistsReply:
         times: tuple[list[list[float]], list[list[float]]] = ([], [])
         for _placement in range(5):
             here = exp(self.draw.gauss(0, self.placed))

@@ -198,7 +198,7 @@ class Wrong(Runner):
     def close(self):
         pass
 
-    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+    def time_finalists(self, schedules, rounds, peers, placements=1, budget_s=None):
         if self.problem.m == 13 and list(PACKED.to_json()) in schedules:
             raise CandidateFailureError("wrong", "far off", schedules.index(list(PACKED.to_json())))
         speed = {SKINNY.hash: 1e-5, TILED.hash: 3e-5, PACKED.hash: 1e-5}

@@ -42,7 +42,7 @@ def test_a_recording_comes_back_as_it_was(tmp_path: Path) -> None:
         recording.trials[3], state="failed", failure="crash", message="SIGSEGV",
         samples=(), measurement=None, max_error=None,
     )  # fmt: skip
-    beside = dataclasses.replace(recording.trials[5], samples=(6e-3, 6e-3, 6e-3), pace=1.5)
+    beside = dataclasses.replace(recording.trials[5], samples=(6e-3, 6e-3, 6e-3), speed_factor=1.5)
     recording.trials[5] = beside
     path = tmp_path / "space.json.gz"
     recording.save(path)
@@ -50,8 +50,8 @@ def test_a_recording_comes_back_as_it_was(tmp_path: Path) -> None:
     assert found.problem == recording.problem and found.target == recording.target
     assert found.again == recording.again
     assert found.time_us(found.trials[0]) == pytest.approx(2000)
-    assert found.trials[5].pace == 1.5
-    assert found.time_us(found.trials[5]) == pytest.approx(4000), "at pace 1"
+    assert found.trials[5].speed_factor == 1.5
+    assert found.time_us(found.trials[5]) == pytest.approx(4000), "at speed_factor 1"
     for old, new in zip(recording.trials, found.trials, strict=True):
         assert (old.schedule, old.params, old.state, old.origin, old.failure) == (
             new.schedule, new.params, new.state, new.origin, new.failure,
@@ -87,10 +87,10 @@ def test_what_was_not_recorded_is_replaced_by_the_nearest() -> None:
     random = Random(1)
     for trial in list(space.trials.values())[:5]:
         assert space.nearest(trial.params) == trial.params
-        assert space.free_point_beside(trial.params, lambda p, t=trial: p != t.params, random)
+        assert space.free_neighbour(trial.params, lambda p, t=trial: p != t.params, random)
     anywhere = Space(SQUARE, TARGET).draw(random)
     assert space.nearest(anywhere) in space.points
-    assert space.free_point_beside(anywhere, lambda _: False, random) is None
+    assert space.free_neighbour(anywhere, lambda _: False, random) is None
 
 
 def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> None:

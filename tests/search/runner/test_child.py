@@ -15,7 +15,7 @@ from tilewise.kernels.target import detect
 from tilewise.search.runner.child import interleaved
 from tilewise.search.runner.child import trial as module
 from tilewise.search.runner.child.accuracy import check_accuracy, errors_of
-from tilewise.search.runner.child.interleaved import finals
+from tilewise.search.runner.child.interleaved import time_finalists
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.child.trial import BEHIND, CLEARLY_SLOWER, FIRST_RUN, trial
 from tilewise.search.runner.protocol import CandidateFailureError
@@ -87,7 +87,7 @@ class Timing:
 def test_no_placement_begins_too_late(monkeypatch, budget_s, placement_s, placements) -> None:
     """That is, once its share of the budget is spent."""
     timing = Timing(monkeypatch, placement_s)
-    reply = finals(timing.session, [steps(1), steps(4)], 3, False, 4, budget_s)
+    reply = time_finalists(timing.session, [steps(1), steps(4)], 3, False, 4, budget_s)
     assert len(timing.until) == placements
     for one in reply.finalists:
         assert one.times == tuple((float(at),) * 3 for at in range(1, placements + 1))
@@ -102,7 +102,7 @@ def test_a_finalist_that_is_wrong_is_named_before_anything_is_timed(monkeypatch)
         timing.session, "call", lambda s: (lambda _repeat: None) if s == steps(4) else call(s)
     )
     with pytest.raises(CandidateFailureError, match="deviation") as caught:
-        finals(timing.session, [steps(1), steps(4), steps(2)], 3, False)
+        time_finalists(timing.session, [steps(1), steps(4), steps(2)], 3, False)
     assert (caught.value.kind, caught.value.index) == ("wrong", 1)
     assert timing.until == []
 
@@ -112,14 +112,14 @@ LIMIT_S = FIRST_RUN * CLEARLY_SLOWER * BEST_S  # of the run that is checked
 
 
 class FakeSession:
-    """Schedules that are the seconds that they take, at the machine's present pace."""
+    """Schedules that are the seconds that they take, at the machine's present speed_factor."""
 
     target = SimpleNamespace(threads=1)
     cache = "hot"
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks, self.now = clocks, 1.0
-        self.pace, self.control = 1.0, None
+        self.speed_factor, self.control = 1.0, None
         self.called: list[float] = []
 
     def call(self, seconds: float) -> Run:
@@ -165,16 +165,16 @@ def test_a_long_run_that_is_hopeless_when_it_is_checked_is_not_run_again(session
 def test_what_is_hopeless_is_so_at_the_pace_that_a_control_told_last(session: FakeSession) -> None:
     session.now = 1.5
     first = trial(session, BEST_S, BEST_S, control(BEST_S))
-    assert first.pace == session.pace == pytest.approx(1.5)
+    assert first.speed_factor == session.speed_factor == pytest.approx(1.5)
     session.called.clear()
     trial(session, 0.99 * LIMIT_S, BEST_S, control(BEST_S))
     assert len(session.called) > 1
     session.called.clear()
     late = trial(session, 1.01 * LIMIT_S, BEST_S, control(BEST_S))
     assert late.pruned and session.called == [1.01 * LIMIT_S]
-    assert late.pace == pytest.approx(1.5), "as far as anybody knows"
+    assert late.speed_factor == pytest.approx(1.5), "as far as anybody knows"
     trial(session, BEST_S, None)
-    assert session.pace == pytest.approx(1.5), "until another control tells another"
+    assert session.speed_factor == pytest.approx(1.5), "until another control tells another"
 
 
 def test_who_is_behind_gets_fewer_samples_than_who_may_be_the_best(session: FakeSession) -> None:

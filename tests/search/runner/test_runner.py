@@ -92,14 +92,14 @@ def test_a_control_tells_the_pace(runner: Runner) -> None:
     first = runner.trial(steps(1), None)
     known = {"steps": steps(1), "seconds": median(first.times)}
     reply = runner.trial(steps(8), 1.0, known)
-    assert first.pace is None
-    assert 0.2 < reply.pace < 5, "the same machine, a moment later"
+    assert first.speed_factor is None
+    assert 0.2 < reply.speed_factor < 5, "the same machine, a moment later"
 
 
 @pytest.mark.parametrize("failing", [steps(faulty_child.CRASH), steps(faulty_child.EXIT), DEEP])
 def test_a_control_that_fails_is_not_the_candidates_fault(runner: Runner, failing) -> None:
     reply = runner.trial(steps(1), 1.0, {"steps": failing, "seconds": 2e-6})
-    assert reply.times and reply.pace is None
+    assert reply.times and reply.speed_factor is None
 
 
 def test_a_candidate_that_crashes_beside_a_control_crashes(runner: Runner) -> None:
@@ -117,7 +117,7 @@ def test_finalists_do_not_disturb_each_other(weights: str) -> None:
         for rows, v in ((1, 1), (4, 2), (2, 3), (5, 1))
     ]
     with Runner(problem, detect().canonical) as one:
-        assert len(one.finals(schedules, 5, peers=False).finalists) == 4
+        assert len(one.time_finalists(schedules, 5, peers=False).finalists) == 4
 
 
 @pytest.mark.parametrize(("target", "options", "says"), [

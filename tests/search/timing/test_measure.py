@@ -292,7 +292,7 @@ def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
     with Runner(problem, detect().canonical, cache="cold") as one:
         reply = one.trial(steps[0], None)
         assert reply.times and reply.max_error <= reply.tolerance
-        finals = one.finals(steps, 3, peers=True, placements=2)
+        finals = one.time_finalists(steps, 3, peers=True, placements=2)
     assert "written before each sample" in finals.cold
     assert ("copies" in finals.cold) == (size == 16)
     assert [len(one.times) for one in finals.finalists] == [2, 2]

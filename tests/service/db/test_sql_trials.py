@@ -60,19 +60,30 @@ def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, make):
 
 
 def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, make):
-    def paced(number, pace):
-        return replace(fakes.trial(number), pace=pace)
+    def with_speed_factor(number, speed_factor):
+        return replace(fakes.trial(number), speed_factor=speed_factor)
 
-    make(paced(0, 1.0), paced(1, 1.5), paced(2, 1.25), fakes.failed_trial(3), problem=LARGE)
-    make(paced(0, 2.0), replace(pruned(1), pace=9.0), paced(2, None), problem=SMALL)
+    make(
+        with_speed_factor(0, 1.0),
+        with_speed_factor(1, 1.5),
+        with_speed_factor(2, 1.25),
+        fakes.failed_trial(3),
+        problem=LARGE,
+    )
+    make(
+        with_speed_factor(0, 2.0),
+        replace(pruned(1), speed_factor=9.0),
+        with_speed_factor(2, None),
+        problem=SMALL,
+    )
     own = make(fakes.trial(0), problem=f"{SMALL},bias")
-    assert own.earlier_paces() == [[2.0], [1.0, 1.5, 1.25]]
+    assert own.earlier_speed_factors() == [[2.0], [1.0, 1.5, 1.25]]
     with writing(sessions) as session:
         for row in session.query(models.Trial).filter_by(pace=1.5):
             row.created_at -= PACES_FOR
         session.get_one(models.Job, 2).target = "cpu:another,threads=1"
-    assert own.earlier_paces() == [[1.0, 1.25]]
-    assert MemoryStore(paces=[[1.0, 2.0]]).earlier_paces() == [[1.0, 2.0]]
+    assert own.earlier_speed_factors() == [[1.0, 1.25]]
+    assert MemoryStore(speed_factors=[[1.0, 2.0]]).earlier_speed_factors() == [[1.0, 2.0]]
 
 
 def test_a_store_knows_the_fastest_trials_of_other_searches(make, machine):

@@ -189,7 +189,8 @@ def test_a_shared_search_outlasts_lost_answers(
     result = tune(
         problem, target, request, keeper.trials,
         make_runner=lambda *_: runners[0], helpers=keeper.helpers,
-        on_phase=keeper.note, before_finals=lambda *_: keeper.note(SearchPhase("proof", 0, 1)),
+        on_phase=keeper.note,
+        before_final_benchmark=lambda *_: keeper.note(SearchPhase("proof", 0, 1)),
     )  # fmt: skip
     for thread in threads:
         thread.join(60)

@@ -39,7 +39,7 @@ def run_there(machine):
 def test_trials_of_a_seed_are_those_of_a_local_run(submit, run, offer, begin, sessions, run_there):
     def trials(job_id):
         found = SqlTrialStore(sessions, job_id).trials()
-        return [replace(trial, compile_s=0.0, pace=None) for trial in found]
+        return [replace(trial, compile_s=0.0, speed_factor=None) for trial in found]
 
     request = {"trials": 24, "seed": 5}
     here = submit(**request)
@@ -99,7 +99,7 @@ def test_speeds_and_paces_of_stored_trials_are_corrected(submit, offer, begin, s
     assert stored == [right[0], fakes.trial(1), right[1]]
     assert keeper.trials.trials() == stored
     assert stored[0].measurement.gflops == pytest.approx(fakes.trial(0).measurement.gflops / 0.4)
-    assert stored[0].pace == pytest.approx(fakes.trial(0).pace / 0.4)
+    assert stored[0].speed_factor == pytest.approx(fakes.trial(0).speed_factor / 0.4)
 
 
 def test_a_new_offer_shuts_the_old_run_out(submit, offer, begin, sessions, job):

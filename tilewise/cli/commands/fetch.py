@@ -57,7 +57,7 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
             update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
             text = update.run().render()
             if not place.exists() or read_regular_text(str(place)) != text:
-                folder.write_beside(place, text)
+                folder.write_next_to(place, text)
     _report(options, place, update.outcomes)
 
 

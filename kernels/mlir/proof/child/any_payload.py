@@ -28,7 +28,7 @@ from tilewise.kernels.mlir.proof.child.comparison import (
 from tilewise.kernels.mlir.proof.child.inputs import KINDS, kinds_of, make_inputs, make_spiked
 from tilewise.kernels.mlir.proof.child.instrument import perturb, seeds
 from tilewise.kernels.mlir.proof.child.races import has_parallel_loops, refuse_races
-from tilewise.kernels.mlir.proof.child.timing import time_beside
+from tilewise.kernels.mlir.proof.child.timing import time_in_turn
 from tilewise.kernels.mlir.proof.child.traits import (
     NON_FINITE,
     Traits,
@@ -167,7 +167,7 @@ def run_payload(
     plain = compiled(payload_alone(text))
     stage("time")
     calls = [function.bind(inputs[kinds[0]]).call for function in (scripted, plain)]
-    with_script, without = time_beside(calls, request["repeat_s"])
+    with_script, without = time_in_turn(calls, request["repeat_s"])
     return out | {"time_us": with_script * 1e6, "unscripted_us": without * 1e6}
 
 

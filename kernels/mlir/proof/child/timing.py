@@ -36,7 +36,7 @@ def time_call(call: Callable[[], object], seconds: float) -> Timing:
     return summarise(samples)
 
 
-def time_beside(calls: Sequence[Callable[[int], object]], seconds: float) -> list[float]:
+def time_in_turn(calls: Sequence[Callable[[int], object]], seconds: float) -> list[float]:
     """Return the median seconds of one run of each of several calls, measured in turns."""
     return [statistics.median(samples) for samples in sample_in_turns(calls, seconds)]
 

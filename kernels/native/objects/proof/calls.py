@@ -80,7 +80,7 @@ class CallTime:
     ratio: float | None
 
 
-def time_beside_ours(
+def time_against_kernel(
     problem: Problem, schedule: Schedule, target: Target, loaded: LoadedObject, seconds: float
 ) -> CallTime:
     """Time an object for about `seconds` in turn with our own call."""

@@ -21,7 +21,7 @@ def prove_here(request: dict[str, Any]) -> Any:
     """Prove one object in this process."""
     stage("import")
     from tilewise.kernels.native.objects.interface import Interface
-    from tilewise.kernels.native.objects.proof.calls import LoadedObject, time_beside_ours
+    from tilewise.kernels.native.objects.proof.calls import LoadedObject, time_against_kernel
     from tilewise.kernels.native.objects.proof.checks import ObjectError, ObjectTrial
     from tilewise.kernels.native.objects.proof.prove import ObjectProof
     from tilewise.kernels.problem import parse_problem
@@ -49,7 +49,7 @@ def prove_here(request: dict[str, Any]) -> Any:
         except ObjectError as failed:
             return ObjectProof(failure="wrong", message=str(failed))
     stage("time")
-    timed = time_beside_ours(problem, schedule, target, sized, request["repeat_s"])
+    timed = time_against_kernel(problem, schedule, target, sized, request["repeat_s"])
     return ObjectProof(
         max_error=error if isfinite(error) else None,
         tolerance=tolerance,

@@ -14,7 +14,7 @@ from tilewise.kernels.mlir.proof.child.comparison import (
     NEIGHBOURS,
     difference,
 )
-from tilewise.kernels.mlir.proof.child.timing import time_beside
+from tilewise.kernels.mlir.proof.child.timing import time_in_turn
 from tilewise.kernels.oracle.operands import Array, to_bf16
 
 NAN, INF = np.nan, np.inf
@@ -134,7 +134,7 @@ def test_calls_are_timed_in_turns_and_warm(monkeypatch: pytest.MonkeyPatch) -> N
 
         return call
 
-    found = time_beside([taking("a", 2.0**-10), taking("b", 2.0**-9)], seconds=0.5)
+    found = time_in_turn([taking("a", 2.0**-10), taking("b", 2.0**-9)], seconds=0.5)
     assert found == [2.0**-10, 2.0**-9]
     assert order[:6] == ["a", "b"] * 3
 

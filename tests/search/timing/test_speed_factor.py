@@ -1,4 +1,4 @@
-"""The machine's pace, told by a control: what a slow second does to a trial."""
+"""The machine's speed_factor, told by a control: what a slow second does to a trial."""
 
 import random
 from statistics import median
@@ -13,42 +13,46 @@ from tilewise.search.timing.speed_factor import (
     MOST_SHORT_ROUNDS,
     Bounds,
     Control,
-    Paced,
-    measure_beside,
+    ControlledTiming,
+    measure_with_control,
     undisturbed_factor,
 )
 
 
 class Machine:
-    """Runs that take so long at pace 1, on clocks that only they move."""
+    """Runs that take so long at speed_factor 1, on clocks that only they move."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.runs, self.noise = 0.0, 0, random.Random(1)
-        self.paces = [1.0]  # of the runs to come; the last goes on
+        self.speed_factors = [1.0]  # of the runs to come; the last goes on
         self.spread = 0.002
         monkeypatch.setattr(samples.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(samples.time, "thread_time", lambda: self.now)
 
     def run_of(self, seconds: float) -> Run:
         def run(repeat: int) -> None:
-            now = self.paces.pop(0) if len(self.paces) > 1 else self.paces[0]
+            now = (
+                self.speed_factors.pop(0) if len(self.speed_factors) > 1 else self.speed_factors[0]
+            )
             self.now += seconds * repeat * now * self.noise.lognormvariate(0, self.spread)
             self.runs += 1
 
         return run
 
-    def beside(self, best_s: float, seconds: float) -> Paced:
+    def beside(self, best_s: float, seconds: float) -> ControlledTiming:
         """A candidate of `seconds` beside a control of `best_s`, one run in a sample."""
         control, run = Control(self.run_of(best_s), best_s, 1), self.run_of(seconds)
         samples = Samples(1)
         if seconds >= VERY_LONG_RUN_S:
             samples.take(run)
-        return measure_beside(control, run, samples, Bounds(1.25 * best_s, 1.05 * best_s), 0.08)
+        return measure_with_control(
+            control, run, samples, Bounds(1.25 * best_s, 1.05 * best_s), 0.08
+        )
 
 
-def seconds(found: Paced) -> float:
-    """The candidate's time at pace 1."""
-    return median(found.samples.times) / found.pace
+def seconds(found: ControlledTiming) -> float:
+    """The candidate's time at speed_factor 1."""
+    return median(found.samples.times) / found.speed_factor
 
 
 @pytest.fixture
@@ -59,9 +63,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
 @pytest.mark.parametrize("now", [1.0, 1.7, 0.6])
 def test_a_candidate_is_told_at_the_pace_of_the_control(machine, best_s, now) -> None:
-    machine.paces = [now]
+    machine.speed_factors = [now]
     found = machine.beside(best_s, 1.03 * best_s)
-    assert found.pace == pytest.approx(now, rel=0.02)
+    assert found.speed_factor == pytest.approx(now, rel=0.02)
     assert seconds(found) == pytest.approx(1.03 * best_s, rel=0.01)
     assert not found.stopped
 
@@ -69,15 +73,15 @@ def test_a_candidate_is_told_at_the_pace_of_the_control(machine, best_s, now) ->
 @pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
 def test_a_machine_that_slows_down_meanwhile_condemns_nobody(machine, best_s) -> None:
     for before in range(1, 5):
-        machine.paces = [1.0] * before + [1.6]
+        machine.speed_factors = [1.0] * before + [1.6]
         found = machine.beside(best_s, 0.99 * best_s)
-        assert machine.paces == [1.6] and not found.stopped
+        assert machine.speed_factors == [1.6] and not found.stopped
         assert seconds(found) == pytest.approx(0.99 * best_s, rel=0.02)
 
 
 @pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
 def test_one_slow_sample_of_the_control_makes_no_winner(machine: Machine, best_s: float) -> None:
-    machine.paces = [1.0, 1.5, 1.0]
+    machine.speed_factors = [1.0, 1.5, 1.0]
     found = machine.beside(best_s, 1.02 * best_s)
     assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
 
@@ -89,7 +93,7 @@ def test_hundreds_of_equals_do_not_make_each_other_faster(machine: Machine, best
     for _ in range(400):
         control = Control(machine.run_of(best_s), control_s, 1)
         limits = Bounds(1.25 * control_s, 1.05 * control_s)
-        found = measure_beside(control, machine.run_of(best_s), Samples(1), limits, 0.08)
+        found = measure_with_control(control, machine.run_of(best_s), Samples(1), limits, 0.08)
         told.append(seconds(found))
         if found.takes_over:
             control_s = told[-1]
@@ -101,7 +105,7 @@ def test_what_takes_over_was_timed_twice(machine: Machine) -> None:
     found = machine.beside(0.5e-3, 0.4e-3)
     assert found.takes_over and len(found.samples.times) >= 2 * LEAST_SHORT_ROUNDS
     assert seconds(found) == pytest.approx(0.4e-3, rel=0.01)
-    machine.paces = [1.0, 1.5] * 2 + [1.5, 1.0] + [1.0, 1.5] * 2 + [1.0]
+    machine.speed_factors = [1.0, 1.5] * 2 + [1.5, 1.0] + [1.0, 1.5] * 2 + [1.0]
     lucky = machine.beside(0.5e-3, 0.52e-3)
     assert not lucky.takes_over
     assert seconds(lucky) == pytest.approx(0.52e-3, rel=0.02)
@@ -129,7 +133,7 @@ def test_short_runs_are_told_by_those_that_nobody_disturbed(machine: Machine) ->
     draws = random.Random(0)
     right = 0
     for _ in range(100):
-        machine.paces = [draws.choice([1.0, 1.0, 1.1, 1.4]) for _ in range(60)] + [1.0]
+        machine.speed_factors = [draws.choice([1.0, 1.0, 1.1, 1.4]) for _ in range(60)] + [1.0]
         found = machine.beside(0.5e-3, 0.52e-3)
         right += abs(seconds(found) / 0.52e-3 - 1) < 0.01
     assert right >= 90
@@ -137,7 +141,7 @@ def test_short_runs_are_told_by_those_that_nobody_disturbed(machine: Machine) ->
 
 def test_runs_between_do_not_hang_on_a_single_lucky_one(machine: Machine) -> None:
     """One run of the candidate is a tenth shorter: what the fastest fifth alone would tell."""
-    machine.paces = [1.0] * 4 + [0.9] + [1.0]
+    machine.speed_factors = [1.0] * 4 + [0.9] + [1.0]
     found = machine.beside(5e-3, 5.1e-3)
     assert seconds(found) == pytest.approx(5.1e-3, rel=0.03)
 
@@ -145,7 +149,7 @@ def test_runs_between_do_not_hang_on_a_single_lucky_one(machine: Machine) -> Non
 def test_very_long_runs_count_the_run_of_their_check_and_are_compared_twice(machine) -> None:
     found = machine.beside(20e-3, 20.2e-3)
     assert machine.runs == 4 and len(found.samples.times) == 2
-    machine.paces = [1.4, 1.0]  # the first run meets new memory
+    machine.speed_factors = [1.4, 1.0]  # the first run meets new memory
     found = machine.beside(1.0, 1.02)
     assert len(found.samples.times) == FEW_SAMPLES
     assert seconds(found) == pytest.approx(1.02, rel=0.02)
@@ -168,7 +172,7 @@ def test_who_was_preempted_makes_nobody_slower_or_faster(best_s, every, machine,
 
     monkeypatch.setattr(samples.time, "thread_time", lambda: machine.now - lost[0])
     control, limits = Control(run_of(best_s, 0), best_s, 1), Bounds(1.25 * best_s, 1.05 * best_s)
-    found = measure_beside(control, run_of(1.02 * best_s, 1), Samples(1), limits, 0.08)
+    found = measure_with_control(control, run_of(1.02 * best_s, 1), Samples(1), limits, 0.08)
     assert found.samples.preempted > 0
     assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
 
