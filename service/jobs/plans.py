@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PlanOrder:
+class PlanAssignment:
     """A plan to make.
 
     `schedules` holds for each problem the fastest of each algorithm, at most `MOST_TIMED_COLD`, the
@@ -74,18 +74,18 @@ class Made:
     packed: PackOutcome
 
 
-def read_order(session: Session, number: int) -> tuple[PlanOrder, bytes]:
+def read_assignment(session: Session, number: int) -> tuple[PlanAssignment, bytes]:
     """Return what a plan is made from, and its module; raise NotFoundError or DamagedError."""
     row = get_plan(session, number, Plan.plan)
     graph, module = _source(row)
     found = {one["problem"]: _stored(session, row.job, one["problem"])
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
-    order = PlanOrder(
+    assignment = PlanAssignment(
         number, row.name, row.job.target, row.job.cache, row.layouts, row.accuracy, graph,
         schedules, _chosen(row),
     )  # fmt: skip
-    return order, module
+    return assignment, module
 
 
 def _source(row: Plan) -> tuple[Graph, bytes]:

@@ -15,8 +15,8 @@ from tilewise.search.records import Earlier, Solved, TrialRecord, TuneResult, Wi
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
-from tilewise.service.runs.sql import RunOrder
+from tilewise.service.jobs.plans import Made, PlanAssignment, PlanPhase
+from tilewise.service.runs.sql import RunAssignment
 from tilewise.service.runs.wire.assignments import (
     AssignmentWire,
     AttemptWire,
@@ -35,7 +35,6 @@ from tilewise.service.runs.wire.assignments import (
 from tilewise.service.runs.wire.trials import (
     MOST_SEARCHES,
     AddWire,
-    AskedWire,
     CandidateWire,
     EpochWire,
     ExchangedWire,
@@ -45,6 +44,7 @@ from tilewise.service.runs.wire.trials import (
     HelpWire,
     HistoryWire,
     SearchesWire,
+    SearchKeysWire,
     TrialsWire,
     TrialWire,
     Wire,
@@ -206,7 +206,7 @@ class HttpTrialStore:
         found: list[Solved] = []
         for first in range(0, len(searches), MOST_SEARCHES):
             keys = [search.key for search in searches[first : first + MOST_SEARCHES]]
-            answer = self._calls.post("/solved", AskedWire(keys=keys), FoundWire)
+            answer = self._calls.post("/solved", SearchKeysWire(keys=keys), FoundWire)
             found += [one.to(Solved) for one in answer.found]
         return found
 
@@ -272,11 +272,11 @@ class HttpPlanStore(_HttpRun):
     def __init__(self, calls: RunCalls, owner: str, toolchain: str) -> None:
         begun = calls.post("/begin_plan", BeginWire(owner=owner, toolchain=toolchain), PlanWire)
         super().__init__(calls, begun.epoch)
-        self._order = from_json(PlanOrder, begun.order)
+        self._assignment = from_json(PlanAssignment, begun.order)
 
-    def order(self) -> tuple[PlanOrder, bytes]:
+    def assignment(self) -> tuple[PlanAssignment, bytes]:
         """Return what the plan is made from, and its module."""
-        return self._order, self._calls.get_bytes("/module")
+        return self._assignment, self._calls.get_bytes("/module")
 
     def beating(self) -> AbstractContextManager[None]:
         """Do nothing: the driver renews the lease."""
@@ -302,9 +302,9 @@ class HttpRunStore(_HttpRun):
         begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), AssignmentWire)
         super().__init__(calls, begun.epoch)
         self.request_id = begun.request_id
-        self.order: RunOrder = begun.order(job_id)
+        self.assignment: RunAssignment = begun.assignment(job_id)
         self.trials = HttpTrialStore(calls, begun.epoch)
-        is_spread = self.order.request.spread > 1
+        is_spread = self.assignment.request.spread > 1
         self.helpers = HttpHelpers(calls, self.trials, begun.epoch) if is_spread else None
 
     @contextmanager
@@ -344,7 +344,7 @@ class HttpLeader:
         self._calls = calls
         joined = calls.post("/join", BeginWire(owner=owner, toolchain=toolchain), AssignmentWire)
         self.epoch, self.request_id = joined.epoch, joined.request_id
-        self.order: RunOrder = joined.order(job_id)
+        self.assignment: RunAssignment = joined.assignment(job_id)
 
     def help(self, answer: TrialRecord | None, wants: int) -> list[RemoteTrial] | None:
         """Answer a candidate and take others; None if the search is over.

@@ -1,4 +1,4 @@
-"""Check a cluster worker's plan against its order."""
+"""Check a cluster worker's plan against its assignment."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.plan import Plan
 from tilewise.search.networks.variants import problems_of
 from tilewise.service.errors import RefusedError
-from tilewise.service.jobs.plans import Made, PackOutcome, PlanOrder
+from tilewise.service.jobs.plans import Made, PackOutcome, PlanAssignment
 
 LONGEST_SCRIPT = 64 << 20
 LONGEST_LABEL = 1000
@@ -25,17 +25,17 @@ PROOF = ("max_error", "tolerance", "mlir", "packs", "unpacks", "reshapes", "weig
 _MLIR = re.compile(r"[A-Za-z0-9 .+_-]{1,100}")
 
 
-def checked_made(order: PlanOrder, body: dict[str, Any], host: str) -> Made:
+def checked_made(assignment: PlanAssignment, body: dict[str, Any], host: str) -> Made:
     """Return what a worker made, its proof marked with the host whose word it is.
 
     Graph, problems and schedules are compared. Times, and that the script packs the module, are
-    taken from the worker. Raises RefusedError for anything that is not of the order.
+    taken from the worker. Raises RefusedError for anything that is not of the assignment.
     """
     with _refusing():
         made = from_json(Made, body)
-        if order.plan is not None and made.plan != order.plan:
+        if assignment.plan is not None and made.plan != assignment.plan:
             raise ValueError("the plan is another one than was chosen before")
-    check_plan(order, made.plan)
+    check_plan(assignment, made.plan)
     for fault in _packed_faults(made.packed):
         raise RefusedError([("packed", fault)])
     packed = made.packed
@@ -44,14 +44,14 @@ def checked_made(order: PlanOrder, body: dict[str, Any], host: str) -> Made:
     return replace(made, packed=replace(packed, proof={**packed.proof, "by": host}))
 
 
-def check_plan(order: PlanOrder, body: dict[str, Any]) -> None:
-    """Raise RefusedError unless a plan is one of its order."""
+def check_plan(assignment: PlanAssignment, body: dict[str, Any]) -> None:
+    """Raise RefusedError unless a plan is one of its assignment."""
     with _refusing():
         plan = Plan.from_json(body)
         if json.loads(json.dumps(plan.to_json())) != body:
             raise ValueError("the plan has fields that no plan has, or lacks some")
-        for fault in _plan_faults(order, plan):
-            raise ValueError(f"the plan is not of its order: {fault}")
+        for fault in _plan_faults(assignment, plan):
+            raise ValueError(f"the plan is not of its assignment: {fault}")
 
 
 @contextmanager
@@ -63,18 +63,18 @@ def _refusing() -> Iterator[None]:
         raise RefusedError([("plan", str(error))]) from error
 
 
-def _plan_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
+def _plan_faults(assignment: PlanAssignment, plan: Plan) -> Iterator[str]:
     named = (plan.model, plan.target, plan.cache, plan.accuracy)
-    if named != (order.name, order.target, order.cache, order.accuracy):
+    if named != (assignment.name, assignment.target, assignment.cache, assignment.accuracy):
         yield "model, target, cache or accuracy"
-    graph = order.graph
+    graph = assignment.graph
     if list(map(_in_graph, plan.nodes)) != list(map(_in_graph, graph.nodes)):
         yield "nodes"
         return
     shared = attrgetter("shape", "dtype", "is_given", "is_result")
     if list(map(shared, plan.tensors)) != list(map(shared, graph.tensors)):
         yield "tensors"
-    yield from _schedule_faults(order, plan)
+    yield from _schedule_faults(assignment, plan)
     if not all(0 <= one.tensor < len(graph.tensors) for one in plan.conversions):
         yield "conversions"
     for made in plan.passes:
@@ -96,13 +96,13 @@ def _in_graph(node: Any) -> tuple[Any, ...]:
     return (node.kind, node.op, node.where, node.found, node.place, uses)
 
 
-def _schedule_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
+def _schedule_faults(assignment: PlanAssignment, plan: Plan) -> Iterator[str]:
     """Yield the faults of the problems and schedules of the nodes.
 
     A schedule must be stored or legal, since those with prefetches are not stored.
     """
-    known = {*order.schedules, *problems_of(order.graph)}
-    for node, planned in zip(order.graph.nodes, plan.nodes, strict=True):
+    known = {*assignment.schedules, *problems_of(assignment.graph)}
+    for node, planned in zip(assignment.graph.nodes, plan.nodes, strict=True):
         if planned.problem is None:
             if planned.schedule is not None:
                 yield f"node {node.where}: a schedule of no problem"
@@ -110,13 +110,13 @@ def _schedule_faults(order: PlanOrder, plan: Plan) -> Iterator[str]:
         if node.found is None or planned.problem not in known:
             yield f"node {node.where}: problem {planned.problem!r:.200}"
         elif planned.schedule is not None:
-            fault = _timed_fault(order, planned.problem, planned.schedule)
+            fault = _timed_fault(assignment, planned.problem, planned.schedule)
             if fault is not None:
                 yield f"node {node.where}: {fault}"
 
 
-def _timed_fault(order: PlanOrder, problem: str, timed: Timed) -> str | None:
-    stored = (replace(one, time_us=timed.time_us) for one in order.schedules.get(problem, ()))
+def _timed_fault(assignment: PlanAssignment, problem: str, timed: Timed) -> str | None:
+    stored = (replace(one, time_us=timed.time_us) for one in assignment.schedules.get(problem, ()))
     if timed in stored:
         return None
     try:

@@ -29,7 +29,7 @@ from tilewise.service.jobs.events import note_phase
 from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.jobs.plans import Made, PlanOrder, PlanPhase
+from tilewise.service.jobs.plans import Made, PlanAssignment, PlanPhase
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import integrity, ranges
 from tilewise.service.results.stored import ResultKey
@@ -115,7 +115,7 @@ class PatientTrials:
 
 
 @dataclass(frozen=True)
-class RunOrder:
+class RunAssignment:
     """What a run is to do; `elapsed_s` are seconds of the job's earlier runs."""
 
     job_id: int
@@ -173,12 +173,12 @@ class SqlRun:
 class SqlPlanStore(SqlRun):
     """Store one run of a plan job in the database."""
 
-    def order(self) -> tuple[PlanOrder, bytes]:
+    def assignment(self) -> tuple[PlanAssignment, bytes]:
         """Return what the plan is made from, and its module; raise DamagedError."""
 
-        def read(_is_repeated: bool) -> tuple[PlanOrder, bytes]:
+        def read(_is_repeated: bool) -> tuple[PlanAssignment, bytes]:
             with reading(self._sessions) as session:
-                return plans.read_order(session, plans.of_job(session, self._held.job_id).id)
+                return plans.read_assignment(session, plans.of_job(session, self._held.job_id).id)
 
         return patiently(read, self._held.name)
 
@@ -207,12 +207,12 @@ class SqlRunStore(SqlRun):
         self.toolchain = self._job.toolchain.identity
 
     @property
-    def order(self) -> RunOrder:
+    def assignment(self) -> RunAssignment:
         """What the run is to do; TamperedError where the row is not what was stored."""
         job = self._job
         integrity.check_work(ResultKey.of(job))
         problem, request = job.problem.canonical, TuneRequest.of(job)
-        return RunOrder(job.id, problem, job.target, request, job.elapsed_s)
+        return RunAssignment(job.id, problem, job.target, request, job.elapsed_s)
 
     def note(self, phase: SearchPhase) -> None:
         """Store the current phase of the run."""

@@ -117,10 +117,10 @@ def _help(options: argparse.Namespace, _settings: Settings) -> None:
         leader = HttpLeader(calls, me(), options.toolchain or identity(), options.job)
         bind(epoch=leader.epoch, request_id=leader.request_id)
         run_worker: Helper = load(options.helper)
-        order = leader.order
+        assignment = leader.assignment
         try:
-            problem, target = parse_problem(order.problem), resolve(order.target)
-            count = run_worker(problem, target, order.request, leader)
+            problem, target = parse_problem(assignment.problem), resolve(assignment.target)
+            count = run_worker(problem, target, assignment.request, leader)
         except (KernelsError, SearchError) as error:
             raise WorkerError(f"this machine cannot help: {error}") from error
     log.info("helped with %d candidates", count)

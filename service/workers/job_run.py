@@ -21,7 +21,7 @@ from tilewise.service.errors import LeaseLostError, TamperedError
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.process import load
-from tilewise.service.runs.sql import RunOrder, SqlRunStore
+from tilewise.service.runs.sql import RunAssignment, SqlRunStore
 from tilewise.service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 from tilewise.service.workers.proving import Proofs
 
@@ -118,22 +118,22 @@ class _Run:
         self._on_event = on_event
 
     @cached_property
-    def _order(self) -> RunOrder:
-        return self._store.order
+    def _assignment(self) -> RunAssignment:
+        return self._store.assignment
 
     def check(self) -> None:
         """Read what there is to do; a TamperedError where it is not what was stored."""
-        _ = self._order
+        _ = self._assignment
 
     @cached_property
     def problem(self) -> Problem:
         """What the job is for; a ProblemError where the database does not say."""
-        return parse_problem(self._order.problem)
+        return parse_problem(self._assignment.problem)
 
     @cached_property
     def target(self) -> Target:
         """Where the job's schedules run."""
-        return resolve(self._order.target)
+        return resolve(self._assignment.target)
 
     def search(
         self,
@@ -143,7 +143,7 @@ class _Run:
         began: float,
     ) -> TuneResult:
         """Search, storing every trial before it counts."""
-        request = replace(self._order.request, seconds=self._order.seconds_left(began))
+        request = replace(self._assignment.request, seconds=self._assignment.seconds_left(began))
         trials = request.trials
 
         def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
@@ -171,7 +171,7 @@ class _Run:
     @property
     def has_seconds(self) -> bool:
         """Whether the job is bound in time."""
-        return self._order.request.seconds is not None
+        return self._assignment.request.seconds is not None
 
     def attempt(self, prove: Prover, schedule: AnySchedule, seconds: float) -> Attempt:
         """Prove one script, and report the attempt."""
@@ -184,7 +184,7 @@ class _Run:
             proof = prove(
                 self.problem,
                 schedule,
-                seed=self._order.request.seed,
+                seed=self._assignment.request.seed,
                 seconds=seconds,
                 threads=self.target.threads,
             )
@@ -196,7 +196,7 @@ class _Run:
         except Exception as error:
             # What was searched for minutes must not be lost to a fault in the proof; the
             # fault is stored, and the script that it concerns is never served.
-            log.exception("job %d: no proof of schedule %s", self._order.job_id, schedule.hash)
+            log.exception("job %d: no proof of schedule %s", self._assignment.job_id, schedule.hash)
             return Attempt(schedule, None, f"{type(error).__name__}: {error}")
 
     def store(
@@ -213,7 +213,9 @@ class _Run:
 
     def interrupted(self) -> JobOutcome:
         """Leave the job as others have made it."""
-        return JobOutcome("interrupted", f"job {self._order.job_id} was cancelled or taken over")
+        return JobOutcome(
+            "interrupted", f"job {self._assignment.job_id} was cancelled or taken over"
+        )
 
 
 def _nothing_ran(result: TuneResult) -> str:

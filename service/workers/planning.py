@@ -16,7 +16,14 @@ from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.networks.costs import LayerTimes
 from tilewise.service.errors import DamagedError, PlanError
-from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome, PlanOrder, PlanPhase
+from tilewise.service.jobs.plans import (
+    CHOOSING,
+    PROVING,
+    Made,
+    PackOutcome,
+    PlanAssignment,
+    PlanPhase,
+)
 from tilewise.service.runs.http import HttpPlanStore
 from tilewise.service.runs.sql import SqlPlanStore
 
@@ -35,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def run_claimed(
-    store: SqlPlanStore | HttpPlanStore, make: Callable[[PlanOrder, bytes, Note], Made]
+    store: SqlPlanStore | HttpPlanStore, make: Callable[[PlanAssignment, bytes, Note], Made]
 ) -> None:
     """Make and store the plan of a claimed job; give the job back if interrupted.
 
@@ -44,7 +51,7 @@ def run_claimed(
     """
     try:
         with store.beating():
-            made = make(*store.order(), store.note)
+            made = make(*store.assignment(), store.note)
     except (KernelsError, SearchError, PlanError, DamagedError) as error:
         is_ours, state = store.failed(str(error)), "failed"
     except (KeyboardInterrupt, SystemExit):
@@ -55,24 +62,24 @@ def run_claimed(
     log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
-def make(order: PlanOrder, module: bytes, note: Note) -> Made:
-    """Choose the plan of an order, unless an earlier run has, and prove its pack script.
+def make(assignment: PlanAssignment, module: bytes, note: Note) -> Made:
+    """Choose the plan of an assignment, unless an earlier run has, and prove its pack script.
 
     Raises PlanError if no layer has a schedule; KernelsError or SearchError if the target cannot be
     resolved or copies not be timed here.
     """
     from tilewise.search.runner.processors import timing_alone
 
-    plan = order.plan
+    plan = assignment.plan
     if plan is None:
         note(CHOOSING, None)
-        with timing_alone(order.target):
-            plan = chosen(order, module)
+        with timing_alone(assignment.target):
+            plan = chosen(assignment, module)
     note(PROVING, plan)
-    return Made(plan, packed(order.target, module))
+    return Made(plan, packed(assignment.target, module))
 
 
-def chosen(order: PlanOrder, module: bytes) -> Json:
+def chosen(assignment: PlanAssignment, module: bytes) -> Json:
     """Return the fastest plan, after timing layers, passes, and copies on one thread here.
 
     Raises PlanError if no layer has a schedule.
@@ -81,21 +88,25 @@ def chosen(order: PlanOrder, module: bytes) -> Json:
     from tilewise.search.networks.copy_times import conversion_us
     from tilewise.search.networks.planning import Named, planned
 
-    if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
+    if not any(
+        node.found and node.found.problem in assignment.schedules for node in assignment.graph.nodes
+    ):
         raise PlanError(
             "no layer has a stored schedule, since every search has failed or was cancelled; "
             "their jobs say why"
         )
-    named = Named(order.name, order.target, order.cache, order.accuracy)
-    stored = LayerTimes(lambda problem: order.schedules.get(problem, ()), conversion_us)
-    costs = with_cold_weights(stored, resolve(order.target), weights_bytes(order.graph))
-    plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
+    named = Named(assignment.name, assignment.target, assignment.cache, assignment.accuracy)
+    stored = LayerTimes(lambda problem: assignment.schedules.get(problem, ()), conversion_us)
+    costs = with_cold_weights(stored, resolve(assignment.target), weights_bytes(assignment.graph))
+    plan = planned(
+        assignment.graph, costs, named, assignment.layouts, _passes(assignment, module)
+    ).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be compiled; request layouts=model")
     return plan
 
 
-def _passes(order: PlanOrder, module: bytes) -> "PassTimes | None":
+def _passes(assignment: PlanAssignment, module: bytes) -> "PassTimes | None":
     """Times of passes, where the module is one that runs here."""
     from tilewise.kernels.mlir.frontend.read import read_outline
     from tilewise.search.networks.pass_times import PassTimes
@@ -103,14 +114,16 @@ def _passes(order: PlanOrder, module: bytes) -> "PassTimes | None":
     try:
         outline = read_outline(module, LIMITS)
     except ModuleError as error:  # it was read once: this host has less memory, or is slower
-        log.warning("plan %d: its passes are not timed: %s", order.plan_id, one_line(str(error)))
+        log.warning(
+            "plan %d: its passes are not timed: %s", assignment.plan_id, one_line(str(error))
+        )
         return None
     if outline is None:
         return None
-    outline = outline.with_accuracy(order.accuracy)
-    if outline.graph != order.graph:  # another version has read it
+    outline = outline.with_accuracy(assignment.accuracy)
+    if outline.graph != assignment.graph:  # another version has read it
         return None
-    return PassTimes(outline, resolve(order.target))
+    return PassTimes(outline, resolve(assignment.target))
 
 
 def packed(target: str, module: bytes) -> PackOutcome:

@@ -115,12 +115,12 @@ class _RangeRun:
 
     def result(self, should_stop: Callable[[], bool]) -> RangeResult:
         """Search each sample, and choose the variants."""
-        order = self.store.order
-        problems, target = parse_range(order.problem), resolve(order.target)
+        assignment = self.store.assignment
+        problems, target = parse_range(assignment.problem), resolve(assignment.target)
         sizes = sample_sizes(problems)
-        left = order.seconds_left(self.began)
+        left = assignment.seconds_left(self.began)
         each_s = None if left is None else left / (len(sizes) + 1)
-        request = replace(order.request, seconds=each_s)
+        request = replace(assignment.request, seconds=each_s)
         load(RANGE_CHECK)(problems, target)
         finalists = {}
         for done, size in enumerate(sizes):
@@ -148,7 +148,7 @@ class _RangeRun:
         self, problem: Problem, request: TuneRequest, should_stop: Callable[[], bool]
     ) -> list[Schedule]:
         """Return the fastest schedules of a size, of the store or of a search here or elsewhere."""
-        work = problem, self.store.order.target, request, self.store.toolchain
+        work = problem, self.store.assignment.target, request, self.store.toolchain
         with writing(self.sessions) as session:
             made = queue.create_or_join(session, *work, Submitter(request_id=self._request_id))
             job_id = None if made.job is None else made.job.id

@@ -30,7 +30,7 @@ from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
-from tilewise.service.jobs.plans import PlanOrder
+from tilewise.service.jobs.plans import PlanAssignment
 from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
 from tilewise.service.runs import candidates, helper_offers, offers
 from tilewise.service.runs.checks import (
@@ -61,7 +61,6 @@ from tilewise.service.runs.wire.trials import (
     LARGEST,
     TRIALS_A_PAGE,
     AddWire,
-    AskedWire,
     EarlierWire,
     EpochWire,
     ExchangedWire,
@@ -71,6 +70,7 @@ from tilewise.service.runs.wire.trials import (
     HelpWire,
     HistoryWire,
     SearchesWire,
+    SearchKeysWire,
     SolvedWire,
     TrialsWire,
     TrialWire,
@@ -109,7 +109,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> Assignment
         held = offers.begin(session, row, body.owner)
     store = SqlRunStore(services.sessions, held)
     try:
-        return AssignmentWire.of(store.order, held.epoch, store.request_id)
+        return AssignmentWire.of(store.assignment, held.epoch, store.request_id)
     except TamperedError as error:
         store.failed(str(error))
         raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
@@ -125,7 +125,7 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
         held = offers.begin(session, row, body.owner)
     store = SqlPlanStore(services.sessions, held)
     try:
-        return PlanWire(epoch=held.epoch, order=to_json(store.order()[0]))
+        return PlanWire(epoch=held.epoch, order=to_json(store.assignment()[0]))
     except (KernelsError, DamagedError, TamperedError) as error:
         store.failed(str(error))
         raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
@@ -135,7 +135,7 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
 @in_executor("reads")
 def get_module(shown: ShownDep, services: ServicesDep) -> Response:
     """Return the module of a plan."""
-    _, module = _plan_order(services, _held(services, shown))
+    _, module = _plan_assignment(services, _held(services, shown))
     return Response(module, media_type="application/octet-stream")
 
 
@@ -145,7 +145,7 @@ def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> Wor
     """Store the phase of a run that makes a plan, and the plan once it is chosen."""
     held = _held(services, shown, body.epoch)
     if body.plan is not None:
-        check_plan(_plan_order(services, held)[0], body.plan)
+        check_plan(_plan_assignment(services, held)[0], body.plan)
     SqlPlanStore(services.sessions, held).note(body.phase, body.plan)
     return GO
 
@@ -157,8 +157,8 @@ def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWir
     held = _held(services, shown, body.epoch)
     if _has_ended(services, held, "done"):
         return EndedWire(ended=True)
-    order, _ = _plan_order(services, held)
-    made = checked_made(order, body.made, host_of(held.owner) or held.owner)
+    assignment, _ = _plan_assignment(services, held)
+    made = checked_made(assignment, body.made, host_of(held.owner) or held.owner)
     return EndedWire(ended=SqlPlanStore(services.sessions, held).done(made))
 
 
@@ -224,7 +224,7 @@ def get_earlier(
 
 @router.post("/solved")
 @in_executor("reads")
-def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
+def get_solved(body: SearchKeysWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
     """Return the results of some of these jobs, in the order of the request."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     return FoundWire(found=list(map(SolvedWire.model_validate, store.solved_by(body.keys))))
@@ -318,7 +318,7 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentW
         joined = Lease(job.id, job.owner or "", job.epoch)
     store = SqlRunStore(services.sessions, joined)
     try:
-        return AssignmentWire.of(store.order, joined.epoch, store.request_id)
+        return AssignmentWire.of(store.assignment, joined.epoch, store.request_id)
     except TamperedError as error:
         raise LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
 
@@ -378,12 +378,12 @@ def _held_by(session: Session, shown: ShownToken, epoch: int | None) -> Lease:
     return held
 
 
-def _plan_order(services: Services, held: Lease) -> tuple[PlanOrder, bytes]:
+def _plan_assignment(services: Services, held: Lease) -> tuple[PlanAssignment, bytes]:
     """Return the order of a plan; LeaseLostError once its run is over, and its module dropped."""
     with services.reading() as session:
         if not lease.holds(session, held):
             raise LeaseLostError(f"run {held.epoch} of job {held.job_id} is over")
-    return SqlPlanStore(services.sessions, held).order()
+    return SqlPlanStore(services.sessions, held).assignment()
 
 
 def _has_ended(services: Services, held: Lease, state: str) -> bool:

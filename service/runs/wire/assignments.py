@@ -8,7 +8,7 @@ from tilewise.schema.base import declared
 from tilewise.search.progress import PhaseName, SearchPhase
 from tilewise.search.records import Measurement, TrialRecord, TuneRequest, TuneResult, Winner
 from tilewise.service.jobs.plans import PlanPhase
-from tilewise.service.runs.sql import RunOrder
+from tilewise.service.runs.sql import RunAssignment
 from tilewise.service.runs.wire.trials import (
     LARGEST,
     Bytes,
@@ -49,24 +49,26 @@ class AssignmentWire(_Search):  # type: ignore[misc]  # a base made of `TuneRequ
     request_id: str
 
     @classmethod
-    def of(cls, order: RunOrder, epoch: int, request_id: str) -> "AssignmentWire":
-        """Return the message of an order."""
+    def of(cls, assignment: RunAssignment, epoch: int, request_id: str) -> "AssignmentWire":
+        """Return the message of an assignment."""
         return cls(
             epoch=epoch,
-            problem=order.problem,
-            target=order.target,
-            elapsed_s=order.elapsed_s,
+            problem=assignment.problem,
+            target=assignment.target,
+            elapsed_s=assignment.elapsed_s,
             request_id=request_id,
-            **vars(order.request),
+            **vars(assignment.request),
         )
 
-    def order(self, job_id: int) -> RunOrder:
+    def assignment(self, job_id: int) -> RunAssignment:
         """Return the order of the message."""
-        return RunOrder(job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s)
+        return RunAssignment(
+            job_id, self.problem, self.target, TuneRequest.of(self), self.elapsed_s
+        )
 
 
 class PlanWire(EpochWire):
-    """A plan for a run to make (`tilewise.service.jobs.plans.PlanOrder`)."""
+    """A plan for a run to make (`tilewise.service.jobs.plans.PlanAssignment`)."""
 
     order: dict[str, Any]
 

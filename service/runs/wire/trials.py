@@ -206,7 +206,7 @@ class SearchesWire(Wire):
     searches: list[EarlierWire]
 
 
-class AskedWire(Wire):
+class SearchKeysWire(Wire):
     """Keys of earlier searches whose results are requested."""
 
     keys: Annotated[list[Number], Field(max_length=MOST_SEARCHES)]

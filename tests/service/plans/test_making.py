@@ -117,7 +117,7 @@ def test_of_two_claims_one_wins_and_the_loser_writes_nothing(sessions, machine, 
 
 def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machine, ready):
     with reading(sessions) as session:
-        order, module = plans.read_order(session, ready)
+        order, module = plans.read_assignment(session, ready)
     assert module == b"module {}" and order.layouts == "all"
     timed, slower = order.schedules[PROBLEM]
     assert timed.algorithm == slower.algorithm and timed.time_us <= slower.time_us
@@ -129,7 +129,7 @@ def test_what_was_changed_is_not_planned_on_and_not_served(sessions, machine, re
     with writing(sessions) as session:
         session.execute(text("UPDATE schedules SET time_us = 0.5"))
     with reading(sessions) as session:
-        assert plans.read_order(session, ready)[0].schedules == {}
+        assert plans.read_assignment(session, ready)[0].schedules == {}
     held = claim(sessions, machine)
     with writing(sessions) as session:
         plans.done(session, held, Made(PLAN, PackOutcome(SCRIPT, PROOF)))

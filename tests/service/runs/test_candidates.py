@@ -174,7 +174,7 @@ def test_a_shared_search_outlasts_lost_answers(
         offers.settle(session, offers.digest(spread.offer.token), None)
     keeper = spread.lead("tcp://10.0.0.9:1", transport=Flaky(client._transport))
     problem, target = parse_problem(PROBLEM), resolve(machine.target)
-    request = keeper.order.request
+    request = keeper.assignment.request
     runners, counts = [FakeRunner() for _ in "abc"], []
 
     def run_worker(leader, runner):

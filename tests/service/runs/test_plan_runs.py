@@ -55,7 +55,7 @@ def keeper(calls, offer, ready):
 
 
 def test_a_worker_makes_and_stores_a_plan(keeper, ready, look):
-    order, module = keeper.order()
+    order, module = keeper.assignment()
     assert (order.plan_id, list(order.schedules), module) == (ready, [PROBLEM], b"module {}")
 
     def make(order, module, note):
