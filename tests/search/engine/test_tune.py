@@ -119,7 +119,7 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
 @pytest.mark.parametrize("kind", [FakeRunner, Long])
 def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int | None) -> None:
     runner = kind()
-    runner.time_finalists_fail, runner.failing_final = 2, index
+    runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     # Of twelve one is replaced; where nobody knows who it was, those that trail go with it.
     assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
