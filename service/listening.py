@@ -33,6 +33,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
         try:
             place: Any = name, wanted, *scope
             opened.append(socket.create_server(place, family=family, backlog=BACKLOG))
+            # asyncio does it only for sockets that name the protocol. Connections inherit it;
+            # else a body waits for the client's delayed ACK of the headers, about 40 ms.
+            opened[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             if error.errno in _ABSENT:  # as `::1` of a name, where there is no IPv6
                 continue

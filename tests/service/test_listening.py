@@ -25,6 +25,8 @@ def test_a_port_that_is_taken_or_refused_says_why(monkeypatch):
         port = first.getsockname()[1]
         with pytest.raises(AddressError, match=f"port={port} of 127.0.0.1 is taken; give another"):
             listen("127.0.0.1", port)
+        with socket.create_connection(first.getsockname()), first.accept()[0] as served:
+            assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "or bodies wait"
     (again,) = listen("127.0.0.1", port)
     again.close()
     for number, message in (

@@ -28,9 +28,9 @@ def rows(sessions):
     chance = Random(SEED)
     with writing(sessions) as session:
         populate(session.connection(), Sizes(160, 700))
-        for machine in session.scalars(select(models.Machine)):
+        for machine in session.scalars(select(models.Machine).order_by(models.Machine.id)):
             machine.caches, machine.bandwidth_gbs = {"l3": 2**17}, chance.choice([None, 20.0])
-        found = session.scalars(select(models.Schedule)).all()
+        found = session.scalars(select(models.Schedule).order_by(models.Schedule.id)).all()
         for row in found:
             row.target, row.cache = TARGETS[row.problem_id % 3], ("hot", "cold")[row.problem_id % 2]
             row.gflops *= chance.choice([0.9, 1.0, 1.2])
