@@ -10,7 +10,7 @@ from statistics import median
 from tilewise.search.records import TuneRequest
 
 SEARCH_SHARE = 0.45  # at least, whatever the rest wants
-FINAL_BENCHMARK_SHARE, LEAST_FINAL_BENCHMARK_S, MOST_FINAL_BENCHMARK_S = 0.12, 1.0, 8.0
+FINAL_SHARE, LEAST_FINAL_S, MOST_FINAL_S = 0.12, 1.0, 8.0
 LEAST_EVICTIONS = 8  # of the final benchmark: four finalists are timed twice, however late it is
 PROOF_S, PROOF_STARTS = 1.0, 2.0  # of the first script; its process starts like the timing one
 END_S, END_STARTS = 0.1, 0.2  # to end the processes, store and print the result
@@ -50,28 +50,24 @@ class Budget:
         if seconds is None:
             return False
         proof_s = PROOF_S + PROOF_STARTS * self.start_s
-        share = max(
-            SEARCH_SHARE * seconds, seconds - self._final_benchmark_s - proof_s - self.end_s
-        )
+        share = max(SEARCH_SHARE * seconds, seconds - self._final_s - proof_s - self.end_s)
         others = self._trials_s[1:]  # the first one also makes what its process keeps
         return self.spent_s + (median(others) if others else 0.0) >= share
 
     @property
-    def final_benchmark_begins(self) -> float | None:
+    def final_begins(self) -> float | None:
         """When the final benchmark should begin."""
         seconds = self.request.seconds
-        return (
-            None if seconds is None else self.began + seconds - self.end_s - self._final_benchmark_s
-        )
+        return None if seconds is None else self.began + seconds - self.end_s - self._final_s
 
     @property
-    def final_benchmark_left_s(self) -> float | None:
+    def final_left_s(self) -> float | None:
         """Seconds until the final benchmark has to end."""
         seconds = self.request.seconds
         return None if seconds is None else max(0.0, seconds - self.end_s - self.spent_s)
 
     @property
-    def _final_benchmark_s(self) -> float:
-        wanted = FINAL_BENCHMARK_SHARE * (self.request.seconds or 0.0)
-        least = LEAST_FINAL_BENCHMARK_S + LEAST_EVICTIONS * self.evicting_s
-        return self.start_s + max(least, min(MOST_FINAL_BENCHMARK_S, wanted))
+    def _final_s(self) -> float:
+        wanted = FINAL_SHARE * (self.request.seconds or 0.0)
+        least = LEAST_FINAL_S + LEAST_EVICTIONS * self.evicting_s
+        return self.start_s + max(least, min(MOST_FINAL_S, wanted))

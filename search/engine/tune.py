@@ -32,7 +32,7 @@ from tilewise.search.transfer.nearness import near_searches
 from tilewise.search.transfer.starting_points import starting_points, warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
-BeforeFinalBenchmark = Callable[[list[TrialRecord], float | None], None]
+BeforeFinal = Callable[[list[TrialRecord], float | None], None]
 """Called with the trials that ran, the fastest first, and the moment of `time.monotonic` by which
 it should have ended, if any."""
 
@@ -45,7 +45,7 @@ def tune(
     *,
     on_trial: OnTrial | None = None,
     should_stop: Callable[[], bool] | None = None,
-    before_final_benchmark: BeforeFinalBenchmark | None = None,
+    before_final: BeforeFinal | None = None,
     on_phase: OnPhase | None = None,
     make_runner: RunnerFactory = local_runner,
     sampler: BaseSampler | None = None,
@@ -55,7 +55,7 @@ def tune(
 
     Each trial is stored before it counts. A budget in seconds includes the final benchmark.
     `on_trial` gets each new trial and the best so far, `should_stop` is called between trials,
-    `before_final_benchmark` is described at its type. `sampler` replaces that of the request;
+    `before_final` is described at its type. `sampler` replaces that of the request;
     `helpers` are workers of the same target.
 
     Raises CacheError if code cannot be kept, RunnerError if no child process starts, BudgetError
@@ -70,8 +70,8 @@ def tune(
         with leading as leader:
             complete = _explore(search, runner, budget, on_trial, should_stop, leader)
         runner.settle()
-        if before_final_benchmark and search.best:
-            before_final_benchmark(search.ranking(), budget.final_benchmark_begins)
+        if before_final and search.best:
+            before_final(search.ranking(), budget.final_begins)
         final = FinalBenchmark(
             problem,
             request.peers or target.kind == "iree",  # whose own modes tell a spec's gain

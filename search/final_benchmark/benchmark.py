@@ -38,7 +38,7 @@ LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
 LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 480  # on each placement of the buffers
-FINAL_BENCHMARK_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
+FINAL_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
 LEAST_TIMING_S = 0.5  # to be left after the start of a fresh process, in two halves
 
@@ -65,8 +65,8 @@ class RoundsPlan:
 
     def contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Return those who may win: as many as a semifinal can take."""
-        left = self.budget.final_benchmark_left_s
-        within_s = self._times * FINAL_BENCHMARK_S if left is None else SEMIFINAL_SHARE * left
+        left = self.budget.final_left_s
+        within_s = self._times * FINAL_S if left is None else SEMIFINAL_SHARE * left
         evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
         taken_s = accumulate(
             max(CHECK_S, self._semifinal_s(time_us(trial) / 1e6)) + evicting_s for trial in ranking
@@ -81,7 +81,7 @@ class RoundsPlan:
 
     def share(self) -> tuple[bool, float | None]:
         """Return whether a fresh process fits, and the seconds of the present one."""
-        left = self.budget.final_benchmark_left_s
+        left = self.budget.final_left_s
         if left is None:
             return True, None
         timing_s = left - self.budget.start_s
@@ -89,7 +89,7 @@ class RoundsPlan:
 
     def most_rounds(self, finalists: list[TrialRecord]) -> int:
         """Return the rounds on each placement; a budget may end them earlier."""
-        if self.budget.final_benchmark_left_s is not None:
+        if self.budget.final_left_s is not None:
             return PLACEMENT_ROUNDS - 1
         most = MOST_SAMPLES_OF_ALL // len(finalists)
         return max(LEAST_ROUNDS, min(most, self.fitting_rounds(finalists)))
@@ -97,12 +97,12 @@ class RoundsPlan:
     def fitting_rounds(self, finalists: list[TrialRecord]) -> int:
         """Return how many rounds fit the time for a placement."""
         _, within_s = self.share()
-        within_s = FINAL_BENCHMARK_S if within_s is None else within_s - CHECK_S * len(finalists)
+        within_s = FINAL_S if within_s is None else within_s - CHECK_S * len(finalists)
         return int(within_s / PLACEMENTS / max(self._round_s(finalists), SAMPLE_S))
 
     def semifinal(self, contenders: list[TrialRecord]) -> tuple[int, float | None]:
         """Return the rounds of a semifinal and its seconds."""
-        left = self.budget.final_benchmark_left_s
+        left = self.budget.final_left_s
         budget_s = None if left is None else SEMIFINAL_SHARE * left
         fitting = int(SEMIFINAL_S / self._round_s(contenders))
         rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
@@ -235,7 +235,7 @@ class FinalBenchmark:
     def _wait_until_undisturbed(self, finalists: list[TrialRecord], rounds: int) -> None:
         """Repeat in further processes, unless seconds are limited."""
         for process in range(2, 2 + WAITING):
-            is_over = self.budget.final_benchmark_left_s is not None or (
+            is_over = self.budget.final_left_s is not None or (
                 self.should_stop is not None and self.should_stop()
             )
             if is_over or not self._were_disturbed(finalists):
@@ -263,7 +263,7 @@ class FinalBenchmark:
         self._tell(process)
         self.runner.renew()
         with suppress(CandidateFailureError):
-            reply = self._time(finalists, rounds, False, self.budget.final_benchmark_left_s)
+            reply = self._time(finalists, rounds, False, self.budget.final_left_s)
             for samples, again in zip(self._timed, reply.finalists, strict=True):
                 samples.update(by_round(again, process * AFRESH))
             self._peak = max(self._peak, reply.peak_gflops)

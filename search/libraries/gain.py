@@ -24,7 +24,7 @@ from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.kernels.target import resolve
 from tilewise.search.peers.iree import NAME, VARIANTS
-from tilewise.search.runner.protocol import CandidateFailureError, ComparisonReply
+from tilewise.search.runner.protocol import CandidateFailureError, RoundsReply
 from tilewise.search.runner.runner import Runner, RunnerLimits
 
 IREE = "iree"
@@ -87,7 +87,7 @@ def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = 
     return _gain(reply, error, tolerance)
 
 
-def _gain(reply: ComparisonReply, error: float, tolerance: float) -> Gain:
+def _gain(reply: RoundsReply, error: float, tolerance: float) -> Gain:
     times = {(way.peer, way.variant): 1e6 * median(way.times) for way in reply.ways}
     library = next(time for (peer, _), time in times.items() if peer == NAME)
     alone = {way: time for (peer, way), time in times.items() if peer == IREE}

@@ -41,7 +41,7 @@ MOST_COPIES = 64
 MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
 
 
-def with_cold_weights(costs: LayerTimes, target: Target, weights_bytes: int) -> LayerTimes:
+def timed_cold(costs: LayerTimes, target: Target, weights_bytes: int) -> LayerTimes:
     """Return times of layers with cold weights, each measured on first use.
 
     Problems with variable weights, or that cannot be compiled, keep their times. `weights_bytes` is

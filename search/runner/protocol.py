@@ -98,7 +98,7 @@ class TimedWay:
 
 
 @dataclass(frozen=True)
-class ComparisonReply:
+class RoundsReply:
     """A schedule and every way of the libraries, timed in turn."""
 
     times: tuple[float, ...]
@@ -116,7 +116,7 @@ class Failed:
     index: int | None = None
 
 
-Reply = Ready | CompileReply | TrialReply | FinalistsReply | PeerReply | ComparisonReply | Failed
+Reply = Ready | CompileReply | TrialReply | FinalistsReply | PeerReply | RoundsReply | Failed
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:

@@ -21,11 +21,11 @@ from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compiler_co
 from tilewise.search.runner.processors import Claim, SpeedFactors, claim
 from tilewise.search.runner.protocol import (
     CandidateFailureError,
-    ComparisonReply,
     CompileReply,
     FinalistsReply,
     Message,
     PeerReply,
+    RoundsReply,
     TrialReply,
 )
 from tilewise.search.timing.cold import added_bytes
@@ -231,13 +231,11 @@ class Runner:
         request = {"do": "peer", "name": name, "steps": list(steps)}
         return self._ask(request, PEER_LIMIT_S + self._limits.trial_s, PeerReply)
 
-    def time_with_peers(
-        self, steps: list[Any], peers: list[str], budget_s: float
-    ) -> ComparisonReply:
+    def time_with_peers(self, steps: list[Any], peers: list[str], budget_s: float) -> RoundsReply:
         """Time one schedule and all peers in interleaved rounds; raise as `trial`."""
         request = {"do": "with_peers", "steps": steps, "peers": peers, "budget_s": budget_s}
         limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
-        return self._ask(request, limit_s, ComparisonReply)
+        return self._ask(request, limit_s, RoundsReply)
 
     def close(self) -> None:
         """End all processes and release the processor."""

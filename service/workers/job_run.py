@@ -139,7 +139,7 @@ class _Run:
         self,
         tune: Tuner,
         should_stop: Callable[[], bool],
-        before_final_benchmark: Callable[[list[TrialRecord], float | None], None],
+        before_final: Callable[[list[TrialRecord], float | None], None],
         began: float,
     ) -> TuneResult:
         """Search, storing every trial before it counts."""
@@ -158,7 +158,7 @@ class _Run:
             self._store.trials,
             on_trial=on_trial,
             should_stop=should_stop,
-            before_final_benchmark=before_final_benchmark,
+            before_final=before_final,
             on_phase=self.on_phase,
             **helpers,
         )

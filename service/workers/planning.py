@@ -84,7 +84,7 @@ def chosen(assignment: PlanAssignment, module: bytes) -> Json:
 
     Raises PlanError if no layer has a schedule.
     """
-    from tilewise.search.networks.cold_weights import weights_bytes, with_cold_weights
+    from tilewise.search.networks.cold_weights import timed_cold, weights_bytes
     from tilewise.search.networks.copy_times import conversion_us
     from tilewise.search.networks.planning import Named, planned
 
@@ -97,7 +97,7 @@ def chosen(assignment: PlanAssignment, module: bytes) -> Json:
         )
     named = Named(assignment.name, assignment.target, assignment.cache, assignment.accuracy)
     stored = LayerTimes(lambda problem: assignment.schedules.get(problem, ()), conversion_us)
-    costs = with_cold_weights(stored, resolve(assignment.target), weights_bytes(assignment.graph))
+    costs = timed_cold(stored, resolve(assignment.target), weights_bytes(assignment.graph))
     plan = planned(
         assignment.graph, costs, named, assignment.layouts, _passes(assignment, module)
     ).to_json()

@@ -65,7 +65,7 @@ def tune(
     *,
     on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    before_final_benchmark: Callable[[list[TrialRecord], float | None], None] | None = None,
+    before_final: Callable[[list[TrialRecord], float | None], None] | None = None,
     on_phase: Callable[[SearchPhase], None] | None = None,
     pause_s: float = 0.0,
     peak_of: float = 100.0,
@@ -85,8 +85,8 @@ def tune(
             on_trial(record, record)
     records = tuple(store.trials())
     ranked = sorted(records, key=lambda r: -(r.measurement.gflops if r.measurement else 0))
-    if before_final_benchmark is not None and ranked:
-        before_final_benchmark(ranked, None)
+    if before_final is not None and ranked:
+        before_final(ranked, None)
     if on_phase is not None:
         on_phase(SearchPhase("finals", 0, 0))
     finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
@@ -108,17 +108,15 @@ def slow_tune(*given, on_trial=None, should_stop=None, **_hooks):
     return tune(*given, on_trial=on_trial, should_stop=should_stop, pause_s=0.1)
 
 
-def direct_tune(
-    problem, target, request, store, *, on_trial=None, before_final_benchmark=None, **_hooks
-):
+def direct_tune(problem, target, request, store, *, on_trial=None, before_final=None, **_hooks):
     """Real schedules, those that the model likes best, each slower than the one before."""
     from tilewise.search.model.prior import direct_schedules
 
     for number, made in enumerate(direct_schedules(problem, target, request.trials)):
         store.add(replace(trial(number, gflops=90.0 - number), schedule=made))
     records = tuple(store.trials())
-    if before_final_benchmark is not None:
-        before_final_benchmark(list(records), None)
+    if before_final is not None:
+        before_final(list(records), None)
     best = Winner(records[0].schedule, records[0].measurement, 100.0, (), {}, 21, 6, 2)
     return TuneResult(best, records, 0.1, True)
 

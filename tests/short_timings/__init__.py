@@ -9,10 +9,10 @@ with a worker measures it as soon as nothing runs, beside other tests.
 import os
 from pathlib import Path
 
-FINAL_BENCHMARK_S = 0.3
+FINAL_S = 0.3
 MEMORY = {"BUFFER_BYTES": 8 << 20, "LEAST_BUFFER_PER_CACHE": 0}
 CHANGES = {
-    "tilewise.search.final_benchmark.benchmark": {"FINAL_BENCHMARK_S": FINAL_BENCHMARK_S},
+    "tilewise.search.final_benchmark.benchmark": {"FINAL_S": FINAL_S},
     "tilewise.kernels.native.microbench": MEMORY,
 }
 """What becomes of the names of modules in each Python that starts with `python_path`."""

@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from tests.service import fakes
 from tests.service.archive.stores import add_range, opened_store
 from tests.service.processes import wait_until
-from tests.short_timings import FINAL_BENCHMARK_S, MEMORY
+from tests.short_timings import FINAL_S, MEMORY
 from tests.short_timings.peaks import short_peaks
 from tilewise import Client
 from tilewise.backends import local, local_search, remote
@@ -99,7 +99,7 @@ def absent_databases_are_made_by_copying(migrated_sqlite, tmp_path_factory) -> I
 def measured_briefly() -> Iterator[None]:
     """Commands that search for real ask what is found, not how surely it is the fastest."""
     with pytest.MonkeyPatch.context() as patch, short_peaks():
-        patch.setattr(benchmark, "FINAL_BENCHMARK_S", FINAL_BENCHMARK_S)
+        patch.setattr(benchmark, "FINAL_S", FINAL_S)
         for name, value in MEMORY.items():
             patch.setattr(microbench, name, value)
         yield

@@ -9,7 +9,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, Measurement
-from tilewise.search.runner.protocol import CandidateFailureError, ComparisonReply
+from tilewise.search.runner.protocol import CandidateFailureError, RoundsReply
 from tilewise.search.runner.runner import LIBRARIES_BYTES, Runner, RunnerLimits
 from tilewise.search.timing.cold import added_bytes
 from tilewise.search.timing.samples import summarise
@@ -60,7 +60,7 @@ def _prepare(runner: Runner, peer: str, steps: list[Any]) -> dict[str, str]:
 
 
 def _compared(
-    entry: SuiteEntry, schedule: str, reply: ComparisonReply, absent: dict[str, str]
+    entry: SuiteEntry, schedule: str, reply: RoundsReply, absent: dict[str, str]
 ) -> Compared:
     flops = entry.problem.flops
     peers: dict[str, PeerSpeed] = {}

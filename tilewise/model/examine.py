@@ -39,7 +39,7 @@ from tilewise.model.signature import declarations_in, tensors_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, KernelRow, judged
-from tilewise.search.networks.cold_weights import bytes_of_weights, with_cold_weights
+from tilewise.search.networks.cold_weights import bytes_of_weights, timed_cold
 from tilewise.search.networks.costs import MOST_TIMED_COLD, LayerTimes
 from tilewise.search.records import CacheMode
 
@@ -205,7 +205,7 @@ def _costs(model: ExaminedModel, backend: Backend, target: Target) -> LayerTimes
     """Return times of schedules with cold weights, as in a model of several layers."""
     stored = stored_costs(backend, target.canonical, model.cache or "hot", most=MOST_TIMED_COLD)
     problems = (_largest(found.problem) for found in model.problems for _ in range(found.count))
-    return with_cold_weights(stored, target, bytes_of_weights(problems))
+    return timed_cold(stored, target, bytes_of_weights(problems))
 
 
 def _known(

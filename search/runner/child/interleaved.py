@@ -19,9 +19,9 @@ from tilewise.search.runner.child.lowered import Lowered, lowered
 from tilewise.search.runner.child.session import Session
 from tilewise.search.runner.protocol import (
     CandidateFailureError,
-    ComparisonReply,
     FinalistsReply,
     PeerReply,
+    RoundsReply,
     TimedInTurn,
     TimedWay,
 )
@@ -174,9 +174,7 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
     return PeerReply(tuple(way.variant.name for way in ways), None, found)
 
 
-def time_with_peers(
-    session: Session, steps: Any, peers: list[str], budget_s: float
-) -> ComparisonReply:
+def time_with_peers(session: Session, steps: Any, peers: list[str], budget_s: float) -> RoundsReply:
     """Time one schedule and every way of the peers in interleaved rounds."""
     absent = {}
     for name in peers:
@@ -208,7 +206,7 @@ def time_with_peers(
         TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
         for way, samples in zip(ways, theirs, strict=True)
     )
-    return ComparisonReply(tuple(own.times), timed_ways, absent, peak)
+    return RoundsReply(tuple(own.times), timed_ways, absent, peak)
 
 
 def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:

@@ -106,7 +106,7 @@ def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options
     return result, runner, store
 
 
-class ControlledTiming(FakeRunner):
+class Fluctuating(FakeRunner):
     """A runner on a machine that is slower in every third trial, and says so where it can."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class ControlledTiming(FakeRunner):
         return replace(reply, times=times, speed_factor=speed_factor if control else None)
 
 
-class Confused(ControlledTiming):
+class Confused(Fluctuating):
     """A runner on which whatever is timed in a slow moment seems much faster than the control."""
 
     def __init__(self) -> None:

@@ -22,13 +22,8 @@ class Machines:
     `loses` has the numbers of exchanges at which a candidate that one has is lost.
     """
 
-    def __init__(self, store, count, speed_factor=1.0, loses=()):
-        self.store, self.count, self.speed_factor, self.loses = (
-            store,
-            count,
-            speed_factor,
-            set(loses),
-        )
+    def __init__(self, store, count, factor=1.0, loses=()):
+        self.store, self.count, self.factor, self.loses = store, count, factor, set(loses)
         self.runner, self.asked, self.most_out, self.calls = FakeRunner(), [], 0, 0
         self.out = {}
 
@@ -54,8 +49,8 @@ class Machines:
 
     def reply(self, candidate):
         reply = self.runner.trial(candidate.steps, candidate.best_s, candidate.control)
-        times = tuple(self.speed_factor * seconds for seconds in reply.times)
-        return replace(reply, times=times, speed_factor=self.speed_factor)
+        times = tuple(self.factor * seconds for seconds in reply.times)
+        return replace(reply, times=times, speed_factor=self.factor)
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +88,8 @@ def test_a_search_that_nobody_helps_tries_what_it_tries_alone():
 
 
 def test_what_a_slower_machine_finds_is_the_time_to_beat_and_never_the_control():
-    """Its speed_factor is as usual there, so its trials count as steady."""
-    result, _, machines, _ = shared(6, speed_factor=1.4)
+    """Its speed factor is as usual there, so its trials count as steady."""
+    result, _, machines, _ = shared(6, factor=1.4)
     theirs = {trial.schedule.hash for trial in result.trials if trial.speed_factor == 1.4}
     controls = {repr(candidate.control["steps"]) for candidate in machines.asked}
     told = {repr(list(t.schedule.to_json())) for t in result.trials if t.schedule.hash in theirs}
@@ -130,7 +125,7 @@ class Disturbed(FakeRunner):
             reply = super().trial(steps, None)
             return replace(reply, times=tuple(now * t for t in reply.times))
         true_s = self.seconds(Schedule.from_json(control["steps"]))
-        known = control["seconds"] / true_s  # at what it calls speed_factor 1
+        known = control["seconds"] / true_s  # at what it calls factor 1
         reply = super().trial(steps, best_s and best_s / known, None)
         return replace(reply, times=tuple(now * t for t in reply.times), speed_factor=now / known)
 
@@ -141,9 +136,8 @@ def assert_right(trials) -> None:
         low, high = trial.measurement.interval
         assert trial.measurement.time_us == pytest.approx(true_us, rel=0.03)
         assert low == pytest.approx(high) == pytest.approx(trial.measurement.gflops)
-        assert trial.samples[0] / (trial.speed_factor or 1.0) == pytest.approx(
-            true_us / 1e6, rel=0.03
-        )
+        factor = trial.speed_factor or 1.0
+        assert trial.samples[0] / factor == pytest.approx(true_us / 1e6, rel=0.03)
 
 
 @pytest.mark.parametrize("disturbed", [1, 3, 8, 20])

@@ -11,8 +11,8 @@ from tests.search.engine.fakes import (
     SQUARE,
     TARGET,
     Confused,
-    ControlledTiming,
     FakeRunner,
+    Fluctuating,
     Long,
     finals_reply,
     in_turn,
@@ -20,7 +20,7 @@ from tests.search.engine.fakes import (
     run,
     trial_reply,
 )
-from tests.short_timings import FINAL_BENCHMARK_S
+from tests.short_timings import FINAL_S
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
@@ -160,7 +160,7 @@ def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request()
 
 @pytest.mark.full
 def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> None:
-    monkeypatch.setattr(benchmark, "FINAL_BENCHMARK_S", FINAL_BENCHMARK_S)
+    monkeypatch.setattr(benchmark, "FINAL_S", FINAL_S)
     problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
     result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
     assert result.best is not None and result.count("failed") == 0
@@ -170,7 +170,7 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> Non
 
 
 def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
-    result, runner, _ = run(TuneRequest(trials=30), runner=ControlledTiming())
+    result, runner, _ = run(TuneRequest(trials=30), runner=Fluctuating())
     assert runner.controls[0] is None
     best = result.trials[0]
     for trial, control in zip(result.trials[1:], runner.controls[1:], strict=True):
@@ -202,9 +202,9 @@ def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
 def test_the_paces_of_a_search_go_into_its_interval() -> None:
     request = TuneRequest(trials=30, sampler="local")  # which speed_factors do not lead elsewhere
     calm, *_ = run(request)
-    with_speed_factor, *_ = run(request, runner=ControlledTiming())
+    disturbed, *_ = run(request, runner=Fluctuating())
     known, *_ = run(request, MemoryStore(speed_factors=[[1.0, 1.0, 1.5, 1.5]] * 9))
-    for found in (with_speed_factor, known):
+    for found in (disturbed, known):
         assert found.best.measurement.gflops == calm.best.measurement.gflops
         assert found.best.measurement.interval[0] < calm.best.measurement.interval[0] / 1.4
 
@@ -214,12 +214,12 @@ MODEL = AnalyticalModel.shipped(SPACE)
 POINTS = prior_points(MODEL, 12)
 
 
-def trial(number: int, seconds: float, state: str = "timed", speed_factor: float | None = 1.0):
+def trial(number: int, seconds: float, state: str = "timed", factor: float | None = 1.0):
     point = POINTS[number]
     speed = summarise([seconds] * 6, SQUARE.flops)
     schedule = SPACE.schedule(point)
     return TrialRecord(
-        number, schedule, point, state, "prior", measurement=speed, speed_factor=speed_factor
+        number, schedule, point, state, "prior", measurement=speed, speed_factor=factor
     )
 
 
@@ -263,10 +263,8 @@ def test_a_control_that_does_not_run_any_more_makes_way_for_the_next_to_be_the_b
 
 
 def test_the_usual_pace_is_that_of_trials_that_were_timed_to_the_end() -> None:
-    stopped = trial(2, 3.0, "pruned", speed_factor=1.7)
-    search = explored(
-        trial(0, 1.0, speed_factor=None), trial(1, 1.0), stopped, trial(3, 1.1, speed_factor=1.1)
-    )
+    stopped = trial(2, 3.0, "pruned", factor=1.7)
+    search = explored(trial(0, 1.0, factor=None), trial(1, 1.0), stopped, trial(3, 1.1, factor=1.1))
     assert search.speed_factors == [1.0, 1.1]
 
 

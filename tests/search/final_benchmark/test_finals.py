@@ -73,7 +73,7 @@ def test_seconds_are_kept_within_five_percent(monkeypatch, seconds, trial_s, pro
     runner = SlowRunner(clock, trial_s)
     began = clock.now
     request = TuneRequest(trials=2000, seconds=seconds, sampler="random")
-    result, *_ = run(request, runner=runner, before_final_benchmark=prove)
+    result, *_ = run(request, runner=runner, before_final=prove)
     spent = clock.now - began
     if result.complete:
         assert spent < seconds, "the space or the trials ran dry first"

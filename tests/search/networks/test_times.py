@@ -38,12 +38,7 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.target import detect
 from tilewise.search.networks import cold_weights, copy_times
-from tilewise.search.networks.cold_weights import (
-    in_turns,
-    weights_bytes,
-    with_cold_weights,
-    with_prefetch,
-)
+from tilewise.search.networks.cold_weights import in_turns, timed_cold, weights_bytes, with_prefetch
 from tilewise.search.networks.copy_times import conversion_us
 from tilewise.search.networks.costs import LayerTimes
 from tilewise.search.networks.lowering.network import LoweredNetwork
@@ -69,7 +64,7 @@ def untaken(*schedules: Schedule) -> LayerTimes:
 
 
 def test_the_fastest_of_each_algorithm_is_offered() -> None:
-    costs = with_cold_weights(untaken(IN_PLACE, PACKED, FILTERED), detect(), 1 << 16)
+    costs = timed_cold(untaken(IN_PLACE, PACKED, FILTERED), detect(), 1 << 16)
     found = costs.schedules(CONV)
     assert costs.schedules(CONV) is found
     assert sorted(one.algorithm for one in found) == ["direct", "winograd F2"]
@@ -87,7 +82,7 @@ def test_panels_are_also_fetched_ahead() -> None:
     fetching = next(one for one in tried if one[0].hash == ahead.hash)
     assert fetching[1] == PACKED.hash, "it has to compute what the schedule without computes"
     assert len(tried) == 5, "the fastest of each algorithm, where it packs B"
-    (packed,) = with_cold_weights(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
+    (packed,) = timed_cold(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash in (PACKED.hash, ahead.hash)
 
 
@@ -98,7 +93,7 @@ def test_what_was_read_in_place_is_also_packed_and_fetched() -> None:
     assert [(one.hash, twin) for one, twin in tried] == [
         (in_place.hash, in_place.hash), (PACKED.hash, PACKED.hash), (ahead.hash, in_place.hash),
     ]  # fmt: skip
-    (found,) = with_cold_weights(untaken(in_place), detect(), 1 << 16).schedules(CONV)
+    (found,) = timed_cold(untaken(in_place), detect(), 1 << 16).schedules(CONV)
     assert found.hash in (in_place.hash, ahead.hash)
 
 
@@ -115,7 +110,7 @@ def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cold_weights, "_result", lambda *_: next(results))
     counted = Mock(wraps=cold_weights.interleave)
     monkeypatch.setattr(cold_weights, "interleave", counted)
-    (packed,) = with_cold_weights(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
+    (packed,) = timed_cold(untaken(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash == PACKED.hash
     assert next(results, None) is None
     assert [len(call.args[0]) for call in counted.call_args_list] == [1]
@@ -127,9 +122,7 @@ def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPat
 ])  # fmt: skip
 def test_others_keep_their_times(problem: str, schedule: Schedule) -> None:
     costs = untaken(schedule)
-    assert with_cold_weights(costs, detect(), 1 << 16).schedules(problem) == costs.schedules(
-        problem
-    )
+    assert timed_cold(costs, detect(), 1 << 16).schedules(problem) == costs.schedules(problem)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

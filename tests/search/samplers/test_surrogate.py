@@ -75,21 +75,19 @@ def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     assert best.params["unroll"] == feared
 
 
-def believed(
-    space: Space, points: list[Point], luck: float, speed_factors: tuple[float, float]
-) -> Array:
+def believed(space: Space, points: list[Point], luck: float, factors: tuple[float, float]) -> Array:
     """How much slower than its model each point seems to be, as logarithms.
 
     Args:
         luck: by how much the first was told too fast.
-        speed_factors: of the machine while the first was timed, and while the others were.
+        factors: of the machine while the first was timed, and while the others were.
     """
     sampler = SurrogateSampler(space, trials=40)
     records = []
     for number, point in enumerate(points):
         met = seconds(space, point) * np.exp(-luck if number == 0 else 0)
         records.append(
-            replace(timed(space, number, point, met), speed_factor=speed_factors[min(number, 1)])
+            replace(timed(space, number, point, met), speed_factor=factors[min(number, 1)])
         )
     ask(rebuilt(space, records, sampler), space)
     mean, _ = sampler._process.predict(sampler._features(points)[0])

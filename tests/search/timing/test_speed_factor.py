@@ -1,4 +1,4 @@
-"""The machine's speed_factor, told by a control: what a slow second does to a trial."""
+"""The machine's speed factor, measured by a control: what a slow second does to a trial."""
 
 import random
 from statistics import median
@@ -20,20 +20,18 @@ from tilewise.search.timing.speed_factor import (
 
 
 class Machine:
-    """Runs that take so long at speed_factor 1, on clocks that only they move."""
+    """Runs that take so long at factor 1, on clocks that only they move."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.runs, self.noise = 0.0, 0, random.Random(1)
-        self.speed_factors = [1.0]  # of the runs to come; the last goes on
+        self.factors = [1.0]  # of the runs to come; the last goes on
         self.spread = 0.002
         monkeypatch.setattr(samples.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(samples.time, "thread_time", lambda: self.now)
 
     def run_of(self, seconds: float) -> Run:
         def run(repeat: int) -> None:
-            now = (
-                self.speed_factors.pop(0) if len(self.speed_factors) > 1 else self.speed_factors[0]
-            )
+            now = self.factors.pop(0) if len(self.factors) > 1 else self.factors[0]
             self.now += seconds * repeat * now * self.noise.lognormvariate(0, self.spread)
             self.runs += 1
 
@@ -51,7 +49,7 @@ class Machine:
 
 
 def seconds(found: ControlledTiming) -> float:
-    """The candidate's time at speed_factor 1."""
+    """The candidate's time at factor 1."""
     return median(found.samples.times) / found.speed_factor
 
 
@@ -62,8 +60,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
 @pytest.mark.parametrize("now", [1.0, 1.7, 0.6])
-def test_a_candidate_is_told_at_the_pace_of_the_control(machine, best_s, now) -> None:
-    machine.speed_factors = [now]
+def test_a_candidate_is_told_at_the_speed_of_the_control(machine, best_s, now) -> None:
+    machine.factors = [now]
     found = machine.beside(best_s, 1.03 * best_s)
     assert found.speed_factor == pytest.approx(now, rel=0.02)
     assert seconds(found) == pytest.approx(1.03 * best_s, rel=0.01)
@@ -73,15 +71,15 @@ def test_a_candidate_is_told_at_the_pace_of_the_control(machine, best_s, now) ->
 @pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
 def test_a_machine_that_slows_down_meanwhile_condemns_nobody(machine, best_s) -> None:
     for before in range(1, 5):
-        machine.speed_factors = [1.0] * before + [1.6]
+        machine.factors = [1.0] * before + [1.6]
         found = machine.beside(best_s, 0.99 * best_s)
-        assert machine.speed_factors == [1.6] and not found.stopped
+        assert machine.factors == [1.6] and not found.stopped
         assert seconds(found) == pytest.approx(0.99 * best_s, rel=0.02)
 
 
 @pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
 def test_one_slow_sample_of_the_control_makes_no_winner(machine: Machine, best_s: float) -> None:
-    machine.speed_factors = [1.0, 1.5, 1.0]
+    machine.factors = [1.0, 1.5, 1.0]
     found = machine.beside(best_s, 1.02 * best_s)
     assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
 
@@ -105,7 +103,7 @@ def test_what_takes_over_was_timed_twice(machine: Machine) -> None:
     found = machine.beside(0.5e-3, 0.4e-3)
     assert found.takes_over and len(found.samples.times) >= 2 * LEAST_SHORT_ROUNDS
     assert seconds(found) == pytest.approx(0.4e-3, rel=0.01)
-    machine.speed_factors = [1.0, 1.5] * 2 + [1.5, 1.0] + [1.0, 1.5] * 2 + [1.0]
+    machine.factors = [1.0, 1.5] * 2 + [1.5, 1.0] + [1.0, 1.5] * 2 + [1.0]
     lucky = machine.beside(0.5e-3, 0.52e-3)
     assert not lucky.takes_over
     assert seconds(lucky) == pytest.approx(0.52e-3, rel=0.02)
@@ -133,7 +131,7 @@ def test_short_runs_are_told_by_those_that_nobody_disturbed(machine: Machine) ->
     draws = random.Random(0)
     right = 0
     for _ in range(100):
-        machine.speed_factors = [draws.choice([1.0, 1.0, 1.1, 1.4]) for _ in range(60)] + [1.0]
+        machine.factors = [draws.choice([1.0, 1.0, 1.1, 1.4]) for _ in range(60)] + [1.0]
         found = machine.beside(0.5e-3, 0.52e-3)
         right += abs(seconds(found) / 0.52e-3 - 1) < 0.01
     assert right >= 90
@@ -141,7 +139,7 @@ def test_short_runs_are_told_by_those_that_nobody_disturbed(machine: Machine) ->
 
 def test_runs_between_do_not_hang_on_a_single_lucky_one(machine: Machine) -> None:
     """One run of the candidate is a tenth shorter: what the fastest fifth alone would tell."""
-    machine.speed_factors = [1.0] * 4 + [0.9] + [1.0]
+    machine.factors = [1.0] * 4 + [0.9] + [1.0]
     found = machine.beside(5e-3, 5.1e-3)
     assert seconds(found) == pytest.approx(5.1e-3, rel=0.03)
 
@@ -149,7 +147,7 @@ def test_runs_between_do_not_hang_on_a_single_lucky_one(machine: Machine) -> Non
 def test_very_long_runs_count_the_run_of_their_check_and_are_compared_twice(machine) -> None:
     found = machine.beside(20e-3, 20.2e-3)
     assert machine.runs == 4 and len(found.samples.times) == 2
-    machine.speed_factors = [1.4, 1.0]  # the first run meets new memory
+    machine.factors = [1.4, 1.0]  # the first run meets new memory
     found = machine.beside(1.0, 1.02)
     assert len(found.samples.times) == FEW_SAMPLES
     assert seconds(found) == pytest.approx(1.02, rel=0.02)

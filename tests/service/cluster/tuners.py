@@ -31,9 +31,7 @@ def trial_of(problem, target, number):
     return replace(made, schedule=direct_schedules(problem, target, number + 1)[-1])
 
 
-def steady(
-    problem, target, request, store, *, should_stop=None, before_final_benchmark=None, **_hooks
-):
+def steady(problem, target, request, store, *, should_stop=None, before_final=None, **_hooks):
     """Trials in order that take some time, each noted once it is acknowledged."""
     done = {trial.number for trial in store.trials()}
     for number in sorted(set(range(request.trials)) - done):
@@ -42,9 +40,7 @@ def steady(
         time.sleep(float(os.environ.get(TRIAL_S, "0.05")))
         store.add(trial_of(problem, target, number))
         note(f"{problem.canonical} {number}")
-    return fakes.tune(
-        problem, target, request, store, before_final_benchmark=before_final_benchmark
-    )
+    return fakes.tune(problem, target, request, store, before_final=before_final)
 
 
 def hanging(problem, target, request, store, **_hooks):

@@ -60,22 +60,12 @@ def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, make):
 
 
 def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, make):
-    def with_speed_factor(number, speed_factor):
-        return replace(fakes.trial(number), speed_factor=speed_factor)
+    def at_factor(number, factor):
+        return replace(fakes.trial(number), speed_factor=factor)
 
-    make(
-        with_speed_factor(0, 1.0),
-        with_speed_factor(1, 1.5),
-        with_speed_factor(2, 1.25),
-        fakes.failed_trial(3),
-        problem=LARGE,
-    )
-    make(
-        with_speed_factor(0, 2.0),
-        replace(pruned(1), speed_factor=9.0),
-        with_speed_factor(2, None),
-        problem=SMALL,
-    )
+    steady = map(at_factor, range(3), (1.0, 1.5, 1.25))
+    make(*steady, fakes.failed_trial(3), problem=LARGE)
+    make(at_factor(0, 2.0), replace(pruned(1), speed_factor=9.0), at_factor(2, None), problem=SMALL)
     own = make(fakes.trial(0), problem=f"{SMALL},bias")
     assert own.earlier_speed_factors() == [[2.0], [1.0, 1.5, 1.25]]
     with writing(sessions) as session:

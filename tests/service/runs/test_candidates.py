@@ -190,7 +190,7 @@ def test_a_shared_search_outlasts_lost_answers(
         problem, target, request, keeper.trials,
         make_runner=lambda *_: runners[0], helpers=keeper.helpers,
         on_phase=keeper.note,
-        before_final_benchmark=lambda *_: keeper.note(SearchPhase("proof", 0, 1)),
+        before_final=lambda *_: keeper.note(SearchPhase("proof", 0, 1)),
     )  # fmt: skip
     for thread in threads:
         thread.join(60)

@@ -9,7 +9,7 @@ from tests.search.registers import register_of
 from tests.search.runner import faulty_child
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.short_timings import FINAL_BENCHMARK_S
+from tests.short_timings import FINAL_S
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -196,9 +196,7 @@ def test_each_fault_is_stored_with_its_class_and_the_job_ends(sessions, submit, 
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
-    monkeypatch.setattr(
-        "tilewise.search.final_benchmark.benchmark.FINAL_BENCHMARK_S", FINAL_BENCHMARK_S
-    )
+    monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINAL_S", FINAL_S)
     monkeypatch.setattr("tilewise.service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"

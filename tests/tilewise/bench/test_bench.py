@@ -23,12 +23,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.plots import roofline_of_report
 from tilewise.search.records import Measurement
-from tilewise.search.runner.protocol import (
-    CandidateFailureError,
-    ComparisonReply,
-    PeerReply,
-    TimedWay,
-)
+from tilewise.search.runner.protocol import CandidateFailureError, PeerReply, RoundsReply, TimedWay
 from tilewise.service.db import make_engine, models, reading
 from tilewise.service.db.session import make_sessions
 
@@ -301,7 +296,7 @@ def test_the_best_way_of_each_peer_is_quoted_and_absences_are_kept() -> None:
     crash = CandidateFailureError("crash", "SIGSEGV")
     none = PeerReply(absent="BLAS has no such product")
     times = runner(
-        ComparisonReply((0.010,) * 7, ways, {}, 300.0), openblas=none, onednn=None, iree=crash
+        RoundsReply((0.010,) * 7, ways, {}, 300.0), openblas=none, onednn=None, iree=crash
     )
     found = compare(times, LARGE, ("hash", []), ("openblas", "onednn", "iree"))
     assert times.time_with_peers.call_args.args[1] == ["onednn"]
@@ -315,7 +310,7 @@ def test_a_row_of_our_own_kernel_is_not_what_we_are_compared_with() -> None:
     peers: dict[str, None] = {"iree": None, "iree+tilewise": None}
     ways = way("iree", "default", 0.020), way("iree+tilewise", "library", 0.009)
     found = compare(
-        runner(ComparisonReply((0.010,) * 7, ways), **peers), LARGE, ("hash", []), tuple(peers)
+        runner(RoundsReply((0.010,) * 7, ways), **peers), LARGE, ("hash", []), tuple(peers)
     )
     assert (found.peers.keys(), found.oracle) == (peers.keys(), "iree")
     assert found.ratio == pytest.approx(2.0)

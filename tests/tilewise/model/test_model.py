@@ -75,7 +75,7 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
 ) -> None:
     asked: dict[str, int] = {}
 
-    def with_cold_weights(costs: LayerTimes, _target: Target, weights_bytes: int) -> LayerTimes:
+    def timed_cold(costs: LayerTimes, _target: Target, weights_bytes: int) -> LayerTimes:
         def schedules(problem: str) -> tuple[Timed, ...]:
             asked[problem] = weights_bytes
             return (replace(costs.schedules(problem)[0], hash=AHEAD.hash,
@@ -83,7 +83,7 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
 
         return replace(costs, schedules=schedules)
 
-    monkeypatch.setattr(examine, "with_cold_weights", with_cold_weights)
+    monkeypatch.setattr(examine, "timed_cold", timed_cold)
     found = modelled(cli, tmp_path, TWO)
     assert asked == dict.fromkeys((FIRST, SECOND), 4 * (64 * 96 + 96 * 40))
     assert [(op["schedule"], op["replaced"]) for op in found["ops"]] == [(AHEAD.hash, 1)] * 2

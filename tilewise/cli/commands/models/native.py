@@ -177,13 +177,13 @@ def _costs(
 ) -> "LayerTimes":
     """Return stored times of layers, or times measured here with cold weights."""
     from tilewise.backends.costs import stored_costs
-    from tilewise.search.networks.cold_weights import weights_bytes, with_cold_weights
+    from tilewise.search.networks.cold_weights import timed_cold, weights_bytes
     from tilewise.search.networks.costs import MOST_TIMED_COLD
 
     if options.times == "stored":
         return stored_costs(backend, target, options.cache)
     stored = stored_costs(backend, target, options.cache, most=MOST_TIMED_COLD)
-    return with_cold_weights(stored, resolve(target), weights_bytes(graph))
+    return timed_cold(stored, resolve(target), weights_bytes(graph))
 
 
 def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
