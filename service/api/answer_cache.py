@@ -6,16 +6,16 @@ old; and what stands between the client and the text is a comparison of numbers.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewise.service.telemetry.requests import ROUTE
 
-Headers = tuple[tuple[bytes, bytes], ...]
+RawHeaders = tuple[tuple[bytes, bytes], ...]
 Key = tuple[str, bytes]
 
 PATHS = "/v1/schedules/"
@@ -48,7 +48,7 @@ class Answer:
 
     state: int
     etag: str
-    headers: Headers
+    headers: RawHeaders
     body: bytes | None
 
     @property
@@ -95,7 +95,8 @@ class AnswerCache:
         if answer is not None and answer.state == state:
             self._kept.move_to_end(key)
             scope[ROUTE] = f"{PATHS}{{key}}/{scope['path'].rpartition('/')[2]}"
-            if await answer.send(send, _header(scope["headers"], b"if-none-match")):
+            known = Headers(scope=scope).getlist("if-none-match")
+            if await answer.send(send, ", ".join(known) or None):
                 return
         keep = None if state is None else _Listener(state, send)
         await self._app(scope, receive, send if keep is None else keep.send)
@@ -131,14 +132,9 @@ class _Listener:
             return None
         start, end = self._messages
         headers, status, body = tuple(start["headers"]), start["status"], end.get("body", b"")
-        etag = _header(headers, b"etag") or ""
+        etag = Headers(raw=list(headers)).get("etag", "")
         if not etag.startswith('"') or len(body) > LARGEST_BYTES:
             return None
         if status == HTTPStatus.NOT_MODIFIED:
             return Answer(self._state, etag, headers, None)
         return Answer(self._state, etag, headers, body) if status == HTTPStatus.OK else None
-
-
-def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    found = [value.decode("latin-1") for key, value in headers if key == name]
-    return ", ".join(found) if found else None

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,8 +56,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = dict(scope["headers"]).get(b"content-length", b"")
-        size = int(declared) if declared.isdigit() else 0
+        declared = Headers(scope=scope).get("content-length", "")
+        size = int(declared) if declared.isdecimal() else 0
         most_bytes = self._most_bytes_at.get(scope["path"], self._most_bytes)
         limits = _Limits(most_bytes, self._most_seconds)
         body = _Body(receive, send, size, limits, self._budgets[most_bytes])

@@ -6,6 +6,7 @@ import time
 import uuid
 
 import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tilewise.service.telemetry.metrics import Metrics
@@ -24,9 +25,8 @@ SLOW_S = 1.0
 FAILED = 500
 GONE = 499  # as nginx has it: the client went before it was answered
 REFUSED = 400
-_HEADER = b"x-request-id"
-_MATCH = b"tilewise-match"
-_SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_HEADER = "x-request-id"
+_SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = logging.getLogger(__name__)
 
@@ -97,21 +97,17 @@ class _Watched:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message.get("headers", ()))
-            for header, value in headers:
-                if header.lower() == _MATCH:
-                    self.match = value.decode()
-            message = {**message, "headers": [*headers, (_HEADER, self._name.encode())]}
+            headers = MutableHeaders(raw=list(message["headers"]))
+            self.match = headers.get("tilewise-match")
+            headers.append(_HEADER, self._name)
+            message = {**message, "headers": headers.raw}
         await self._send(message)
 
 
 def _name_of(scope: Scope) -> str:
     """The client's name for the request if it is sane, else a new one."""
-    for header, value in scope["headers"]:
-        if header == _HEADER and _SANE.fullmatch(value):
-            name: str = value.decode()
-            return name
-    return uuid.uuid4().hex
+    name = Headers(scope=scope).get(_HEADER, "")
+    return name if _SANE.fullmatch(name) else uuid.uuid4().hex
 
 
 def _route(scope: Scope) -> str | None:

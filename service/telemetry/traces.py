@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 ENABLED_BY = (
@@ -54,15 +55,13 @@ class Tracing:
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind
 
-        headers = {name.decode("latin-1"): value.decode("latin-1")
-                   for name, value in scope["headers"]}  # fmt: skip
         attributes = {
             "http.request.method": scope["method"],
             "url.path": scope["path"],
             "tilewise.request_id": scope["tilewise.request_id"],
         }
         with self._tracer.start_as_current_span(
-            scope["method"], extract(headers), SpanKind.SERVER, attributes
+            scope["method"], extract(dict(Headers(scope=scope))), SpanKind.SERVER, attributes
         ) as span:
             yield Span(span, scope["method"])
 

@@ -3,12 +3,13 @@
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -68,15 +69,15 @@ RUNS = "/v1/runs/"
 NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 """No answer of the API is a page that loads or does anything."""
 
-STREAM = b"text/event-stream"
+STREAM = "text/event-stream"
 
-HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
-_MARKS = (*HEADERS, (b"content-security-policy", NOTHING.encode()), (b"cache-control", b"no-store"))
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+_MARKS = {**HEADERS, "content-security-policy": NOTHING, "cache-control": "no-store"}
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,14 @@ class Gate:
 
     def _shown(self, scope: Scope, answer: Response) -> Response:
         """The answer in a form that the client can read."""
-        accept = _Sent.of(scope["headers"]).get("accept", "")
+        accept = Headers(scope=scope).get("accept", "")
         if isinstance(answer, ProblemResponse) and wants_page(scope["path"], accept):
             scope.setdefault(CALLER, NOBODY)
             return self._as_page(Request(scope), answer)
         return answer
 
     async def _refusal(self, scope: Scope) -> Response | None:
-        sent = _Sent.of(scope["headers"])
+        sent = _Sent(scope=scope)
         try:
             return self._misdirected(scope, sent) or await self._unknown(scope, sent)
         except DatabaseError as error:  # which alone knows the tokens
@@ -231,8 +232,8 @@ class Gate:
         return problem_response(path, HTTPStatus.TOO_MANY_REQUESTS, detail, headers=headers)
 
 
-class _Sent(dict[str, str]):
-    """The headers of a request, by name in lower case."""
+class _Sent(Headers):
+    """The headers of a request."""
 
     @property
     def has_cookie(self) -> bool:
@@ -245,10 +246,6 @@ class _Sent(dict[str, str]):
         if "authorization" in self:
             return bearer(self["authorization"])
         return token_in(self["cookie"]) if "cookie" in self else None
-
-    @classmethod
-    def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> "_Sent":
-        return cls((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 class _Marking:
@@ -269,22 +266,17 @@ class _Marking:
             raise OSError("the token of the stream was revoked or has expired")
         if message["type"] == "http.response.start":
             self.has_begun = True
-            headers = list(message.get("headers", ()))
-            self._is_stream = any(
-                name.lower() == b"content-type" and value.startswith(STREAM)
-                for name, value in headers
-            )
-            present = {
-                name for name, _ in headers
-            }  # a page of the dashboard has a policy of its own
-            headers += [mark for mark in _MARKS if mark[0] not in present]
-            message = {**message, "headers": headers}
+            headers = MutableHeaders(raw=list(message["headers"]))
+            self._is_stream = headers.get("content-type", "").startswith(STREAM)
+            for name, value in _MARKS.items():  # a page of the dashboard has a policy of its own
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
         await self._send(message)
 
 
 async def _is_allowed(scope: Scope) -> bool:
     """Whether the token of an accepted request is still valid; yes if the database is away."""
-    caller, token = scope.get(CALLER), _Sent.of(scope["headers"]).token
+    caller, token = scope.get(CALLER), _Sent(scope=scope).token
     if caller is None or caller.token_id is None or token is None:
         return True
     book: TokenBook = scope["app"].state.services.tokens
