@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.kernels.errors import CacheError
 from tilewise.kernels.quoting import one_line
-from tilewise.kernels.system.files import read_regular, require_cache_dir
+from tilewise.kernels.system import files
+from tilewise.kernels.system.files import read_regular
 
 PREFIX, SUFFIX = ".tilewise-", ".tmp"
 FILLING = ".tilewise-filling"
 KEPT = "fetched"
+MOST_BYTES = 1 << 30  # of kept texts
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _OF_THE_PATH = frozenset(
     (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS,
@@ -104,7 +104,7 @@ class Folder:
 
     def keep(self, name: str, digest: str) -> None:
         """Copy a file to the cache folder unless it is there."""
-        if not is_kept(digest):
+        if kept(digest) is None:
             with suppress(OSError, UnicodeDecodeError):
                 keep(read_regular(self.path / name).decode())
 
@@ -136,36 +136,21 @@ def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -
 
 def keep(text: str) -> None:
     """Keep a text in the cache folder under its hash, for builds without a network."""
-    with suppress(CacheError, OSError, TilewiseError):
-        folder = require_cache_dir() / KEPT
-        folder.mkdir(exist_ok=True)
-        path = folder / sha256(text)
-        if kept(path.name) is None:
-            write_whole(path, text)
-
-
-def is_kept(digest: str) -> bool:
-    """Return whether the cache folder has a text of this hash."""
-    try:
-        return S_ISREG((require_cache_dir() / KEPT / required_digest(digest)).lstat().st_mode)
-    except (CacheError, OSError):
-        return False
+    if kept(sha256(text)) is None:
+        files.keep(files.cache_dir() / KEPT / sha256(text), text.encode(), MOST_BYTES)
 
 
 def kept(digest: str) -> str | None:
-    """Return the text of this hash from the cache folder, if it is there and intact."""
-    try:
-        text = read_regular(require_cache_dir() / KEPT / required_digest(digest)).decode()
-    except (CacheError, OSError, UnicodeDecodeError):
-        return None
-    return text if sha256(text) == digest else None
+    """Return the text of this hash from the cache folder, if it is there and intact.
 
-
-def required_digest(text: str) -> str:
-    """Return a hash that is safe as a file name; raise BadInputError otherwise."""
-    if not DIGEST.fullmatch(text):
-        raise BadInputError(f"{one_line(text)[:80]!r} is not a SHA-256 of 64 lower-case hex digits")
-    return text
+    Raises BadInputError for a text that is no hash, and so no safe name of a file.
+    """
+    if not DIGEST.fullmatch(digest):
+        shown = one_line(digest)[:80]
+        raise BadInputError(f"{shown!r} is not a SHA-256 of 64 lower-case hex digits")
+    found = files.kept(files.cache_dir() / KEPT / digest)
+    is_intact = found is not None and hashlib.sha256(found).hexdigest() == digest
+    return found.decode() if found is not None and is_intact else None
 
 
 def _umask() -> int:

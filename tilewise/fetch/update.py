@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, TilewiseError
-from tilewise.fetch.folder import Folder, is_kept, keep, sha256
+from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
 from tilewise.fetch.ranges import Json, find_range, is_of_range, range_entry, variants_text
 from tilewise.kernels.problem import Problem, ProblemRange
@@ -146,7 +146,7 @@ class Update:
         found = self.folder.digest(made.path)
         old = self.lock.entries.get(made.path)
         fetched = (made.sha256, old and old.sha256)
-        return found is not None and found not in fetched and not is_kept(found)
+        return found is not None and found not in fetched and kept(found) is None
 
     def _see_to(self, problem: Problem, kind: str, found: "Found") -> None:
         path, old = self._old(problem, kind)
