@@ -5,9 +5,10 @@ Both are plain ASGI, so that they cost nothing to streams and are not seen by th
 
 import time
 from asyncio import timeout
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
@@ -46,10 +47,8 @@ class BodyLimit:
         self._most_bytes = most_bytes
         self._most_bytes_at = dict(most_bytes_at or {})
         self._most_seconds = most_seconds
-        self._budgets = {
-            most: _Budget(max(most, most_bytes_in_flight))
-            for most in (most_bytes, *self._most_bytes_at.values())
-        }
+        self._most_in_flight = most_bytes_in_flight
+        self._in_flight: Counter[int] = Counter()  # by the most bytes of a body, as for modules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -59,54 +58,41 @@ class BodyLimit:
         declared = Headers(scope=scope).get("content-length", "")
         size = int(declared) if declared.isdecimal() else 0
         most_bytes = self._most_bytes_at.get(scope["path"], self._most_bytes)
-        limits = _Limits(most_bytes, self._most_seconds)
-        body = _Body(receive, send, size, limits, self._budgets[most_bytes])
+        reserve = partial(self._reserve, most_bytes)
+        body = _Body(receive, send, size, most_bytes, self._most_seconds, reserve)
         try:
             with suppress(ClientDisconnect):  # nobody is left to answer
                 await self._app(scope, body.receive, body.send)
         finally:
-            body.release()
+            self._in_flight[most_bytes] -= body.reserved
 
-
-@dataclass(frozen=True)
-class _Limits:
-    """Of one body; the attributes are arguments of `BodyLimit`."""
-
-    most_bytes: int
-    most_seconds: float
-
-
-class _Budget:
-    """Bytes that the bodies of concurrent requests may hold together."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._free = most_bytes
-
-    def try_take(self, size: int) -> bool:
-        """Reserve `size` bytes; return False if they are not free."""
-        if size > self._free:
-            return False
-        self._free -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """Free `size` reserved bytes."""
-        self._free += size
+    def _reserve(self, most_bytes: int, size: int) -> bool:
+        """Count bytes that a body will hold; return False if that is too much."""
+        is_free = self._in_flight[most_bytes] + size <= max(most_bytes, self._most_in_flight)
+        self._in_flight[most_bytes] += size * is_free
+        return is_free
 
 
 class _Body:
     """The body of one request: counted while it is read, discarded after a refusal.
 
-    `declared` is its content length, or 0.
+    `declared` is its content length, or 0. `reserve` says whether more bytes may be held, of which
+    it holds `reserved`.
     """
 
     def __init__(
-        self, receive: Receive, send: Send, declared: int, limits: _Limits, budget: _Budget
+        self,
+        receive: Receive,
+        send: Send,
+        declared: int,
+        most_bytes: int,
+        most_seconds: float,
+        reserve: Callable[[int], bool],
     ) -> None:
         self._receive, self._send = receive, send
         self._size = declared
-        self._limits, self._budget = limits, budget
-        self._received = self._reserved = 0
+        self._most_bytes, self._most_seconds, self._reserve = most_bytes, most_seconds, reserve
+        self._received = self.reserved = 0
         self._begun_s = time.monotonic()
         self._ended = self._refused = False
 
@@ -115,14 +101,14 @@ class _Body:
         self._require(self._size)
         if self._ended:  # a route that streams waits for the client to go
             return await self._receive()
-        left_s = self._begun_s + self._limits.most_seconds - time.monotonic()
+        left_s = self._begun_s + self._most_seconds - time.monotonic()
         try:
             async with timeout(left_s):
                 message = await self._next()
         except TimeoutError as error:
             raise HTTPException(
                 HTTPStatus.REQUEST_TIMEOUT,
-                f"the body did not arrive within {self._limits.most_seconds:g} s; send it faster",
+                f"the body did not arrive within {self._most_seconds:g} s; send it faster",
                 headers={"Connection": "close"},
             ) from error
         self._received += len(message.get("body", b""))
@@ -142,18 +128,13 @@ class _Body:
                     await self._next()
         await self._send({"type": "http.response.body", "body": b""})
 
-    def release(self) -> None:
-        """Free what this body has reserved of the budget."""
-        self._budget.give_back(self._reserved)
-        self._reserved = 0
-
     async def _next(self) -> Message:
         message = await self._receive()
         self._ended = not message.get("more_body", False)
         return message
 
     def _require(self, size: int) -> None:
-        most = self._limits.most_bytes
+        most = self._most_bytes
         if size > most:
             self._refused = True
             raise HTTPException(
@@ -161,15 +142,15 @@ class _Body:
                 f"the body exceeds the limit of {most // KIB} KiB; send less at once",
                 headers={"Connection": "close"},
             )
-        if size > self._reserved:
-            if not self._budget.try_take(size - self._reserved):
+        if size > self.reserved:
+            if not self._reserve(size - self.reserved):
                 self._refused = True
                 raise HTTPException(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     "the bodies of other requests use all memory set aside for them; retry",
                     headers={"Connection": "close", "Retry-After": str(RETRY_AFTER_S)},
                 )
-            self._reserved = size
+            self.reserved = size
 
 
 class HeadAsGet:
