@@ -1,7 +1,7 @@
 """Commands and their arguments as data, and the arguments that several commands share."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
@@ -111,6 +111,13 @@ def check_range(name: str, value: float, least: float, most: float, unit: str = 
     """Raise BadInputError for a value out of range."""
     if not least <= value <= most:
         raise BadInputError(f"{name}={value} is out of range; give {least} to {most}{unit}")
+
+
+def refuse(options: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Raise BadInputError if an option was given that does not apply; `{}` in `why` names it."""
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise BadInputError(why.format(f"--{name.replace('_', '-')}"))
 
 
 def seed(text: str) -> Argument:

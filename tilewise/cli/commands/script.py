@@ -16,6 +16,7 @@ from tilewise.cli.command import (
     backend_of,
     flag,
     in_group,
+    refuse,
 )
 from tilewise.cli.commands.models.native import note_alias
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
@@ -55,7 +56,9 @@ def script(options: argparse.Namespace) -> None:
         raise BadInputError("--dim is for --flavor iree and a model; see tilewise model --help")
     makes_air = options.flavor == "air" and not named_server(options.server)
     if not makes_air:
-        refuse_air_options(options)
+        other = f"is for --flavor air, not {options.flavor}"
+        why = "works only without --server" if options.flavor == "air" else other
+        refuse(options, AIR_OPTIONS, f"{{}} {why}")
     if is_of_packs(options):
         (path,) = options.problems
         write_text(options.output, make_packs(options, path))
@@ -110,16 +113,6 @@ def the_problem(options: argparse.Namespace) -> str:
         )
     problem: str = options.problems[0]
     return problem
-
-
-def refuse_air_options(options: argparse.Namespace) -> None:
-    """Raise BadInputError for options of air scripts where none is made here."""
-    for name in AIR_OPTIONS:
-        if getattr(options, name) is not None:
-            flag = name.replace("_", "-")
-            if options.flavor == "air":
-                raise BadInputError(f"--{flag} works only without --server")
-            raise BadInputError(f"--{flag} is for --flavor air, not {options.flavor}")
 
 
 def make_air(options: argparse.Namespace, given: str) -> str:

@@ -5,7 +5,7 @@ import sys
 
 from tilewise.backends.base import Json
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group
+from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group, refuse
 from tilewise.cli.files import json_text, require_file, require_folder
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError
@@ -20,13 +20,16 @@ FILE = (
     "the archive; import takes builtin: the schedules that Tilewise ships for this processor, "
     "or builtin:NAME for another"
 )
+IMPORTING = ("resume", "dry_run")
 SELECTING = ("problem", "kind", "dtype", "target", "since", "best", "origin")
 
 
 def store(options: argparse.Namespace) -> None:
     """Export the results of the database to an archive, or import one."""
-    _check_store(options)
-    found = _export(options) if options.action == "export" else _import(options)
+    is_export = options.action == "export"
+    others = IMPORTING if is_export else SELECTING
+    refuse(options, others, f"store {options.action} takes no {{}}")
+    found = _export(options) if is_export else _import(options)
     if options.json:
         sys.stdout.write(json_text(found))
     else:
@@ -51,15 +54,6 @@ def _import(options: argparse.Namespace) -> Json:
         return administration.import_store(
             options.file, options.db, resume=options.resume, dry_run=options.dry_run
         )
-
-
-def _check_store(options: argparse.Namespace) -> None:
-    is_export = options.action == "export"
-    odd = ("resume", "dry_run") if is_export else SELECTING
-    for name in odd:
-        if getattr(options, name):
-            option = name.replace("_", "-")
-            raise BadInputError(f"store {options.action} takes no --{option}")
 
 
 def _counts(value: object) -> object:

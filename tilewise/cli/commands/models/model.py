@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tilewise.backends.choose import named_server
+from tilewise.cli import files
 from tilewise.cli.command import (
     DB,
     DIM,
@@ -17,20 +18,12 @@ from tilewise.cli.command import (
     backend_of,
     flag,
     in_group,
+    refuse,
     tuning_of_lacking,
 )
 from tilewise.cli.commands.models.native import PLANNING, make_native, with_sizes
 from tilewise.cli.commands.scripts import packs
 from tilewise.cli.commands.scripts.iree_library import make_library_of_model
-from tilewise.cli.files import (
-    json_text,
-    make_folder,
-    read_module_bytes,
-    require_file,
-    require_folder,
-    write_bytes,
-    write_text,
-)
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import KernelsError, ModuleError
@@ -51,6 +44,7 @@ OF_NATIVE = ("layouts", "times")
 OF_LIBRARY = ("plan",)
 OF_RUN = ("entry", "no_ops")
 OF_PACKS = ("with_payload", *packs.OPTIONS)
+OTHERS = "{{}} is not for --as {}; see tilewise model --help"
 
 OUTPUTS = """\
 which output is for whom:
@@ -72,7 +66,7 @@ def model(options: argparse.Namespace) -> None:
     runs_in_iree = options.way is None or (options.way == "iree" and options.executes)
     options.executes |= runs_in_iree
     if options.way == "packs":
-        _refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), "packs")
+        refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), OTHERS.format("packs"))
         with with_sizes(options):
             make_packs_of_model(options)
         return
@@ -82,40 +76,32 @@ def model(options: argparse.Namespace) -> None:
             "cpu:NAME"
         )
     if options.way == "native":
-        _refuse(options, (*OF_PACKS, *OF_LIBRARY, *OF_RUN), "native")
+        refuse(options, (*OF_PACKS, *OF_LIBRARY, *OF_RUN), OTHERS.format("native"))
         options.module, options.output = options.output, None
         options.accuracy = options.accuracy or "standard"
         with with_sizes(options):
             make_native(options)
         return
     if not runs_in_iree:
-        _refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_RUN), "iree")
-        write_text(options.output, make_library_of_model(options))
+        refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_RUN), OTHERS.format("iree"))
+        files.write_text(options.output, make_library_of_model(options))
         return
-    _refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_LIBRARY), "iree --run")
+    refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_LIBRARY), OTHERS.format("iree --run"))
     options.accuracy = options.accuracy or "standard"
     run_in_iree(options)
 
 
-def _refuse(options: argparse.Namespace, others: Sequence[str], output: str) -> None:
-    """Raise BadInputError for an option of another output."""
-    for name in others:
-        if getattr(options, name):
-            flag = name.replace("_", "-")
-            raise BadInputError(f"--{flag} is not for --as {output}; see tilewise model --help")
-
-
 def make_packs_of_model(options: argparse.Namespace) -> None:
     """Write the proven script that packs a whole module."""
-    require_folder(options.output)
+    files.require_folder(options.output)
     if options.accuracy == "strict":
         raise BadInputError("--accuracy strict: packed scripts use direct loops only")
-    write_text(options.output, packs.make_packs(options, options.file))
+    files.write_text(options.output, packs.make_packs(options, options.file))
 
 
 def run_in_iree(options: argparse.Namespace) -> None:
     """Tune a model's problems, compile it with them and without, compare and time."""
-    require_file(options.file)
+    files.require_file(options.file)
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "model", "service")
     source = Path(options.file)
@@ -124,7 +110,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
     from tilewise.model.reference import check_entry
     from tilewise.model.report import report_text
 
-    given = read_module_bytes(options.file)
+    given = files.read_module_bytes(options.file)
     sizes, dim = parse_dims(options.dim or ())
     with bad_input(source.name, ModuleError):
         module = as_module(given, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
@@ -132,12 +118,12 @@ def run_in_iree(options: argparse.Namespace) -> None:
     check_entry(source.name, module, options.entry, may_be_dynamic=dim is not None)
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module, dim)]
     listed, skipped = _over(source.name, cuts) if found is None else _listed(found, cuts)
-    folder = make_folder(options.output or f"{source.stem}.tilewise")
+    folder = files.make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given or options.dim:
         source = folder / f"{source.stem}.mlirbc"
-        write_bytes(str(source), module)
+        files.write_bytes(str(source), module)
     lines = "".join(f"{one.problem}  # {one.count}\n" for one in listed)
-    write_text(str(folder / PROBLEMS), lines)
+    files.write_text(str(folder / PROBLEMS), lines)
     if named_server(options.server):  # what a service takes `host` for is another machine
         options.target = resolve(options.target).canonical
     request = ExaminedModel(
@@ -148,8 +134,8 @@ def run_in_iree(options: argparse.Namespace) -> None:
         wanted = [parse_any(one.problem) for one in listed]
         tune_lacking(backend, wanted, options.target, options)
         report = examine(request, backend, _note)
-    text = json_text(report.to_json())
-    write_text(str(folder / REPORT), text)
+    text = files.json_text(report.to_json())
+    files.write_text(str(folder / REPORT), text)
     sys.stdout.write(text if options.json else report_text(report))
     _note(f"wrote {folder}")
     if report.disagreement:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import arg, check_range, time_limit
+from tilewise.cli.command import arg, check_range, refuse, time_limit
 from tilewise.cli.files import json_text, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.quoting import quoted
@@ -52,9 +52,7 @@ def is_of_packs(options: argparse.Namespace) -> bool:
         if len(options.problems) > 1:
             raise BadInputError("packs are of one module; give one")
         return True
-    for name in OPTIONS:
-        if getattr(options, name) is not None:
-            raise BadInputError(f"--{name} is for --packs")
+    refuse(options, OPTIONS, "{} is for --packs")
     return False
 
 
