@@ -3,7 +3,7 @@
 import sys
 
 from tilewise.cli.files import json_text
-from tilewise.cli.render import LABEL
+from tilewise.cli.render import LABEL, listed
 from tilewise.formats.trials import Json, steps_text
 from tilewise.kernels.problem import from_plain, sizes_text
 from tilewise.kernels.quoting import columns, duration
@@ -58,4 +58,4 @@ def range_text(found: Json) -> str:
     taken = f"{found['trials']} trials at each sample, {found['elapsed_s']:.1f} s in all"
     lines.append(("searched", taken))
     width = max(LABEL, *(len(label) + 2 for label, _ in lines))
-    return "".join(f"{label:<{width}}{text}".rstrip() + "\n" for label, text in lines)
+    return listed(lines, width)

@@ -1,6 +1,7 @@
 """Results as commands print them, as text or JSON."""
 
 import sys
+from collections.abc import Iterable
 
 from tilewise.cli.files import json_text
 from tilewise.formats.trials import Json, steps_text
@@ -11,6 +12,7 @@ from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.machine import facts_text
 
 LABEL = 10
+NOISY = "noisy machine: measure again with --again"
 
 
 def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> None:
@@ -35,46 +37,53 @@ def named(problem: str, **parts: str) -> str:
 def result_text(found: Json) -> str:
     """Format the contract's result object, a line per fact."""
     best = found["best"]
-    lines = [
+    speed, peak = _speed(best)
+    return listed([
         ("problem", found["problem"]),
-        *_range_lines(found),
+        ("range", _range(found)),
         ("target", f"{found['target']}{_target_note(found)}"),
         ("toolchain", found["toolchain"] + ("  (stale)" if found.get("stale") else "")),
-        *([("origin", found["origin"])] if found.get("origin") else []),
+        ("origin", found.get("origin")),
         ("schedule", best["hash"]),
         *(("", line) for line in steps_text(best["steps"]).splitlines()),
-        *_speed_lines(best),
-        *_quality_lines(best),
-        *_measured_lines(found),
-        *_accuracy_lines(found),
-        *_scratch_lines(best),
-        *_peer_lines(found),
+        ("speed", speed),
+        ("peak", peak),
+        ("quality", NOISY if best.get("quality") == "noisy" else ""),
+        ("measured", _measured(best.get("measured") or {})),
+        ("accuracy", _accuracy(best.get("measured") or {})),
+        ("scratch", _scratch(best)),
+        *((name, _peer(best, peer)) for name, peer in found["peers"].items()),
         ("script", _proof_line(found)),
-        *_reason_lines(found),
+        ("", _reason(found)),
         ("trials", _trials_line(found)),
-        *_previous_lines(found),
-    ]  # fmt: skip
-    return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+        ("history", _previous(found)),
+    ])  # fmt: skip
 
 
-def _range_lines(found: Json) -> list[tuple[str, str]]:
+def listed(lines: Iterable[tuple[str, str | None]], width: int = LABEL) -> str:
+    """Format facts with their labels, without those that are empty."""
+    return "".join(f"{label:<{width}}{text}".rstrip() + "\n" for label, text in lines if text)
+
+
+def _range(found: Json) -> str:
     """Return the range whose variant is the answer, if one is."""
     name = (found.get("match") or {}).get("range")
-    return [("range", f"{name}: its variant for this size")] if name else []
+    return f"{name}: its variant for this size" if name else ""
 
 
-def _speed_lines(best: Json) -> list[tuple[str, str]]:
+def _speed(best: Json) -> tuple[str, str]:
+    """Return the speed and its share of the peak, which is not known of a range."""
     if best["interval"] is None:  # of a range
         how = "measured" if best["grade"] == "measured" else "estimated between samples"
-        return [("speed", f"{best['gflops']:.1f} GFLOP/s, {how}; {duration(best['time_us'])}")]
+        return f"{best['gflops']:.1f} GFLOP/s, {how}; {duration(best['time_us'])}", ""
     low, high = best["interval"]
     peak = best["gflops"] / best["peak_fraction"]
-    return [
-        ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
-                  f"{duration(best['time_us'])}"),
-        ("peak", f"{best['peak_fraction']:.1%} of the {peak:.1f}"
-                 f" GFLOP/s measured in the same run{_fewer_text(best)}"),
-    ]  # fmt: skip
+    return (
+        f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
+        f"{duration(best['time_us'])}",
+        f"{best['peak_fraction']:.1%} of the {peak:.1f} GFLOP/s measured in the same run"
+        f"{_fewer_text(best)}",
+    )
 
 
 def prediction_text(found: Json) -> str:
@@ -90,14 +99,13 @@ def prediction_text(found: Json) -> str:
         *(("", line) for line in steps_text(best["steps"]).splitlines()),
         ("speed", speed),
     ]
-    return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+    return listed(lines)
 
 
 def machine_text(found: Json) -> str:
     """Format the machine that timed a result; empty if unknown."""
     known = found.get("machine")
-    text = f"{known['host']}: {facts_text(known)}" if known else ""
-    return f"{'machine':<{LABEL}}{text}\n" if text else ""
+    return listed([("machine", f"{known['host']}: {facts_text(known)}" if known else "")])
 
 
 def _target_note(found: Json) -> str:
@@ -112,66 +120,51 @@ def _fewer_text(best: Json) -> str:
     return f"; {name} does fewer multiplications than GFLOP/s counts" if name else ""
 
 
-def _scratch_lines(best: Json) -> list[tuple[str, str]]:
+def _scratch(best: Json) -> str:
     """Return memory for panels, and for sums apart from C, if recorded."""
     sizes = dict(best.get("scratch_bytes") or {})
     sums = sizes.pop("C", 0)
     parts = [f"{name} {size / 2**10:.0f} KiB" for name, size in sizes.items()]
     more = f"; sums {sums / 2**10:.0f} KiB" if sums else ""
-    return [("scratch", f"panels of {', of '.join(parts)}{more}")] if parts else []
+    return f"panels of {', of '.join(parts)}{more}" if parts else ""
 
 
-def _quality_lines(best: Json) -> list[tuple[str, str]]:
-    if best.get("quality") != "noisy":
-        return []
-    return [("quality", "noisy machine: measure again with --again")]
-
-
-def _previous_lines(found: Json) -> list[tuple[str, str]]:
+def _previous(found: Json) -> str:
     """Return what the last measurement of the same work changed, if there was another."""
     past = found.get("previous")
     if not past:
-        return []
+        return ""
     low, high = past["interval"]
     noisy = " (noisy)" if past["quality"] == "noisy" else ""
     speed = f"{past['gflops']:.1f} GFLOP/s [{low:.1f}, {high:.1f}]{noisy}, schedule {past['hash']}"
     if past["state"] == "superseded":
-        text = f"replaced {speed}, of job {past['job']}"
-    else:
-        text = f"job {past['job']} measured {speed}: not kept"
-    return [("history", text)]
+        return f"replaced {speed}, of job {past['job']}"
+    return f"job {past['job']} measured {speed}: not kept"
 
 
-def _measured_lines(found: Json) -> list[tuple[str, str]]:
+def _measured(measured: Json) -> str:
     """Return how the speed was measured, if recorded."""
-    measured = found["best"].get("measured")
     if not measured:
-        return []
+        return ""
     rounds = measured.get("disturbed", 0)
     caches = f"cold caches ({measured['cold']})" if measured["cold"] else "hot caches"
-    return [
-        ("measured", f"{caches}, {measured['samples']} samples over {measured['placements']} "
-                     f"placements of the buffers; {measured['rejected']} of all finalists "
-                     "preempted"
-                     f"{f'; discarded {rounds} slow rounds' if rounds else ''}"),
-    ]  # fmt: skip
+    return (
+        f"{caches}, {measured['samples']} samples over {measured['placements']} placements of the "
+        f"buffers; {measured['rejected']} of all finalists preempted"
+        f"{f'; discarded {rounds} slow rounds' if rounds else ''}"
+    )
 
 
-def _accuracy_lines(found: Json) -> list[tuple[str, str]]:
+def _accuracy(measured: Json) -> str:
     """Return the rms errors of a method that is not direct, relative to the direct one."""
-    errors = (found["best"].get("measured") or {}).get("accuracy")
-    if not errors:
-        return []
+    errors = measured.get("accuracy") or {}
     shown = ", ".join(f"{times:.2f} ({kind})" for kind, times in errors.items())
-    return [("accuracy", f"rms error {shown} times the direct method's")]
+    return f"rms error {shown} times the direct method's" if shown else ""
 
 
-def _peer_lines(found: Json) -> list[tuple[str, str]]:
-    return [
-        (name, f"{peer['gflops']:.1f} GFLOP/s in the same rounds; "
-               f"ours is {found['best']['gflops'] / peer['gflops']:.2f}x")
-        for name, peer in found["peers"].items()
-    ]  # fmt: skip
+def _peer(best: Json, peer: Json) -> str:
+    ratio = best["gflops"] / peer["gflops"]
+    return f"{peer['gflops']:.1f} GFLOP/s in the same rounds; ours is {ratio:.2f}x"
 
 
 def _proof_line(found: Json) -> str:
@@ -190,16 +183,15 @@ def _proof_line(found: Json) -> str:
     )
 
 
-def _reason_lines(found: Json) -> list[tuple[str, str]]:
+def _reason(found: Json) -> str:
     """Return why the script is of another schedule than the kernel."""
-    proof = found["proof"]
-    if proof is None or proof["failure"] or proof["hash"] == found["best"]["hash"]:
-        return []
-    reason = proof.get("reason")
-    if reason:
-        first = reason.partition("\n")[0].removeprefix(f"{found['problem']}: ")
-        return [("", f"the best schedule {found['best']['hash']} has no script: {first}")]
-    return [("", "it is the fastest script that was proven")]
+    proof, best = found["proof"], found["best"]["hash"]
+    if proof is None or proof["failure"] or proof["hash"] == best:
+        return ""
+    if not proof.get("reason"):
+        return "it is the fastest script that was proven"
+    first = proof["reason"].partition("\n")[0].removeprefix(f"{found['problem']}: ")
+    return f"the best schedule {best} has no script: {first}"
 
 
 def _trials_line(found: Json) -> str:
