@@ -17,35 +17,7 @@ from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
 from tilewise.service.api.requests import printable
 from tilewise.service.api.suite_reports import SuiteReport
-from tilewise.service.archive.fields import (
-    Cache,
-    Column,
-    Count,
-    Deviation,
-    Document,
-    Features,
-    Hash,
-    Host,
-    Line,
-    Micros,
-    Moment,
-    Name,
-    Params,
-    Problem,
-    Range,
-    Samples,
-    Seconds,
-    Sha256,
-    Sizes,
-    Speed,
-    Speeds,
-    Steps,
-    Target,
-    Text,
-    Toolchain,
-    digest_of,
-    is_named,
-)
+from tilewise.service.archive import fields
 
 MOST_OPS = 100_000  # of one model
 
@@ -58,64 +30,64 @@ def require_interval(low: float | None, high: float | None) -> None:
         raise ValueError(f"its interval {low:g} to {high:g} ends before it begins")
 
 
-class ProblemLine(Line):
+class ProblemLine(fields.Line):
     """A problem, and when it was first requested."""
 
-    problem: Problem
-    created_at: Moment
+    problem: fields.Problem
+    created_at: fields.Moment
 
 
-class ToolchainLine(Line):
+class ToolchainLine(fields.Line):
     """The compilers and the generator that results belong to, and when they were first seen."""
 
-    toolchain: Toolchain
-    created_at: Moment
+    toolchain: fields.Toolchain
+    created_at: fields.Moment
 
 
-class MachineLine(Line):
+class MachineLine(fields.Line):
     """A machine that has timed something."""
 
-    host: Host
-    cpu: Name
-    cores: Count
+    host: fields.Host
+    cpu: fields.Name
+    cores: fields.Count
     memory_bytes: Annotated[int, Field(ge=0, lt=2**63)]
-    caches: Sizes
-    features: Features | None
-    peaks: Speeds | None
-    bandwidth_gbs: Speed | None
-    peaks_at: Moment | None
-    seen_at: Moment
+    caches: fields.Sizes
+    features: fields.Features | None
+    peaks: fields.Speeds | None
+    bandwidth_gbs: fields.Speed | None
+    peaks_at: fields.Moment | None
+    seen_at: fields.Moment
 
 
-class JobLine(Line):
+class JobLine(fields.Line):
     """A search.
 
     `job` is its name in every store, from `name_of`; `elapsed_s` counts all runs, up to the last
     heartbeat of a running one.
     """
 
-    job: Sha256
-    problem: Problem
-    target: Target
-    toolchain: Toolchain
-    cache: Cache
+    job: fields.Sha256
+    problem: fields.Problem
+    target: fields.Target
+    toolchain: fields.Toolchain
+    cache: fields.Cache
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
-    created_at: Moment
-    trials: Count
-    seconds: Seconds | None
+    created_at: fields.Moment
+    trials: fields.Count
+    seconds: fields.Seconds | None
     sampler: Sampler
     peers: bool
     state: JobState
-    host: Host | None
-    crashes: Count
-    elapsed_s: Seconds
+    host: fields.Host | None
+    crashes: fields.Count
+    elapsed_s: fields.Seconds
     complete: bool | None
-    error: Text | None
-    started_at: Moment | None
-    finished_at: Moment | None
+    error: fields.Text | None
+    started_at: fields.Moment | None
+    finished_at: fields.Moment | None
     phase: Annotated[str, Field(max_length=32), AfterValidator(printable)] | None
-    phase_done: Count | None
-    phase_total: Count | None
+    phase_done: fields.Count | None
+    phase_total: fields.Count | None
 
     @model_validator(mode="after")
     def _is_named_so(self) -> "JobLine":
@@ -136,36 +108,36 @@ def name_of(job: JobLine) -> str:
     same microsecond. A budget is no part of the name: a job that waits may get a larger one.
     """
     work = (job.problem, job.target, job.toolchain, job.cache, job.seed)
-    return digest_of([*work, job.created_at.isoformat(timespec="microseconds")])
+    return fields.digest_of([*work, job.created_at.isoformat(timespec="microseconds")])
 
 
-class TrialLine(Line):
+class TrialLine(fields.Line):
     """A finished trial of a job; `samples` are wall times in seconds, float64 as base64."""
 
-    job: Sha256
-    number: Count
-    hash: Hash
-    steps: Steps
-    params: Params
+    job: fields.Sha256
+    number: fields.Count
+    hash: fields.Hash
+    steps: fields.Steps
+    params: fields.Params
     state: TrialState
     origin: Sampler
     failure: FailureClass | None
-    message: Text
-    gflops: Speed | None
-    low: Speed | None
-    high: Speed | None
-    time_us: Micros | None
-    samples: Samples
-    samples_taken: Count | None
+    message: fields.Text
+    gflops: fields.Speed | None
+    low: fields.Speed | None
+    high: fields.Speed | None
+    time_us: fields.Micros | None
+    samples: fields.Samples
+    samples_taken: fields.Count | None
     pace: Annotated[float, Field(gt=0, le=1e9)] | None
-    rejected: Count
-    compile_s: Seconds
-    max_error: Deviation
-    created_at: Moment
+    rejected: fields.Count
+    compile_s: fields.Seconds
+    max_error: fields.Deviation
+    created_at: fields.Moment
 
     @model_validator(mode="after")
     def _is_a_trial(self) -> "TrialLine":
-        if not is_named(self.hash, self.steps):
+        if not fields.is_named(self.hash, self.steps):
             raise ValueError("its steps do not have its hash")
         speed = (self.gflops, self.low, self.high, self.time_us)
         if None in speed and self.state != "failed":
@@ -174,34 +146,34 @@ class TrialLine(Line):
         return self
 
 
-class ScriptLine(Line):
+class ScriptLine(fields.Line):
     """A transform script and its schedule."""
 
     flavor: Annotated[str, Field(max_length=16), AfterValidator(printable)]
-    hash: Hash
-    steps: Steps
-    text: Text
-    sha256: Sha256
-    created_at: Moment
+    hash: fields.Hash
+    steps: fields.Steps
+    text: fields.Text
+    sha256: fields.Sha256
+    created_at: fields.Moment
 
 
-class ProofLine(Line):
+class ProofLine(fields.Line):
     """The proof of a script; `script` is None if none was generated."""
 
     ok: bool
     applied: bool
     executed: bool
-    max_error: Deviation
+    max_error: fields.Deviation
     tolerance: Annotated[float, Field(ge=0)] | None
-    gflops: Speed | None
-    low: Speed | None
-    high: Speed | None
-    time_us: Micros | None
+    gflops: fields.Speed | None
+    low: fields.Speed | None
+    high: fields.Speed | None
+    time_us: fields.Micros | None
     mlir: Annotated[str, Field(max_length=100), AfterValidator(printable)]
-    failure: Name | None
-    message: Text
-    digest: Sha256
-    created_at: Moment
+    failure: fields.Name | None
+    message: fields.Text
+    digest: fields.Sha256
+    created_at: fields.Moment
     script: ScriptLine | None
 
     @model_validator(mode="after")
@@ -212,33 +184,33 @@ class ProofLine(Line):
         return self
 
 
-class ScheduleLine(Line):
+class ScheduleLine(fields.Line):
     """The best schedule of a problem on a target under a toolchain, with its proofs.
 
     `digest` is a store's, with the job's name in place of its number.
     """
 
-    job: Sha256
-    problem: Problem
-    target: Target
-    toolchain: Toolchain
-    cache: Cache
-    host: Host
-    hash: Hash
-    steps: Steps
-    gflops: Speed
-    low: Speed
-    high: Speed
-    time_us: Micros
-    peak_gflops: Speed
-    scratch_bytes: Sizes | None
-    peers: Annotated[dict[str, Column], Field(max_length=100)] | None
-    measured: Column | None
-    budget: Count
-    elapsed_s: Seconds
+    job: fields.Sha256
+    problem: fields.Problem
+    target: fields.Target
+    toolchain: fields.Toolchain
+    cache: fields.Cache
+    host: fields.Host
+    hash: fields.Hash
+    steps: fields.Steps
+    gflops: fields.Speed
+    low: fields.Speed
+    high: fields.Speed
+    time_us: fields.Micros
+    peak_gflops: fields.Speed
+    scratch_bytes: fields.Sizes | None
+    peers: Annotated[dict[str, fields.Column], Field(max_length=100)] | None
+    measured: fields.Column | None
+    budget: fields.Count
+    elapsed_s: fields.Seconds
     complete: bool
-    digest: Sha256
-    created_at: Moment
+    digest: fields.Sha256
+    created_at: fields.Moment
     proofs: Annotated[list[ProofLine], Field(max_length=1000)]
 
     @model_validator(mode="after")
@@ -255,14 +227,14 @@ class PastLine(ScheduleLine):
     """A result that was replaced at `ended_at`, or measured and not kept; it has no proofs."""
 
     was_best: bool
-    ended_at: Moment
+    ended_at: fields.Moment
 
 
-class SuiteLine(Line):
+class SuiteLine(fields.Line):
     """A report of `tilewise bench`, whole."""
 
-    report: Document
-    created_at: Moment
+    report: fields.Document
+    created_at: fields.Moment
 
     @model_validator(mode="after")
     def _is_a_report(self) -> "SuiteLine":
@@ -270,20 +242,20 @@ class SuiteLine(Line):
         return self
 
 
-class ModelLine(Line):
+class ModelLine(fields.Line):
     """A whole model.
 
     `problems` have at least `problem`, `count` and `where`; `skipped` have `op` and `reason`.
     """
 
-    sha256: Sha256
-    target: Target
-    toolchain: Toolchain
-    trials: Count
-    cache: Cache
-    problems: Annotated[list[Document], Field(max_length=MOST_OPS)]
-    skipped: Annotated[list[Document], Field(max_length=MOST_OPS)]
-    created_at: Moment
+    sha256: fields.Sha256
+    target: fields.Target
+    toolchain: fields.Toolchain
+    trials: fields.Count
+    cache: fields.Cache
+    problems: Annotated[list[fields.Document], Field(max_length=MOST_OPS)]
+    skipped: Annotated[list[fields.Document], Field(max_length=MOST_OPS)]
+    created_at: fields.Moment
 
     @model_validator(mode="after")
     def _has_problems(self) -> "ModelLine":
@@ -295,25 +267,25 @@ class ModelLine(Line):
         return self
 
 
-class RangeLine(Line):
+class RangeLine(fields.Line):
     """The variants that serve a range of sizes on a target under a toolchain.
 
     `digest` is a store's, with 0 in place of the number of the job.
     """
 
-    problem: Range
-    target: Target
-    toolchain: Toolchain
-    cache: Cache
-    host: Host
-    family: Sha256
-    result: Column
+    problem: fields.Range
+    target: fields.Target
+    toolchain: fields.Toolchain
+    cache: fields.Cache
+    host: fields.Host
+    family: fields.Sha256
+    result: fields.Column
     loss_mean: float
     loss_worst: float
-    budget: Count
-    elapsed_s: Seconds
-    digest: Sha256
-    created_at: Moment
+    budget: fields.Count
+    elapsed_s: fields.Seconds
+    digest: fields.Sha256
+    created_at: fields.Moment
 
     @model_validator(mode="after")
     def _serves_each_size(self) -> "RangeLine":
@@ -340,7 +312,7 @@ def _check_spans(problems: ProblemRange, spans: list[Any]) -> None:
             raise ValueError("the spans hold a size twice")
 
 
-MEMBERS: dict[str, type[Line]] = {
+MEMBERS: dict[str, type[fields.Line]] = {
     "problems.jsonl": ProblemLine,
     "toolchains.jsonl": ToolchainLine,
     "machines.jsonl": MachineLine,

@@ -2,14 +2,12 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 from sqlite3 import Error as SqliteError
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import Engine, text
@@ -21,24 +19,10 @@ from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.features import UNKNOWN, differences
-from tilewise.service.archive import merging
+from tilewise.service.archive import lines
 from tilewise.service.archive.container import LeftError, Reader, describe, opened
 from tilewise.service.archive.fields import Line
-from tilewise.service.archive.lines import (
-    MEMBERS,
-    JobLine,
-    MachineLine,
-    ModelLine,
-    PastLine,
-    ProblemLine,
-    ProofLine,
-    RangeLine,
-    ScheduleLine,
-    SuiteLine,
-    ToolchainLine,
-    TrialLine,
-)
-from tilewise.service.archive.merging import ACTIVE, ELSEWHERE, Merged, Numbers, proof_row
+from tilewise.service.archive.merging import ACTIVE, ELSEWHERE, Merged, Merger, proof_row
 from tilewise.service.archive.rows import travelling
 from tilewise.service.db import checked
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
@@ -62,23 +46,25 @@ class TargetFeatures:
 
     def look_at(self, line: Line) -> None:
         """Record the features of a line's machine."""
-        if isinstance(line, MachineLine):
+        if isinstance(line, lines.MachineLine):
             found = differences(line.cpu, line.features) if line.features else _UNKNOWN
             self._machines[line.host] = line.cpu, found
 
     def completed(self, line: Line) -> Line:
         """Return a line whose target names features, with the digests that follow."""
-        if not self._is_old or not isinstance(line, JobLine | ScheduleLine | ModelLine):
+        if not self._is_old or not isinstance(
+            line, lines.JobLine | lines.ScheduleLine | lines.ModelLine
+        ):
             return line
         named = parse_target(line.target)
-        if isinstance(line, ModelLine):
+        if isinstance(line, lines.ModelLine):
             found = self._shared(named.cpu)
         else:
             found = self._timed_on(named, line.host)
-        if isinstance(line, JobLine) and found == _UNKNOWN and line.state in ACTIVE:
+        if isinstance(line, lines.JobLine) and found == _UNKNOWN and line.state in ACTIVE:
             found = self._shared(named.cpu, ())
         made = line.model_copy(update={"target": replace(named, differences=found).canonical})
-        if not isinstance(made, ScheduleLine):
+        if not isinstance(made, lines.ScheduleLine):
             return made
         proofs = [_sealed(made, proof) for proof in made.proofs]
         return made.model_copy(update={"proofs": proofs})
@@ -101,21 +87,24 @@ class TargetFeatures:
         return found.pop() if len(found) == 1 and _UNKNOWN not in found else otherwise
 
 
-def _sealed(line: ScheduleLine, proof: ProofLine) -> ProofLine:
+def _sealed(line: lines.ScheduleLine, proof: lines.ProofLine) -> lines.ProofLine:
     """A proof with the digest that it has with the target of a line."""
     digest = integrity.proof_digest(work_of(line), proof_row(proof))
     return proof.model_copy(update={"digest": digest})
 
 
 _NAMED_BY: dict[type[Line], str] = {
-    ProblemLine: "problem", ToolchainLine: "toolchain", MachineLine: "host", JobLine: "job"
-}  # fmt: skip
+    lines.ProblemLine: "problem",
+    lines.ToolchainLine: "toolchain",
+    lines.MachineLine: "host",
+    lines.JobLine: "job",
+}
 _REFERS_BY: dict[type[Line], tuple[str, ...]] = {
-    JobLine: ("problem", "toolchain"),
-    ScheduleLine: ("problem", "toolchain", "host", "job"),
-    PastLine: ("problem", "toolchain", "host", "job"),
-    ModelLine: ("toolchain",),
-    RangeLine: ("toolchain", "host"),
+    lines.JobLine: ("problem", "toolchain"),
+    lines.ScheduleLine: ("problem", "toolchain", "host", "job"),
+    lines.PastLine: ("problem", "toolchain", "host", "job"),
+    lines.ModelLine: ("toolchain",),
+    lines.RangeLine: ("toolchain", "host"),
 }
 
 
@@ -132,9 +121,9 @@ class Checks:
         Raises ArchiveError if it refers to no line before it, is repeated, misplaced, or was
         changed.
         """
-        if isinstance(line, TrialLine):
+        if isinstance(line, lines.TrialLine):
             self._check_place(line)
-        elif isinstance(line, ScheduleLine | RangeLine):
+        elif isinstance(line, lines.ScheduleLine | lines.RangeLine):
             _check_result(line)
         for kind in _REFERS_BY.get(type(line), ()):
             name = getattr(line, kind)
@@ -143,77 +132,30 @@ class Checks:
         named = _NAMED_BY.get(type(line))
         if named is not None:
             names = self._names[named]
-            if isinstance(line, JobLine) and line.job in names:
+            if isinstance(line, lines.JobLine) and line.job in names:
                 raise ArchiveError("the job is in the archive twice")
             names.setdefault(getattr(line, named), len(names))
 
-    def _check_place(self, line: TrialLine) -> None:
+    def _check_place(self, line: lines.TrialLine) -> None:
         place = (self._names["job"].get(line.job, -1), line.number)
         if place[0] < 0 or place <= self._last:
             raise ArchiveError("its job is not in the archive, or it is not in the jobs' order")
         self._last = place
 
 
-def _check_result(line: ScheduleLine | RangeLine) -> None:
-    work, job = work_of(line), None if isinstance(line, RangeLine) else line.job
+def _check_result(line: lines.ScheduleLine | lines.RangeLine) -> None:
+    work, job = work_of(line), None if isinstance(line, lines.RangeLine) else line.job
     if travelling(work, line.model_dump(exclude=ELSEWHERE), job) != line.digest:
         raise ArchiveError("its values do not have its digest")
-    for proof in () if isinstance(line, RangeLine) else line.proofs:
+    for proof in () if isinstance(line, lines.RangeLine) else line.proofs:
         if not integrity.is_proof_whole(work, proof_row(proof)):
             raise ArchiveError("a proof of it is not what was proven")
 
 
-def work_of(line: ScheduleLine | RangeLine) -> ResultKey:
+def work_of(line: lines.ScheduleLine | lines.RangeLine) -> ResultKey:
     """Return what the result of a line is of."""
     key = parse_any(line.problem).key
     return ResultKey(key, line.problem, line.target, line.toolchain, line.cache)
-
-
-class Taking:
-    """Add the lines of an archive in order; `merged` counts what was done."""
-
-    def __init__(self, written_at: datetime, features: TargetFeatures) -> None:
-        self._written_at = written_at
-        self._features = features
-        self.numbers = Numbers()
-        self.merged = Merged()
-
-    def take(self, session: Session, lines: Sequence[Line]) -> None:
-        """Add the next lines; raise ArchiveError if one of them was changed.
-
-        No other import may write meanwhile, and lines refer only to those before them.
-        """
-        for kind, some in groupby(lines, type):
-            if kind is TrialLine:
-                trials = cast("list[TrialLine]", list(some))
-                merging.add_trials(session, trials, self.numbers, self.merged)
-            else:
-                for line in some:
-                    self._take_one(session, line)
-        session.flush()
-
-    def _take_one(self, session: Session, line: Line) -> None:
-        numbers, merged = self.numbers, self.merged
-        line = self._features.completed(line)
-        match line:
-            case ProblemLine():
-                merging.add_problem(session, line, numbers, merged)
-            case ToolchainLine():
-                merging.add_toolchain(session, line, numbers, merged)
-            case MachineLine():
-                merging.add_machine(session, line, numbers, merged)
-            case JobLine():
-                merging.add_job(session, line, numbers, merged, self._written_at)
-            case PastLine():
-                merging.add_past(session, line, numbers, merged)
-            case ScheduleLine():
-                merging.add_schedule(session, line, numbers, merged)
-            case SuiteLine():
-                merging.add_suite(session, line, merged, self._features.of_report(line.report))
-            case ModelLine():
-                merging.add_model(session, line, numbers, merged)
-            case RangeLine():
-                merging.add_range(session, line, numbers, merged)
 
 
 # Any number; two imports of one archive at once would both find none of it there.
@@ -222,7 +164,7 @@ ADVISORY_LOCK = 7_445_002
 PIECE = 4000
 """What a transaction takes in, in trials: some tenths of a second."""
 
-WEIGHTS: dict[type[Line], int] = {TrialLine: 1, ScheduleLine: 20}
+WEIGHTS: dict[type[Line], int] = {lines.TrialLine: 1, lines.ScheduleLine: 20}
 OTHERS_WEIGHT = 8
 
 PAUSE_S = 0.12
@@ -251,22 +193,23 @@ def restore(
             with _placed(place):
                 checks.look_at(line)
             features.look_at(line)
-        taking = Taking(archive.manifest.created_at, features)
+        written_at = archive.manifest.created_at
+        merger = Merger(written_at, features.completed, features.of_report)
         with _begin(sessions, is_real=not dry_run) as begin:
-            _take(begin, archive, taking, resume=resume)
-    return taking.merged
+            _merge(begin, archive, merger, resume=resume)
+    return merger.merged
 
 
-def _take(begin: Begin, archive: Reader, taking: Taking, *, resume: bool) -> None:
+def _merge(begin: Begin, archive: Reader, merger: Merger, *, resume: bool) -> None:
     try:
         for piece in _pieces(archive):
             with begin() as session:
-                taking.take(session, piece)
+                merger.take(session, piece)
             if session.get_bind().dialect.name == "sqlite":
                 time.sleep(PAUSE_S)
         if resume:
             with begin() as session:
-                taking.merged.resumed = merging.resume(session, taking.numbers)
+                merger.resume(session)
     except ArchiveError as error:
         raise LeftError(f"{error}; {LEFT}") from error
     except IntegrityError as error:
@@ -290,7 +233,7 @@ def _pieces(archive: Reader) -> Iterator[list[Line]]:
 def read_lines(archive: Reader) -> Iterator[tuple[str, Line]]:
     """Yield each line with its place; errors name the member and the line."""
     members = archive.manifest.members
-    for name, kind in MEMBERS.items():
+    for name, kind in lines.MEMBERS.items():
         if name not in members:  # of a format that came later
             continue
         for number, content in archive.lines(name):

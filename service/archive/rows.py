@@ -7,23 +7,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from tilewise.service.archive import lines
 from tilewise.service.archive.container import describe, holds_nul
 from tilewise.service.archive.fields import Line
-from tilewise.service.archive.lines import (
-    JobLine,
-    MachineLine,
-    ModelLine,
-    PastLine,
-    ProblemLine,
-    ProofLine,
-    RangeLine,
-    ScheduleLine,
-    ScriptLine,
-    SuiteLine,
-    ToolchainLine,
-    TrialLine,
-    name_of,
-)
 from tilewise.service.db import models
 from tilewise.service.db.base import Base, damage
 from tilewise.service.results import integrity
@@ -59,56 +45,58 @@ def text_of(line: Line) -> bytes:
 # All of these raise RefusedRowError for a row that is damaged, was changed, or refers to such one.
 
 
-def problem_line(row: models.Problem) -> ProblemLine:
+def problem_line(row: models.Problem) -> lines.ProblemLine:
     """Return a problem as a line."""
     _require_sound(row)
     if hashlib.sha256(row.canonical.encode()).hexdigest() != row.key:
         raise RefusedRowError("its problem does not have its key")
-    return made(ProblemLine, {"problem": row.canonical, "created_at": row.created_at})
+    return made(lines.ProblemLine, {"problem": row.canonical, "created_at": row.created_at})
 
 
-def toolchain_line(row: models.Toolchain) -> ToolchainLine:
+def toolchain_line(row: models.Toolchain) -> lines.ToolchainLine:
     """Return a toolchain as a line."""
-    return made(ToolchainLine, {"toolchain": row.identity, "created_at": row.created_at})
+    return made(lines.ToolchainLine, {"toolchain": row.identity, "created_at": row.created_at})
 
 
-def job_line(row: models.Job) -> JobLine:
+def job_line(row: models.Job) -> lines.JobLine:
     """Return a job as a line; a running one has run until its last heartbeat."""
     _require_sound(row)
     problem_line(row.problem)
     toolchain_line(row.toolchain)
-    values = {**_own(JobLine, row, "job", *_WORK), **_work_of(row)}
+    values = {**_own(lines.JobLine, row, "job", *_WORK), **_work_of(row)}
     if row.heartbeat_at and row.claimed_at and row.state == "running":
         run = row.heartbeat_at - row.claimed_at
         values["elapsed_s"] += max(0.0, run.total_seconds())
-    named = JobLine.model_construct(**values, job="")
-    return made(JobLine, {**values, "job": name_of(named)})
+    named = lines.JobLine.model_construct(**values, job="")
+    return made(lines.JobLine, {**values, "job": lines.name_of(named)})
 
 
-def trial_line(row: Any, job: str) -> TrialLine:
+def trial_line(row: Any, job: str) -> lines.TrialLine:
     """Return a trial of the job named `job` as a line."""
-    return made(TrialLine, {**_own(TrialLine, row, "job"), "job": job})
+    return made(lines.TrialLine, {**_own(lines.TrialLine, row, "job"), "job": job})
 
 
 def schedule_line(
     session: Session, row: models.Schedule, job: str, proofs: list[models.Proof], origin: str = ""
-) -> ScheduleLine:
+) -> lines.ScheduleLine:
     """Return a schedule with its proofs as a line; one without an origin gets this one."""
     values = _result_values(row, job, {"origin": origin} if origin else {})
     if integrity.tampered_proofs(session, row):
         raise RefusedRowError(_TAMPERED)
-    return made(ScheduleLine, {**values, "proofs": [_proof_values(proof) for proof in proofs]})
+    return made(
+        lines.ScheduleLine, {**values, "proofs": [_proof_values(proof) for proof in proofs]}
+    )
 
 
-def past_line(row: models.PastSchedule, job: str) -> PastLine:
+def past_line(row: models.PastSchedule, job: str) -> lines.PastLine:
     """Return a past result of the job named `job` as a line."""
     ended = {"was_best": row.was_best, "ended_at": row.ended_at}
-    return made(PastLine, {**_result_values(row, job), **ended, "proofs": []})
+    return made(lines.PastLine, {**_result_values(row, job), **ended, "proofs": []})
 
 
-def range_line(row: models.TunedRange) -> RangeLine:
+def range_line(row: models.TunedRange) -> lines.RangeLine:
     """Return the variants of a range as a line."""
-    return made(RangeLine, _result_values(row))
+    return made(lines.RangeLine, _result_values(row))
 
 
 def _result_values(row: Result, job: str | None = None, measured: Json | None = None) -> Json:
@@ -121,7 +109,7 @@ def _result_values(row: Result, job: str | None = None, measured: Json | None = 
     toolchain_line(row.toolchain)
     if not integrity.is_whole(row):
         raise RefusedRowError(_TAMPERED)
-    kind = RangeLine if isinstance(row, models.TunedRange) else ScheduleLine
+    kind = lines.RangeLine if isinstance(row, models.TunedRange) else lines.ScheduleLine
     values = _own(kind, row, "job", "host", "proofs", "digest", *_WORK)
     for name in _FLOATS & values.keys():
         values[name] = float(values[name])
@@ -143,23 +131,23 @@ def travelling(work: ResultKey, values: Mapping[str, Any], job: str | None) -> s
     return integrity.result_digest(work, models.Schedule(**values, job_id=job))
 
 
-def machine_line(row: models.Machine) -> MachineLine:
+def machine_line(row: models.Machine) -> lines.MachineLine:
     """Return a machine as a line."""
-    return made(MachineLine, _own(MachineLine, row))
+    return made(lines.MachineLine, _own(lines.MachineLine, row))
 
 
-def suite_line(row: models.SuiteReport) -> SuiteLine:
+def suite_line(row: models.SuiteReport) -> lines.SuiteLine:
     """Return a report of a suite as a line."""
-    return made(SuiteLine, {"report": row.report, "created_at": row.created_at})
+    return made(lines.SuiteLine, {"report": row.report, "created_at": row.created_at})
 
 
-def model_line(row: models.Network) -> ModelLine:
+def model_line(row: models.Network) -> lines.ModelLine:
     """Return a model as a line."""
     toolchain_line(row.job.toolchain)
     of_job = ("target", "trials", "cache", "created_at")
     values = {name: getattr(row.job, name) for name in of_job}
-    values |= _own(ModelLine, row, "toolchain", *of_job)
-    return made(ModelLine, {**values, "toolchain": row.job.toolchain.identity})
+    values |= _own(lines.ModelLine, row, "toolchain", *of_job)
+    return made(lines.ModelLine, {**values, "toolchain": row.job.toolchain.identity})
 
 
 _WORK = ("problem", "toolchain")
@@ -176,8 +164,8 @@ def _require_sound(row: Base) -> None:
 
 
 def _proof_values(row: models.Proof) -> Json:
-    script = None if row.script is None else _own(ScriptLine, row.script)
-    return {**_own(ProofLine, row, "script"), "script": script}
+    script = None if row.script is None else _own(lines.ScriptLine, row.script)
+    return {**_own(lines.ProofLine, row, "script"), "script": script}
 
 
 def _own(line: type[Line], row: Any, *others: str) -> Json:
