@@ -3,16 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
+import pydantic
 from fastapi import Query
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    create_model,
-    field_validator,
-)
 
 from tilewise.kernels.problem import Accuracy
 from tilewise.schema.base import Match, Scope, declared
@@ -27,8 +19,8 @@ MOST_DAYS = 3650
 
 FileKind = Literal["cpu", "air", "iree", "iree-spec", "kernel"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
-Key = Annotated[str, StringConstraints(max_length=64)]
-Tag = Annotated[str, StringConstraints(max_length=128)]
+Key = Annotated[str, pydantic.StringConstraints(max_length=64)]
+Tag = Annotated[str, pydantic.StringConstraints(max_length=128)]
 TargetText = Annotated[
     str,
     Query(
@@ -68,16 +60,16 @@ def _problem_source(value: object) -> object:
     raise ValueError("give a problem string, or its JSON object")
 
 
-class _Subject(BaseModel):
+class _Subject(pydantic.BaseModel):
     """What to tune, and where."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
-    problem: Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]
+    problem: Annotated[str | dict[str, Any], pydantic.BeforeValidator(_problem_source)]
     target: str = "host"
 
 
-_Search: Any = create_model("_Search", __base__=_Subject, **declared(TuneRequest))
+_Search: Any = pydantic.create_model("_Search", __base__=_Subject, **declared(TuneRequest))
 
 
 class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest` at run time
@@ -87,18 +79,18 @@ class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest`
     The kind `recheck` times the winner of an earlier toolchain again, without a search.
     """
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         json_schema_extra={
             "examples": [{"problem": "matmul:m=1024,n=512,k=2048,dtype=f32", "trials": 64}]
         }
     )
 
-    spread: Annotated[int, Field(ge=1, le=MOST_SPREAD)] = 1
+    spread: Annotated[int, pydantic.Field(ge=1, le=MOST_SPREAD)] = 1
     kind: Literal["tune", "recheck"] = "tune"
     again: bool = False
     wait: bool = False
 
-    @field_validator("sampler")
+    @pydantic.field_validator("sampler")
     @classmethod
     def _is_known(cls, name: str) -> str:
         """Refuse a class by name: a request must not choose what code the service imports."""
@@ -110,7 +102,7 @@ class JobRequest(_Search):  # type: ignore[misc]  # a base made of `TuneRequest`
         return name
 
 
-class LookupRequest(BaseModel):
+class LookupRequest(pydantic.BaseModel):
     """Problems, each a string or its JSON object, and the target of all of them.
 
     `files` are flavors of scripts, and `kernel`. `known` are, by key of a problem, the entity tags
@@ -118,7 +110,7 @@ class LookupRequest(BaseModel):
     `predict` problems that nothing is stored of are answered with a predicted schedule.
     """
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         extra="forbid",
         json_schema_extra={
             "examples": [
@@ -132,25 +124,25 @@ class LookupRequest(BaseModel):
     )
 
     problems: Annotated[
-        list[Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]],
-        Field(max_length=MOST_PROBLEMS),
+        list[Annotated[str | dict[str, Any], pydantic.BeforeValidator(_problem_source)]],
+        pydantic.Field(max_length=MOST_PROBLEMS),
     ]
     target: str = "host"
     cache: CacheMode | None = None
     match: Match = "exact"
-    files: Annotated[list[FileKind], Field(max_length=len(FILE_KINDS))] = []
+    files: Annotated[list[FileKind], pydantic.Field(max_length=len(FILE_KINDS))] = []
     predict: bool = False
-    known: Annotated[dict[Key, dict[FileKind, Tag]], Field(max_length=MOST_PROBLEMS)] = {}
+    known: Annotated[dict[Key, dict[FileKind, Tag]], pydantic.Field(max_length=MOST_PROBLEMS)] = {}
 
 
-class TokenRequest(BaseModel):
+class TokenRequest(pydantic.BaseModel):
     """The request of a token: its name, scope and days."""
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"name": "ci", "scope": "read", "days": 90}]},
     )
 
-    name: Annotated[str, StringConstraints(pattern=NAME, max_length=100)]
+    name: Annotated[str, pydantic.StringConstraints(pattern=NAME, max_length=100)]
     scope: Scope
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS, allow_inf_nan=False)] | None = None
+    days: Annotated[float, pydantic.Field(gt=0, le=MOST_DAYS, allow_inf_nan=False)] | None = None

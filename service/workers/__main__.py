@@ -18,15 +18,9 @@ from tilewise.kernels.system.children import die_with_parent
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import resolve
 from tilewise.search.errors import SearchError
+from tilewise.service import errors
 from tilewise.service.db import schema
 from tilewise.service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions
-from tilewise.service.errors import (
-    PASSING,
-    LeaseLostError,
-    ServiceError,
-    UnreachableError,
-    WorkerError,
-)
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs.http import HttpLeader, HttpPlanStore, HttpRunStore, RunCalls
@@ -60,12 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(options.parent)
     try:
         work(options, settings)
-    except LeaseLostError as error:
+    except errors.LeaseLostError as error:
         log.info("%s", error)
-    except (UnreachableError, *PASSING) as error:
+    except (errors.UnreachableError, *errors.PASSING) as error:
         log.error("%s", error)
         return UNREACHABLE
-    except ServiceError as error:
+    except errors.ServiceError as error:
         log.error("%s", error)
         return 1
     return 0
@@ -122,7 +116,7 @@ def _help(options: argparse.Namespace, _settings: Settings) -> None:
             problem, target = parse_problem(assignment.problem), resolve(assignment.target)
             count = run_worker(problem, target, assignment.request, leader)
         except (KernelsError, SearchError) as error:
-            raise WorkerError(f"this machine cannot help: {error}") from error
+            raise errors.WorkerError(f"this machine cannot help: {error}") from error
     log.info("helped with %d candidates", count)
 
 

@@ -6,16 +6,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.service import errors
 from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
 from tilewise.service.default_database import default_database
-from tilewise.service.errors import (
-    ArchiveError,
-    DatabaseError,
-    HostError,
-    NotFoundError,
-    ServiceError,
-)
 
 if TYPE_CHECKING:
     from tilewise.service.settings import Settings
@@ -30,11 +24,11 @@ def converted_errors() -> Iterator[None]:
     """Convert the service's errors to those of the command line; a bad database is bad input."""
     try:
         yield
-    except (ArchiveError, DatabaseError, HostError) as error:
+    except (errors.ArchiveError, errors.DatabaseError, errors.HostError) as error:
         raise BadInputError(str(error)) from error
-    except NotFoundError as error:
+    except errors.NotFoundError as error:
         raise MissingError(str(error)) from error
-    except ServiceError as error:
+    except errors.ServiceError as error:
         raise TilewiseError(str(error)) from error
 
 

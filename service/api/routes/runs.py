@@ -14,34 +14,19 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.search.records import Winner
+from tilewise.service import errors
 from tilewise.service.api.access.gate import bearer
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db.models import JobKind, Offer
-from tilewise.service.errors import (
-    ConflictError,
-    DamagedError,
-    LeaseLostError,
-    NotFoundError,
-    TamperedError,
-)
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.plans import PlanAssignment
 from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
-from tilewise.service.runs import candidates, helper_offers, offers
-from tilewise.service.runs.checks import (
-    JobWork,
-    check_answer,
-    check_begin,
-    check_candidates,
-    check_trial,
-    checked_end,
-    known_machine,
-)
+from tilewise.service.runs import candidates, checks, helper_offers, offers
 from tilewise.service.runs.plan_checks import check_plan, checked_made
 from tilewise.service.runs.sql import SqlPlanStore, SqlRun, SqlRunStore
 from tilewise.service.runs.wire.assignments import (
@@ -110,9 +95,9 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> Assignment
     store = SqlRunStore(services.sessions, held)
     try:
         return AssignmentWire.of(store.assignment, held.epoch, store.request_id)
-    except TamperedError as error:
+    except errors.TamperedError as error:
         store.failed(str(error))
-        raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
+        raise errors.LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
 
 
 @router.post("/begin_plan")
@@ -126,9 +111,9 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
     store = SqlPlanStore(services.sessions, held)
     try:
         return PlanWire(epoch=held.epoch, order=to_json(store.assignment()[0]))
-    except (KernelsError, DamagedError, TamperedError) as error:
+    except (KernelsError, errors.DamagedError, errors.TamperedError) as error:
         store.failed(str(error))
-        raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
+        raise errors.LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
 
 
 @router.get("/module")
@@ -195,10 +180,10 @@ def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire
     with services.reading() as session:
         held = _held_by(session, shown, body.epoch)
         goes_on = lease.holds(session, held)
-        work = JobWork.of(queue.get(session, shown.job_id))
+        work = checks.JobWork.of(queue.get(session, shown.job_id))
         used, last = candidates.used(session, held, (), work.budget)
         known = is_stored(session, shown.job_id, body.trial.number)
-        check_trial(work, body.trial, used, last, is_stored=known)
+        checks.check_trial(work, body.trial, used, last, is_stored=known)
     SqlTrialStore(services.sessions, shown.job_id, held).ensure(body.trial.record())
     return GO if goes_on else STOP
 
@@ -245,12 +230,12 @@ def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire
     """End the job with the result of the run."""
     with services.reading() as session:
         held = _held_by(session, shown, body.epoch)
-        work = JobWork.of(queue.get(session, shown.job_id))
+        work = checks.JobWork.of(queue.get(session, shown.job_id))
         known = registry.find_machine(session, body.machine.host)
     store = SqlRunStore(services.sessions, held)
     trials = tuple(store.trials.trials())
-    attempts = checked_end(work, body, trials, held.owner, services.toolchain)
-    machine = known_machine(body.machine.to(MachineInfo), known)
+    attempts = checks.checked_end(work, body, trials, held.owner, services.toolchain)
+    machine = checks.known_machine(body.machine.to(MachineInfo), known)
     ended = store.done(body.result(trials), body.best.to(Winner), attempts, machine)
     return EndedWire(ended=ended or _has_ended(services, held, "done"))
 
@@ -296,10 +281,10 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
     late = timedelta(seconds=body.late_s)
     with services.writing() as session:
         held = _held_by(session, shown, body.epoch)
-        work = JobWork.of(queue.get(session, shown.job_id))
+        work = checks.JobWork.of(queue.get(session, shown.job_id))
         numbers = [one.number for one in offered]
         taken, _ = candidates.used(session, held, numbers, work.budget)
-        check_candidates(work, body.offered, taken)
+        checks.check_candidates(work, body.offered, taken)
         candidates.exchange(session, held, offered, body.back, late)
     with services.reading() as session:
         found = candidates.outcome(session, held, body.start)
@@ -319,8 +304,8 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentW
     store = SqlRunStore(services.sessions, joined)
     try:
         return AssignmentWire.of(store.assignment, joined.epoch, store.request_id)
-    except TamperedError as error:
-        raise LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
+    except errors.TamperedError as error:
+        raise errors.LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
 
 
 @router.post("/help")
@@ -336,7 +321,7 @@ def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWir
     with services.writing() as session:
         row = _joined(session, shown, body.epoch)
         if body.answer is not None:
-            check_answer(JobWork.of(queue.get(session, shown.job_id)), body.answer)
+            checks.check_answer(checks.JobWork.of(queue.get(session, shown.job_id)), body.answer)
             candidates.answer(session, row, body.answer)
         if not helper_offers.is_needed(queue.get(session, shown.job_id), row):
             return GivenWire(candidates=[], word="stop")
@@ -352,13 +337,15 @@ def _require_registered(
     """
     try:
         job = queue.get(session, job_id, kind=kind)
-    except NotFoundError:  # an offer has a job
+    except errors.NotFoundError:  # an offer has a job
         way = "/begin" if kind == "model" else "/begin_plan"
-        raise ConflictError(f"job {job_id} is not of kind {kind}; call {way}") from None
+        raise errors.ConflictError(f"job {job_id} is not of kind {kind}; call {way}") from None
     wanted = job.toolchain.identity
     if body.toolchain != wanted:
-        raise ConflictError(f"job {job_id} is for {wanted}, and this worker has {body.toolchain}")
-    check_begin(body.owner, registry.hosts(session, job.target, body.toolchain))
+        raise errors.ConflictError(
+            f"job {job_id} is for {wanted}, and this worker has {body.toolchain}"
+        )
+    checks.check_begin(body.owner, registry.hosts(session, job.target, body.toolchain))
 
 
 def _held(services: Services, shown: ShownToken, epoch: int | None = None) -> Lease:
@@ -374,7 +361,7 @@ def _held_by(session: Session, shown: ShownToken, epoch: int | None) -> Lease:
     """
     held = offers.held_by(offers.find(session, shown.job_id, shown.token))
     if epoch not in (None, held.epoch):
-        raise LeaseLostError(f"run {epoch} of job {shown.job_id} is over")
+        raise errors.LeaseLostError(f"run {epoch} of job {shown.job_id} is over")
     return held
 
 
@@ -382,7 +369,7 @@ def _plan_assignment(services: Services, held: Lease) -> tuple[PlanAssignment, b
     """Return the order of a plan; LeaseLostError once its run is over, and its module dropped."""
     with services.reading() as session:
         if not lease.holds(session, held):
-            raise LeaseLostError(f"run {held.epoch} of job {held.job_id} is over")
+            raise errors.LeaseLostError(f"run {held.epoch} of job {held.job_id} is over")
     return SqlPlanStore(services.sessions, held).assignment()
 
 
@@ -400,5 +387,5 @@ def _joined(session: Session, shown: ShownToken, epoch: int) -> Offer:
     """
     row = offers.find(session, shown.job_id, shown.token, role="helper")
     if epoch != row.epoch:
-        raise LeaseLostError(f"run {epoch} of job {shown.job_id} was not joined")
+        raise errors.LeaseLostError(f"run {epoch} of job {shown.job_id} was not joined")
     return row

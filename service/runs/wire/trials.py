@@ -2,36 +2,15 @@
 
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetPydanticSchema,
-    PlainSerializer,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidatorFunctionWrapHandler,
-    model_validator,
-)
+import pydantic
 from pydantic_core import CoreSchema, core_schema
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule, Configuration, read_steps
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
+from tilewise.search import records
 from tilewise.search.helpers import Exchanged, Helped, RemoteTrial
-from tilewise.search.records import (
-    LONGEST_SAMPLER,
-    MOST_SPREAD,
-    FailureClass,
-    Measurement,
-    TrialRecord,
-    TrialState,
-)
 from tilewise.search.space.points import TilePoint, point_from_json
 from tilewise.service.db.trials import fault_of
 
@@ -40,28 +19,32 @@ LONGEST_MESSAGE = 100_000
 PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Text without control characters: it is printed in terminals, and PostgreSQL stores no NUL."""
 
-Label = Annotated[str, Field(max_length=64, pattern=PLAIN)]
-Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
-Steps = Annotated[list[dict[Label, Whole | Label]], Field(max_length=200)]
-Number = Annotated[int, Field(ge=0, le=LARGEST)]
-Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Name = Annotated[str, Field(max_length=300, pattern=PLAIN)]
-Message = Annotated[str, AfterValidator(lambda text: text.replace("\0", "")[:LONGEST_MESSAGE])]
+Label = Annotated[str, pydantic.Field(max_length=64, pattern=PLAIN)]
+Whole = Annotated[pydantic.StrictInt, pydantic.Field(ge=-(2**53), le=2**53)]
+Steps = Annotated[list[dict[Label, Whole | Label]], pydantic.Field(max_length=200)]
+Number = Annotated[int, pydantic.Field(ge=0, le=LARGEST)]
+Bytes = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
+Name = Annotated[str, pydantic.Field(max_length=300, pattern=PLAIN)]
+Message = Annotated[
+    str, pydantic.AfterValidator(lambda text: text.replace("\0", "")[:LONGEST_MESSAGE])
+]
 """Of any length; what is longer is cut off."""
 
-Unbounded = Annotated[float, Field(allow_inf_nan=True)]
+Unbounded = Annotated[float, pydantic.Field(allow_inf_nan=True)]
 """How far a result is off, which may be infinitely far."""
 
-_Text = Annotated[StrictStr, Field(max_length=300, pattern=PLAIN)]
+_Text = Annotated[pydantic.StrictStr, pydantic.Field(max_length=300, pattern=PLAIN)]
 Params = Annotated[
-    dict[Label, StrictBool | Whole | _Text | TilePoint],
-    Field(max_length=200),
-    BeforeValidator(lambda value: point_from_json(value) if isinstance(value, dict) else value),
+    dict[Label, pydantic.StrictBool | Whole | _Text | TilePoint],
+    pydantic.Field(max_length=200),
+    pydantic.BeforeValidator(
+        lambda value: point_from_json(value) if isinstance(value, dict) else value
+    ),
 ]
-Origin = Annotated[str, Field(max_length=LONGEST_SAMPLER, pattern=PLAIN)]
+Origin = Annotated[str, pydantic.Field(max_length=records.LONGEST_SAMPLER, pattern=PLAIN)]
 
 
-def _schedule(value: object, steps: ValidatorFunctionWrapHandler) -> AnySchedule:
+def _schedule(value: object, steps: pydantic.ValidatorFunctionWrapHandler) -> AnySchedule:
     """Return a schedule, or the one of some steps; ValueError where they are those of none."""
     if isinstance(value, Schedule | Configuration):
         return value
@@ -71,28 +54,30 @@ def _schedule(value: object, steps: ValidatorFunctionWrapHandler) -> AnySchedule
         raise ValueError(str(error)) from error
 
 
-def _of_steps(_kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+def _of_steps(_kind: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
     return core_schema.no_info_wrap_validator_function(_schedule, handler.generate_schema(Steps))
 
 
 WireSchedule = Annotated[
-    AnySchedule, GetPydanticSchema(_of_steps), PlainSerializer(lambda made: made.to_json())
+    AnySchedule,
+    pydantic.GetPydanticSchema(_of_steps),
+    pydantic.PlainSerializer(lambda made: made.to_json()),
 ]
 """A schedule, as its steps."""
 
 
-def _problem(value: object, text: ValidatorFunctionWrapHandler) -> Problem:
+def _problem(value: object, text: pydantic.ValidatorFunctionWrapHandler) -> Problem:
     return value if isinstance(value, Problem) else parse_problem(text(value))
 
 
 WireProblem = Annotated[
     Problem,
-    GetPydanticSchema(
+    pydantic.GetPydanticSchema(
         lambda _kind, handler: core_schema.no_info_wrap_validator_function(
             _problem, handler.generate_schema(str)
         )
     ),
-    PlainSerializer(lambda made: made.canonical),
+    pydantic.PlainSerializer(lambda made: made.canonical),
 ]
 """A problem, as its canonical string."""
 
@@ -100,13 +85,13 @@ Word = Literal["go", "stop"]
 Value = TypeVar("Value")
 
 
-class Wire(BaseModel):
+class Wire(pydantic.BaseModel):
     """Base of messages: no undeclared fields; infinities are text, which JSON lacks.
 
     `model_validate` takes an object with attributes of the same names as well.
     """
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
@@ -137,29 +122,29 @@ class TrialWire(Wire):
     """One finished trial (`tilewise.search.records.TrialRecord`)."""
 
     number: Number
-    schedule: WireSchedule = Field(alias="steps")
+    schedule: WireSchedule = pydantic.Field(alias="steps")
     params: Params
-    state: TrialState
+    state: records.TrialState
     origin: Origin
-    failure: FailureClass | None = None
+    failure: records.FailureClass | None = None
     message: Message = ""
-    measurement: Measurement | None = None
-    samples: Annotated[tuple[float, ...], Field(max_length=MOST_SAMPLES)]
-    speed_factor: float | None = Field(default=None, alias="pace")
+    measurement: records.Measurement | None = None
+    samples: Annotated[tuple[float, ...], pydantic.Field(max_length=MOST_SAMPLES)]
+    speed_factor: float | None = pydantic.Field(default=None, alias="pace")
     rejected: Number = 0
     compile_s: float = 0.0
     max_error: Unbounded | None = None
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _is_a_trial(self) -> Self:
         fault = fault_of(self.record())
         if fault is not None:
             raise ValueError(fault)
         return self
 
-    def record(self) -> TrialRecord:
+    def record(self) -> records.TrialRecord:
         """Return the trial of the message."""
-        return self.to(TrialRecord)
+        return self.to(records.TrialRecord)
 
 
 class AddWire(EpochWire):
@@ -209,7 +194,7 @@ class SearchesWire(Wire):
 class SearchKeysWire(Wire):
     """Keys of earlier searches whose results are requested."""
 
-    keys: Annotated[list[Number], Field(max_length=MOST_SEARCHES)]
+    keys: Annotated[list[Number], pydantic.Field(max_length=MOST_SEARCHES)]
 
 
 class FoundWire(Wire):
@@ -218,16 +203,16 @@ class FoundWire(Wire):
     found: list[SolvedWire]
 
 
-MOST_AT_ONCE = 4 * MOST_SPREAD
+MOST_AT_ONCE = 4 * records.MOST_SPREAD
 LONGEST_S = 7 * 86400.0
 
-Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
+Seconds = Annotated[float, pydantic.Field(gt=0, le=LONGEST_S)]
 
 
 class ControlWire(Wire):
     """The control schedule, and the time of one run at machine speed factor 1."""
 
-    schedule: WireSchedule = Field(alias="steps")
+    schedule: WireSchedule = pydantic.Field(alias="steps")
     seconds: Seconds
 
 
@@ -235,7 +220,7 @@ class CandidateWire(Wire):
     """A point to try (`tilewise.search.helpers.RemoteTrial`)."""
 
     number: Number
-    schedule: WireSchedule = Field(alias="steps")
+    schedule: WireSchedule = pydantic.Field(alias="steps")
     params: Params
     origin: Origin
     best_s: Seconds | None
@@ -255,8 +240,8 @@ class ExchangeWire(EpochWire):
     """
 
     start: Number
-    offered: Annotated[list[CandidateWire], Field(max_length=MOST_AT_ONCE)]
-    back: Annotated[list[Number], Field(max_length=MOST_AT_ONCE)]
+    offered: Annotated[list[CandidateWire], pydantic.Field(max_length=MOST_AT_ONCE)]
+    back: Annotated[list[Number], pydantic.Field(max_length=MOST_AT_ONCE)]
     late_s: Seconds
 
 
@@ -265,7 +250,7 @@ class HelpedWire(Wire):
 
     number: Number
     trial: TrialWire
-    place: Annotated[str, Field(max_length=64)]
+    place: Annotated[str, pydantic.Field(max_length=64)]
 
     def helped(self) -> Helped:
         """Return the trial of the message."""
@@ -277,7 +262,7 @@ class ExchangedWire(Wire):
 
     helped: list[HelpedWire]
     out: list[Number]
-    helpers: Annotated[int, Field(ge=0, le=LARGEST)]
+    helpers: Annotated[int, pydantic.Field(ge=0, le=LARGEST)]
     word: Word
 
     def exchanged(self) -> Exchanged:
@@ -289,7 +274,7 @@ class HelpWire(EpochWire):
     """The trial of a helper's candidate, and how many candidates it wants."""
 
     answer: TrialWire | None
-    wants: Annotated[int, Field(ge=0, le=MOST_AT_ONCE)]
+    wants: Annotated[int, pydantic.Field(ge=0, le=MOST_AT_ONCE)]
 
 
 class GivenWire(Wire):
