@@ -26,8 +26,7 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import detect
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
-from tilewise.service.db import make_engine, schema, writing
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, schema, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.runs.sql import SqlRunStore

@@ -17,8 +17,7 @@ from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import read_steps
 from tilewise.kernels.schedule import Register, Schedule, Skinny, Stream
 from tilewise.search.records import TuneRequest, TuneResult, Winner
-from tilewise.service.db import make_engine, models, writing
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, models, writing
 
 ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
 

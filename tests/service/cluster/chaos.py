@@ -28,8 +28,7 @@ from tests.service.cluster.tuners import STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.db import make_engine, models, reading
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, models, reading
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
 KINDS = ("service", "driver-1", "driver-2", "scheduler", "worker-1", "worker-2", "runner")

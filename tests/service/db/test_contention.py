@@ -11,8 +11,7 @@ from tests.service.conftest import TOOLCHAIN
 from tests.service.plan_rows import GRAPH
 from tilewise.service.api.executors import BoundedExecutor
 from tilewise.service.api.routes import modules
-from tilewise.service.db import make_engine, models, reading, writing
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, models, reading, writing
 from tilewise.service.errors import BusyError, UndoneError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, queue

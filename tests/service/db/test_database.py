@@ -12,9 +12,8 @@ from sqlalchemy.exc import DBAPIError
 from tests.service.conftest import TOOLCHAIN, settings_for
 from tilewise.kernels.system.files import cache_dir
 from tilewise.service.app import create_app
-from tilewise.service.db import make_engine, models, reading, schema, writing
+from tilewise.service.db import make_engine, make_sessions, models, reading, schema, writing
 from tilewise.service.db.driver_errors import translate
-from tilewise.service.db.session import make_sessions
 from tilewise.service.default_database import default_database
 from tilewise.service.errors import BusyError, DatabaseError, OutageError, UndoneError
 from tilewise.service.settings import Settings

@@ -9,8 +9,7 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.db.released import dumps
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.archive.restore import restore
-from tilewise.service.db import make_engine, models, schema
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, models, schema
 
 # A migration that says more of an old row than it said itself.
 SAID_LATER = {("jobs", "complete"): (None, False)}

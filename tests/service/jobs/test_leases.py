@@ -14,9 +14,8 @@ from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
 from tilewise.search.progress import SearchPhase
-from tilewise.service.db import base, make_engine, models, writing
+from tilewise.service.db import base, make_engine, make_sessions, models, writing
 from tilewise.service.db import session as session_module
-from tilewise.service.db.session import make_sessions
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.process_identity import is_dead, me
 from tilewise.service.jobs import claims, lease, queue

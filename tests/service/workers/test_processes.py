@@ -5,8 +5,7 @@ import pytest
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
 from tilewise.kernels.problem import parse_problem
-from tilewise.service.db import make_engine
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
 TRIALS = 30

@@ -15,8 +15,7 @@ import pytest
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
 from tilewise.fetch.lock import Lock
 from tilewise.kernels.target import detect
-from tilewise.service.db import make_engine, models, writing
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, models, writing
 from tilewise.service.results.integrity import proof_digest
 from tilewise.service.results.stored import ResultKey
 

@@ -28,8 +28,7 @@ from tilewise.kernels.target import detect
 from tilewise.search.records import FailureClass, TuneRequest
 from tilewise.search.space.points import TilePoint
 from tilewise.service.api.schemas import StoredTrialView
-from tilewise.service.db import make_engine, models, schema, writing
-from tilewise.service.db.session import make_sessions
+from tilewise.service.db import make_engine, make_sessions, models, schema, writing
 from tilewise.service.db.trials import row as trial_row
 from tilewise.service.jobs import queue
 
