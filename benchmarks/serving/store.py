@@ -37,7 +37,7 @@ from tilewise.service.db.trials import pack_samples
 from tilewise.service.host.machine import examine
 from tilewise.service.results import scripts
 from tilewise.service.results.integrity import proof_digest, result_digest
-from tilewise.service.results.stored import ResultKey
+from tilewise.service.results.stored import Lookup, ResultKey
 from tilewise.service.settings import Settings
 
 ASKED = 500
@@ -167,7 +167,7 @@ def requests(client: TestClient, url: str, sizes: Sizes, target: str) -> dict[st
         with reading(sessions) as session:
             for text in asked[:100]:
                 key = hashlib.sha256(text.encode()).hexdigest()
-                found = scripts.served_script(session, key, target, "cpu", TOOLCHAIN)
+                found = scripts.served_script(session, key, Lookup(target, TOOLCHAIN))
                 assert found is not None and found.script is not None
 
     return {

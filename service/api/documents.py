@@ -26,8 +26,7 @@ from tilewise.service.db.trials import unpack_samples
 from tilewise.service.errors import DamagedError, TamperedError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.results import history, integrity, nearest, regressions, schedules
-from tilewise.service.results.nearest import Lookup
-from tilewise.service.results.stored import ResultKey, shown_proofs, why_not_own
+from tilewise.service.results.stored import Lookup, ResultKey, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
 from tilewise.service.runs import helper_offers
 
@@ -325,9 +324,7 @@ def proof_json(proof: models.Proof) -> Json:
 
 def _outcome(session: Session, job: models.Job) -> Json:
     """The stored best that a job found, else its fastest trial; and whether its result was kept."""
-    stored = schedules.find_fresh(
-        session, job.problem.key, job.target, job.toolchain.identity, job.cache
-    )
+    stored = schedules.find_fresh(session, job.problem.key, Lookup.of(job))
     if stored is not None and stored.job_id == job.id and integrity.is_whole(stored):
         return {"best": best_json(stored), "kept": True, "verdict": _verdict(session, job, stored)}
     past = history.of_job(session, job) if job.state == "done" else None

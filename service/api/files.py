@@ -16,7 +16,7 @@ from tilewise.service.db import models
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import nearest, predictions, scripts, stored
 from tilewise.service.results.kernels import kernel_source, kernel_tag
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 
 KERNEL: FileKind = "kernel"
 

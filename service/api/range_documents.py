@@ -11,7 +11,7 @@ from tilewise.search.ranges.result import RangeResult
 from tilewise.service.api.documents import Json, instruction_text, machine_json, shown
 from tilewise.service.db import models
 from tilewise.service.results import ranges
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 
 
 def range_json(row: models.TunedRange, toolchain: str) -> Json:
@@ -62,8 +62,7 @@ def size_json(session: Session, problem: Problem, lookup: Lookup) -> Json | None
     It has the form of a stored result, with `match.kind` `range`. A sampled size has a measured
     time, another one an estimate: its grade is `predicted`.
     """
-    work = problem, lookup.target, lookup.toolchain, lookup.cache
-    row = ranges.find_containing(session, *work)
+    row = ranges.find_containing(session, problem, lookup)
     if row is None:
         return None
     found = ranges.result_of(row)

@@ -7,22 +7,8 @@ from statistics import median
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlencode
 
+import sqlalchemy as sa
 from pydantic import BaseModel, Field
-from sqlalchemy import (
-    ColumnElement,
-    Double,
-    Row,
-    Select,
-    Text,
-    case,
-    exists,
-    false,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
 from sqlalchemy.orm import Session, aliased, joinedload, lazyload, load_only
 
 from tilewise.kernels.errors import KernelsError
@@ -33,6 +19,7 @@ from tilewise.search.verdicts import TOLERANCE
 from tilewise.service.dashboard.stored import MOST_PAGES, PAGE, Json
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
+from tilewise.service.db.rows import same_work
 from tilewise.service.results import history, integrity
 from tilewise.service.results.scripts import SEARCHED
 
@@ -90,48 +77,49 @@ def shown(session: Session, selection: FleetQuery, present: str) -> Json:
         "pages": max(1, -(-len(found) // PAGE)),
         "targets": _targets(session, found, shares),
         "choices": {
-            "target": session.scalars(select(rows.target).distinct().order_by(rows.target)).all(),
+            "target": session.scalars(
+                sa.select(rows.target).distinct().order_by(rows.target)
+            ).all(),
             "op": OPS,
             "dtype": tuple(DTYPES),
         },
     }
 
 
-def _selected(session: Session, selection: FleetQuery, present: str) -> Select[Any]:
+def _selected(session: Session, selection: FleetQuery, present: str) -> sa.Select[Any]:
     """Select of each problem, target and cache mode the schedule that answers, with its states."""
     sql = spelling.of(session.get_bind().dialect.name)
     row, problem, machine = models.Schedule, models.Problem, models.Machine
-    peer: ColumnElement[float] = literal_column(
-        sql.largest("schedules.peers", "gflops", name=False), Double
+    peer: sa.ColumnElement[float] = sa.literal_column(
+        sql.largest("schedules.peers", "gflops", name=False), sa.Double
     )
     is_present = models.Toolchain.identity == present
     other = aliased(row)
-    same_work = (other.problem_id == row.problem_id, other.target == row.target,
-                 other.cache == row.cache, other.toolchain_id != row.toolchain_id)  # fmt: skip
     faster = (  # by the rule of `tilewise compare`
-        select(other.id)
-        .where(*same_work, other.low < other.high, row.low < row.high,
-               row.high < (1 - TOLERANCE) * other.low)
+        sa.select(other.id)
+        .where(*same_work(other, row, "toolchain_id"), other.toolchain_id != row.toolchain_id)
+        .where(other.low < other.high, row.low < row.high)
+        .where(row.high < (1 - TOLERANCE) * other.low)
         .order_by(other.low.desc())
         .limit(1)
         .scalar_subquery()
     )  # fmt: skip
-    proven = exists().where(
+    proven = sa.exists().where(
         models.Proof.schedule_id == row.id, models.Proof.ok,
         models.Script.id == models.Proof.script_id, models.Script.flavor.in_(SEARCHED.values()),
     )  # fmt: skip
-    place = func.row_number().over(
+    place = sa.func.row_number().over(
         partition_by=(row.problem_id, row.target, row.cache),
         order_by=(is_present.desc(), row.created_at.desc(), row.id.desc()),
     )
     numbers = (row.gflops, row.low, row.high, row.peak_gflops, row.budget, row.elapsed_s)
     each = (
-        select(
+        sa.select(
             row.id, problem.canonical, row.target, row.cache, row.gflops, row.peak_gflops,
             row.budget, row.elapsed_s, row.created_at, machine.bandwidth_gbs,
-            literal_column(sql.number("machines.caches", LAST)).label("last"),
-            (row.gflops / func.nullif(peer, 0)).label("ratio"),
-            faster.label("faster"), func.coalesce(row.high < peer, false()).label("peer"),
+            sa.literal_column(sql.number("machines.caches", LAST)).label("last"),
+            (row.gflops / sa.func.nullif(peer, 0)).label("ratio"),
+            faster.label("faster"), sa.func.coalesce(row.high < peer, sa.false()).label("peer"),
             (~proven).label("unproven"), (~is_present).label("stale"), place.label("place"),
         )
         .join(problem, problem.id == row.problem_id)
@@ -141,21 +129,21 @@ def _selected(session: Session, selection: FleetQuery, present: str) -> Select[A
         .subquery()
     )  # fmt: skip
     columns = each.c
-    states: dict[State, ColumnElement[bool]] = {
+    states: dict[State, sa.ColumnElement[bool]] = {
         "stale": columns.stale, "unproven": columns.unproven, "peer": columns.peer,
         "regressed": columns.faster.is_not(None),
     }  # fmt: skip
-    weights = [case((states[name], 1 << at), else_=0) for at, name in enumerate(STATES)]
-    query = select(
+    weights = [sa.case((states[name], 1 << at), else_=0) for at, name in enumerate(STATES)]
+    query = sa.select(
         *(one for one in columns if one.key not in ("created_at", "place")),
         states["regressed"].label("regressed"),
         sum(weights[1:], weights[0]).label("weight"),
     ).where(columns.place == 1)
     if selection.state:
         query = query.where(
-            states[selection.state] if selection.state != "attention" else or_(*states.values())
+            states[selection.state] if selection.state != "attention" else sa.or_(*states.values())
         )
-    orders: dict[Order, tuple[ColumnElement[Any], ...]] = {
+    orders: dict[Order, tuple[sa.ColumnElement[Any], ...]] = {
         "ratio": (columns.ratio.asc().nulls_last(),),
         "speed": (columns.gflops,),
         "problem": (columns.canonical, columns.target),
@@ -165,7 +153,7 @@ def _selected(session: Session, selection: FleetQuery, present: str) -> Select[A
     )
 
 
-def _filters(selection: FleetQuery) -> list[ColumnElement[bool]]:
+def _filters(selection: FleetQuery) -> list[sa.ColumnElement[bool]]:
     """Return the conditions on a problem and its target."""
     canonical, target = models.Problem.canonical, models.Schedule.target
     named = canonical + " " + target
@@ -179,16 +167,16 @@ def _filters(selection: FleetQuery) -> list[ColumnElement[bool]]:
     return found
 
 
-def _page(session: Session, found: Sequence[Row[Any]], shares: dict[int, float]) -> list[Json]:
+def _page(session: Session, found: Sequence[sa.Row[Any]], shares: dict[int, float]) -> list[Json]:
     """Return the rows of a page of the table; one that is not what was stored says no more."""
     row = models.Schedule
     job = joinedload(row.job).options(load_only(models.Job.id), lazyload("*"))
-    query = select(row).where(row.id.in_([one.id for one in found])).options(job)
+    query = sa.select(row).where(row.id.in_([one.id for one in found])).options(job)
     stored = {one.id: one for one in session.scalars(query)}
     return [_row(one, stored[one.id], shares[one.id]) for one in found]
 
 
-def _row(found: Row[Any], row: models.Schedule, share: float) -> Json:
+def _row(found: sa.Row[Any], row: models.Schedule, share: float) -> Json:
     is_whole = is_sound(row) and integrity.is_whole(row)
     peers = (row.peers or {}) if is_whole else {}
     return {
@@ -203,9 +191,11 @@ def _row(found: Row[Any], row: models.Schedule, share: float) -> Json:
     }
 
 
-def _targets(session: Session, found: Sequence[Row[Any]], shares: dict[int, float]) -> list[Json]:
+def _targets(
+    session: Session, found: Sequence[sa.Row[Any]], shares: dict[int, float]
+) -> list[Json]:
     """Return what the rows of each target have in common."""
-    of_target: dict[str, list[Row[Any]]] = {}
+    of_target: dict[str, list[sa.Row[Any]]] = {}
     for row in found:
         of_target.setdefault(row.target, []).append(row)
     speeds = _speeds(session) if found else {}
@@ -240,21 +230,21 @@ def _speeds(session: Session) -> dict[str, Json]:
     problem, machine = models.Problem, models.Machine
     kinds = (models.Schedule, models.PastSchedule)
     names = ("problem_id", "machine_id", "target", "peak_gflops", "created_at")
-    every = union_all(*(select(*(getattr(kind, name) for name in names)) for kind in kinds))
+    every = sa.union_all(*(sa.select(*(getattr(kind, name) for name in names)) for kind in kinds))
     row = every.subquery("results").c
-    dtype: ColumnElement[str] = literal_column(sql.setting("problems.canonical", "dtype"))
-    mean = func.avg(row.peak_gflops).over(partition_by=(row.target, row.machine_id, dtype))
+    dtype: sa.ColumnElement[str] = sa.literal_column(sql.setting("problems.canonical", "dtype"))
+    mean = sa.func.avg(row.peak_gflops).over(partition_by=(row.target, row.machine_id, dtype))
     each = (
-        select(row.target, machine.host, (row.peak_gflops / mean).label("speed"),
-               literal_column(sql.day("results.created_at"), Text).label("day"))
+        sa.select(row.target, machine.host, (row.peak_gflops / mean).label("speed"),
+               sa.literal_column(sql.day("results.created_at"), sa.Text).label("day"))
         .join(problem, problem.id == row.problem_id)
         .join(machine, machine.id == row.machine_id)
         .where(row.peak_gflops.between(1 / LARGEST, LARGEST),
-               literal_column(sql.is_within("results.created_at", SPEED_S)))
+               sa.literal_column(sql.is_within("results.created_at", SPEED_S)))
         .subquery()
     )  # fmt: skip
     same = (each.c.target, each.c.day, each.c.host)
-    query = select(*same, func.avg(each.c.speed)).group_by(*same).order_by(*same)
+    query = sa.select(*same, sa.func.avg(each.c.speed)).group_by(*same).order_by(*same)
     found: dict[str, Json] = {}
     for target, day, host, speed in session.execute(query):
         of_target = found.setdefault(target, {"days": [], "hosts": {}})
@@ -265,7 +255,7 @@ def _speeds(session: Session) -> dict[str, Json]:
     return found
 
 
-def _share(row: Row[Any]) -> float:
+def _share(row: sa.Row[Any]) -> float:
     limit = row.peak_gflops
     with suppress(KernelsError):  # the page of its problem says what is wrong
         limit = roof(row.canonical, row.target, row.cache, limit, (row.last, row.bandwidth_gbs))

@@ -13,6 +13,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.results import integrity, schedules
+from tilewise.service.results.stored import Lookup
 
 
 def rows_of(session: Session, key: str) -> list[models.TunedRange]:
@@ -54,7 +55,8 @@ def plotted(session: Session, number: int, toolchain: str) -> tuple[Json, list[J
     result = range_json(row, toolchain)
     problems = parse_range(result["problem"])
     sizes = {problems.at(from_plain(one["size"])).key: one["size"] for one in result["samples"]}
-    found = schedules.find_schedules(session, set(sizes), row.target, toolchain, row.cache)
+    lookup = Lookup(row.target, toolchain, row.cache)
+    found = schedules.find_schedules(session, set(sizes), lookup)
     peers: list[dict[str, Any]] = [
         {"size": sizes[key], "series": name, "gflops": peer["gflops"]}
         for key, one in found.items()

@@ -78,6 +78,15 @@ def given(*columns: tuple[Any, object]) -> list[ColumnElement[bool]]:
     return [column == value for column, value in columns if value is not None]
 
 
+WORK = ("problem_id", "target", "toolchain_id", "cache")
+"""The columns that name a piece of work; jobs, results and past results have them."""
+
+
+def same_work(model: Any, row: Any, *but: str) -> list[ColumnElement[bool]]:
+    """Return conditions that a model has the work of a row, or of another model, but for some."""
+    return [getattr(model, name) == getattr(row, name) for name in WORK if name not in but]
+
+
 def newest(
     session: Session, model: type[Row], before: int | None, limit: int, *wanted: ColumnElement[bool]
 ) -> list[Row]:

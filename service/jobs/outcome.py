@@ -23,7 +23,7 @@ from tilewise.service.results.scripts import (
     searched_flavor,
     searched_proofs,
 )
-from tilewise.service.results.stored import ResultKey
+from tilewise.service.results.stored import Lookup, ResultKey
 
 Json = dict[str, Any]
 
@@ -102,8 +102,7 @@ def _merge(session: Session, row: models.Schedule, job: models.Job, new: models.
 
 
 def _locked(session: Session, job: models.Job) -> models.Schedule | None:
-    work = job.problem.key, job.target, job.toolchain.identity, job.cache
-    return schedules.find_fresh(session, *work, lock=True)
+    return schedules.find_fresh(session, job.problem.key, Lookup.of(job), lock=True)
 
 
 def _made(

@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 
 from tilewise.schema.base import JobState
 from tilewise.service.db.models import ENDED, Job, Network, Plan, PlanCompletion, Problem, Schedule
-from tilewise.service.db.rows import inserted
+from tilewise.service.db.rows import inserted, same_work
 from tilewise.service.errors import DamagedError
 from tilewise.service.results.schedules import find_schedules
+from tilewise.service.results.stored import Lookup
 
 Json = dict[str, Any]
 
@@ -88,12 +89,7 @@ def parts_of_model(session: Session, network: Network) -> list[ModelProblem]:
     newest = (
         select(func.max(Job.id))
         .join(Job.problem)
-        .where(
-            Problem.key.in_(keys),
-            Job.target == job.target,
-            Job.toolchain_id == job.toolchain_id,
-            Job.cache == job.cache,
-        )
+        .where(Problem.key.in_(keys), *same_work(Job, job, "problem_id"))
         .group_by(Job.problem_id)
     )
     jobs = {one.problem.key: one for one in session.scalars(select(Job).where(Job.id.in_(newest)))}
@@ -106,10 +102,9 @@ def parts_of_model(session: Session, network: Network) -> list[ModelProblem]:
 
 def _stored(session: Session, job: Job, found: Sequence[Json]) -> dict[str, Schedule]:
     """Return the schedules of the toolchain of a model's job, by key."""
-    toolchain = job.toolchain.identity
     keys = [key_of(one["problem"]) for one in found]
-    stored = find_schedules(session, keys, job.target, toolchain, job.cache)
-    return {key: row for key, row in stored.items() if row.toolchain.identity == toolchain}
+    stored = find_schedules(session, keys, Lookup.of(job))
+    return {key: row for key, row in stored.items() if row.toolchain_id == job.toolchain_id}
 
 
 def _part(found: Json, key: str, job: Job | None, time_us: float | None) -> ModelProblem:

@@ -27,6 +27,7 @@ from tilewise.service.jobs.model_jobs import get_plan
 from tilewise.service.jobs.parts import key_of
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
+from tilewise.service.results.stored import Lookup
 from tilewise.service.results.trials import trials_for_same_work
 
 Json = dict[str, Any]
@@ -110,7 +111,7 @@ def _chosen(row: Plan) -> Json | None:
 
 def _stored(session: Session, job: Job, problem: str) -> tuple[Timed, ...]:
     """Return the stored best of a problem, and the fastest trials of each algorithm."""
-    best = find_fresh(session, key_of(problem), job.target, job.toolchain.identity, job.cache)
+    best = find_fresh(session, key_of(problem), Lookup.of(job))
     if best is None:
         return ()
     try:

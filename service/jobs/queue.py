@@ -12,15 +12,14 @@ from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
 from tilewise.search.records import MOST_TRIALS, TuneRequest
-from tilewise.service.db import models
+from tilewise.service.db import models, rows
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import ENDED, JobKind
-from tilewise.service.db.rows import given, inserted, newest, problem_row, required, toolchain_row
 from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from tilewise.service.jobs import lease
 from tilewise.service.results import history, integrity, ranges
 from tilewise.service.results.schedules import find_fresh
-from tilewise.service.results.stored import shown_proofs
+from tilewise.service.results.stored import Lookup, shown_proofs
 
 SEARCHES: tuple[JobKind, ...] = ("tune", "range", "recheck")
 """The kinds of jobs for one problem or one range."""
@@ -61,14 +60,15 @@ def create_or_join(
     costs only the difference. A noisy result answers nothing: the new job has its trials, and times
     its finalists again, as does `again`. A joined job stays with its first requester.
     """
-    problem_id = problem_row(session, problem).id
+    problem_id = rows.problem_row(session, problem).id
+    lookup = Lookup(target, toolchain, request.cache)
     work = problem_id, target, request, toolchain, by or Submitter()
     if isinstance(problem, ProblemRange):
-        known = ranges.find_range(session, problem, target, toolchain, request.cache)
+        known = ranges.find_range(session, problem, lookup)
         if known is not None and not again and _answers_range(known, request, toolchain):
             return Submission(range=known)
         return Submission(job=joined_or_queued(session, "range", *work))
-    stored = find_fresh(session, problem, target, toolchain, request.cache)
+    stored = find_fresh(session, problem, lookup)
     if stored is not None and _is_untouched(session, stored):
         if not again and answers(stored, request):
             return Submission(schedule=stored)
@@ -91,14 +91,10 @@ def joined_or_queued(
 
     `inherit` gives a new job its first trials, by default those of an earlier one.
     """
-    toolchain_id = toolchain_row(session, toolchain).id
-    active = select(models.Job).where(
-        models.Job.problem_id == problem_id,
-        models.Job.target == target,
-        models.Job.toolchain_id == toolchain_id,
-        models.Job.cache == request.cache,
-        models.Job.state.not_in(ENDED),
-    )
+    toolchain_id = rows.toolchain_row(session, toolchain).id
+    job = new_job(request, target, toolchain_id, by, problem_id=problem_id, kind=kind)
+    of_work = rows.same_work(models.Job, job)
+    active = select(models.Job).where(*of_work, models.Job.state.not_in(ENDED))
     # Locked on a server, where a worker could claim it before it is widened.
     running = session.scalar(active.with_for_update(of=models.Job))
     if running is not None and lease.fail_damaged(session, running):
@@ -107,8 +103,7 @@ def joined_or_queued(
         _widen(session, running, request, kind)
         return running
     require_room(session, by, "tune")
-    job = new_job(request, target, toolchain_id, by, problem_id=problem_id, kind=kind)
-    if not inserted(session, job):  # another request for the same work was first
+    if not rows.inserted(session, job):  # another request for the same work was first
         return session.scalars(active).one()
     (inherit or _inherit)(session, job)
     return job
@@ -165,13 +160,7 @@ def _inherit(session: Session, job: models.Job) -> None:
     earlier = (
         select(models.Trial.job_id)
         .join(models.Job, models.Job.id == models.Trial.job_id)
-        .where(
-            models.Job.problem_id == job.problem_id,
-            models.Job.target == job.target,
-            models.Job.toolchain_id == job.toolchain_id,
-            models.Job.cache == job.cache,
-            models.Job.state.in_(ENDED),
-        )
+        .where(*rows.same_work(models.Job, job), models.Job.state.in_(ENDED))
         .group_by(models.Trial.job_id)
         .order_by(func.count().desc(), models.Trial.job_id.desc())
         .limit(1)
@@ -260,7 +249,7 @@ def get(session: Session, job_id: int, *, kind: JobKind = "tune", lock: bool = F
     kinds = SEARCHES if kind in SEARCHES else (kind,)
     query = select(models.Job).where(models.Job.id == job_id, models.Job.kind.in_(kinds))
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
-    return required(job, f"job {job_id}", lease.fault_of)
+    return rows.required(job, f"job {job_id}", lease.fault_of)
 
 
 def list_jobs(
@@ -281,7 +270,9 @@ def list_jobs(
     if kind != "tune":
         has_plan = exists().where(models.Plan.job_id == models.Job.id)
         wanted.append(or_(models.Job.kind != "model", has_plan))
-    return newest(session, models.Job, before, limit, *wanted, *given((models.Job.state, state)))
+    return rows.newest(
+        session, models.Job, before, limit, *wanted, *rows.given((models.Job.state, state))
+    )
 
 
 def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.Job:
@@ -344,7 +335,7 @@ def trials_page(
     limit: int | None = None,
 ) -> list[models.Trial]:
     """Return at most `limit` trials by number, after the trial `after`."""
-    wanted = given((models.Trial.job_id, job_id), (models.Trial.state, state))
+    wanted = rows.given((models.Trial.job_id, job_id), (models.Trial.state, state))
     query = select(models.Trial).where(*wanted)
     if after is not None:
         query = query.where(models.Trial.number > after)
@@ -353,14 +344,11 @@ def trials_page(
 
 def range_of(session: Session, job: models.Job) -> models.TunedRange | None:
     """Return the stored range of a completed job; None for other jobs."""
-    if job.state != "done":
-        return None
-    work = job.problem.key, job.target, job.toolchain.identity, job.cache
-    return ranges.find_range(session, *work)
+    is_done = job.state == "done"
+    return ranges.find_range(session, job.problem.key, Lookup.of(job)) if is_done else None
 
 
 def result_of(session: Session, job: models.Job) -> models.Schedule | None:
     """Return the stored result of a completed job; None for other jobs."""
-    if job.state != "done":
-        return None
-    return find_fresh(session, job.problem.key, job.target, job.toolchain.identity, job.cache)
+    is_done = job.state == "done"
+    return find_fresh(session, job.problem.key, Lookup.of(job)) if is_done else None

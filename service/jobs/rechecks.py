@@ -5,9 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
@@ -15,12 +14,13 @@ from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import ENDED
-from tilewise.service.db.rows import problem_row
+from tilewise.service.db.rows import problem_row, same_work
 from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.queue import Submission, Submitter
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh, find_schedule
+from tilewise.service.results.stored import Lookup
 
 FINALISTS = 4  # the winner, and the fastest others: of one alone no disturbed round is noticed
 ORIGIN = "recheck"
@@ -62,7 +62,7 @@ def request_recheck(
     Its trials are those finalists, so only the final benchmark and the proofs are left. A result of
     this toolchain answers. Raises NotFoundError if nothing is stored.
     """
-    stored = find_schedule(session, problem, target, toolchain, cache)
+    stored = find_schedule(session, problem, Lookup(target, toolchain, cache))
     if stored is None:
         raise NotFoundError(
             f"{problem.canonical}: no result for {target} with cache={cache}; tune it first"
@@ -93,7 +93,8 @@ def time_again(
     Without a result of this toolchain, that of an earlier one is rechecked.
     """
     cache = request.cache
-    if isinstance(problem, Problem) and not find_fresh(session, problem, target, toolchain, cache):
+    lookup = Lookup(target, toolchain, cache)
+    if isinstance(problem, Problem) and not find_fresh(session, problem, lookup):
         with suppress(NotFoundError):
             return request_recheck(session, problem, target, cache, toolchain, by)
     return queue.create_or_join(session, problem, target, request, toolchain, by, again=True)
@@ -122,12 +123,10 @@ def to_recheck(
         return None
     row, fresh, job = models.Schedule, aliased(models.Schedule), models.Job
     present = select(models.Toolchain.id).where(models.Toolchain.identity == toolchain)
-    is_known = exists().where(*_same_work(row, fresh), fresh.toolchain_id.in_(present))
-    is_requested = exists().where(
-        *_same_work(row, job),
-        job.toolchain_id.in_(present),
-        or_(job.kind == "recheck", job.state.not_in(ENDED)),
-    )
+    like_fresh, like_job = (same_work(row, other, "toolchain_id") for other in (fresh, job))
+    is_known = exists().where(*like_fresh, fresh.toolchain_id.in_(present))
+    is_active = or_(job.kind == "recheck", job.state.not_in(ENDED))
+    is_requested = exists().where(*like_job, job.toolchain_id.in_(present), is_active)
     query = (
         select(row)
         .where(row.target.in_(targets), row.toolchain_id.not_in(present))
@@ -138,12 +137,6 @@ def to_recheck(
         if integrity.is_whole(found) and _finalists(session, found):
             return found
     return None
-
-
-def _same_work(row: Any, other: Any) -> list[ColumnElement[bool]]:
-    return [
-        getattr(row, name) == getattr(other, name) for name in ("problem_id", "target", "cache")
-    ]
 
 
 def _spent_s(session: Session, moment: datetime) -> float:

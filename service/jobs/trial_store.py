@@ -20,6 +20,7 @@ from tilewise.search.records import (
 )
 from tilewise.service.db import models
 from tilewise.service.db.base import now
+from tilewise.service.db.rows import same_work
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.db.trials import earlier_search, is_above_0, log, readable, row
 from tilewise.service.errors import ConflictError
@@ -104,12 +105,7 @@ class SqlTrialStore:
             query = (
                 select(models.Trial.hash)
                 .join(models.Job, models.Job.id == models.Trial.job_id)
-                .where(
-                    models.Trial.state == "failed",
-                    models.Job.problem_id == own.problem_id,
-                    models.Job.target == own.target,
-                    models.Job.toolchain_id == own.toolchain_id,
-                )
+                .where(models.Trial.state == "failed", *same_work(models.Job, own, "cache"))
             )
             return set(session.scalars(query))
 

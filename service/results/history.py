@@ -11,6 +11,7 @@ from tilewise.search.final_benchmark.quality import JudgedSpeed, Quality, qualit
 from tilewise.search.records import Measurement
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
+from tilewise.service.db.rows import same_work
 from tilewise.service.results import integrity
 from tilewise.service.results.stored import ResultKey
 
@@ -25,8 +26,6 @@ _SAME = tuple(
     if column.key != "id" and column.key in models.PastSchedule.__table__.columns
 )
 """The columns that a stored result and a past one share."""
-
-_WORK = ("problem_id", "target", "toolchain_id", "cache")
 
 
 def measured_of(row: Any) -> JudgedSpeed:
@@ -62,8 +61,7 @@ def add_unkept(session: Session, new: models.Schedule) -> None:
 
 def latest(session: Session, row: models.Schedule) -> models.PastSchedule | None:
     """Return the newest past result of a stored result's work; None for none that can be read."""
-    same = [getattr(models.PastSchedule, name) == getattr(row, name) for name in _WORK]
-    query = select(models.PastSchedule).where(*same)
+    query = select(models.PastSchedule).where(*same_work(models.PastSchedule, row))
     return next(filter(is_sound, session.scalars(_newest_first(query).limit(_LOOKED_AT))), None)
 
 
@@ -74,8 +72,7 @@ def of_job(session: Session, job: models.Job) -> models.PastSchedule | None:
     own.
     """
     past = models.PastSchedule
-    same = [getattr(past, name) == getattr(job, name) for name in _WORK]
-    query = select(past).where(*same, past.job_id == job.id).order_by(past.id)
+    query = select(past).where(*same_work(past, job), past.job_id == job.id).order_by(past.id)
     return next(filter(is_sound, session.scalars(query.limit(_LOOKED_AT))), None)
 
 
@@ -123,8 +120,7 @@ def _is_noisy(found: Any) -> bool:
 def _is_due(session: Session, row: models.Schedule) -> bool:
     """Whether its last search is long enough ago: the longer, the more there were."""
     job = models.Job
-    same = [getattr(job, name) == getattr(row, name) for name in _WORK]
-    query = select(func.count(), func.max(job.created_at)).where(*same)
+    query = select(func.count(), func.max(job.created_at)).where(*same_work(job, row))
     searches, last = session.execute(query).one()
     rest = REST * 2 ** min(max(searches - 1, 0), MOST_DOUBLINGS)
     latest = max(last, row.created_at) if isinstance(last, datetime) else row.created_at

@@ -21,8 +21,7 @@ from tilewise.service.db import models
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.child import answer_of
 from tilewise.service.results import integrity, nearest
-from tilewise.service.results.nearest import Lookup
-from tilewise.service.results.stored import shown_proofs
+from tilewise.service.results.stored import Lookup, shown_proofs
 from tilewise.service.results.trials import trials_for_same_work
 
 MOST_BYTES = 64 << 20  # of modules, of about 50 kB

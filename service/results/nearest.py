@@ -7,7 +7,7 @@ exact.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,21 +15,10 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import TargetError
 from tilewise.kernels.target import TargetName, parse_target
 from tilewise.kernels.target.features import can_run, implied, likeness
-from tilewise.schema.base import Match, MatchKind
-from tilewise.search.records import CacheMode
+from tilewise.schema.base import MatchKind
 from tilewise.service.db import models
 from tilewise.service.results import schedules
-from tilewise.service.results.stored import among
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """A look-up; `cache` None prefers hot over cold."""
-
-    target: str
-    toolchain: str
-    cache: CacheMode | None = None
-    match: Match = "exact"
+from tilewise.service.results.stored import Lookup, among
 
 
 def kind_of(target: str, toolchain: str, lookup: Lookup) -> MatchKind:
@@ -48,14 +37,14 @@ def why_not_exact(given: str, requested: str) -> str | None:
 def find(session: Session, keys: Iterable[str], lookup: Lookup) -> dict[str, models.Schedule]:
     """Return the nearest schedule for each key of a problem that has one."""
     wanted = set(keys)
-    found = schedules.find_schedules(session, wanted, lookup.target, lookup.toolchain, lookup.cache)
+    found = schedules.find_schedules(session, wanted, lookup)
     if lookup.match == "exact" or wanted == found.keys():
         return found
     for target in compatible_targets(session, wanted - found.keys(), lookup.target):
         missing = wanted - found.keys()
         if not missing:
             break
-        found |= schedules.find_schedules(session, missing, target, lookup.toolchain, lookup.cache)
+        found |= schedules.find_schedules(session, missing, replace(lookup, target=target))
     return found
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain, combinations
 from typing import Any
 
@@ -11,13 +12,12 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import MOST_DIMS, Problem, ProblemRange, parse_range
-from tilewise.kernels.system.toolchain import identity
 from tilewise.search.ranges.result import RangeResult, contains
-from tilewise.search.records import CacheMode
 from tilewise.service.db import models
+from tilewise.service.db.rows import WORK, given
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import integrity
-from tilewise.service.results.stored import ResultKey
+from tilewise.service.results.stored import Lookup, ResultKey
 
 Json = dict[str, Any]
 
@@ -29,26 +29,22 @@ def family_of(problem: Problem, dims: Sequence[str]) -> str:
 
 
 def find_range(
-    session: Session,
-    problems: ProblemRange | str,
-    target: str,
-    toolchain: str | None = None,
-    cache: CacheMode | None = None,
+    session: Session, problems: ProblemRange | str, lookup: Lookup
 ) -> models.TunedRange | None:
-    """Return what is stored of a range (or its key), as `schedules.find_schedule` chooses."""
+    """Return what is stored of a range (or its key), as `schedules.find_schedule` chooses.
+
+    With `match` `range` another range that contains it answers if nothing else is stored.
+    """
     key = problems if isinstance(problems, str) else problems.key
     query = select(models.TunedRange).join(models.TunedRange.problem)
-    query = query.where(models.Problem.key == key)
-    found = _best_first(session, query, target, toolchain, cache)
-    return found[0] if found else None
+    found = _best_first(session, query.where(models.Problem.key == key), lookup)
+    if found or lookup.match != "range" or isinstance(problems, str):
+        return found[0] if found else None
+    return find_containing(session, problems, lookup)
 
 
 def find_containing(
-    session: Session,
-    problem: Problem | ProblemRange,
-    target: str,
-    toolchain: str | None = None,
-    cache: CacheMode | None = None,
+    session: Session, problem: Problem | ProblemRange, lookup: Lookup
 ) -> models.TunedRange | None:
     """Return the stored range with the least loss that contains a problem or a range.
 
@@ -59,28 +55,21 @@ def find_containing(
     varied = chain.from_iterable(combinations(dims, n + 1) for n in range(MOST_DIMS))
     families = [family_of(one, some) for some in varied]
     query = select(models.TunedRange).where(models.TunedRange.family.in_(families))
-    for row in _best_first(session, query, target, toolchain, cache):
-        try:
+    for row in _best_first(session, query, lookup):
+        with suppress(TamperedError):
             if contains(result_of(row).schedule.problems, problem):
                 return row
-        except TamperedError:
-            continue
     return None
 
 
 def _best_first(
-    session: Session,
-    query: Select[models.TunedRange],
-    target: str,
-    toolchain: str | None,
-    cache: CacheMode | None,
+    session: Session, query: Select[models.TunedRange], lookup: Lookup
 ) -> Sequence[models.TunedRange]:
-    """Return rows of a target: the present toolchain's, hot ones, those of least loss first."""
+    """Return rows of a target: the toolchain's, hot ones, those of least loss first."""
     row = models.TunedRange
-    query = query.join(row.toolchain).where(row.target == target)
-    if cache is not None:
-        query = query.where(row.cache == cache)
-    is_present = models.Toolchain.identity == (toolchain or identity())
+    query = query.join(row.toolchain)
+    query = query.where(*given((row.target, lookup.target), (row.cache, lookup.cache)))
+    is_present = models.Toolchain.identity == lookup.toolchain
     order = is_present.desc(), (row.cache == "hot").desc(), row.loss_mean, row.created_at.desc()
     return session.scalars(query.order_by(*order)).all()
 
@@ -101,18 +90,13 @@ def store_range(
 ) -> models.TunedRange:
     """Store the result of a job; it replaces an earlier one of the same work."""
     problems = result.schedule.problems
-    same = {
-        "problem_id": job.problem_id,
-        "target": job.target,
-        "toolchain_id": job.toolchain_id,
-        "cache": job.cache,
-    }
-    earlier = session.scalar(select(models.TunedRange).filter_by(**same).with_for_update())
+    work = {name: getattr(job, name) for name in WORK}
+    earlier = session.scalar(select(models.TunedRange).filter_by(**work).with_for_update())
     if earlier is not None:
         session.delete(earlier)
         session.flush()
     row = models.TunedRange(
-        **same,
+        **work,
         problem=job.problem,
         toolchain=job.toolchain,
         machine_id=machine_id,

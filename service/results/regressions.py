@@ -5,6 +5,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.search.verdicts import TOLERANCE, Verdict, verdict_of_speeds
 from tilewise.service.db import models
+from tilewise.service.db.rows import same_work
 from tilewise.service.results import integrity
 
 
@@ -13,8 +14,7 @@ def verdict_of(session: Session, row: models.Schedule | models.PastSchedule) -> 
     other = models.Schedule
     query = (
         select(other)
-        .where(other.problem_id == row.problem_id, other.target == row.target)
-        .where(other.cache == row.cache, other.toolchain_id != row.toolchain_id)
+        .where(*same_work(other, row, "toolchain_id"), other.toolchain_id != row.toolchain_id)
         .where(other.created_at <= row.created_at)
         .order_by(other.created_at.desc(), other.id.desc())
     )

@@ -6,10 +6,9 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, contains_eager
 
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.system.toolchain import identity
-from tilewise.search.records import CacheMode
 from tilewise.service.db import models
-from tilewise.service.results.stored import among, best_first
+from tilewise.service.db.rows import given
+from tilewise.service.results.stored import Lookup, among, best_first
 
 # Made once: to build one takes longer than SQLite takes to answer it.
 _SCHEDULES = (
@@ -28,59 +27,35 @@ _LOCKED = _FRESH.with_for_update(of=models.Schedule).execution_options(populate_
 
 
 def find_fresh(
-    session: Session,
-    problem: Problem | str,
-    target: str,
-    toolchain: str,
-    cache: CacheMode = "hot",
-    *,
-    lock: bool = False,
+    session: Session, problem: Problem | str, lookup: Lookup, *, lock: bool = False
 ) -> models.Schedule | None:
     """Return the best schedule of a problem (or its key) under exactly this toolchain.
 
-    `lock` keeps others from changing the row until this transaction ends, and waits for those that
-    are changing it.
+    It is hot unless the look-up names a cache mode. `lock` keeps others from changing the row until
+    this transaction ends, and waits for those that are changing it.
     """
-    given = {"key": key_of(problem), "target": target, "toolchain": toolchain, "cache": cache}
-    return session.scalar(_LOCKED if lock else _FRESH, given)
+    work = {"target": lookup.target, "toolchain": lookup.toolchain, "cache": lookup.cache or "hot"}
+    return session.scalar(_LOCKED if lock else _FRESH, {"key": key_of(problem), **work})
 
 
 def find_schedule(
-    session: Session,
-    problem: Problem | str,
-    target: str,
-    toolchain: str | None = None,
-    cache: CacheMode | None = None,
+    session: Session, problem: Problem | str, lookup: Lookup
 ) -> models.Schedule | None:
-    """Return the best schedule under the present toolchain, else the newest under another.
-
-    `toolchain` None is the present one. `cache` None prefers hot over cold.
-    """
-    query = (
-        _SCHEDULES.where(models.Problem.key == key_of(problem), models.Schedule.target == target)
-        .order_by(*best_first(toolchain or identity()))
-        .limit(1)
-    )
-    if cache is not None:
-        query = query.where(models.Schedule.cache == cache)
-    return session.scalar(query)
+    """Return the best schedule under the toolchain, else the newest under another."""
+    key = key_of(problem)
+    return find_schedules(session, [key], lookup).get(key)
 
 
 def find_schedules(
-    session: Session,
-    keys: Iterable[str],
-    target: str,
-    toolchain: str | None = None,
-    cache: CacheMode | None = None,
+    session: Session, keys: Iterable[str], lookup: Lookup
 ) -> dict[str, models.Schedule]:
     """Return what `find_schedule` returns for each key that has a result, in one query."""
     query = _SCHEDULES.where(
-        among(session, models.Problem.__table__.c.key, set(keys)), models.Schedule.target == target
-    ).order_by(*best_first(toolchain or identity()))
-    if cache is not None:
-        query = query.where(models.Schedule.cache == cache)
+        among(session, models.Problem.__table__.c.key, set(keys)),
+        *given((models.Schedule.target, lookup.target), (models.Schedule.cache, lookup.cache)),
+    )
     found: dict[str, models.Schedule] = {}
-    for row in session.scalars(query):
+    for row in session.scalars(query.order_by(*best_first(lookup.toolchain))):
         found.setdefault(row.problem.key, row)
     return found
 

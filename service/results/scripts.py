@@ -13,7 +13,6 @@ from tilewise.kernels.errors import ScheduleError, UnsupportedError
 from tilewise.kernels.mlir.air import AirScript, attempt
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import target_kind
 from tilewise.kernels.target.model import Kind
 from tilewise.service.db import checked, models
@@ -21,7 +20,7 @@ from tilewise.service.db.session import Sessions
 from tilewise.service.errors import BusyError, ConflictError, NotFoundError
 from tilewise.service.results import integrity, schedules, stored
 from tilewise.service.results.schedules import key_of
-from tilewise.service.results.stored import ResultKey
+from tilewise.service.results.stored import Lookup, ResultKey
 
 SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
 """The flavor of script that a search proves, by whose code its target runs."""
@@ -104,18 +103,13 @@ class ServedScript:
 
 
 def served_script(
-    session: Session,
-    problem: Problem | str,
-    target: str,
-    flavor: str = "cpu",
-    toolchain: str | None = None,
+    session: Session, problem: Problem | str, lookup: Lookup, flavor: str = "cpu"
 ) -> ServedScript | None:
     """Return the script of what `find_schedule` finds, in one query; None if it finds nothing.
 
     Raises TamperedError if a row was changed.
     """
-    present = toolchain or identity()
-    found = stored.best_proof(session, key_of(problem), target, flavor, present)
+    found = stored.best_proof(session, key_of(problem), lookup, flavor)
     if found is None:
         return None
     work, proof = found
@@ -123,14 +117,10 @@ def served_script(
 
 
 def find_script(
-    session: Session,
-    problem: Problem | str,
-    target: str,
-    flavor: str = "cpu",
-    toolchain: str | None = None,
+    session: Session, problem: Problem | str, lookup: Lookup, flavor: str = "cpu"
 ) -> models.Script | None:
     """Return the fastest proven script of the stored schedule; raise TamperedError."""
-    found = served_script(session, problem, target, flavor, toolchain)
+    found = served_script(session, problem, lookup, flavor)
     return None if found is None else found.script
 
 
@@ -172,7 +162,7 @@ class ScriptText:
     sha256: str
 
 
-def make(sessions: Sessions, toolchain: str, key: str, target: str) -> ScriptText:
+def make(sessions: Sessions, key: str, lookup: Lookup) -> ScriptText:
     """Make, prove and keep the air script of the problem whose schedule is stored.
 
     It takes seconds: call it through `Services.proofs`. If another process was faster, its
@@ -180,7 +170,7 @@ def make(sessions: Sessions, toolchain: str, key: str, target: str) -> ScriptTex
     failed, ConflictError without a compiler.
     """
     with checked.reading(sessions) as session:
-        row = _row(session, key, target, toolchain)
+        row = _row(session, key, lookup)
         stored = find(session, row)
         problem = parse_problem(row.problem.canonical)
     if stored is not None:
@@ -193,20 +183,20 @@ def make(sessions: Sessions, toolchain: str, key: str, target: str) -> ScriptTex
         raise NotFoundError(f"no {FLAVOR} script of {problem}: {error}") from error
     for attempts_left in reversed(range(WRITES)):
         try:
-            _keep(sessions, toolchain, key, target, made)
+            _keep(sessions, key, lookup, made)
             break
         except BusyError:  # a proof is dear, and locks pass
             if not attempts_left:
                 raise
     with checked.reading(sessions) as session:
-        served = find(session, _row(session, key, target, toolchain))
+        served = find(session, _row(session, key, lookup))
     assert served is not None, "what was added is found, or raises"
     return served
 
 
-def _keep(sessions: Sessions, toolchain: str, key: str, target: str, made: AirScript) -> None:
+def _keep(sessions: Sessions, key: str, lookup: Lookup, made: AirScript) -> None:
     with checked.writing(sessions) as session:
-        row = _row(session, key, target, toolchain)
+        row = _row(session, key, lookup)
         if find(session, row) is None:
             add_script(session, row, FLAVOR, _identity(made), made.proof)
 
@@ -225,10 +215,11 @@ def find(session: Session, row: models.Schedule) -> ScriptText | None:
     )
 
 
-def _row(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
-    row = schedules.find_schedule(session, key, target, toolchain)
+def _row(session: Session, key: str, lookup: Lookup) -> models.Schedule:
+    row = schedules.find_schedule(session, key, lookup)
     if row is None:
-        raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
+        place = lookup.target
+        raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {place}")
     return row
 
 

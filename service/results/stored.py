@@ -4,23 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    ARRAY,
-    BindParameter,
-    ColumnElement,
-    Select,
-    and_,
-    any_,
-    bindparam,
-    case,
-    cast,
-    exists,
-    func,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.orm import Session, contains_eager
 
+from tilewise.schema.base import Match
+from tilewise.search.records import CacheMode
 from tilewise.service.db import models
 
 _PROBLEMS, _TOOLCHAINS = models.Problem.__table__, models.Toolchain.__table__
@@ -52,8 +40,23 @@ class ResultKey:
         return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """A look-up; `cache` None prefers hot over cold."""
+
+    target: str
+    toolchain: str
+    cache: CacheMode | None = None
+    match: Match = "exact"
+
+    @classmethod
+    def of(cls, job: models.Job) -> "Lookup":
+        """Return the look-up of the results of a job's work."""
+        return cls(job.target, job.toolchain.identity, job.cache)
+
+
 _WITH_SCRIPT = (
-    select(models.Proof)
+    sa.select(models.Proof)
     .outerjoin(models.Proof.script)
     .options(contains_eager(models.Proof.script))
     .execution_options(populate_existing=True)
@@ -84,8 +87,8 @@ def why_not_own(session: Session, schedule_id: int, name: str) -> str | None:
 
 
 def among(
-    session: Session, column: ColumnElement[Any], values: Collection[Any]
-) -> ColumnElement[bool]:
+    session: Session, column: sa.ColumnElement[Any], values: Collection[Any]
+) -> sa.ColumnElement[bool]:
     """Return the condition that a column has one of some values.
 
     A server gets them as one array: its driver takes longer over hundreds of parameters than the
@@ -93,10 +96,10 @@ def among(
     """
     if session.get_bind().dialect.name != "postgresql":
         return column.in_(values)
-    return column == any_(cast(list(values), ARRAY(column.type)))
+    return column == sa.any_(sa.cast(list(values), sa.ARRAY(column.type)))
 
 
-def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], ...]:
+def best_first(present: str | sa.BindParameter[str]) -> tuple[sa.ColumnElement[Any], ...]:
     """Return the order of stored schedules: current toolchain, hot, and newest first."""
     return (
         (_TOOLCHAINS.c.identity == present).desc(),
@@ -106,10 +109,11 @@ def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], .
 
 
 def best_proof(
-    session: Session, key: str, target: str, flavor: str, toolchain: str
+    session: Session, key: str, lookup: Lookup, flavor: str
 ) -> tuple[ResultKey, models.Proof | None] | None:
     """Return the best schedule's work and the proof of its fastest script, in one query."""
-    given = {"key": key, "target": target, "flavor": flavor, "toolchain": toolchain}
+    of_work = {"target": lookup.target, "toolchain": lookup.toolchain}
+    given = {"key": key, "flavor": flavor, **of_work}
     row = session.execute(_BEST_PROOF, given).first()
     return None if row is None else (ResultKey(*row[1:]), row[0])
 
@@ -145,18 +149,18 @@ def latest_failure(session: Session, schedule_id: int, flavor: str) -> models.Pr
 
 def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, models.Proof]:
     """Return each schedule's proof of its search's flavor, else its latest failure."""
-    served_first = func.row_number().over(
+    served_first = sa.func.row_number().over(
         partition_by=_PROOF.schedule_id,
         order_by=(
             _PROOF.ok.desc(),
             _PROOF.gflops.desc().nulls_last(),
-            case((_PROOF.ok, _PROOF.id), else_=-_PROOF.id),
+            sa.case((_PROOF.ok, _PROOF.id), else_=-_PROOF.id),
         ),
     )
     # A schedule has scripts of one of the searched flavors alone, by its target.
-    is_searched = or_(_SCRIPT.flavor.in_(_SEARCHED), _PROOF.script_id.is_(None))
+    is_searched = sa.or_(_SCRIPT.flavor.in_(_SEARCHED), _PROOF.script_id.is_(None))
     ranked = (
-        select(_PROOF.id, served_first.label("place"))
+        sa.select(_PROOF.id, served_first.label("place"))
         .select_from(_PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id))
         .where(among(session, _PROOF.schedule_id, schedule_ids), is_searched)
         .subquery()
@@ -165,21 +169,21 @@ def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, m
     return {proof.schedule_id: proof for proof in session.scalars(query)}
 
 
-def _of(schedule_id: int) -> Select[models.Proof]:
+def _of(schedule_id: int) -> sa.Select[models.Proof]:
     return _WITH_SCRIPT.where(_PROOF.schedule_id == schedule_id)
 
 
-def _best_proof() -> Select[Any]:
+def _best_proof() -> sa.Select[Any]:
     """Of a problem on a target: the best schedule first, and its fastest proven script first."""
     problems, schedules, toolchains = _PROBLEMS.c, _SCHEDULES.c, _TOOLCHAINS.c
     spelled = _SCRIPTS.alias()
-    of_flavor = exists().where(
-        spelled.c.id == _PROOF.script_id, spelled.c.flavor == bindparam("flavor")
+    of_flavor = sa.exists().where(
+        spelled.c.id == _PROOF.script_id, spelled.c.flavor == sa.bindparam("flavor")
     )
-    is_proven = and_(_PROOF.schedule_id == schedules.id, _PROOF.ok, of_flavor)
+    is_proven = sa.and_(_PROOF.schedule_id == schedules.id, _PROOF.ok, of_flavor)
     work = problems.key, problems.canonical, schedules.target, toolchains.identity, schedules.cache
     return (
-        select(models.Proof, *work)
+        sa.select(models.Proof, *work)
         .select_from(
             _PROBLEMS.join(_SCHEDULES, schedules.problem_id == problems.id)
             .join(_TOOLCHAINS, schedules.toolchain_id == toolchains.id)
@@ -188,8 +192,8 @@ def _best_proof() -> Select[Any]:
         )
         .options(contains_eager(models.Proof.script))
         .execution_options(populate_existing=True)
-        .where(problems.key == bindparam("key"), schedules.target == bindparam("target"))
-        .order_by(*best_first(bindparam("toolchain")), *FASTEST)
+        .where(problems.key == sa.bindparam("key"), schedules.target == sa.bindparam("target"))
+        .order_by(*best_first(sa.bindparam("toolchain")), *FASTEST)
         .limit(1)
     )
 

@@ -12,7 +12,7 @@ from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
-from tilewise.service.db.rows import given
+from tilewise.service.db.rows import given, same_work
 from tilewise.service.faults import tell_once
 from tilewise.service.results.schedules import key_of
 from tilewise.service.results.stored import among
@@ -42,14 +42,7 @@ def trials_for_same_work(
     query = (
         select(trial.hash, trial.steps, trial.time_us)
         .join(job, job.id == trial.job_id)
-        .where(
-            job.problem_id == best.problem_id,
-            job.target == best.target,
-            job.toolchain_id == best.toolchain_id,
-            job.cache == best.cache,
-            trial.state.in_(states),
-            trial.time_us.is_not(None),
-        )
+        .where(*same_work(job, best), trial.state.in_(states), trial.time_us.is_not(None))
         .order_by(trial.time_us)
     )
     for hashed, steps, time_us in session.execute(query):
@@ -133,12 +126,10 @@ def _is_copy() -> ColumnElement[bool]:
         .correlate(models.Trial, earlier)
         .scalar_subquery()
     )
-    same_work = exists().where(
-        earlier.problem_id == models.Job.problem_id,
-        earlier.target == models.Job.target,
-        earlier.toolchain_id == models.Job.toolchain_id,
+    is_of_same_work = exists().where(
+        *same_work(earlier, models.Job, "cache"),
         earlier.id < models.Job.id,
         # Apart, so that the few jobs come first, and their trials are found by job and number.
         same_trial.is_not(None),
     )
-    return same_work.correlate(models.Trial, models.Job)
+    return is_of_same_work.correlate(models.Trial, models.Job)

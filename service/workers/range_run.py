@@ -30,15 +30,10 @@ from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
+from tilewise.service.results.stored import Lookup
 from tilewise.service.runs.process import load
 from tilewise.service.runs.sql import SqlRunStore
-from tilewise.service.workers.entry_points import (
-    RANGE_CHECK,
-    RANGE_TUNER,
-    Prover,
-    RangeTuner,
-    Tuner,
-)
+from tilewise.service.workers import entry_points
 from tilewise.service.workers.job_run import JobOutcome, run_job
 
 POLL_S = 0.5
@@ -48,9 +43,9 @@ POLL_S = 0.5
 class RangeParts:
     """The functions that a run calls, which tests replace."""
 
-    tune_range: RangeTuner | None = None
-    tuner: Tuner | None = None
-    prover: Prover | None = None
+    tune_range: entry_points.RangeTuner | None = None
+    tuner: entry_points.Tuner | None = None
+    prover: entry_points.Prover | None = None
     machine: MachineInfo | None = None
 
 
@@ -120,13 +115,15 @@ class _RangeRun:
         sizes = sample_sizes(problems)
         left = assignment.seconds_left(self.began)
         each_s = None if left is None else left / (len(sizes) + 1)
-        request = replace(assignment.request, seconds=each_s)
-        load(RANGE_CHECK)(problems, target)
+        request = replace(order.request, seconds=each_s)
+        load(entry_points.RANGE_CHECK)(problems, target)
         finalists = {}
         for done, size in enumerate(sizes):
             self._tell(SearchPhase("samples", done, len(sizes)))
             finalists[size] = self._searched(problems.at(size), request, should_stop)
-        tune_range: RangeTuner = self.parts.tune_range or load(RANGE_TUNER)
+        tune_range: entry_points.RangeTuner = self.parts.tune_range or load(
+            entry_points.RANGE_TUNER
+        )
         result = tune_range(
             problems,
             target,
@@ -188,7 +185,7 @@ def _fastest(
     session: Session, problem: Problem, target: str, request: TuneRequest, toolchain: str
 ) -> list[Schedule]:
     """Return the finalists of a size: its stored best, and other trials of its search."""
-    row = find_fresh(session, problem, target, toolchain, request.cache)
+    row = find_fresh(session, problem, Lookup(target, toolchain, request.cache))
     if row is None:
         raise RangeError(f"{problem}: its search ended, and no schedule of it is stored")
     integrity.check_result(row)

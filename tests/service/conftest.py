@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
 from tests.service import fakes
 from tests.service.plan_rows import wanted
@@ -23,6 +24,8 @@ from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, model_jobs, queue
 from tilewise.service.jobs.queue import Submitter
+from tilewise.service.results.schedules import find_schedule
+from tilewise.service.results.stored import Lookup
 from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import JobOutcome, run_job
@@ -36,6 +39,11 @@ TOOLCHAIN = "toolchain of the tests"
 def settings_for(url: str, **others: Any) -> Settings:
     """Settings of an application that a `TestClient` may ask, whose streams end by themselves."""
     return Settings(**{"db": url, "stream_seconds": 0.2, "allowed_hosts": "testserver", **others})
+
+
+def stored_best(session: Session, machine: MachineInfo) -> models.Schedule | None:
+    """What is stored for `PROBLEM` on the machine."""
+    return find_schedule(session, KEY, Lookup(machine.target, TOOLCHAIN))
 
 
 @pytest.fixture(scope="session", autouse=True)

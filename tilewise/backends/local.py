@@ -32,7 +32,7 @@ from tilewise.service.results import (
     suites,
     trials,
 )
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -147,7 +147,7 @@ class LocalBackend:
         if isinstance(wanted, ProblemRange):
             return self._range_script(wanted, canonical, flavor, with_payload)
         with self._stored() as sessions, reading(sessions) as session:
-            found = scripts.find_script(session, wanted, canonical, flavor)
+            found = scripts.find_script(session, wanted, Lookup(canonical, identity()), flavor)
             text = None if found is None else found.text
             if text is None and flavor == "cpu":
                 text = self._script_of_range(session, wanted, canonical)
@@ -169,7 +169,7 @@ class LocalBackend:
         if flavor != "cpu":
             raise BadInputError(f"{wanted}: flavor {flavor} has no script of a range; give cpu")
         with self._stored() as sessions, reading(sessions) as session:
-            row = ranges.find_range(session, wanted, target)
+            row = ranges.find_range(session, wanted, Lookup(target, identity()))
             if row is None:
                 raise MissingError(
                     f"no schedule of {wanted} is stored for {target}; tilewise tune makes one"
@@ -188,9 +188,10 @@ class LocalBackend:
 
     def _script_of_range(self, session: "Session", problem: Problem, target: str) -> str | None:
         """Return the script of a range's variant, proven now; None if a schedule is stored."""
-        if schedules.find_schedule(session, problem, target) is not None:
+        lookup = Lookup(target, identity())
+        if schedules.find_schedule(session, problem, lookup) is not None:
             return None
-        found = size_json(session, problem, Lookup(target, identity()))
+        found = size_json(session, problem, lookup)
         if found is None:
             return None
         from tilewise.kernels.mlir.proof.prove import prove
@@ -309,20 +310,15 @@ class LocalBackend:
         cache: CacheMode | None,
         match: Match = "exact",
     ) -> Json:
+        lookup = Lookup(target, identity(), cache, match)
         with reading(sessions) as session:
             if isinstance(problem, ProblemRange):
-                whole = ranges.find_range(session, problem, target, cache=cache)
-                if whole is None and match == "range":
-                    whole = ranges.find_containing(session, problem, target, cache=cache)
-                if whole is not None:
-                    return range_json(whole, identity())
-            else:
-                row = schedules.find_schedule(session, problem, target, cache=cache)
-                if row is not None:
-                    return result_json(session, row, in_full=True)
-                work = Lookup(target, identity(), cache, match)
-                if match == "range" and (found := size_json(session, problem, work)) is not None:
-                    return found
+                if (whole := ranges.find_range(session, problem, lookup)) is not None:
+                    return range_json(whole, lookup.toolchain)
+            elif (row := schedules.find_schedule(session, problem, lookup)) is not None:
+                return result_json(session, row, in_full=True)
+            elif match == "range" and (found := size_json(session, problem, lookup)) is not None:
+                return found
             how = f" with cache={cache}" if cache else ""
             raise MissingError(
                 f"no schedule of {problem} is stored for {target}{how}; tilewise tune makes one"

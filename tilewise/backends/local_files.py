@@ -16,7 +16,7 @@ from tilewise.service.db.session import Sessions, reading
 from tilewise.service.errors import NotFoundError
 from tilewise.service.results import scripts
 from tilewise.service.results.kernels import kernel_source, kernel_tag
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 
 
 def look_up(
@@ -46,6 +46,7 @@ def text(sessions: Sessions, found: Found, kind: str) -> Text:
     if found.result is None:
         raise MissingError(f"no {kind} of {found.problem} is stored")
     target, toolchain = found.result.target, found.result.toolchain
+    lookup = Lookup(target, identity())
     match = found.result.match.kind if found.result.match else "exact"
     if kind == files.KERNEL:
         from tilewise.kernels.native.export.module import export_result
@@ -54,12 +55,12 @@ def text(sessions: Sessions, found: Found, kind: str) -> Text:
         return Text(export_result(found.result.document), tag, match, target, toolchain)
     if kind == scripts.FLAVOR:
         try:
-            made = scripts.make(sessions, identity(), found.key, target)
+            made = scripts.make(sessions, found.key, lookup)
         except NotFoundError as error:
             raise MissingError(str(error)) from error
         return Text(made.text, made.sha256, match, target, toolchain)
     with reading(sessions) as session:
-        script = scripts.find_script(session, found.key, target, kind)
+        script = scripts.find_script(session, found.key, lookup, kind)
     if script is None:
         raise MissingError(f"no proven {kind} script of {found.problem} is stored")
     tag = hashlib.sha256(script.text.encode()).hexdigest()

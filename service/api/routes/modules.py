@@ -34,7 +34,7 @@ from tilewise.service.api.schemas import ImportedView, OpScriptView, UnfinishedV
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.errors import ConflictError
 from tilewise.service.results import kernels
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 
 Found = TypeVar("Found")
 

@@ -1,5 +1,6 @@
 """`/v1/schedules`: the best schedules of problems, their transform scripts and kernels."""
 
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -42,8 +43,7 @@ from tilewise.service.results.kernels import (
     kernel_source,
     kernel_tag,
 )
-from tilewise.service.results.nearest import Lookup
-from tilewise.service.results.stored import ResultKey
+from tilewise.service.results.stored import Lookup, ResultKey
 
 ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
 SCRIPT_TYPE = "text/x-mlir"
@@ -94,10 +94,7 @@ def get_schedule(
 def _range(services: Services, wanted: ProblemRange, lookup: Lookup) -> dict[str, Any]:
     """The variants of a range."""
     with services.reading() as session:
-        work = wanted, lookup.target, lookup.toolchain, lookup.cache
-        row = ranges.find_range(session, *work)
-        if row is None and lookup.match == "range":
-            row = ranges.find_containing(session, *work)
+        row = ranges.find_range(session, wanted, lookup)
         if row is None:
             raise _nothing(wanted, lookup)
         return range_json(row, lookup.toolchain)
@@ -131,7 +128,8 @@ async def get_script(
         partial(_find_script, services, key, lookup, flavor)
     )
     if script is None:
-        make = partial(scripts.make, services.sessions, services.toolchain, key, work.target)
+        on_target = replace(lookup, target=work.target)
+        make = partial(scripts.make, services.sessions, key, on_target)
         script = await services.proofs.make((key, work.target), make)
     headers = _headers(script.sha256, work.target, work.toolchain, lookup)
     return not_modified(headers, if_none_match) or Response(
@@ -201,10 +199,10 @@ def _find_script(
 ) -> tuple[models.Script | scripts.ScriptText | None, ResultKey]:
     """The script, None for an air script that was not requested yet; what it belongs to."""
     with services.reading() as session:
-        found = scripts.served_script(session, key, lookup.target, flavor, services.toolchain)
+        found = scripts.served_script(session, key, lookup, flavor)
         if found is None:  # the one query finds nothing on the target itself
-            target = _stored(session, services, key, lookup).target
-            found = scripts.served_script(session, key, target, flavor, services.toolchain)
+            other = replace(lookup, target=_stored(session, services, key, lookup).target)
+            found = scripts.served_script(session, key, other, flavor)
         if found is None:
             raise _missing(key, lookup.target)
         if found.script is None and flavor == scripts.FLAVOR:
@@ -221,8 +219,7 @@ def _find_result(
     with services.reading() as session:
         row = nearest.find(session, [key], lookup).get(key)
         if row is None and with_ranges:
-            work = key, lookup.target, lookup.toolchain, lookup.cache
-            of_range = ranges.find_range(session, *work)
+            of_range = ranges.find_range(session, key, lookup)
             if of_range is not None:
                 return range_json(of_range, services.toolchain)
         row = row or _stored(session, services, key, lookup)

@@ -17,6 +17,7 @@ from tilewise.service.dashboard.rendering import PageRoute, page
 from tilewise.service.errors import UnfinishedError
 from tilewise.service.results import scripts
 from tilewise.service.results.kernels import MODULE, inner_loop_text, kernel_source, kernel_tag
+from tilewise.service.results.stored import Lookup
 
 AGAIN_S = 2
 
@@ -43,7 +44,7 @@ async def air(number: Number, request: Request, services: ServicesDep) -> Respon
     """Return the script of flavor air of the schedule's problem."""
     result = await services.executors.reads.run(partial(_result, services, number))
     key, target = result["key"], result["target"]
-    make = partial(scripts.make, services.sessions, services.toolchain, key, target)
+    make = partial(scripts.make, services.sessions, key, Lookup(target, services.toolchain))
     made = await _soon(services.proofs.make((key, target), make))
     file = _served(result, "script", "mlir", flavor=scripts.FLAVOR)
     return await _shown(

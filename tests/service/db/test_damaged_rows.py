@@ -2,14 +2,12 @@ import pytest
 from sqlalchemy import text
 
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tilewise.kernels.problem import parse_problem
+from tests.service.conftest import PROBLEM, TOOLCHAIN, stored_best
 from tilewise.service import faults
 from tilewise.service.db import make_engine, models, reading, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.results.schedules import find_schedule
 
 OTHER = PROBLEM + ",bias"
 OF_A_RUN = ["claimed_at = '{}'", "elapsed_s = 9e999", "trials = 9e999", "seconds = x'00'"]
@@ -116,7 +114,7 @@ def test_a_damaged_schedule_is_found_again(client, sessions, machine, tuned, run
     assert client.get("/v1/jobs").json()["unreadable"] == 0
     assert run(answer.json()["id"]).state == "done"
     with reading(sessions) as session:
-        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        row = stored_best(session, machine)
         assert (row.hash, row.budget) == (fakes.schedule(3).hash, 4)
 
 

@@ -5,6 +5,7 @@ PostgreSQL's do: it is asked on a store of thousands of jobs, whose statistics i
 """
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,16 +14,15 @@ from tests.service import statements
 from tilewise.search.records import TuneRequest
 from tilewise.service.api import documents, files
 from tilewise.service.api.events.news import read_news
-from tilewise.service.db import make_engine, tokens
+from tilewise.service.db import make_engine, make_sessions, tokens
 from tilewise.service.db.base import Base
-from tilewise.service.db.session import make_sessions
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import integrity, schedules, scripts, trials
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 
-TOOLCHAIN = TOOLCHAINS[1]
+EXACT = Lookup(TARGET, TOOLCHAINS[1])
 WANTED, OTHER = problem(1), problem(2)
 TABLES = set(Base.metadata.tables)
 SMALL = {"machines", "toolchains", "workers", "tokens"}  # as many as there are of these
@@ -33,37 +33,37 @@ def page_of_trials(store):
 
 
 def look_up(session):
-    found = schedules.find_schedules(session, [WANTED.key, OTHER.key], TARGET, TOOLCHAIN)
+    found = schedules.find_schedules(session, [WANTED.key, OTHER.key], EXACT)
     return documents.results_json(session, list(found.values()))
 
 
 def look_up_files(session):
-    asked = Lookup(TARGET, TOOLCHAIN, match="nearest")
-    return files.look_up(session, [WANTED], asked, ["cpu", "air", "kernel"])
+    nearest = replace(EXACT, match="nearest")
+    return files.look_up(session, [WANTED], nearest, ["cpu", "air", "kernel"])
 
 
 OF_STORE = (SqlTrialStore.known_failures, SqlTrialStore.trials, page_of_trials)
 ASKED = [
     (lambda s: trials.find_trials(s, after=3, limit=2), "jobs_1 USING INDEX ix_jobs_work"),
     (lambda s: trials.find_trials(s, problem=WANTED, limit=2), "jobs USING INDEX ix_jobs_work"),
-    (lambda s: scripts.served_script(s, WANTED, TARGET, "cpu", TOOLCHAIN),
+    (lambda s: scripts.served_script(s, WANTED, EXACT),
      "script_proofs USING INDEX ix_script_proofs_schedule_id"),
-    (lambda s: schedules.find_fresh(s, WANTED, TARGET, TOOLCHAIN),
+    (lambda s: schedules.find_fresh(s, WANTED, EXACT),
      "schedules USING INDEX sqlite_autoindex_schedules"),
-    (lambda s: schedules.find_schedule(s, WANTED, TARGET, TOOLCHAIN),
+    (lambda s: schedules.find_schedule(s, WANTED, EXACT),
      "schedules USING INDEX sqlite_autoindex_schedules"),
     (look_up, "trials USING COVERING INDEX ix_trials_ended"),
     (look_up_files, "schedules USING INDEX"),
-    (lambda s: integrity.tampered_proofs(s, schedules.find_fresh(s, WANTED, TARGET, TOOLCHAIN)),
+    (lambda s: integrity.tampered_proofs(s, schedules.find_fresh(s, WANTED, EXACT)),
      "script_proofs USING INDEX ix_script_proofs_schedule_id"),
     (lambda s: documents.job_json(s, queue.get(s, 1)),
      "trials USING COVERING INDEX ix_trials_ended (job_id=?)"),
     (lambda s: queue.best_trial(s, 1), "trials USING INDEX ix_trials_ended (job_id=? AND state=?)"),
     (lambda s: queue.list_jobs(s, state="done", before=9, limit=2),
      "jobs USING INDEX ix_jobs_state_id (state=? AND id<?)"),
-    (lambda s: claims.claim(s, "elsewhere:1:1", (TARGET,), TOOLCHAIN),
+    (lambda s: claims.claim(s, "elsewhere:1:1", (TARGET,), EXACT.toolchain),
      "jobs USING INDEX ix_jobs_state (state=? AND target=? AND rowid>?)"),
-    (lambda s: queue.create_or_join(s, WANTED, TARGET, TuneRequest(trials=9999), TOOLCHAIN),
+    (lambda s: queue.create_or_join(s, WANTED, TARGET, TuneRequest(trials=9999), EXACT.toolchain),
      "jobs USING INDEX ix_jobs_work"),
     (lambda s: lease.holds(s, Lease(1, "elsewhere:1:1", 1)), "jobs USING INTEGER PRIMARY KEY"),
     (lambda s: claims.retire(s, (TARGET,), "another"), "jobs USING INDEX ix_jobs_state"),

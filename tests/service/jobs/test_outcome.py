@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select, text, update
 
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, stored_best
 from tests.service.processes import wait_until
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
@@ -17,7 +17,6 @@ from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
 from tilewise.service.jobs import queue, retention
 from tilewise.service.results import history, integrity
-from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.stored import ResultKey
 from tilewise.service.workers.retiming import Retiming
 
@@ -84,7 +83,7 @@ def test_a_job_and_an_import_keep_the_faster(sessions, machine, submit, run, is_
         wait_until(lambda: is_kept_waiting(sessions, ending))
     ending.join()
     with reading(sessions) as session:
-        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        row = stored_best(session, machine)
         assert (row.gflops, row.budget, integrity.is_whole(row)) == (99.0, 8, True)
         assert queue.get(session, job_id).state == "done"
 
@@ -104,7 +103,7 @@ def finding(measurement: Measurement):
 def shown(sessions, machine):
     def read():
         with reading(sessions) as session:
-            row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+            row = stored_best(session, machine)
             return result_json(session, row, TOOLCHAIN, in_full=True)
 
     return read

@@ -18,7 +18,7 @@ from tilewise.service.errors import TamperedError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.results import ranges
-from tilewise.service.results.nearest import Lookup
+from tilewise.service.results.stored import Lookup
 from tilewise.service.workers.range_run import RangeParts, run_range
 
 RANGE = parse_range("matmul:m=2..40,n=48,k=32,dtype=f32")
@@ -61,7 +61,7 @@ def run(sessions, machine):
 
 def stored(sessions, machine, problems=RANGE):
     with reading(sessions) as session:
-        row = ranges.find_range(session, problems, machine.target, TOOLCHAIN)
+        row = ranges.find_range(session, problems, Lookup(machine.target, TOOLCHAIN))
         return None if row is None else range_json(row, TOOLCHAIN)
 
 

@@ -198,7 +198,7 @@ def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, st
         made = queue.create_or_join(session, problem, machine.target, request, TOOLCHAIN)
         assert made.schedule is None and made.job.state == "queued"
     with reading(sessions) as session, pytest.raises(TamperedError, match="row 1 of proofs"):
-        scripts.find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
+        scripts.find_script(session, problem, stored.Lookup(machine.target, TOOLCHAIN))
 
 
 def test_a_proof_beyond_its_tolerance_is_none_whoever_has_sealed_it(sessions, tuned):

@@ -17,6 +17,7 @@ from tilewise.service.jobs import registry
 from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.scripts import find_script
+from tilewise.service.results.stored import Lookup
 from tilewise.service.runs.checks import JobWork
 from tilewise.service.runs.wire.assignments import BestWire, EndWire, MachineWire
 from tilewise.service.runs.wire.trials import TrialWire
@@ -175,7 +176,7 @@ def test_the_stored_script_is_made_here_and_names_who_has_proven_it(worker, sess
     body = changed(worker.end(), "attempts.0.proof.script", forged)
     assert worker.post("done", body).json() == {"ended": True}
     with reading(sessions) as session:
-        script = find_script(session, worker.problem, worker.offer.target, toolchain=TOOLCHAIN)
+        script = find_script(session, worker.problem, Lookup(worker.offer.target, TOOLCHAIN))
     assert script.text.endswith(text.partition(HEADER_END)[2]) and "trust me" not in script.text
     assert prover_of(script.text) == "worker-host" and prover_of(text) is None
     query = {"problem": PROBLEM, "target": worker.offer.target}

@@ -4,9 +4,8 @@ import pytest
 
 from tests.search.engine.fakes import FakeRunner
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, stored_best
 from tests.service.runs.conftest import OWNER, Flaky
-from tilewise.kernels.problem import parse_problem
 from tilewise.search.engine import tune as engine
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import rescaled
@@ -14,7 +13,6 @@ from tilewise.service.db import reading, writing
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.results.schedules import find_schedule
 from tilewise.service.runs import offers
 from tilewise.service.workers.job_run import run_job
 
@@ -56,7 +54,7 @@ def test_trials_of_a_seed_are_those_of_a_local_run(submit, run, offer, begin, se
 def test_the_whole_result_is_stored(submit, run, offer, begin, sessions, machine, job, run_there):
     def stored(job_id, peers):
         with reading(sessions) as session:
-            row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+            row = stored_best(session, machine)
             assert row.job_id == job_id and (row.peers is not None) == peers
             return row.hash, row.gflops, row.measured, row.scratch_bytes, row.peak_gflops
 

@@ -8,8 +8,8 @@ from tests.search.engine.faults import propose_rows
 from tests.search.registers import register_of
 from tests.search.runner import faulty_child
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.short_timings import FINAL_S
+from tests.service.conftest import PROBLEM, stored_best
+from tests.short_timings import FINALS_S
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -23,7 +23,6 @@ from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import LEASE
 from tilewise.service.jobs.trial_store import SqlTrialStore
-from tilewise.service.results.schedules import find_schedule
 from tilewise.service.results.trials import find_trials
 from tilewise.service.workers.job_run import RunPhase, ScriptTried, TrialReached
 
@@ -148,7 +147,7 @@ def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tu
     assert [one.trial.number for one in events if isinstance(one, TrialReached)] == [4, 5, 6]
     with reading(sessions) as session:
         assert queue.counts(session, larger) == {"timed": 7, "pruned": 0, "failed": 0}
-        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        row = stored_best(session, machine)
         assert row.hash == fakes.schedule(6).hash and row.budget == 7
         listed = find_trials(session, problem=parse_problem(PROBLEM), target=machine.target)
         assert [t.number for t, _ in listed] == list(range(7)), "copies are not shown again"
