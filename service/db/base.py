@@ -14,7 +14,7 @@ from math import inf, isfinite
 from typing import Any, ClassVar
 
 from sqlalchemy import JSON, DateTime, Dialect, Double, MetaData, inspect
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from tilewise.search.space.points import Point, point_from_json, point_to_json
@@ -169,7 +169,7 @@ class StoredPoint(_Tolerant):
 
 
 class Base(DeclarativeBase):
-    """Base of every model."""
+    """Base of every model; its first column is a number."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar[dict[Any, Any]] = {
@@ -178,6 +178,8 @@ class Base(DeclarativeBase):
         dict[str, Any]: Object,
         list[Any]: Array,
     }
+
+    id: Mapped[int] = mapped_column(primary_key=True, sort_order=-1)
 
 
 def damage(row: Base) -> str | None:

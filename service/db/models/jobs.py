@@ -37,7 +37,6 @@ class Problem(Base):
 
     __tablename__ = "problems"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(String(64), unique=True)
     canonical: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(default=now)
@@ -95,7 +94,6 @@ class Job(Base):
         Index("ix_jobs_token", "token_id", "state"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[JobKind] = mapped_column(String(16), default="tune", server_default="tune")
     problem_id: Mapped[int | None] = mapped_column(ForeignKey("problems.id"))
     target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
@@ -144,7 +142,6 @@ class IdempotencyKey(Base):
     __tablename__ = "idempotency_keys"
     __table_args__ = (UniqueConstraint("subject", "key"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     subject: Mapped[str] = mapped_column(String(32))
     key: Mapped[str] = mapped_column(String(255))
     request: Mapped[str] = mapped_column(String(64))
@@ -162,7 +159,6 @@ class Network(Base):
 
     __tablename__ = "networks"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), unique=True)
     sha256: Mapped[str] = mapped_column(String(64))
     problems: Mapped[list[Any]]
@@ -182,7 +178,6 @@ class Plan(Base):
 
     __tablename__ = "plans"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), unique=True)
     sha256: Mapped[str] = mapped_column(String(64))
     name: Mapped[str] = mapped_column(String(200))
@@ -211,7 +206,6 @@ class PlanSource(Base):
 
     __tablename__ = "plan_sources"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     plan_id: Mapped[int] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"), unique=True)
     graph: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
@@ -226,7 +220,6 @@ class PlanCompletion(Base):
     __tablename__ = "plan_endings"
     __table_args__ = (UniqueConstraint("plan_id", "number"), UniqueConstraint("plan_id", "part"))
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     plan_id: Mapped[int] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"))
     number: Mapped[int]
     part: Mapped[int]
@@ -247,7 +240,6 @@ class Offer(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     driver: Mapped[str] = mapped_column(String(300))
@@ -271,7 +263,6 @@ class Candidate(Base):
     __tablename__ = "candidates"
     __table_args__ = (UniqueConstraint("job_id", "epoch", "number"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
     epoch: Mapped[int]
     number: Mapped[int]

@@ -19,7 +19,6 @@ class Machine(Base):
 
     __tablename__ = "machines"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     host: Mapped[str] = mapped_column(String(255), unique=True)
     cpu: Mapped[str] = mapped_column(String(64))
     cores: Mapped[int]
@@ -37,7 +36,6 @@ class Toolchain(Base):
 
     __tablename__ = "toolchains"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     identity: Mapped[str] = mapped_column(String(255), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
 
@@ -47,7 +45,6 @@ class Worker(Base):
 
     __tablename__ = "workers"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(String(300), unique=True)
     machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
     targets: Mapped[list[Any]]
@@ -69,7 +66,6 @@ class Token(Base):
     __tablename__ = "tokens"
     __table_args__ = (CheckConstraint("scope IN ('read', 'submit', 'admin')", name="scope"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(100), unique=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     scope: Mapped[Scope] = mapped_column(String(8))

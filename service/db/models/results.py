@@ -39,7 +39,6 @@ class Trial(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
     number: Mapped[int]
     hash: Mapped[str] = mapped_column(String(16))
@@ -67,7 +66,6 @@ class Trial(Base):
 class _OfWork:
     """What results of problems and of ranges share."""
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
     target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
     toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
@@ -169,7 +167,6 @@ class Script(Base):
 
     __tablename__ = "scripts"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     schedule_id: Mapped[int] = mapped_column(
         ForeignKey("schedules.id", ondelete="CASCADE"), index=True
     )
@@ -195,7 +192,6 @@ class Proof(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     schedule_id: Mapped[int] = mapped_column(
         ForeignKey("schedules.id", ondelete="CASCADE"), index=True
     )
@@ -231,7 +227,6 @@ class SuiteReport(Base):
     __tablename__ = "suite_reports"
     __table_args__ = (Index("ix_suite_reports_place", "suite", "target", "id"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     suite: Mapped[str] = mapped_column(String(200))
     source: Mapped[str] = mapped_column(Text)
     target: Mapped[str] = mapped_column(String(LONGEST_TARGET))
