@@ -49,7 +49,7 @@ from tilewise.service.host.machine import MachineInfo, examine
 from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.listening import most_streams
 from tilewise.service.settings import Settings
-from tilewise.service.telemetry.metrics import Metrics, StoredMetrics, add_to
+from tilewise.service.telemetry.metrics import Metrics, StoredMetrics
 from tilewise.service.telemetry.requests import Observed
 from tilewise.service.telemetry.traces import Tracing, start_tracing
 from tilewise.service.workers.pool import Pool, PoolWork
@@ -177,7 +177,7 @@ def _open(settings: Settings, here: MachineInfo, work: PoolWork, metrics: Metric
     stored_metrics = StoredMetrics()
     with reading(sessions) as session:
         stored_metrics.begin(session)
-    add_to(metrics.registry, stored_metrics)
+    metrics.registry.register(stored_metrics)
     return Services(
         engine=engine,
         prober=make_engine(

@@ -1,16 +1,30 @@
 """The settings of the service from environment variables."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tilewise.service.default_database import default_database
 
-_SCHEDULER = re.compile(r"(tcp|tls)://\S+:\d{1,5}")
-_HOURS = re.compile(r"([01]?\d|2[0-3])-([01]?\d|2[0-4])")
-_SERVICE = re.compile(r"https?://\S+")
+
+def _of_form(pattern: str, advice: str) -> AfterValidator:
+    """Require that a text is empty or matches a pattern."""
+
+    def check(text: str) -> str:
+        if text and not re.fullmatch(pattern, text):
+            raise ValueError(advice)
+        return text
+
+    return AfterValidator(check)
+
+
+_SCHEDULER = _of_form(r"(tcp|tls)://\S+:\d{1,5}", "write tcp://HOST:PORT or tls://HOST:PORT")
+_SERVICE = _of_form(r"https?://\S+", "write http://HOST:PORT or https://HOST")
+_HOURS = _of_form(
+    r"([01]?\d|2[0-3])-([01]?\d|2[0-4])", "write two hours of the day in UTC, such as 22-6"
+)
 
 
 class Settings(BaseSettings):
@@ -54,34 +68,13 @@ class Settings(BaseSettings):
     requests_per_minute: int = Field(default=6000, ge=0)
     jobs_in_flight: int = Field(default=100, ge=0)
     stream_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
-    scheduler: str = ""
-    service_url: str = ""
+    scheduler: Annotated[str, _SCHEDULER] = ""
+    service_url: Annotated[str, _SERVICE] = ""
     unserved_seconds: float = Field(default=3600.0, gt=0, le=10 * 365 * 86400, allow_inf_nan=False)
-    recheck_hours: str = ""
+    recheck_hours: Annotated[str, _HOURS] = ""
     recheck_seconds: float = Field(default=3600.0, gt=0, le=86400, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "text"] = "auto"
-
-    @field_validator("scheduler")
-    @classmethod
-    def _is_a_scheduler(cls, text: str) -> str:
-        if text and not _SCHEDULER.fullmatch(text):
-            raise ValueError("write tcp://HOST:PORT or tls://HOST:PORT")
-        return text
-
-    @field_validator("service_url")
-    @classmethod
-    def _is_a_url(cls, text: str) -> str:
-        if text and not _SERVICE.fullmatch(text):
-            raise ValueError("write http://HOST:PORT or https://HOST")
-        return text
-
-    @field_validator("recheck_hours")
-    @classmethod
-    def _are_hours(cls, text: str) -> str:
-        if text and not _HOURS.fullmatch(text):
-            raise ValueError("write two hours of the day in UTC, such as 22-6")
-        return text
 
     @property
     def host_names(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from sqlalchemy.orm import Session
@@ -147,11 +148,8 @@ class SqlRun:
 
     def failed(self, message: str) -> bool:
         """End the job without a result."""
-
-        def fail(session: Session) -> bool:
-            return lease.end(session, self._held, state="failed", error=message)
-
-        return self._end("failed", fail)
+        ended = partial(lease.end, held=self._held, state="failed", error=message)
+        return self._end("failed", ended)
 
     def release(self) -> None:
         """Return the job to the queue, without retries, because the process ends."""
@@ -222,12 +220,8 @@ class SqlRunStore(SqlRun):
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results, unless it was cancelled or taken over."""
-
-        def store(session: Session) -> bool:
-            row = outcome.store(session, self._held, result, best, attempts, machine)
-            return row is not None
-
-        return self._end("done", store)
+        given = self._held, result, best, attempts, machine
+        return self._end("done", lambda session: outcome.store(session, *given) is not None)
 
     def done_with_range(self, result: RangeResult, machine: MachineInfo) -> bool:
         """End the job of a range with its result, unless it was cancelled or taken over."""

@@ -6,11 +6,11 @@ processes; take the largest. Trials are counted from when this process began to 
 
 import collections
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter
-from typing import get_args
+from typing import TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -113,6 +113,7 @@ STATES: tuple[JobState, ...] = get_args(JobState)
 OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
 PHASES = ("compile", "timing")
 TABLES = ("problems", "schedules", "proofs", "plans")
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 
 
 @dataclass(eq=False)
@@ -158,9 +159,7 @@ class StoredMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield the metrics for a Prometheus scrape."""
         jobs = GaugeMetricFamily("tilewise_jobs", "Jobs by state.", labels=["state"])
-        for state in STATES:
-            jobs.add_metric([state], self.jobs.get(state, 0))
-        yield jobs
+        yield _filled(jobs, STATES, self.jobs)
         yield GaugeMetricFamily(
             "tilewise_queue_age_seconds", "Since the oldest queued job was created.",
             value=self.queue_age_s,
@@ -172,23 +171,16 @@ class StoredMetrics(Collector):
             value=self.regressed,
         )
         trials = CounterMetricFamily("tilewise_trials", "Trials by outcome.", labels=["outcome"])
-        for outcome in OUTCOMES:
-            trials.add_metric([outcome], self.trials[outcome])
-        yield trials
+        yield _filled(trials, OUTCOMES, self.trials)
         seconds = CounterMetricFamily(
             "tilewise_trial_seconds", "Seconds of trials by phase.", labels=["phase"]
         )
-        for phase in PHASES:
-            seconds.add_metric([phase], self.seconds[phase])
-        yield seconds
+        yield _filled(seconds, PHASES, self.seconds)
         refused = CounterMetricFamily(
             "tilewise_refused_rows", "Rows refused by this process as not what was stored.",
             labels=["table"],
         )  # fmt: skip
-        found = integrity.refused()
-        for table in TABLES:
-            refused.add_metric([table], found.get(table, 0))
-        yield refused
+        yield _filled(refused, TABLES, integrity.refused())
 
     def _count_trials(self, session: Session) -> None:
         if self.last is None:
@@ -216,6 +208,8 @@ class StoredMetrics(Collector):
             self.seconds["timing"] += sum(unpack_samples(samples))
 
 
-def add_to(chosen: CollectorRegistry, metrics: StoredMetrics) -> None:
-    """Register the metrics."""
-    chosen.register(metrics)
+def _filled(family: Family, labels: Iterable[str], values: Mapping[str, float]) -> Family:
+    """Add the value of each label, 0 without one."""
+    for label in labels:
+        family.add_metric([label], values.get(label, 0))
+    return family
