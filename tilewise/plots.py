@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.schema.base import Json
 from tilewise.service.errors import DrawingError
 from tilewise.service.plots import convergence as searches
 from tilewise.service.plots import nest, ranges, roofline
 from tilewise.service.plots.drawing import FORMATS, Format, Spec, Theme, draw, draw_svg, trial_row
-
-Json = dict[str, Any]
 
 THEMES: tuple[Theme, ...] = get_args(Theme)
 VEGA_LITE_MIME = "application/vnd.vegalite.v6+json"

@@ -16,7 +16,7 @@ from tilewise.kernels.schedule import Schedule, instruction_of, loop_nest
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import described
 from tilewise.schema import results as schema
-from tilewise.schema.base import NAME
+from tilewise.schema.base import NAME, Json
 from tilewise.schema.status import SuiteReportHead, Token
 from tilewise.search.space.points import TilePoint, scalars_of
 from tilewise.service.api.suite_reports import SuiteReport
@@ -29,8 +29,6 @@ from tilewise.service.results import history, integrity, nearest, regressions, s
 from tilewise.service.results.stored import Lookup, ResultKey, shown_proofs, why_not_own
 from tilewise.service.results.trials import trial_counts
 from tilewise.service.runs import helper_offers
-
-Json = dict[str, Any]
 
 LINKS = {"self": "", "trials": "/trials", "events": "/events"}
 

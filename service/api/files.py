@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
+from tilewise.schema.base import Json
 from tilewise.search.records import Solved
-from tilewise.service.api.documents import Json, results_json
+from tilewise.service.api.documents import results_json
 from tilewise.service.api.range_documents import size_json
 from tilewise.service.api.requests import FileKind
 from tilewise.service.db import models

@@ -1,10 +1,10 @@
 """Whole models and their plans as JSON: what the API, its events and the dashboard show of them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import Json
 from tilewise.schema.modules import Model, PlanHead
 from tilewise.service.api.documents import shown
 from tilewise.service.db.models import Network, Plan
@@ -19,8 +19,6 @@ from tilewise.service.jobs.parts import (
     state_of,
     state_of_model,
 )
-
-Json = dict[str, Any]
 
 MODELS, PLANS = "/v1/models", "/v1/plans"
 LINKS = {"self": "", "script": "/script", "runner": "/runner", "events": "/events"}

@@ -5,10 +5,10 @@ are problem documents, and some belong to every route.
 """
 
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI
 
+from tilewise.schema.base import Json
 from tilewise.service.api.access.gate import OPEN, RUNS
 from tilewise.service.api.problem_details import MEDIA_TYPE
 from tilewise.service.api.schemas import ProblemDetails
@@ -29,8 +29,6 @@ RETRY_AFTER = {
     "description": "Seconds after which to retry",
     "schema": {"type": "integer", "minimum": 0},
 }
-
-Json = dict[str, Any]
 
 
 class DescribedApp(FastAPI):

@@ -6,9 +6,10 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
 from tilewise.schema import results as schema
+from tilewise.schema.base import Json
 from tilewise.schema.ranges import StoredRange
 from tilewise.search.ranges.result import RangeResult
-from tilewise.service.api.documents import Json, instruction_text, machine_json, shown
+from tilewise.service.api.documents import instruction_text, machine_json, shown
 from tilewise.service.db import models
 from tilewise.service.results import ranges
 from tilewise.service.results.stored import Lookup

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from tilewise.schema.base import Json
 from tilewise.service.archive import lines
 from tilewise.service.archive.container import describe, holds_nul
 from tilewise.service.archive.fields import Line
@@ -17,7 +18,6 @@ from tilewise.service.results.integrity import Result
 from tilewise.service.results.stored import ResultKey
 
 Made = TypeVar("Made", bound=Line)
-Json = dict[str, Any]
 
 
 class RefusedRowError(Exception):

@@ -15,8 +15,9 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import DTYPES, parse_problem
 from tilewise.kernels.target import parse_target
 from tilewise.migrations.views import spelling
+from tilewise.schema.base import Json
 from tilewise.search.verdicts import TOLERANCE
-from tilewise.service.dashboard.stored import MOST_PAGES, PAGE, Json
+from tilewise.service.dashboard.stored import MOST_PAGES, PAGE
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.rows import same_work

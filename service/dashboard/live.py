@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fastapi import APIRouter, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
 
+from tilewise.schema.base import Json
 from tilewise.service.api.events.news import EncodedEvent, NewsReader, Source
 from tilewise.service.api.routes.events import HEADERS
 from tilewise.service.api.services import ServicesDep
@@ -32,7 +33,7 @@ class OverviewReader(NewsReader):
         return dict.fromkeys(known, EncodedEvent(-1, (), event, None, is_settled=True))
 
 
-def job_row(job: stored.Json) -> stored.Json:
+def job_row(job: Json) -> Json:
     """Return a search as a row of text."""
     phase, best, trials = job["phase"], job["best"], job["trials"]
     ended = trials["timed"] + trials["pruned"] + trials["failed"]
@@ -47,7 +48,7 @@ def job_row(job: stored.Json) -> stored.Json:
     }
 
 
-def phase_text(phase: stored.Json | None) -> str:
+def phase_text(phase: Json | None) -> str:
     """Return the phase of a run and its progress as text."""
     if phase is None:
         return ""

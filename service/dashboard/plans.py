@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -12,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.frontend.graph import Size
 from tilewise.kernels.problem import parse_problem
-from tilewise.schema.base import read
+from tilewise.schema.base import Json, read
 from tilewise.schema.modules import ModelPart, ModelPlan, PlanVariant
 from tilewise.search.networks.plan import Plan
 from tilewise.service.api.access import caller_of
@@ -27,8 +26,6 @@ from tilewise.service.db import models
 from tilewise.service.errors import DamagedError
 from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import check
-
-Json = dict[str, Any]
 
 FUSED = {
     "addition": "residual",

@@ -6,9 +6,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import from_plain, parse_range, sizes_text
+from tilewise.schema.base import Json
 from tilewise.service.api.range_documents import range_json
 from tilewise.service.dashboard import stored
-from tilewise.service.dashboard.stored import Json
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError

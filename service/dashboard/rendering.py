@@ -22,6 +22,7 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation
 
 from tilewise.kernels.errors import KernelsError, ProblemError, ScheduleError
 from tilewise.kernels.quoting import duration
+from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.space.points import TilePoint
 from tilewise.service.api.access import caller_of
@@ -30,8 +31,6 @@ from tilewise.service.api.problem_details import ProblemResponse, headers_of, st
 from tilewise.service.dashboard.assets import POLICY, version
 from tilewise.service.db.base import now
 from tilewise.service.errors import DamagedError, ServiceError, UnfinishedError
-
-Json = dict[str, Any]
 
 
 def calls_of(document: Json) -> dict[str, list[Json]]:

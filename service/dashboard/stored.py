@@ -15,6 +15,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.machine import facts_text
+from tilewise.schema.base import Json
 from tilewise.search.records import TrialState
 from tilewise.service.api.documents import job_json, moment
 from tilewise.service.db import models
@@ -23,7 +24,6 @@ from tilewise.service.errors import NotFoundError
 from tilewise.service.host.process_identity import Owner
 from tilewise.service.jobs import model_jobs, queue, registry
 
-Json = dict[str, Any]
 TrialOrder = Literal["number", "speed", "state", "origin"]
 
 PAGE = 50  # rows of a table

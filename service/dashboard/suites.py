@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import Json
 from tilewise.service.api.documents import moment, report_of, suite_report_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.routes.jobs import LARGEST_ID
@@ -22,8 +23,6 @@ from tilewise.service.errors import DamagedError
 from tilewise.service.plots import roofline, speeds
 from tilewise.service.plots.drawing import Row, Spec
 from tilewise.service.results import suites
-
-Json = dict[str, Any]
 
 HISTORY = 100  # reports of one suite that a page and its plot go back
 PROBLEMS = 100  # rows of a table

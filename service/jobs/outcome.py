@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
+from tilewise.schema.base import Json
 from tilewise.search.records import Measurement, TuneResult, Winner
 from tilewise.service.db import models
 from tilewise.service.db.base import now
@@ -24,8 +24,6 @@ from tilewise.service.results.scripts import (
     searched_proofs,
 )
 from tilewise.service.results.stored import Lookup, ResultKey
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,12 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from tilewise.schema.base import JobState
+from tilewise.schema.base import JobState, Json
 from tilewise.service.db.models import ENDED, Job, Network, Plan, PlanCompletion, Problem, Schedule
 from tilewise.service.db.rows import inserted, same_work
 from tilewise.service.errors import DamagedError
 from tilewise.service.results.schedules import find_schedules
 from tilewise.service.results.stored import Lookup
-
-Json = dict[str, Any]
 
 TUNING, WAITING = "tuning", "waiting"
 """Phases of a plan that no worker has taken: its problems are tuned, or it could be taken."""

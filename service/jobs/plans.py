@@ -8,7 +8,7 @@ import json
 import logging
 import zlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy.orm import Session
 
@@ -16,7 +16,7 @@ from tilewise.kernels.mlir.frontend.graph import Graph
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.schema.base import PlanLayouts
+from tilewise.schema.base import Json, PlanLayouts
 from tilewise.search.networks.costs import MOST_TIMED_COLD, Timed, algorithm_of, fastest_of_each
 from tilewise.service.db.models import Job, Plan, PlanSource
 from tilewise.service.db.session import Sessions, writing
@@ -30,7 +30,6 @@ from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import Lookup
 from tilewise.service.results.trials import trials_for_same_work
 
-Json = dict[str, Any]
 PlanPhase = Literal["choosing", "proving"]
 CHOOSING: PlanPhase = "choosing"
 PROVING: PlanPhase = "proving"

@@ -1,12 +1,13 @@
 """Predicted schedules of problems without stored results."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, false, or_, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import Problem
+from tilewise.schema.base import Json
 from tilewise.search.records import Solved
 from tilewise.service.db import models
 from tilewise.service.db.trials import earlier_search, is_above_0
@@ -14,7 +15,6 @@ from tilewise.service.db.trials import earlier_search, is_above_0
 if TYPE_CHECKING:  # it loads NumPy, which other answers do without
     from tilewise.search.predictor.predictor import Prediction
 
-Json = dict[str, Any]
 
 MOST_WINNERS = 512  # results that a look-up learns from
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, combinations
-from typing import Any
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
@@ -18,8 +17,6 @@ from tilewise.service.db.rows import WORK, given
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import integrity
 from tilewise.service.results.stored import Lookup, ResultKey
-
-Json = dict[str, Any]
 
 
 def family_of(problem: Problem, dims: Sequence[str]) -> str:

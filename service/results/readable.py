@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from tilewise.schema.base import Json
 from tilewise.service.db.base import Base, damage
 from tilewise.service.faults import tell_once
 
 Row = TypeVar("Row", bound=Base | tuple[Base, ...])
-Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, undefer
 
+from tilewise.schema.base import Json
 from tilewise.service.db import models
 from tilewise.service.db.rows import inserted, required, toolchain_row
-
-Json = dict[str, Any]
 
 
 def keep(session: Session, report: Json) -> tuple[models.SuiteReport, bool]:

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 from pydantic import ValidationError
 
 from tilewise.kernels.system.typed_json import from_json, to_json
+from tilewise.schema.base import Json
 from tilewise.search.helpers import Exchanged, RemoteTrial
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import Earlier, Solved, TrialRecord, TuneResult, Winner
@@ -52,7 +53,6 @@ from tilewise.service.runs.wire.trials import (
 
 Answer = TypeVar("Answer", bound=Wire)
 Read = TypeVar("Read")
-Json = dict[str, Any]
 
 PATIENCE_S = 120.0
 ANSWER_S = 10.0

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy.orm import Session
 
-from tilewise.schema.base import JobState
+from tilewise.schema.base import JobState, Json
 from tilewise.search.progress import SearchPhase
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult, Winner
@@ -180,7 +180,7 @@ class SqlPlanStore(SqlRun):
 
         return patiently(read, self._held.name)
 
-    def note(self, phase: PlanPhase, plan: plans.Json | None) -> None:
+    def note(self, phase: PlanPhase, plan: Json | None) -> None:
         """Store the run's current phase, and the plan once it is chosen; raise LeaseLostError."""
         plans.note(self._sessions, self._held, phase, plan)
 

@@ -7,12 +7,13 @@ claimed the job.
 import logging
 from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ModuleError, ProofError
 from tilewise.kernels.mlir.frontend.read import ReadLimits
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target import resolve
+from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.networks.costs import LayerTimes
 from tilewise.service.errors import DamagedError, PlanError
@@ -30,7 +31,6 @@ from tilewise.service.runs.sql import SqlPlanStore
 if TYPE_CHECKING:
     from tilewise.search.networks.pass_times import PassTimes
 
-Json = dict[str, Any]
 LIMITS = ReadLimits(seconds=600.0, memory_bytes=8 << 30)
 """Of the child that packs a module, and of the one that runs it."""
 LONGEST = 1000  # characters of why there is no script

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tilewise.backends.base import Json
 from tilewise.backends.service_errors import (
     converted_errors,
     database_of,
@@ -18,6 +17,7 @@ from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import parse_target
+from tilewise.schema.base import Json
 from tilewise.service.api.documents import moment, token_json
 from tilewise.service.api.requests import TokenRequest
 from tilewise.service.archive.builtin import BUILTIN, shipped

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tilewise.errors import MissingError
+from tilewise.schema.base import Json
 from tilewise.search.records import TrialState
 
 if TYPE_CHECKING:
     from tilewise.kernels.problem import Problem
 
-Json = dict[str, Any]
 Match = Literal["exact", "nearest", "range"]
 Known = Mapping[str, Mapping[str, str]]
 

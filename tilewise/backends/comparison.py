@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 from sqlalchemy import make_url, select
 from sqlalchemy.orm import joinedload
 
-from tilewise.backends.base import Json
 from tilewise.backends.service_errors import converted_errors, opened_sessions
 from tilewise.errors import BadInputError, MissingError
+from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.lines import ScheduleLine

@@ -3,10 +3,10 @@
 import functools
 from operator import itemgetter
 
-from tilewise.backends.base import Json
 from tilewise.backends.choose import Backend
 from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
+from tilewise.schema.base import Json
 from tilewise.search.networks.copy_times import conversion_us
 from tilewise.search.networks.costs import LayerTimes, Timed, algorithm_of, fastest_of_each
 from tilewise.search.records import CacheMode

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Json, Known, Match, OnTrialSeen, prediction_of
+from tilewise.backends.base import Known, Match, OnTrialSeen, prediction_of
 from tilewise.backends.service_errors import converted_errors, database_of, opened_sessions
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
@@ -15,6 +15,7 @@ from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
+from tilewise.schema.base import Json
 from tilewise.search.progress import OnPhase, ignore_phase
 from tilewise.search.records import CacheMode, Solved, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json

@@ -6,10 +6,10 @@ from statistics import geometric_mean
 
 import numpy as np
 
-from tilewise.backends.base import Json
 from tilewise.backends.service_errors import opened_sessions
 from tilewise.errors import bad_input
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import Json
 from tilewise.search.errors import PredictorError, RecordingError
 from tilewise.search.predictor import training
 from tilewise.search.predictor.predictor import in_use, own_file

@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tilewise.backends.base import Json, Known, Match, OnTrialSeen, TrialSeen, prediction_of
+from tilewise.backends.base import Known, Match, OnTrialSeen, TrialSeen, prediction_of
 from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.api import JobOptions
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem
 from tilewise.kernels.target import parse_target
+from tilewise.schema.base import Json
 from tilewise.search.progress import PHASES, OnPhase, SearchPhase, ignore_phase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 

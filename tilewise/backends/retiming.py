@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tilewise.backends.base import Json
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
+from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.final_benchmark.pairs import time_pair
 from tilewise.search.records import TuneRequest

@@ -3,11 +3,9 @@
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 from tilewise.kernels.target.model import Target
-
-Json = dict[str, Any]
+from tilewise.schema.base import Json
 
 
 def describe(target: Target, peers: tuple[str, ...]) -> Json:

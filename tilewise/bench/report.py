@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import Any
 
 from tilewise.bench.suite import Suite, SuiteEntry
+from tilewise.schema.base import Json
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import OWN, Measurement
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """The result of `tilewise bench` as text."""
 
-from typing import Any
-
 from tilewise.kernels.quoting import columns
-
-Json = dict[str, Any]
+from tilewise.schema.base import Json
 
 
 def table(found: Json) -> str:

@@ -4,9 +4,10 @@ import sys
 
 from tilewise.cli.files import json_text
 from tilewise.cli.render import LABEL, listed
-from tilewise.formats.trials import Json, steps_text
+from tilewise.formats.trials import steps_text
 from tilewise.kernels.problem import from_plain, sizes_text
 from tilewise.kernels.quoting import columns, duration
+from tilewise.schema.base import Json
 from tilewise.search.progress import SearchPhase
 
 DOES = {"samples": "searches sample", "variants": "times the finalists at sample"}

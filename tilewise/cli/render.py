@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterable
 
 from tilewise.cli.files import json_text
-from tilewise.formats.trials import Json, steps_text
+from tilewise.formats.trials import steps_text
 from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import duration
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.machine import facts_text
+from tilewise.schema.base import Json
 
 LABEL = 10
 NOISY = "noisy machine: measure again with --again"

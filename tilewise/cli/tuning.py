@@ -5,13 +5,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from tilewise.backends.base import Json, ignore_trial
+from tilewise.backends.base import ignore_trial
 from tilewise.backends.choose import Backend
 from tilewise.cli.progress import progress
 from tilewise.cli.ranges import say_phase
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.schema.base import Json
 from tilewise.search.records import CacheMode, TuneRequest
 
 

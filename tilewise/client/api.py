@@ -21,7 +21,6 @@ from tilewise.client.events import (
 )
 from tilewise.client.transport import (
     ApiRequest,
-    Json,
     PagePath,
     Service,
     is_accepted,
@@ -32,7 +31,7 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Accuracy, parse_any
 from tilewise.kernels.quoting import one_line
-from tilewise.schema.base import KeyMatch, Kind, Match, read
+from tilewise.schema.base import Json, KeyMatch, Kind, Match, read
 from tilewise.schema.modules import ImportedModule, Model, ModelPlan, OpScript
 from tilewise.schema.ranges import StoredRange
 from tilewise.schema.results import Found, Job, ObjectFiles, StoredResult, StoredTrial, Text, Trial

@@ -27,8 +27,8 @@ import httpx
 from tilewise.client.events import EventStream
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.quoting import one_line, quoted, without_password
+from tilewise.schema.base import Json
 
-Json = dict[str, Any]
 Value = TypeVar("Value")
 SeenEvent = TypeVar("SeenEvent")
 

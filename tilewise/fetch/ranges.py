@@ -5,15 +5,14 @@ code, and no times, which each tuning changes.
 """
 
 import json
-from typing import Any
 
 from tilewise.backends.choose import Backend
 from tilewise.errors import MissingError
 from tilewise.fetch.folder import sha256
 from tilewise.fetch.lock import RANGE, LockEntry
 from tilewise.kernels.problem import ProblemRange
+from tilewise.schema.base import Json
 
-Json = dict[str, Any]
 _PARTS = ("problem", "key", "target", "toolchain", "dim", "variants", "spans", "formats")
 
 

@@ -8,8 +8,9 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
-from tilewise.fetch.ranges import Json, find_range, is_of_range, range_entry, variants_text
+from tilewise.fetch.ranges import find_range, is_of_range, range_entry, variants_text
 from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.schema.base import Json
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
 

@@ -8,9 +8,8 @@ under the schema's name and under the one that Kernel Tuner writes.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-Json = dict[str, Any]
+from tilewise.schema.base import Json
 
 SCHEMA_VERSION = "1.0.0"
 OBJECTIVE = "time"

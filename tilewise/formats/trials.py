@@ -3,13 +3,12 @@
 import csv
 import io
 import json
-from typing import Any
 
 from tilewise.formats import t4
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.mlir.tuning_spec.config import read_steps
+from tilewise.schema.base import Json
 
-Json = dict[str, Any]
 FORMATS = ("table", "json", "csv", "t4")
 TRIAL_COLUMNS = (
     "number", "state", "origin", "gflops", "gflops_low", "gflops_high", "time_us", "samples",

@@ -19,6 +19,7 @@ from tilewise.kernels.errors import (
 from tilewise.kernels.mlir.frontend.dims import parse_dims
 from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.quoting import quoted
+from tilewise.schema.base import Json
 from tilewise.search.errors import RunnerError
 
 if TYPE_CHECKING:
@@ -156,9 +157,6 @@ def _replaced(model: UserModel, calls: Counter[str], made: "ProvenLibrary") -> M
         if missing > 0:
             left.append((problem, missing, reasons.get(problem, "")))
     return ModelReplacement(model.path, len(model.cuts), sum(calls.values()), tuple(left))
-
-
-Json = dict[str, Any]
 
 
 def make_library(

@@ -11,12 +11,12 @@ errors has to be measured in a wider type.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any
 
 from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import Accuracy, Problem
 from tilewise.kernels.quoting import columns, duration
 from tilewise.model.measuring import FormRuns, ModelTimes
+from tilewise.schema.base import Json
 
 SAFETY = 3.2
 """Of a plain sum's error: that of two levels of quadrants is 3 times as large, and one of those
@@ -39,8 +39,6 @@ def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
             total += count * (of_sum + NARROW.get(element.name, 0.0) ** 2)
     return SAFETY * sqrt(total) + ELEMENTWISE
 
-
-Json = dict[str, Any]
 
 DEFAULT, DATA_TILING = "default", "data tiling"
 WITH = ("library", "library, data tiling")

@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
-from tilewise.schema.base import KeyMatch, Match
+from tilewise.schema.base import Json, KeyMatch, Match
 from tilewise.search.records import CacheMode
 from tilewise.service.api import files
 from tilewise.service.api.answer_cache import not_modified
-from tilewise.service.api.documents import Json, result_json
+from tilewise.service.api.documents import result_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses, text_responses
 from tilewise.service.api.range_documents import range_json, size_json

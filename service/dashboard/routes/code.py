@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Request, Response
 from markupsafe import Markup
 
+from tilewise.schema.base import Json
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.services import Services, ServicesDep
@@ -62,7 +63,7 @@ async def assembly(number: Number, request: Request, services: ServicesDep) -> R
                         text, rendering.plain)  # fmt: skip
 
 
-async def inner_loop(services: Services, result: stored.Json) -> str | None:
+async def inner_loop(services: Services, result: Json) -> str | None:
     """Return the inner loop of a result; None if it takes longer than a page waits."""
     source = kernel_source(result, result["target"])
     key = ("assembly", kernel_tag(source, services.toolchain))
@@ -76,12 +77,12 @@ def counts_first(text: str) -> str:
     return f"counts {counts}\n{loop}\n" if found else text
 
 
-def _result(services: Services, number: int) -> stored.Json:
+def _result(services: Services, number: int) -> Json:
     with services.reading() as session:
         return result_json(session, stored.schedule_row(session, number), services.toolchain)
 
 
-def _served(result: stored.Json, what: str, suffix: str, **query: str) -> dict[str, str]:
+def _served(result: Json, what: str, suffix: str, **query: str) -> dict[str, str]:
     """Where the API serves a text, and what a file of it is called."""
     encoded = urlencode({"target": result["target"], **query})
     name = "-".join([result["key"][:12], *query.values()])
@@ -97,7 +98,7 @@ async def _soon(work: Awaitable[Made]) -> Made | None:
 
 
 async def _shown(
-    services: Services, request: Request, values: stored.Json, text: str | None,
+    services: Services, request: Request, values: Json, text: str | None,
     marked: Callable[[str], Markup],
 ) -> Response:  # fmt: skip
     status = HTTPStatus.OK if text is not None else HTTPStatus.ACCEPTED

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
+from tilewise.schema.base import Json
 from tilewise.service.api.documents import best_json, result_json
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import rendering, stored
@@ -54,7 +55,7 @@ async def compare(
     return shown
 
 
-async def _add_inner_loop(services: Services, side: stored.Json) -> None:
+async def _add_inner_loop(services: Services, side: Json) -> None:
     """Replace the text of a side by its inner loop, or by the reason why there is none."""
     try:
         made = await inner_loop(services, {name: side[name] for name in _OF_KERNEL})
@@ -66,14 +67,12 @@ async def _add_inner_loop(services: Services, side: stored.Json) -> None:
 _OF_KERNEL = ("problem", "target", "toolchain", "best")
 
 
-def _sides(services: Services, named: tuple[str, str]) -> list[stored.Json]:
+def _sides(services: Services, named: tuple[str, str]) -> list[Json]:
     with services.reading() as session:
         return [_side(session, stored.result_row(session, one), services) for one in named]
 
 
-def _side(
-    session: Session, row: models.Schedule | models.PastSchedule, services: Services
-) -> stored.Json:
+def _side(session: Session, row: models.Schedule | models.PastSchedule, services: Services) -> Json:
     """Return one of two results to compare; raise TamperedError if it was changed."""
     script = None
     if isinstance(row, models.Schedule):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Json
 from tilewise.backends.choose import Backend, open_backend
 from tilewise.bench import Compared, Suite, SuiteEntry, SuiteTable, read_suite, table
 from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
@@ -20,6 +19,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.quoting import quoted
 from tilewise.requirements import not_installed
+from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.records import CACHE_MODES, TuneRequest
 

@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import DIM, SERVER, Command, arg, seed, time_limit
@@ -18,8 +17,8 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM
 from tilewise.kernels.quoting import columns, duration
 from tilewise.requirements import BASE, OR_SERVER, require
+from tilewise.schema.base import Json
 
-Json = dict[str, Any]
 GGUF = b"GGUF"
 MOST_PLACES = 3
 MOST_LINES, MOST_CHARACTERS = 12, 200

@@ -3,13 +3,13 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Json
 from tilewise.backends.choose import Backend
 from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter
 from tilewise.cli.files import require_folder, write_bytes
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import ProblemRange, from_plain, parse_any, parse_range
+from tilewise.schema.base import Json
 
 if TYPE_CHECKING:
     from tilewise.plots import Picture

@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from tilewise.backends.base import Json
 from tilewise.cli.command import Command, arg
 from tilewise.cli.files import json_text
 from tilewise.kernels.quoting import columns
+from tilewise.schema.base import Json
 
 ACTIONS = ("train", "evaluate")
 SPACES = "recorded spaces (files or folders); without any and --db: the trials of the default store"

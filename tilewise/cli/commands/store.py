@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-from tilewise.backends.base import Json
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group, refuse
 from tilewise.cli.files import json_text, require_file, require_folder
@@ -14,6 +13,7 @@ from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.kernels.quoting import columns
 from tilewise.requirements import BASE
+from tilewise.schema.base import Json
 
 BUILTIN = "builtin"
 FILE = (

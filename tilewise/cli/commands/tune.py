@@ -4,7 +4,7 @@ import argparse
 import sys
 from functools import partial
 
-from tilewise.backends.base import Json, ignore_trial
+from tilewise.backends.base import ignore_trial
 from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter, flag, of_request
 from tilewise.cli.files import json_text
 from tilewise.cli.progress import progress
@@ -14,6 +14,7 @@ from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.requirements import BASE
+from tilewise.schema.base import Json
 from tilewise.search.records import CACHE_MODES, TuneRequest
 
 FORMAT = "output format; default: table"

@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import arg, check_range, refuse, time_limit
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # they load MLIR's child processes
     from tilewise.kernels.mlir.proof.proof import ScriptProof
 
 Group = argparse._ArgumentGroup
-Json = dict[str, Any]
 OPTIONS = ("channels", "rows", "blocks", "seconds")
 MOST_OF_A_BLOCK = 4096
 SECONDS, MEMORY_BYTES = 600.0, 16 << 30
