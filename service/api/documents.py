@@ -184,6 +184,7 @@ def space_json(problem: str, target: str) -> Json | None:
 
 def job_json(session: Session, job: models.Job) -> Json:
     """Return the object of `GET /v1/jobs/{id}`."""
+    is_shared = job.spread > 1 and job.state == "running"
     return shown(
         (job,),
         schema.Job,
@@ -194,15 +195,9 @@ def job_json(session: Session, job: models.Job) -> Json:
         elapsed_s=lease.elapsed_s(job),
         phase=phase_json(session, job),
         **_outcome(session, job),
-        helpers=_helpers(session, job),
+        helpers=helper_offers.count(session, job.id, job.epoch) if is_shared else 0,
         links={name: f"/v1/jobs/{job.id}{path}" for name, path in LINKS.items()},
     )
-
-
-def _helpers(session: Session, job: models.Job) -> int:
-    """How many machines help the one that runs a job."""
-    is_shared = job.spread > 1 and job.state == "running"
-    return helper_offers.count(session, job.id, job.epoch) if is_shared else 0
 
 
 def phase_json(session: Session, job: models.Job) -> Json | None:

@@ -108,6 +108,8 @@ def _made(
 ) -> models.Schedule:
     """The row of what a job has found, which is not part of the session yet."""
     low, high = best.measurement.interval
+    used = machine_row(session, machine)
+    session.flush()
     return models.Schedule(
         problem=job.problem,
         problem_id=job.problem_id,
@@ -115,7 +117,7 @@ def _made(
         toolchain=job.toolchain,
         toolchain_id=job.toolchain_id,
         cache=job.cache,
-        machine_id=_flushed(session, machine_row(session, machine)),
+        machine_id=used.id,
         job_id=job.id,
         hash=best.schedule.hash,
         steps=best.schedule.to_json(),
@@ -151,11 +153,6 @@ def _gives_way(row: models.Schedule, job: models.Job, new: models.Schedule) -> b
     return mine.supersedes(history.measured_of(row)) or (lacks_peers and mine.quality == "good")
 
 
-def _flushed(session: Session, row: models.Machine) -> int:
-    session.flush()
-    return row.id
-
-
 def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> None:
     proof = attempt.proof
     if proof is not None:
@@ -176,14 +173,8 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
 
 def measured_json(best: Winner) -> Json:
     """Return how a best schedule was measured, and its accuracy if it is not direct."""
-    return {
-        "samples": best.samples,
-        "placements": best.placements,
-        "rejected": best.rejected,
-        "disturbed": best.disturbed,
-        "cold": best.cold,
-        "accuracy": best.accuracy or None,
-    }
+    names = "samples", "placements", "rejected", "disturbed", "cold"
+    return {**{name: getattr(best, name) for name in names}, "accuracy": best.accuracy or None}
 
 
 def peers_json(peers: dict[str, Measurement]) -> Json:

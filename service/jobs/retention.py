@@ -114,18 +114,13 @@ def _old(session: Session, before: datetime, keep: int, after: int) -> list[tupl
             trial.created_at < before,
             trial.samples_taken.is_(None),
             func.length(trial.samples) > BYTES * (keep + LEAST_KEPT),
-            ~_is_evidence(),
+            ~exists().where(models.Schedule.job_id == trial.job_id),  # no evidence of a result
         )
         .order_by(trial.id)
         .limit(ROWS_AT_ONCE)
     )
     found: list[tuple[int, bytes]] = [(row.id, row.samples) for row in session.execute(query)]
     return found
-
-
-def _is_evidence() -> ColumnElement[bool]:
-    """Whether a trial is of a job that has found a stored schedule."""
-    return exists().where(models.Schedule.job_id == models.Trial.job_id)
 
 
 def _store(session: Session, number: int, samples: tuple[float, ...], taken: int) -> None:

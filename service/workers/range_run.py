@@ -147,7 +147,8 @@ class _RangeRun:
         """Return the fastest schedules of a size, of the store or of a search here or elsewhere."""
         work = problem, self.store.assignment.target, request, self.store.toolchain
         with writing(self.sessions) as session:
-            made = queue.create_or_join(session, *work, Submitter(request_id=self._request_id))
+            by = Submitter(request_id=self.store.request_id or None)
+            made = queue.create_or_join(session, *work, by)
             job_id = None if made.job is None else made.job.id
         if job_id is not None:
             self._finish(job_id, should_stop)
@@ -155,10 +156,6 @@ class _RangeRun:
             raise _StoppedError
         with reading(self.sessions) as session:
             return _fastest(session, *work)
-
-    @property
-    def _request_id(self) -> str | None:
-        return self.store.request_id or None
 
     def _finish(self, job_id: int, should_stop: Callable[[], bool]) -> None:
         """Run the job of a sample here, or wait while another process runs it."""
