@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, delete, exists, func, inspect, or_, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError, TargetError
+from tilewise.kernels.mlir.tuning_spec import form
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
@@ -109,18 +110,24 @@ def joined_or_queued(
     return job
 
 
-def check_range_covered(problems: ProblemRange, target: str, *, has_cluster: bool = False) -> None:
-    """Raise TargetError or ProblemError where nothing tunes a range."""
+def check_covered(
+    problem: Problem | ProblemRange, target: str, *, has_cluster: bool = False
+) -> Problem:
+    """Return the largest problem of a request; TargetError or ProblemError if nothing tunes it."""
+    if not isinstance(problem, ProblemRange):
+        form.check_covered(problem, target)
+        return problem
     if target_kind(target) == "iree":
         raise TargetError(
             f"target {quoted(target)}: ranges are tuned for our own code; give a target cpu:NAME"
         )
     if has_cluster:
         raise ProblemError(
-            f"{problems}: the workers of a cluster tune no ranges; give single sizes, or run "
+            f"{problem}: the workers of a cluster tune no ranges; give single sizes, or run "
             "tilewise tune on one machine",
-            problems.dims[0],
+            problem.dims[0],
         )
+    return problem.at(problem.sizes[-1])
 
 
 def require_room(session: Session, by: Submitter, kind: JobKind) -> None:

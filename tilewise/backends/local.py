@@ -11,7 +11,6 @@ from tilewise.backends.service_errors import converted_errors, database_of, open
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
-from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
@@ -57,16 +56,6 @@ def _proof_errors() -> Iterator[None]:
         raise TilewiseError(str(error)) from error
 
 
-def check_tunable(problem: Problem | ProblemRange, target: str) -> None:
-    """Raise ProblemError or TargetError for what no search on this machine can answer."""
-    if not isinstance(problem, ProblemRange):
-        check_memory(problem)
-        check_covered(problem, target)
-        return
-    check_memory(problem.at(problem.sizes[-1]))
-    queue.check_range_covered(problem, target)
-
-
 class LocalBackend:
     """Searches here and keeps results in this machine's database."""
 
@@ -104,7 +93,7 @@ class LocalBackend:
             )
         wanted = parse_any(problem)
         canonical = self._machine.require_served(target)
-        check_tunable(wanted, canonical)
+        check_memory(queue.check_covered(wanted, canonical))
         with opened_sessions(self._url) as sessions:
             search = LocalSearch(sessions, wanted, canonical, on_trial, on_phase, self._began)
             search.answer(request, again=again)

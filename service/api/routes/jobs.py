@@ -11,7 +11,6 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.mlir.tuning_spec.form import check_covered
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState, TuneRequest
@@ -32,7 +31,7 @@ from tilewise.service.api.schemas import (
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.jobs import idempotency, queue, rechecks
 from tilewise.service.jobs.idempotency import RequestKey
-from tilewise.service.jobs.queue import Submission, Submitter, check_range_covered
+from tilewise.service.jobs.queue import Submission, Submitter
 from tilewise.service.results.readable import RowPage
 
 LARGEST_ID = 2**31 - 1
@@ -162,14 +161,9 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     problem = parse_any(body.problem)
     target = services.require_served(body.target)
     request = TuneRequest.of(body)
-    if isinstance(problem, ProblemRange):
-        if body.kind == "recheck":
-            raise ProblemError(f"{problem}: ranges are not rechecked; tune it", problem.dims[0])
-        check_range_covered(problem, target, has_cluster=services.has_cluster)
-        services.check_memory(problem.at(problem.sizes[-1]))
-    else:
-        check_covered(problem, target)
-        services.check_memory(problem)
+    if isinstance(problem, ProblemRange) and body.kind == "recheck":
+        raise ProblemError(f"{problem}: ranges are not rechecked; tune it", problem.dims[0])
+    services.check_memory(queue.check_covered(problem, target, has_cluster=services.has_cluster))
     with services.writing() as session:
         made = _made(session, services, sender, (problem, target, request, body.again, body.kind))
         if made.schedule is not None:
