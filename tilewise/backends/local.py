@@ -68,10 +68,7 @@ class LocalBackend:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: each method has a database of its own."""
 
     def tune(
         self,

@@ -25,9 +25,6 @@ class RemoteBackend:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._client.close()
 
     def tune(

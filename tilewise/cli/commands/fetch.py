@@ -98,10 +98,7 @@ def _check(options: argparse.Namespace, lock: Lock, wanted: WantedFiles) -> None
         absent = [f"{row.problem} is not stored"] if row in missing else []
         for why in (*absent, *([row.reason] if row.reason else [])):
             sys.stderr.write(f"tilewise: {row.path}: {why}\n")
-    if missing:
-        raise MissingError(
-            f"{len(missing)} files are not stored; use --tune-missing to search for them"
-        )
+    _require_all(len(missing))
 
 
 def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOutcome]) -> None:
@@ -117,10 +114,12 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOut
         if one.reason:
             named = one.problem if one.state == "missing" else one.path
             sys.stderr.write(f"tilewise: {named}: {one.reason}\n")
+    _require_all(len(missing))
+
+
+def _require_all(missing: int) -> None:
     if missing:
-        raise MissingError(
-            f"{len(missing)} files are not stored; use --tune-missing to search for them"
-        )
+        raise MissingError(f"{missing} files are not stored; use --tune-missing to search for them")
 
 
 def _wanted(options: argparse.Namespace) -> WantedFiles:
