@@ -228,7 +228,11 @@ def test_a_mark_that_is_a_link_and_a_damaged_text_of_the_cache_do_no_harm(place:
     assert not outside.exists() and list(place.files()) == [SCRIPT]
     keep("a script")
     assert kept(digest) == "a script"
-    (place.path / "cache" / KEPT / digest).write_text("another script")
+    cache = place.path / "cache" / KEPT
+    (cache / digest).write_text("a script")  # without its hash
+    assert kept(digest) is None
+    keep("another script")
+    (cache / sha256("another script")).replace(cache / digest)
     assert kept(digest) is None
 
 
