@@ -115,7 +115,7 @@ class _RangeRun:
         sizes = sample_sizes(problems)
         left = assignment.seconds_left(self.began)
         each_s = None if left is None else left / (len(sizes) + 1)
-        request = replace(order.request, seconds=each_s)
+        request = replace(assignment.request, seconds=each_s)
         load(entry_points.RANGE_CHECK)(problems, target)
         finalists = {}
         for done, size in enumerate(sizes):

@@ -182,7 +182,7 @@ class HistoryWire(Wire):
     """Results of other jobs on the same target that a search needs before it starts."""
 
     known_failures: list[str]
-    earlier_speed_factors: list[list[float]] = Field(alias="earlier_paces")
+    earlier_speed_factors: list[list[float]] = pydantic.Field(alias="earlier_paces")
 
 
 class SearchesWire(Wire):

@@ -9,7 +9,7 @@ from tests.search.registers import register_of
 from tests.search.runner import faulty_child
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, stored_best
-from tests.short_timings import FINALS_S
+from tests.short_timings import FINAL_S
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule

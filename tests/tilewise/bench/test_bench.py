@@ -23,7 +23,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
 from tilewise.plots import roofline_of_report
 from tilewise.search.records import Measurement
-from tilewise.search.runner.protocol import RoundsReply, CandidateFailureError, PeerReply, TimedWay
+from tilewise.search.runner.protocol import CandidateFailureError, PeerReply, RoundsReply, TimedWay
 from tilewise.service.db import make_engine, make_sessions, models, reading
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
