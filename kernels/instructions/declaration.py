@@ -125,7 +125,7 @@ class Instruction:
         a, b = (factors.split("*") * 2)[:2]
         sums = STORED[a].accumulator
         fits = b == self.b and (a == self.a or self.offset(a) > 0)
-        is_widened = self.b == sums or (self.b == "i16" and factors == "u8")
+        is_widened = self.b == sums or (self.b == "i16" and {a, b} <= {"i8", "u8"})
         return self.c == sums and (fits or is_widened)
 
 
@@ -185,6 +185,13 @@ _BF16X3 = replace(
     meaning=in_parts, assembly="tdpbf16ps", accuracy=BF16X3, parts=((0, 0), (1, 0), (0, 1)),
 )  # fmt: skip
 
+
+def _on_avx2(one: Instruction, intrinsic: str, feature: str = "avx2") -> Instruction:
+    """Return the same of half as many lanes."""
+    name, features = f"x86.avx2.{one.mnemonic}", frozenset({feature})
+    return replace(one, name=name, cols=8, intrinsic=intrinsic, features=features)
+
+
 _VPDPBUSD = Instruction(
     "x86.avx512.vpdpbusd",
     *(1, 16, 4),
@@ -207,7 +214,7 @@ _VPMADDWD = Instruction(
     arguments=("x", "y"),
     assembly="vpmaddwd|vpdpwssd",  # which adds, too
     features=frozenset({"avx512bw"}),
-    forms=frozenset({Form.OUTER_PRODUCT}),
+    forms=_WORDS_OF_B,
 )
 _WIDENED = replace(
     _VPMADDWD, name="x86.avx512.vpmaddwd", a="i8", b="i8", widened="i16", slots=2,
@@ -235,5 +242,7 @@ DECLARED = (
     _VPMADDWD,
     _WIDENED,
     *(*_plain("fma", "f32"), *_plain("fma", "f64")),
+    *(_on_avx2(one, "llvm.x86.avx512.vpdpbusd.256", "avxvnni") for one in (_VPDPBUSD, _SWAPPED)),
+    *(_on_avx2(one, "llvm.x86.avx2.pmadd.wd") for one in (_VPMADDWD, _WIDENED)),
     *(*_plain("mul", "f32"), *_plain("mul", "f64"), *_plain("mul", "i32")),
 )

@@ -1,10 +1,10 @@
 """The instructions that there are, and which of them a type, a target and a form have.
 
 bf16 and i8 can be multiplied in several ways: by a dot product of neighbouring elements, or widened
-and multiplied as f32 or i32. Which is faster depends on the processor, not on its features:
-`vdpbf16ps` has twice the rate of f32 FMA on Zen 5, and half of it on Emerald Rapids. So the choice
-is made by rates that were measured on the machine (`Target.rates`), or, where there are none, by
-what declarations and the table of cores say. A schedule records the choice as a step
+and multiplied as f32, i32 or pairs of i16. Which is faster depends on the processor, not on its
+features: `vdpbf16ps` has twice the rate of f32 FMA on Zen 5, and half of it on Emerald Rapids. So
+the choice is made by rates that were measured on the machine (`Target.rates`), or, where there are
+none, by what declarations and the table of cores say. A schedule records the choice as a step
 (`tilewise.kernels.steps.InstructionChoice`), so that its kernel is the same on every machine.
 """
 

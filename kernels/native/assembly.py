@@ -124,7 +124,7 @@ class InstructionCounts:
 
 def parse(line: str) -> AsmLine | None:
     """Return an instruction of LLVM's assembly; None for labels, directives and comments."""
-    text = re.split(r"\s#|//|^#|\s;", line.strip())[0].strip()
+    text = re.split(r"\s#|//|^#|\s;", line.strip())[0].removeprefix("{vex}").strip()
     if not text or text.startswith(".") or text.endswith(":"):
         return None
     name, _, rest = text.partition("\t")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -242,17 +243,11 @@ def _compiled(
 def _emit_peak(fn: ir.Function, v: Vectors, one: Instruction, chains: int) -> None:
     address, steps, to = fn.args
     x = v.load(address)
-    if one.widened:  # takes narrow elements, which the micro-kernel widens as it multiplies
-        wide, narrow = (ELEMENTS[name].type for name in (one.widened, one.b))
-        x = v.builder.bitcast(x, ir.VectorType(wide, one.k * v.lanes))
-        x = v.builder.trunc(x, ir.VectorType(narrow, one.k * v.lanes))
+    one = replace(one, widened="", b=one.widened or one.b)  # as the micro-kernel multiplies
     loop = CountedLoop(v.builder, [v.zero] * chains, "chain")
-    # The product of an accumulator keeps integer chains from collapsing into one multiply.
-    plain_integers = not (one.intrinsic or v.element.is_float)
-    sums = [
-        multiply_add(v, one, acc, x, x) if plain_integers else multiply_add(v, one, x, x, acc)
-        for acc in loop.carried
-    ]
+    # A product of an accumulator stays in the loop; chains of others collapse into one multiply.
+    is_product = not (one.adds or v.element.is_float)
+    sums = [multiply_add(v, one, acc if is_product else x, x, acc) for acc in loop.carried]
     sums = loop.close(sums, steps, 1)
     v.store(functools.reduce(v.add, sums), to)
     v.builder.ret_void()

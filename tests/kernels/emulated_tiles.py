@@ -1,4 +1,6 @@
-"""Matrix tiles without AMX: intrinsics as Python functions that check what a processor checks.
+"""Matrix tiles without AMX, and `vpdpbusd` of 32 bytes: functions in place of intrinsics.
+
+Those of tiles are Python functions that check what a processor checks.
 
 Micro-kernels stay as they are emitted, but for the names of the intrinsics. What a product of two
 tiles is comes from the declaration of its instruction. Shapes that disagree are complaints: on a
@@ -18,12 +20,16 @@ from llvmlite import ir
 
 from tilewise.kernels.instructions import Form, Instruction
 from tilewise.kernels.instructions.declaration import DECLARED
+from tilewise.kernels.native.ir import dot_products
 from tilewise.kernels.native.ir.vectors import VOID, declare
 from tilewise.kernels.native.jit import loading
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.matrix_tiles_code import Tiles
 from tilewise.kernels.native.microkernels.microkernel import Piece
+from tilewise.kernels.target import Target
+from tilewise.kernels.target.features import implied
+from tilewise.kernels.target.machine import described
 
 PREFIX = "tilewise_emulated_"
 ROWS, ROW_BYTES = 16, 64
@@ -139,12 +145,44 @@ def emulated_tiles() -> Iterator[list[str]]:
         kinds = [value.type for value in given]
         tiles.builder.call(declare(tiles.builder.module, PREFIX + name, VOID, kinds), given)
 
-    def load(piece: Piece) -> Loaded:
-        module = ir.Module("emulated")
-        return Loaded(compile_module(module, [piece.emit(module)], "none"))
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tiles, "_call", call)
-        patch.setattr(loading, "load", load)
+        patch.setattr(loading, "load", _load)
+        patch.setattr(dot_products, "declare", _declared)
         yield complaints
     assert not any(file.is_configured for file in files.values()), "a call released no registers"
+
+
+def _load(piece: Piece) -> Loaded:
+    module = ir.Module("emulated")
+    return Loaded(compile_module(module, [piece.emit(module)], "none"))
+
+
+ALDER_LAKE = described("alderlake", implied("alderlake"))
+
+
+@contextmanager
+def emulated_for(target: Target) -> Iterator[None]:
+    """Compile micro-kernels of Alder Lake without its instruction."""
+    with pytest.MonkeyPatch.context() as patch:
+        if target is ALDER_LAKE:
+            patch.setattr(dot_products, "declare", _declared)
+            patch.setattr(loading, "load", _load)
+        yield
+
+
+def _declared(module: ir.Module, name: str, kind: ir.Type, types: Sequence[ir.Type]) -> Any:
+    """Declare an intrinsic, or define what `vpdpbusd` computes."""
+    if "vpdpbusd" not in name:
+        return declare(module, name, kind, types)
+    if (emulated := f"{PREFIX}vpdpbusd") in module.globals:
+        return module.globals[emulated]
+    fn = ir.Function(module, ir.FunctionType(kind, types), emulated)
+    fn.linkage, b = "internal", ir.IRBuilder(fn.append_basic_block())
+    total, *factors = fn.args
+    for left in range(0, 32, 8):
+        up, down = (ir.Constant(kind, [by] * kind.count) for by in (left, 24))
+        x, y = (b.shl(b.bitcast(factor, kind), up) for factor in factors)
+        total = b.add(total, b.mul(b.lshr(x, down), b.ashr(y, down)))
+    b.ret(total)
+    return fn

@@ -115,6 +115,8 @@ def _fours(vectors: list[Value]) -> list[list[int]]:
 def _picked(builder: Builder, vectors: list[Value], fours: list[int]) -> Value:
     """Return a vector of fours of `vectors`; the first halves come from few of them."""
     per_vector = vectors[0].type.count // FOUR
+    if per_vector == PAIR:
+        return _half(builder, vectors, fours, per_vector)
     half = len(fours) // 2
     low, high = (_half(builder, vectors, part, per_vector) for part in (fours[:half], fours[half:]))
     count = len(fours) * FOUR

@@ -10,7 +10,7 @@ from functools import reduce
 
 from llvmlite import ir
 
-from tilewise.kernels.arithmetic import Arithmetic
+from tilewise.kernels.arithmetic import Arithmetic, size_of
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
@@ -144,9 +144,16 @@ class ChunkOfA(Emitter):
         if how.depth > 1 and self.spec.streams > 1:
             return self._gathered(row, word)
         at = self._at(row, const(self.spec.step(word * how.depth)))
-        if how.depth > 1:
+        if how.depth == 1:
+            return widen(self.builder, self.stored.load_splat(at), how.stored_as("A"), how.word)
+        size = self.stored.element.bytes
+        if size == size_of(how.packed):
             return self.words.load_splat(at)
-        return widen(self.builder, self.stored.load_splat(at), how.stored_as("A"), how.word)
+        narrow = Vectors(self.builder, ELEMENTS[f"i{8 * size * how.depth}"], self.spec.lanes)
+        stored = ir.VectorType(self.stored.element.type, how.depth * self.spec.lanes)
+        elements = self.builder.bitcast(narrow.load_splat(at), stored)
+        wide = widen(self.builder, elements, how.stored_as("A"), how.packed)
+        return self.builder.bitcast(wide, self.words.type)
 
     def _gathered(self, row: int, word: int) -> Value:
         """A word whose elements come from several streams."""
@@ -159,11 +166,13 @@ class ChunkOfA(Emitter):
         return self.words.splat(joined)
 
     def _zero_extended(self, row: int, step: Value) -> Value:
-        """An element as the lowest bits of a word."""
-        stored = self.stored.element
+        """An element, widened if need be, as the lowest bits of a word."""
+        stored, how = self.stored.element, self.spec.how
         pointer = self.builder.inttoptr(self._at(row, step), stored.type.as_pointer())
         element = self.builder.load(pointer, align=stored.bytes)
-        return self.builder.zext(element, self.words.element.type)
+        extend = self.builder.zext if how.stored_as("A") == "u8" else self.builder.sext
+        packed = extend(element, ELEMENTS[how.packed].type)
+        return self.builder.zext(packed, self.words.element.type)
 
     def alone(self, row: int, step: Value) -> Value:
         """Return the word of a single element; its others are zero."""
@@ -370,6 +379,7 @@ class Products(Emitter):
         wide = Vectors(self.builder, self.stored.element, deep * spec.lanes)
         for group in range(0, vectors, deep):
             parts = [wide.load(wide.at(b_at, row + group * spec.lanes)) for row in rows]
+            parts = [widen(self.builder, x, spec.how.stored, spec.how.packed) for x in parts]
             if spec.how.offset:
                 parts = [add_offset(self.builder, part, spec.how.offset) for part in parts]
             yield group, interleaved(self.builder, parts)
@@ -379,5 +389,6 @@ class Products(Emitter):
         how = self.spec.how
         if how.depth == 1:
             return widen(self.builder, rows[0], how.stored, how.word)
-        word = join(self.builder, rows, how.stored)
+        rows = [widen(self.builder, row, how.stored, how.packed) for row in rows]
+        word = join(self.builder, rows, how.packed)
         return add_offset(self.builder, word, how.offset) if how.offset else word

@@ -213,12 +213,20 @@ class _Emitter:
     def _multiply(self, codes: Value, factor: Value, total: Value) -> Value:
         """The sums plus the products of four codes of each column with four bytes of A."""
         one, v, b = self.how.instruction, self.ints, self.b
-        if one.k == PLACES:
+        parts = PLACES // one.k
+        if parts == 1:
             return multiply_add(v, one, codes, factor, total)
-        for place in range(PLACES):
-            code = b.and_(b.lshr(codes, self._number(8 * place)), self._number(255))
-            byte = b.shl(factor, self._number(24 - 8 * place))
-            total = v.multiply_add(code, b.ashr(byte, self._number(24)), total)
+        wide, kept = 8 * parts, 8 * (parts - 1)  # bits of a factor, and those above a byte
+        mask = int.from_bytes(([255] + [0] * (parts - 1)) * one.k, "little")
+        elements = ir.VectorType(ir.IntType(wide), one.k * self.spec.lanes)
+        bytes_of_a = b.bitcast(factor, elements)
+        for place in range(parts):
+            code = b.and_(b.lshr(codes, self._number(8 * place)), self._number(mask))
+            up, down = (
+                ir.Constant(elements, [n] * elements.count) for n in (kept - 8 * place, kept)
+            )
+            byte = b.bitcast(b.ashr(b.shl(bytes_of_a, up), down), v.type)
+            total = multiply_add(v, one, code, byte, total)
         return total
 
     def _unpacked(self, codes: Value, part: int) -> Value:

@@ -51,6 +51,7 @@ CHECKED: dict[str, Bit] = {
     "avx512bw": Bit(STRUCTURED, 0, "ebx", 30),
     "avx512vl": Bit(STRUCTURED, 0, "ebx", 31),
     "avx512vnni": Bit(STRUCTURED, 0, "ecx", 11),
+    "avxvnni": Bit(STRUCTURED, 1, "eax", 4),
     "avx512bf16": Bit(STRUCTURED, 1, "eax", 5),
     "amx-bf16": Bit(STRUCTURED, 0, "edx", 22),
     "amx-tile": Bit(STRUCTURED, 0, "edx", 24),
@@ -63,7 +64,8 @@ Those of tiles are used on Linux alone, which gives tile registers to processes 
 """
 
 BY_INTRINSIC = {
-    "avx512vnni": "llvm.x86.avx512.vpdp",
+    "avxvnni": r"llvm.x86.avx512.vpdp\w+.256",
+    "avx512vnni": r"llvm.x86.avx512.vpdp\w+.512",
     "avx512bf16": "llvm.x86.avx512bf16",
     "amx-tile": "llvm.x86.tile",
     "amx-bf16": "llvm.x86.tdpbf16ps",

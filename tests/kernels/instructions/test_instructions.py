@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.cases import some
+from tests.kernels.emulated_tiles import ALDER_LAKE, emulated_for
 from tests.kernels.native_case import TARGETS, check
 from tilewise.kernels import steps
 from tilewise.kernels.errors import LoweringError, ScheduleError
@@ -62,6 +63,7 @@ MEANT: dict[Form, tuple[str, tuple[Step, ...], tuple[Step, ...]]] = {
         "conv2d:n=1,h=8,w=8,ci=32,co=32,kh=1,kw=1,groups=32,dtype={}", (), (Register(2, 32),),
     ),
 }  # fmt: skip
+BYTES = ("i8", "u8", "u8*i8", "i8*u8")
 EXTREMES = np.array([-128, -127, -1, 0, 127], np.int8)
 
 
@@ -69,8 +71,8 @@ def meanings() -> dict[str, tuple[Target, str, Form, Instruction]]:
     """What this machine has, with all features and with fewer."""
     return {
         f"{one.name}-{dtype}-{form.value}": (target, dtype, form, one)
-        for target in TARGETS
-        for dtype in (*DTYPES, "u8*i8", "i8*u8", IN_PARTS)
+        for target in (ALDER_LAKE, *TARGETS)
+        for dtype in (*dict.fromkeys((*DTYPES, *BYTES)), IN_PARTS)
         for form in Form
         for one in instructions(dtype.split(",")[0], target, form, dtype.partition("y=")[2])
         if dtype != IN_PARTS or one.accuracy
@@ -95,7 +97,8 @@ def test_a_kernel_computes_what_the_instruction_means(case: str) -> None:
     for array in (operands["A"], operands["B"]) if problem.element.bytes == 1 else ():
         array[...] = rng.choice(EXTREMES.view(array.dtype), array.shape)
         array.reshape(-1, array.shape[-1])[:4] = EXTREMES.view(array.dtype)[0]  # whole words
-    lower(problem, schedule, target).counted_run(operands)
+    with emulated_for(target):
+        lower(problem, schedule, target).counted_run(operands)
     a, b, found = (exact(operands[name], problem.dtype) for name in ("A", "B", "C"))
     if form is Form.SPLIT:
         b = b.T
@@ -163,12 +166,16 @@ def test_without_measurements_the_table_of_cores_chooses(cpu: str, name: str, fo
 def test_bytes_are_multiplied_by_dot_products_where_there_are_some(cpu: str) -> None:
     assert chosen("i8", target(cpu)) == VPDPBUSD
     assert chosen("i8", target(cpu), Form.SPLIT) == VPMADDWD
-    assert chosen("i8", target(cpu, EVERYTHING - {"avx512vnni"})) == PRODUCT
+    older = target(cpu, EVERYTHING - {"avx512vnni"})
+    for form in (Form.OUTER_PRODUCT, Form.SKINNY):
+        assert {chosen(bytes_, older, form) for bytes_ in BYTES} == {f"{VPMADDWD}.i16"}
+        assert chosen("i8", ALDER_LAKE, form) == "x86.avx2.vpdpbusd"
 
 
 @pytest.mark.parametrize("cpu", ["emeraldrapids", "znver5"])
 def test_measured_rates_go_before_the_table(cpu: str) -> None:
     dot_first = {"vdpbf16ps": 164.0, "fma.f32": 163.0, "vpdpbusd": 9.0, "mul.i32": 10.0}
+    dot_first["vpmaddwd.i16"] = 8.0
     fast, slow = target(cpu, **dot_first), target(cpu, **dot_first | {"vdpbf16ps": 82.0})
     assert (chosen("bf16", fast), chosen("bf16", slow)) == (VDPBF16PS, FMA)
     assert chosen("bf16", slow, Form.SPLIT) == FMA
@@ -214,16 +221,12 @@ def schedule(form: Form, op: str | None) -> Schedule:
 
 
 def test_the_code_is_that_of_the_named_instruction(host: Target) -> None:
-    if VDPBF16PS not in usable("bf16", host):
-        pytest.skip(f"{host.cpu} has one way to multiply bf16")
-    problem = parse_problem(SQUARE.format("bf16"))
-    for rates in ((), ((FMA, 1.0), (VDPBF16PS, 2.0)), ((FMA, 2.0), (VDPBF16PS, 1.0))):
-        measured = replace(host, rates=rates)
-        dots = {
-            op: "vdpbf16ps" in inner_loop(problem, schedule(Form.OUTER_PRODUCT, op), measured).text
-            for op in (VDPBF16PS, FMA, None)
-        }
-        assert dots == {VDPBF16PS: True, FMA: False, None: True}, "None is of an older version"
+    problem, names = parse_problem(SQUARE.format("i8")), usable("i8", host)
+    for fastest, op in product(names, (*names, None)):
+        measured = replace(host, rates=tuple((one, 1.0 + (one == fastest)) for one in names))
+        text = inner_loop(problem, schedule(Form.OUTER_PRODUCT, op), measured).text
+        is_plain = (op or names[0]).endswith("mul.i32")  # None is of an older version
+        assert ("pmulld" in text or "\tmul" in text) == is_plain
 
 
 def test_an_instruction_that_the_target_lacks_is_refused_by_name(host: Target) -> None:
@@ -292,14 +295,6 @@ def test_searches_take_it_where_it_is_the_fastest(host: Target) -> None:
         assert chosen("f32", replace(host, rates=())) == names[0], "of equal slots the first one"
         multiplier(host, "f32", mine.name)
     assert "f32" not in WITH_CHOICE and usable("f32", host) == names[:1]
-
-
-def test_a_shape_of_several_rows_can_be_declared(host: Target) -> None:
-    best = instructions("bf16", host, Form.OUTER_PRODUCT)[0]
-    tiles = replace(best, name=f"{best.unit}.tiles", rows=16, k=32, slots=16)
-    with registered(tiles):
-        assert instructions("bf16", host, Form.OUTER_PRODUCT)[0] == tiles
-        assert chosen("bf16", replace(host, rates=())) == tiles.name
 
 
 @pytest.mark.parametrize("name", ["x86.avx512.vdpbf16ps", "vdpbf16ps", "riscv.rvv.fma.f32"])

@@ -131,7 +131,7 @@ BYTES: dict[str, tuple[Step, ...]] = {
     "m=7,n=19": (Pack("B"), Pack("A"), Register(4, 16), Unroll(4)),
     "m=7,n=2,transpose_b": (Register(4, 2), Split("k", 64), Unroll(2)),
     "m=2,n=130": (Stream("k", 16), Register(2, 64), Skinny("n")),
-    "m=2,n=131": (Stream("k", 16), Register(2, 64), Skinny("n"), KStreams("k", 4)),
+    "m=2,n=131": (Stream("k", 8), Register(1, 64, "rows"), Skinny("n"), KStreams("k", 4)),
     "m=2,n=132": (Stream("k", 64), Register(1, 64, "rows"), Skinny("n")),
 }
 

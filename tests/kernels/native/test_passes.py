@@ -101,15 +101,12 @@ def test_sums_of_axes(inner: int) -> None:
     np.testing.assert_allclose(made, x.sum(1), rtol=1e-5, atol=1e-5)
 
 
-def test_a_copy_of_words() -> None:
+def test_a_copy_of_words_and_a_fill() -> None:
     x, made = values(101), guarded(101)
     run("copy", x, made, (0, 50))
     run("copy", x, made, (50, 100))
     assert np.array_equal(made[:100], x[:100])
     assert made[100:].view(np.uint8).tolist() == [0xC5] * 4
-
-
-def test_a_fill() -> None:
     made = guarded(9)
     run("fill", made, made, (0, 8), float("-inf"))
     assert made[:8].tolist() == [-np.inf] * 8

@@ -139,31 +139,23 @@ def cache(root: Path, index: int, kind: str, level: str, size: str) -> None:
         (folder / name).write_text(f"{text}\n")
 
 
-def test_caches_are_those_for_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", ["", "many", "K"])
+def test_caches_are_those_for_data_of_known_sizes(size, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(machine, "CACHE_ROOT", tmp_path)
+    assert machine._cache_sizes() == {}
     cache(tmp_path, 0, "Data", "1", "48K")
     cache(tmp_path, 1, "Instruction", "1", "32K")
     cache(tmp_path, 2, "Unified", "2", "1M")
     cache(tmp_path, 3, "Unified", "3", "98304K")
-    assert machine._cache_sizes() == {1: 48 << 10, 2: 1 << 20, 3: 96 << 20}
-
-
-@pytest.mark.parametrize("size", ["", "many", "K"])
-def test_caches_of_unknown_size_are_left_out(size, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "CACHE_ROOT", tmp_path)
-    assert machine._cache_sizes() == {}
-    cache(tmp_path, 0, "Data", "1", size)
-    cache(tmp_path, 1, "Unified", "2", "2G")
-    (tmp_path / "index2").mkdir()
-    assert machine._cache_sizes() == {2: 2 << 30}
+    cache(tmp_path, 4, "Unified", "4", "2G")
+    cache(tmp_path, 5, "Data", "5", size)
+    (tmp_path / "index6").mkdir()
+    assert machine._cache_sizes() == {1: 48 << 10, 2: 1 << 20, 3: 96 << 20, 4: 2 << 30}
 
 
 @pytest.mark.parametrize(("features", "unit"), [
-    ({"avx512f", "avx2", "fma"}, (64, 32)),
-    ({"avx2", "fma"}, (32, 16)),
-    ({"sse4.2"}, (16, 16)),
-    ({"neon"}, (16, 32)),
-    (set(), (16, 16)),
+    ({"avx512f", "avx2", "fma"}, (64, 32)), ({"avx2", "fma"}, (32, 16)), ({"neon"}, (16, 32)),
+    ({"sse4.2"}, (16, 16)), (set(), (16, 16)),
 ])  # fmt: skip
 def test_vectors_are_as_wide_as_the_features_say(features: set[str], unit: tuple[int, int]) -> None:
     assert vector_unit(frozenset(features)) == unit

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import cases, some
+from tests.kernels.emulated_tiles import ALDER_LAKE
 from tests.kernels.native_case import TARGETS
 from tests.kernels.strategies import of_fewer_products, problems, schedules
 from tilewise.kernels.errors import LimitError, LoweringError, ProofError
