@@ -165,7 +165,7 @@ def _plain(name: str, dtype: str) -> tuple[Instruction, ...]:
 
 def _tiles(mnemonic: str, a: str, b: str, c: str, k: int, meaning: Meaning) -> Instruction:
     """Return a product of matrix tiles: 16 rows of 64 bytes each; one takes 16 cycles."""
-    feature = "amx-int8" if c == "i32" else f"amx-{a}"
+    feature = "amx-int8" if c == "i32" else f"amx-{mnemonic[3:-2]}"
     return Instruction(
         f"{TILE_UNIT}.{mnemonic}",
         *(16, 16, k),
@@ -224,6 +224,7 @@ _WIDENED = replace(
 DECLARED = (
     _TDPBF16PS,
     _BF16X3,
+    _tiles("tdpfp16ps", "f16", "f16", "f32", 2, fused),
     _tiles("tdpbssd", "i8", "i8", "i32", 4, wrapping),
     _tiles("tdpbsud", "i8", "u8", "i32", 4, wrapping),
     _tiles("tdpbusd", "u8", "i8", "i32", 4, wrapping),
@@ -241,8 +242,8 @@ DECLARED = (
     _SWAPPED,
     _VPMADDWD,
     _WIDENED,
-    *(*_plain("fma", "f32"), *_plain("fma", "f64")),
     *(_on_avx2(one, "llvm.x86.avx512.vpdpbusd.256", "avxvnni") for one in (_VPDPBUSD, _SWAPPED)),
     *(_on_avx2(one, "llvm.x86.avx2.pmadd.wd") for one in (_VPMADDWD, _WIDENED)),
+    *(*_plain("fma", "f32"), *_plain("fma", "f64")),
     *(*_plain("mul", "f32"), *_plain("mul", "f64"), *_plain("mul", "i32")),
 )

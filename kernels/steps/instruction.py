@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tilewise.kernels.instructions import NAMES, WITH_CHOICE, known
+from tilewise.kernels.instructions import NAMES, WITH_CHOICE, Form, known, known_instruction
 from tilewise.kernels.nest import Compute, Nest
 from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
@@ -22,8 +22,9 @@ class InstructionChoice(Step):
     before                          after
         C += A * B                      C += A * B  # by x86.avx512.fma.f32
 
-    bf16, bytes and quantised weights have a choice (`tilewise.kernels.instructions`). Without the
-    step kernels take the target's instruction with the most products that is not of matrix tiles.
+    bf16, bytes, quantised weights, and f16 where there are tiles of it, have a choice
+    (`tilewise.kernels.instructions`). Without the step kernels take the target's instruction with
+    the most products that is not of matrix tiles.
     """
 
     name: ClassVar[str] = "instruction"
@@ -41,8 +42,8 @@ class InstructionChoice(Step):
         """Raise unless some target has the instruction for the type and form of the reduction."""
         dtype, is_split = nest.factors, nest.compute.lanes > 1
         names = known(dtype, is_split, nest.problem.accuracy)
-        has_choice = dtype in WITH_CHOICE or names != known(dtype, is_split)
-        if not (has_choice or nest.problem.quantised_weights) or nest.group or nest.algorithm:
+        has_tiles = any(Form.TILES in known_instruction(one).forms for one in names)
+        if not (has_tiles or dtype in WITH_CHOICE) or nest.group or nest.algorithm:
             raise self.refused(nest, "there is one way to multiply here; drop the step")
         if self.op not in names:
             form = "a split reduction" if is_split else "a reduction that is not split"

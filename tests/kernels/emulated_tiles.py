@@ -102,6 +102,8 @@ def _widened(tile: "np.ndarray[Any, Any]", dtype: str) -> "np.ndarray[Any, Any]"
     """Return a tile's elements in the type in which they are multiplied exactly."""
     if dtype == "bf16":
         return (tile.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype == "f16":
+        return tile.view(np.float16).astype(np.float32)
     return tile.view(np.uint8 if dtype == "u8" else np.int8).astype(np.int32)
 
 
@@ -146,9 +148,9 @@ def emulated_tiles() -> Iterator[list[str]]:
         tiles.builder.call(declare(tiles.builder.module, PREFIX + name, VOID, kinds), given)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dot_products, "declare", _declared)
         patch.setattr(Tiles, "_call", call)
         patch.setattr(loading, "load", _load)
-        patch.setattr(dot_products, "declare", _declared)
         yield complaints
     assert not any(file.is_configured for file in files.values()), "a call released no registers"
 

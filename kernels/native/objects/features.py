@@ -53,12 +53,13 @@ CHECKED: dict[str, Bit] = {
     "avx512vnni": Bit(STRUCTURED, 0, "ecx", 11),
     "avxvnni": Bit(STRUCTURED, 1, "eax", 4),
     "avx512bf16": Bit(STRUCTURED, 1, "eax", 5),
+    "amx-fp16": Bit(STRUCTURED, 1, "eax", 21),
     "amx-bf16": Bit(STRUCTURED, 0, "edx", 22),
     "amx-tile": Bit(STRUCTURED, 0, "edx", 24),
     "amx-int8": Bit(STRUCTURED, 0, "edx", 25),
     "lzcnt": Bit(EXTENDED, 0, "ecx", 5),
 }
-"""The extensions that objects may use, by LLVM's names: x86-64-v4, and products of bf16 and i8.
+"""The extensions that objects may use, by LLVM's names: x86-64-v4, and products of 16 bits and i8.
 
 Those of tiles are used on Linux alone, which gives tile registers to processes that ask for them.
 """
@@ -69,6 +70,7 @@ BY_INTRINSIC = {
     "avx512bf16": "llvm.x86.avx512bf16",
     "amx-tile": "llvm.x86.tile",
     "amx-bf16": "llvm.x86.tdpbf16ps",
+    "amx-fp16": "llvm.x86.tdpfp16ps",
     "amx-int8": "llvm.x86.tdpb[su]",
 }
 """Extensions that LLVM uses only for intrinsics, and a pattern that begins the names of those."""
@@ -78,7 +80,8 @@ IMPLIED = {
     "fma": ("avx",), "f16c": ("avx",), "avx2": ("avx",), "avx512f": ("avx2", "fma", "f16c"),
     "avx512bw": ("avx512f",), "avx512cd": ("avx512f",), "avx512dq": ("avx512f",),
     "avx512vl": ("avx512f",), "avx512vnni": ("avx512f",), "avx512bf16": ("avx512bw",),
-    "amx-bf16": ("amx-tile",), "amx-int8": ("amx-tile",),
+    "amx-bf16": ("amx-tile",), "amx-fp16": ("amx-tile",), "amx-int8": ("amx-tile",),
+    "avxvnni": ("avx2",),
 }  # fmt: skip
 """What LLVM takes to be there wherever an extension is."""
 

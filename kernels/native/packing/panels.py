@@ -65,6 +65,9 @@ class _Panel:
     def packed(self, loaded: Value, mask: Value | None) -> Value:
         """Return stored elements as panels hold them; lanes off in `mask` are zero."""
         value = widen(self.builder, loaded, self.kind, self.how.in_panels)
+        if self.how.depth > 1:  # joined as bits
+            bits = ir.IntType(8 * size_of(self.how.in_panels))
+            value = self.builder.bitcast(value, ir.VectorType(bits, value.type.count))
         return less_zero(self.builder, value, self.zero, mask)
 
     def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:

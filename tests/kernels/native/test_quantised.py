@@ -42,8 +42,8 @@ from tilewise.kernels.target import Target, detect, machine
 from tilewise.kernels.target.machine import described
 from tilewise.search.space.space import Space
 
-TILE_OPS = {"bf16": "x86.amx.tdpbf16ps", "i8": "x86.amx.tdpbssd"}
-FEATURES = ("avx512f", "avx512bw", "fma", "avx2", "amx-tile", "amx-bf16", "amx-int8")
+TILE_OPS = {"bf16": "x86.amx.tdpbf16ps", "f16": "x86.amx.tdpfp16ps", "i8": "x86.amx.tdpbssd"}
+FEATURES = ("avx512f", "avx512bw", "fma", "avx2", "amx-tile", "amx-bf16", "amx-fp16", "amx-int8")
 SERVER = described("sapphirerapids", FEATURES)
 EACH = (*TARGETS, ALDER_LAKE)
 needs_amx = pytest.mark.skipif(

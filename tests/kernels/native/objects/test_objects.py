@@ -212,12 +212,19 @@ def test_what_llvm_takes_for_granted_is_looked_for() -> None:
     wide = used_features({"avx512f", "avx512bf16", "avx512vnni"}, "")
     assert "fma" in wide and "avx512vnni" not in wide
     assert "avx512vnni" in used_features({"avx512vnni"}, "call @llvm.x86.avx512.vpdpbusd.512")
+    for product in ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpfp16ps"):
+        needed = "amx-fp16" if "fp16" in product else "amx-int8"
+        has = {"amx-int8", "amx-bf16", "amx-fp16", "amx-tile"}
+        assert set(used_features(has, f"call void @llvm.x86.{product}(")) == {"amx-tile", needed}
 
 
-@pytest.mark.parametrize("product", ["tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"])
-def test_each_product_of_byte_tiles_needs_their_extension(product: str) -> None:
-    found = used_features({"amx-int8", "amx-bf16", "amx-tile"}, f"call void @llvm.x86.{product}(")
-    assert found == ("amx-tile", "amx-int8")
+@pytest.mark.parametrize("keys", ["i8", "bf16,b=i4,group=32,scale=f16,weights=constant"])
+def test_bytes_are_multiplied_by_avx_vnni(keys: str) -> None:
+    problem = parse_problem(f"matmul:m=9,n=64,k=66,dtype={keys}")
+    made = make_object(problem, Schedule((Pack("B"), Pack("A"), Register(3, 16))), ALDER_LAKE)
+    assert "avxvnni" in made.features and "avx512f" not in made.features
+    listed = machine(made.features).emit_assembly(llvm.parse_bitcode(made.bitcode))
+    assert "{vex}\tvpdpbusd" in listed and "zmm" not in listed
 
 
 PROBLEM = Matmul(m=33, n=65, k=47, dtype="f32")
