@@ -88,12 +88,10 @@ class SearchStudy:
         starts = list(starts)
         if starts:
             most -= GIVES_WAY
-        if prior is not None:
-            first = prior[:most]
-        else:
+        if prior is None:
             assert isinstance(model, AnalyticalModel), "other models come with their prior"
-            first = prior_points(model, most)
-        self._enqueue(_beginning(first, starts), request.trials - len(stored))
+            prior = prior_points(model, PRIOR)
+        self._enqueue(_beginning(prior[:most], starts), request.trials - len(stored))
 
     def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:
         """Enqueue up to `most` legal and new points before the sampler's."""

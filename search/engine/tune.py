@@ -19,12 +19,9 @@ from tilewise.search.final_benchmark.benchmark import FinalBenchmark
 from tilewise.search.helpers import Helpers
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.levels import LevelModel, level_starts
-from tilewise.search.model.prior import prior_points
-from tilewise.search.predictor.predictor import in_use
 from tilewise.search.progress import OnPhase
 from tilewise.search.records import TrialRecord, TuneRequest, TuneResult
 from tilewise.search.runner.runner import Runner, RunnerFactory, local_runner
-from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.cold import evicting_s
@@ -104,14 +101,7 @@ def _begin(
         return Exploration(levels, request, store, starts, first, sampler=sampler)
     space = Space(problem, with_rates(target, nest_of(problem).factors))
     model, starts = warmed(AnalyticalModel.shipped(space), store)
-    prior = None if starts else _predicted_first(model)
-    return Exploration(model, request, store, starts, prior, sampler=sampler)
-
-
-def _predicted_first(model: AnalyticalModel) -> list[Point] | None:
-    """Return the predicted point before those of the model, for a problem without near results."""
-    (found,) = in_use().predict([model.space.problem], model.space.target)
-    return None if found is None else [found.point, *prior_points(model, PRIOR)]
+    return Exploration(model, request, store, starts, sampler=sampler)
 
 
 def _explore(

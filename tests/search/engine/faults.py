@@ -19,4 +19,3 @@ def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[i
     monkeypatch.setattr(Space, "parameters", parameters)
     points = [base | {"tile": tile} for tile in tiles]
     monkeypatch.setattr("tilewise.search.engine.study.prior_points", lambda *_: points)
-    monkeypatch.setattr("tilewise.search.engine.tune._predicted_first", lambda _: None)

@@ -56,14 +56,6 @@ def test_spends_the_budget_and_times_nothing_twice() -> None:
     assert len(result.best.runners_up) == FINALISTS - 1
 
 
-def test_the_predicted_schedule_is_tried_first(monkeypatch) -> None:
-    first, *_, last = prior_points(AnalyticalModel.shipped(Space(SQUARE, TARGET)), 5)
-    predictor = Mock(predict=lambda *_: [Mock(point=last)])
-    monkeypatch.setattr("tilewise.search.engine.tune.in_use", lambda: predictor)
-    result, *_ = run(TuneRequest(trials=3))
-    assert [t.params for t in result.trials[:2]] == [last, first]
-
-
 def test_anybodys_sampler_by_name_and_any_instance_propose() -> None:
     named, *_ = run(TuneRequest(trials=14, sampler="optuna.samplers:RandomSampler"))
     assert named.trials[-1].origin == "optuna.samplers:RandomSampler"
