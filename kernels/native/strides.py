@@ -6,11 +6,15 @@ stride, a k-block starts at an offset, and a convolution adds taps.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from tilewise.kernels.arithmetic import Arithmetic, must_pack, size_of
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.nest import Layout, Nest, Operand, Role, Stage, shape_of
+
+VOLUME = len("dhw")
+"""The axes of a volume, and of the filter taps in it."""
 
 Dims = dict[str, int]
 """What one step along each dim moves an operand by, in its elements."""
@@ -66,18 +70,25 @@ class Taps:
     """The micro-kernel's loops over filter taps.
 
     Attributes:
-        rows, cols: how many there are.
+        slices, rows, cols: how many there are; 0 slices of an image's filter.
         depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
-        a_row, a_col: what one filter row or column moves the image by, in words.
+        a_slice, a_row, a_col: what one filter slice, row or column moves the image by, in words.
         b_source: what one tap moves B by in place, in stored elements.
     """
 
+    slices: int = 0
     rows: int = 1
     cols: int = 1
     depth_factor: int = 1
+    a_slice: int = 0
     a_row: int = 0
     a_col: int = 0
     b_source: int = 0
+
+    @property
+    def loops(self) -> int:
+        """Return how many loops there are: none, over rows and columns, or over slices as well."""
+        return VOLUME if self.slices else 2 * (self.rows * self.cols > 1)
 
 
 @dataclass(frozen=True)
@@ -165,7 +176,7 @@ def _packed_a(nest: Nest, how: Arithmetic) -> PackedRows:
     """Return A in its stage, or what it would be there."""
     stage, a = nest.stage("A"), nest.operand("A")
     if stage and stage.layout is Layout.IMAGE:
-        width = (shape_of_stage(nest, "A") or (0, 0))[1]
+        width = (shape_of_stage(nest, "A") or (0, 0))[-2]
         pixel = -(-nest.depth // how.depth) * how.depth
         line = a.scale("oh") * width * pixel
         return PackedRows({"oh": line, "ow": a.scale("ow") * pixel}, row=pixel)
@@ -211,23 +222,24 @@ def fills(nest: Nest, how: Arithmetic) -> bool:
 
 def _taps(nest: Nest, how: Arithmetic, packed: PackedRows) -> Taps:
     """Return the filter's taps; (kw, ci) that are contiguous fold into one reduction."""
-    a = nest.operand("A")
-    (down, across), depth = nest.named(Role.TAP), nest.extent(nest.k)
-    line, pixel = a.stride(down) or 0, a.stride(across) or 0
-    if nest.stage("A"):
-        width = (shape_of_stage(nest, "A") or (0, 0))[1]
-        pixel = a.scale(across) * packed.row
-        line = a.scale(down) * width * packed.row
+    a, taps, depth = nest.operand("A"), nest.named(Role.TAP), nest.extent(nest.k)
+    moves = [a.stride(tap) or 0 for tap in taps]
+    across = taps[-1]
+    folds = moves[-1] == depth
+    if shape := shape_of_stage(nest, "A"):  # slices, lines and pixels of an image
+        sizes = [prod(shape[at + 1 : -1]) for at in range(len(taps))]
+        moves = [a.scale(tap) * size * packed.row for tap, size in zip(taps, sizes, strict=True)]
         folds = a.scale(across) == 1
-    else:
-        folds = pixel == depth
     folds = folds and nest.depth == depth
+    counts, words = [nest.extent(tap) for tap in taps], [move // how.depth for move in moves]
     return Taps(
-        rows=nest.extent(down),
-        cols=1 if folds else nest.extent(across),
-        depth_factor=nest.extent(across) if folds else 1,
-        a_row=line // how.depth,
-        a_col=pixel // how.depth,
+        slices=prod(counts[:-2]) if len(taps) == VOLUME else 0,
+        rows=counts[-2],
+        cols=1 if folds else counts[-1],
+        depth_factor=counts[-1] if folds else 1,
+        a_slice=sum(words[:-2]),
+        a_row=words[-2],
+        a_col=words[-1],
         b_source=nest.operand("B").stride(across) or 0,
     )
 

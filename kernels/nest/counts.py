@@ -88,8 +88,8 @@ def _elements(nest: Nest, stage: Stage, blocks: dict[str, Lengths]) -> int:
             total *= lengths.total()
         elif dim == nest.col:
             total *= _to_panels(nest, blocks)
-        elif stage.layout is Layout.IMAGE and dim in ("oh", "ow"):
-            at = 0 if dim == "oh" else 1
+        elif stage.layout is Layout.IMAGE and dim in nest.rows[1:]:
+            at = nest.rows.index(dim) - 1  # the first one counts images
             ones = dict.fromkeys(nest.extents, 1)
             total *= sum(halo(nest, ones | {dim: n})[at] * t for n, t in lengths.items())
         else:

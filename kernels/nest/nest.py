@@ -309,7 +309,7 @@ def shape_of(nest: Nest, here: Here) -> tuple[int, ...]:
 
 
 def halo(nest: Nest, blocks: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the lines and pixels of an nhwc image that a block of outputs reads."""
+    """Return the lines and pixels, of a volume first the slices, that a block of outputs reads."""
     taps = nest.named(Role.TAP)
     lengths = dict(blocks) | {name: nest.extent(name) for name in taps}
 

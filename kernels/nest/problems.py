@@ -13,7 +13,7 @@ from functools import lru_cache, singledispatch
 from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.nest import Nest
 from tilewise.kernels.nest.nodes import Compute, Store
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Convolution, Matmul, Problem
 
 FEW_CHANNELS = 8
 FEW_TAPS = 128
@@ -73,13 +73,13 @@ def _matmul(problem: Matmul) -> Nest:
 
 
 @before_steps.register
-def _convolution(problem: Conv2d) -> Nest:
+def _convolution(problem: Convolution) -> Nest:
     if _has_small_groups(problem):
         return _grouped(problem)
     return _nchw(problem) if problem.has_channels_first else _nhwc(problem)
 
 
-def _has_small_groups(problem: Conv2d) -> bool:
+def _has_small_groups(problem: Convolution) -> bool:
     """Whether columns run over all groups: a product per group would leave most lanes idle."""
     inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
     taps, has_groups = problem.kh * problem.kw, problem.groups > 1
@@ -87,14 +87,14 @@ def _has_small_groups(problem: Conv2d) -> bool:
     return has_groups and max(inputs, outputs) <= FEW_CHANNELS and is_short
 
 
-def _nhwc(problem: Conv2d) -> Nest:
+def _nhwc(problem: Convolution) -> Nest:
     """Rows are pixels, columns are output channels, taps are loops of the micro-kernel."""
     ci, co = problem.ci // problem.groups, problem.co // problem.groups
     lead = (Dim("g", problem.groups, Role.LEAD, single=True),) if problem.groups > 1 else ()
     inputs, outputs = _of_group(problem, "ci", ci), _of_group(problem, "co", co)
     image = (_axis("n", problem.n), *_lines_and_pixels(problem), inputs)
-    pixels = (_axis("n", problem.n), _axis("oh", problem.oh), _axis("ow", problem.ow))
-    taps = (_axis("kh", problem.kh), _axis("kw", problem.kw))
+    pixels = tuple(_axis(dim.name, dim.extent) for dim in _pixel_dims(problem))
+    taps = tuple(_axis(dim.name, dim.extent) for dim in _tap_dims(problem))
     return Nest(
         problem,
         (
@@ -112,7 +112,7 @@ def _nhwc(problem: Conv2d) -> Nest:
     )
 
 
-def _nchw(problem: Conv2d) -> Nest:
+def _nchw(problem: Convolution) -> Nest:
     """Rows are output channels, columns are pixels, and B is what the filter sees of the image."""
     groups, taps = problem.groups, problem.kh * problem.kw
     ci, co, pixels = problem.ci // groups, problem.co // groups, problem.oh * problem.ow
@@ -135,7 +135,7 @@ def _nchw(problem: Conv2d) -> Nest:
     )
 
 
-def _patches(problem: Conv2d, taps: int) -> tuple[Axis, ...]:
+def _patches(problem: Convolution, taps: int) -> tuple[Axis, ...]:
     """Channels, lines and pixels of the image for k = (ci, kh, kw) and p = (oh, ow)."""
     ci = problem.ci // problem.groups
     group = (Term("g", ci),) if problem.groups > 1 else ()
@@ -155,7 +155,7 @@ def _patches(problem: Conv2d, taps: int) -> tuple[Axis, ...]:
     )
 
 
-def _grouped(problem: Conv2d) -> Nest:
+def _grouped(problem: Convolution) -> Nest:
     """A depthwise convolution, or one of small groups: columns run over all groups."""
     ci, group = problem.ci // problem.groups, problem.co // problem.groups
     inputs = Axis(problem.ci, (Term("co", ci, div=group), Term("ci")))
@@ -192,28 +192,31 @@ def _axis(dim: str, size: int) -> Axis:
     return Axis(size, (Term(dim),))
 
 
-def _of_group(problem: Conv2d, dim: str, each: int) -> Axis:
+def _of_group(problem: Convolution, dim: str, each: int) -> Axis:
     group = (Term("g", each),) if problem.groups > 1 else ()
     return Axis(each * problem.groups, (*group, Term(dim)))
 
 
-def _lines_and_pixels(problem: Conv2d) -> tuple[Axis, ...]:
+def _lines_and_pixels(problem: Convolution) -> tuple[Axis, ...]:
     """Of the image, with the padding around it."""
-    sides = zip((problem.h, problem.w), ("oh", "ow"), ("kh", "kw"), strict=True)
     steps = zip(problem.strides, problem.dilations, problem.pads.low, strict=True)
     return tuple(
-        Axis(size, (Term(out, stride), Term(tap, dilation)), -pad)
-        for (size, out, tap), (stride, dilation, pad) in zip(sides, steps, strict=True)
+        Axis(size, (Term(f"o{axis}", stride), Term(f"k{axis}", dilation)), -pad)
+        for axis, size, (stride, dilation, pad) in zip(
+            problem.axes, problem.image, steps, strict=True
+        )
     )
 
 
-def _pixel_dims(problem: Conv2d) -> tuple[Dim, Dim, Dim]:
+def _pixel_dims(problem: Convolution) -> tuple[Dim, ...]:
+    """Of the result, whose slices are visited one at a time, as images are."""
+    outputs = zip(problem.axes, problem.outputs, strict=True)
     return (
         Dim("n", problem.n, Role.ROW, single=True),
-        Dim("oh", problem.oh, Role.ROW),
-        Dim("ow", problem.ow, Role.ROW),
+        *(Dim(f"o{axis}", size, Role.ROW, single=axis == "d") for axis, size in outputs),
     )
 
 
-def _tap_dims(problem: Conv2d) -> tuple[Dim, Dim]:
-    return Dim("kh", problem.kh, Role.TAP), Dim("kw", problem.kw, Role.TAP)
+def _tap_dims(problem: Convolution) -> tuple[Dim, ...]:
+    taps = zip(problem.axes, problem.window, strict=True)
+    return tuple(Dim(f"k{axis}", size, Role.TAP) for axis, size in taps)

@@ -22,7 +22,7 @@ from tilewise.kernels.oracle.operands import (
     operand_type,
     widened,
 )
-from tilewise.kernels.problem import SIGNIFICAND_BITS, Conv2d, Matmul, Problem
+from tilewise.kernels.problem import SIGNIFICAND_BITS, Convolution, Matmul, Problem
 from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.problem.rounding import quantised
 from tilewise.kernels.problem.weights import QuantisedWeights
@@ -166,13 +166,18 @@ def _initial(problem: Problem, operands: Operands) -> list[Array]:
     """Return what the accumulator starts from besides zero."""
     extra = []
     if "bias" in operands:
-        per_row = problem.has_channels_first
-        extra.append(operands["bias"][:, None, None] if per_row else operands["bias"])
+        extra.append(_along_channels(problem, operands["bias"]))
     if problem.add:
         extra.append(operands["add"])
     if problem.accumulates:
         extra.append(operands["C"])
     return extra
+
+
+def _along_channels(problem: Problem, values: Array) -> Array:
+    """Return values of channels in a shape that broadcasts to the result."""
+    behind = len(problem.spatial_axes) * problem.has_channels_first
+    return values.reshape(-1, *[1] * behind)
 
 
 Product = Callable[[Array, Array], Array]
@@ -181,7 +186,9 @@ Product = Callable[[Array, Array], Array]
 @singledispatch
 def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
     """Return the sums of products; one function for each operation."""
-    raise UnsupportedError(f"op={problem.op} has no reference; give a matmul or a conv2d", "op")
+    raise UnsupportedError(
+        f"op={problem.op} has no reference; give a matmul or a convolution", "op"
+    )
 
 
 @_contract.register
@@ -191,30 +198,29 @@ def _multiply(problem: Matmul, a: Array, b: Array, product: Product) -> Array:
 
 
 @_contract.register
-def _convolve(problem: Conv2d, a: Array, b: Array, product: Product) -> Array:
+def _convolve(problem: Convolution, a: Array, b: Array, product: Product) -> Array:
     if not problem.has_channels_first:
         return _convolve_nhwc(problem, a, b, product)
-    image, weights = a.transpose(0, 2, 3, 1), b.transpose(2, 3, 1, 0)
-    return _convolve_nhwc(problem, image, weights, product).transpose(0, 3, 1, 2)
+    image, weights = np.moveaxis(a, 1, -1), np.moveaxis(b, (0, 1), (-1, -2))
+    return np.moveaxis(_convolve_nhwc(problem, image, weights, product), -1, 1)
 
 
-def _convolve_nhwc(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
+def _convolve_nhwc(problem: Convolution, image: Array, weights: Array, product: Product) -> Array:
     """Sum over filter taps of (shifted image) x (tap's matrix), without im2col."""
-    (down, across), (dilation_down, dilation_across) = problem.strides, problem.dilations
-    top, left, bottom, right = problem.pads
-    padded = np.pad(image, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    pads = zip(problem.pads.low, problem.pads.high, strict=True)
+    padded = np.pad(image, ((0, 0), *pads, (0, 0)))
     ci, co = problem.ci // problem.groups, problem.co // problem.groups
     parts = []
     for g in range(problem.groups):
         channels, filters = slice(g * ci, (g + 1) * ci), slice(g * co, (g + 1) * co)
         total: Array = np.zeros((), image.dtype)
-        for i in range(problem.kh):
-            for j in range(problem.kw):
-                y, x = i * dilation_down, j * dilation_across
-                rows = slice(y, y + (problem.oh - 1) * down + 1, down)
-                cols = slice(x, x + (problem.ow - 1) * across + 1, across)
-                tap = product(padded[:, rows, cols, channels], weights[i, j][:, filters])
-                total = total + tap
+        for tap in np.ndindex(*problem.window):
+            axes = zip(tap, problem.dilations, problem.outputs, problem.strides, strict=True)
+            seen = (
+                slice(i * dilation, i * dilation + (size - 1) * stride + 1, stride)
+                for i, dilation, size, stride in axes
+            )
+            total = total + product(padded[:, *seen, channels], weights[tap][:, filters])
         parts.append(total)
     return np.concatenate(parts, axis=-1)
 
@@ -232,8 +238,7 @@ def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
 
 def _requantised(problem: Problem, sums: Array, operands: Operands) -> Array:
     scale = operands["scale_c"]
-    if problem.has_channels_first and scale.size > 1:
-        scale = scale[:, None, None]
+    scale = _along_channels(problem, scale) if scale.size > 1 else scale
     return quantised(sums, scale, operands["zero_c"], problem.out)
 
 

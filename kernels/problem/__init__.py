@@ -1,6 +1,7 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
 from tilewise.kernels.problem.base import ACCURACIES, Accuracy, Problem
+from tilewise.kernels.problem.convolution import Conv2d, Conv3d, Convolution
 from tilewise.kernels.problem.keys import (
     DTYPES,
     EPILOGUES,
@@ -9,7 +10,7 @@ from tilewise.kernels.problem.keys import (
     DType,
     Epilogue,
 )
-from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.problem.model import Matmul
 from tilewise.kernels.problem.parse import parse_problem, with_accuracy
 from tilewise.kernels.problem.ranges import (
     MOST_DIMS,
@@ -32,6 +33,8 @@ __all__ = [
     "STORED",
     "Accuracy",
     "Conv2d",
+    "Conv3d",
+    "Convolution",
     "DType",
     "Epilogue",
     "Matmul",

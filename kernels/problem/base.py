@@ -49,6 +49,8 @@ class Problem(ABC):
     groups = 1
 
     op: ClassVar[str]
+    axes: ClassVar[str] = ""
+    """The spatial axes of the image, by a letter each, the contiguous one last."""
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
         "b": _BYTES,
@@ -65,7 +67,7 @@ class Problem(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name in FORMS:
-                numbers = sizes_of(field.name, value, self.op)
+                numbers = sizes_of(field.name, value, self.op, self.axes)
                 object.__setattr__(self, field.name, canonical(numbers))
                 continue
             why = self._why_not(field.name, value, is_flag=field.type is bool)
@@ -307,7 +309,7 @@ class Problem(ABC):
         return False
 
     @property
-    def window(self) -> tuple[int, int]:
+    def window(self) -> tuple[int, ...]:
         """Return the rows and columns of the filter; one of each without a filter."""
         return 1, 1
 
@@ -317,19 +319,19 @@ class Problem(ABC):
         return ()
 
     @property
-    def strides(self) -> tuple[int, int]:
+    def strides(self) -> tuple[int, ...]:
         """Return the pixels of the image between outputs, down and across."""
         return 1, 1
 
     @property
-    def dilations(self) -> tuple[int, int]:
+    def dilations(self) -> tuple[int, ...]:
         """Return the pixels of the image between taps, down and across."""
         return 1, 1
 
     @property
     def pads(self) -> Pads:
         """Return the zeros around the image."""
-        return Pads()
+        return Pads((0, 0, 0, 0))
 
     @property
     def is_padded(self) -> bool:

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem.base import Accuracy, Problem
-from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.problem.convolution import Conv2d, Conv3d
+from tilewise.kernels.problem.model import Matmul
 from tilewise.kernels.quoting import quoted, suggestion
 
-OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
+OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d, Conv3d)}
 COMPOSED = {
     "attention": "tune its products, matmul:batch=HEADS,m=Q,n=K,k=D,transpose_b and "
-    "matmul:batch=HEADS,m=Q,n=D,k=K",
-    "conv3d": "import the model, which gives a conv2d with n=N*DEPTH for each tap along the depth",
+    "matmul:batch=HEADS,m=Q,n=D,k=K"
 }
 """Operations that are tuned as several problems, and which."""
 LONGEST_STRING = 1000

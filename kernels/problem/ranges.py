@@ -35,6 +35,7 @@ class ProblemRange:
     DIMS: ClassVar[dict[str, tuple[str, ...]]] = {
         "matmul": ("batch", "m", "n", "k"),
         "conv2d": ("n",),
+        "conv3d": ("n",),
     }
 
     smallest: Problem

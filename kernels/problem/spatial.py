@@ -1,37 +1,51 @@
 """How a convolution's window moves over its image: values of `stride`, `dilation` and `pad`."""
 
-from typing import NamedTuple
-
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.quoting import quoted
 
 Sizes = tuple[int, ...]
-FORMS = {"stride": "N or HxW", "dilation": "N or HxW", "pad": "N, HxW or TOPxLEFTxBOTTOMxRIGHT"}
+FORMS = ("stride", "dilation", "pad")
+_SIDES = {"hw": "TOPxLEFTxBOTTOMxRIGHT", "dhw": "FRONTxTOPxLEFTxBACKxBOTTOMxRIGHT"}
 _LEAST = {"stride": 1, "dilation": 1, "pad": 0}
 _MOST_DIGITS = 9
 
 
-class Pads(NamedTuple):
-    """Zeros around an image, in pixels."""
-
-    top: int = 0
-    left: int = 0
-    bottom: int = 0
-    right: int = 0
+class Pads(tuple[int, ...]):
+    """Zeros around an image, in pixels: before the first one along each axis, then behind."""
 
     @property
-    def low(self) -> tuple[int, int]:
-        """Return those before the first line and pixel."""
-        return self.top, self.left
+    def low(self) -> Sizes:
+        """Return those before the first slice, line and pixel."""
+        return self[: len(self) // 2]
 
     @property
-    def high(self) -> tuple[int, int]:
-        """Return those behind the last line and pixel."""
-        return self.bottom, self.right
+    def high(self) -> Sizes:
+        """Return those behind the last slice, line and pixel."""
+        return self[len(self) // 2 :]
+
+    @property
+    def top(self) -> int:
+        """Return those before the first line."""
+        return self.low[-2]
+
+    @property
+    def left(self) -> int:
+        """Return those before the first pixel of a line."""
+        return self.low[-1]
+
+    @property
+    def bottom(self) -> int:
+        """Return those behind the last line."""
+        return self.high[-2]
+
+    @property
+    def right(self) -> int:
+        """Return those behind the last pixel of a line."""
+        return self.high[-1]
 
 
-def sizes_of(name: str, value: object, operation: str) -> Sizes:
-    """Return the numbers of a value: one, of rows and columns, or of all four sides.
+def sizes_of(name: str, value: object, operation: str, axes: str) -> Sizes:
+    """Return the numbers of a value: one, one for each of the spatial axes, or of all sides.
 
     Raises:
         ProblemError: it has another form.
@@ -42,34 +56,37 @@ def sizes_of(name: str, value: object, operation: str) -> Sizes:
         parts = value.split("x") if isinstance(value, str) else []
         is_number = [p.isascii() and p.isdigit() and len(p) <= _MOST_DIGITS for p in parts]
         numbers = tuple(map(int, parts)) if parts and all(is_number) else ()
-    counts = (1, 2, 4) if name == "pad" else (1, 2)
+    counts = [1, len(axes), *([2 * len(axes)] if name == "pad" else [])]
     if len(numbers) not in counts or min(numbers) < _LEAST[name]:
         raise ProblemError(
-            f"{operation}: {name}={quoted(value)} is not {FORMS[name]} of numbers from "
+            f"{operation}: {name}={quoted(value)} is not {_form(name, axes)} of numbers from "
             f"{_LEAST[name]} on",
             name,
         )
     return numbers
 
 
-def pair(value: object) -> tuple[int, int]:
-    """Return the numbers of rows and columns of a valid stride or dilation."""
-    first, last = (value, value) if isinstance(value, int) else map(int, str(value).split("x"))
-    return first, last
+def _form(name: str, axes: str) -> str:
+    each = "x".join(axes.upper())
+    return f"N, {each} or {_SIDES[axes]}" if name == "pad" else f"N or {each}"
 
 
-def pads(value: object) -> Pads:
+def spread(value: object, axes: int) -> Sizes:
+    """Return the number of each axis of a valid stride or dilation."""
+    return (value,) * axes if isinstance(value, int) else tuple(map(int, str(value).split("x")))
+
+
+def pads(value: object, axes: int) -> Pads:
     """Return the sides of a valid pad."""
-    if isinstance(value, int):
-        return Pads(*(value,) * 4)
-    numbers = tuple(map(int, str(value).split("x")))
-    return Pads(*(numbers * 2 if len(numbers) == 2 else numbers))
+    numbers = spread(value, axes)
+    return Pads(numbers if len(numbers) == 2 * axes else numbers * 2)
 
 
 def canonical(numbers: Sizes) -> int | str:
     """Return the shortest value of these numbers."""
     if len(set(numbers)) == 1:
         return numbers[0]
-    if len(numbers) == 4 and numbers[:2] == numbers[2:]:
-        numbers = numbers[:2]
+    half = len(numbers) // 2
+    if len(numbers) in (4, 6) and numbers[:half] == numbers[half:]:
+        numbers = numbers[:half]
     return "x".join(map(str, numbers))

@@ -127,7 +127,7 @@ def _why_no_matrix(problem: Problem) -> str | None:
     if problem.has_channels_first:
         return "layout=nchw_fchw has no rows of channels"
     if problem.window != (1, 1):
-        return "the filter is {}x{}, and not 1x1".format(*problem.window)
+        return f"the filter is {'x'.join(map(str, problem.window))}, and not 1x1"
     for name, wanted in (("batch", 1), ("pad", 0), ("groups", 1)):
         found = getattr(problem, name, wanted)
         if found != wanted:

@@ -30,7 +30,7 @@ class Tile(Step):
         """Return the steps of blocks of about a size, 0 for the whole.
 
         Of `lead` the value is whether dims that are visited alone are there. Lines of an image are
-        cut in blocks of one image at a time.
+        cut in blocks of one image, or slice of a volume, at a time.
         """
         nest, steps = part.nest, list[Step]()
         if choice == "lead":
@@ -40,7 +40,7 @@ class Tile(Step):
         else:
             dim = nest.row if choice == "rows" else "oh"
         if choice == "image_rows" and (not nest.group or nest.extent("n") > 1):
-            steps.append(cls("n", 1))
+            steps += [cls(name, 1) for name in nest.rows if nest.dim(name).single]
         size = equal_block(part.extents[dim], value, nest.unit(dim))
         return [*steps, cls(dim, size)] if size < part.extents[dim] else steps
 

@@ -128,8 +128,8 @@ def outputs_of(problem: Problem) -> tuple[int, ...]:
 
 def why_not_winograd(problem: Problem) -> str | None:
     """Return why no tile of a problem can be computed by Winograd transforms; None where it can."""
-    if not problem.spatial_axes:
-        return "it is no convolution"
+    if len(problem.spatial_axes) != len("hw"):
+        return "it is no convolution of images"
     if (why := why_no_algorithm(problem)) is not None:
         return why
     taps = "{}x{}".format(*problem.window)

@@ -4,7 +4,7 @@
 """
 
 from functools import lru_cache
-from math import ceil, gcd
+from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from tilewise.kernels.block_sizes import balanced_depth, equal_block
@@ -73,7 +73,8 @@ def sizes_of(space: Space, point: Point, tile_rows: int, tile_cols: int) -> Size
     row = extents[nest.row]
     if nest.image == "A":
         lines = int(point["image_rows"])
-        down = _down_images(row, extents["oh"], extents["n"], lines, tile_rows)
+        images = prod(extents[dim] for dim in nest.rows if nest.dim(dim).single)
+        down = _down_images(row, extents["oh"], images, lines, tile_rows)
     else:
         down = _down(row, int(point["rows"]), tile_rows)
     across = _across(extents[nest.col], int(point["cols"]), tile_cols)
@@ -258,8 +259,9 @@ def _packed_lines_of_a(workload: Workload, sizes: Sizes) -> float:
     problem, halo = workload.problem, 1.0
     if workload.nest.image == "A":
         image_rows = sizes.block_rows / sizes.row
-        reach = problem.dilations[0] * (problem.window[0] - 1)
-        down, across = problem.strides
+        reach = problem.dilations[-2] * (problem.window[-2] - 1)
+        down, across = problem.strides[-2:]
         halo = down * across * (1 + reach / image_rows)
+        halo *= prod(problem.window[:-2])  # slices are packed for one of the result at a time
     size = problem.element.bytes
     return sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE_BYTES

@@ -11,7 +11,7 @@ from tilewise.kernels.fast_algorithms import SIDES, STRIDES, outputs_for
 from tilewise.kernels.instructions import WITH_CHOICE, Form
 from tilewise.kernels.instructions import instructions as usable
 from tilewise.kernels.nest import Role, nest_of
-from tilewise.kernels.problem import DTYPES, EPILOGUES, Conv2d, Matmul, Problem
+from tilewise.kernels.problem import DTYPES, EPILOGUES, Conv2d, Conv3d, Matmul, Problem
 from tilewise.kernels.problem.weights import ACTIVATIONS
 from tilewise.kernels.schedule import (
     InstructionChoice,
@@ -137,7 +137,27 @@ def convolutions(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Co
     )  # fmt: skip
 
 
-problems = matmuls | convolutions().flatmap(with_results)
+@st.composite
+def volumes(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Conv3d:
+    """Convolutions of volumes, of every stride, dilation and pad that leave an output."""
+    taps = [draw(st.integers(1, 3)) for _ in range(3)]
+    strides, dilations = ([draw(st.integers(1, 2)) for _ in range(3)] for _ in range(2))
+    pads = [draw(st.integers(0, 2)) for _ in range(6)]
+    sides = zip(taps, dilations, pads[:3], pads[3:], strict=True)
+    least = [max(1, by * (size - 1) + 1 - low - high) for size, by, low, high in sides]
+    d, h, w = (size + draw(st.integers(0, 5)) for size in least)
+    dtype = draw(dtypes)
+    return Conv3d(
+        weights=draw(st.sampled_from(["variable", "constant"])), n=draw(st.integers(1, 2)),
+        d=d, h=h, w=w, ci=draw(st.sampled_from([1, 3, 8, 17])),
+        co=draw(st.sampled_from([1, 5, 16, 33])), kd=taps[0], kh=taps[1], kw=taps[2],
+        stride="x".join(map(str, strides)), dilation="x".join(map(str, dilations)),
+        pad="x".join(map(str, pads)), dtype=dtype, init=draw(inits), bias=draw(st.booleans()),
+        epilogue=draw(epilogues(dtype)),
+    )  # fmt: skip
+
+
+problems = matmuls | convolutions().flatmap(with_results) | volumes().flatmap(with_results)
 octets = st.sampled_from(["i8", "u8"])
 quantised = (matmuls_of(octets) | convolutions(octets).flatmap(with_results)).filter(
     lambda problem: bool(problem.zero or problem.b) or problem.dtype == "u8"
@@ -194,7 +214,7 @@ def macro_kernels(draw: st.DrawFn, problem: Problem, target: Target, form: Form)
     needed = must_pack(problem, how)
     is_nhwc = nest.image == "A"
     if is_nhwc:
-        inner.append(Tile("n", 1))
+        inner += [Tile(dim, 1) for dim in nest.rows[:-2]]
         if draw(st.booleans()):
             inner.append(Tile("oh", draw(st.integers(1, 5))))
         if draw(st.booleans()):

@@ -5,12 +5,10 @@ import json
 from dataclasses import MISSING, Field, fields
 
 from docs.website.reference.markdown import code, one_line, table
-from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM, Problem
 from tilewise.kernels.problem.keys import DTYPES
-from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.problem.parse import OPERATIONS, parse_problem
 
-OPERATIONS: tuple[type[Problem], ...] = (Matmul, Conv2d)
 EXAMPLE = "matmul:k=768,n=3072,m=128,dtype=f32,epilogue=relu,bias,init=zero"
 INTRODUCTION = """\
 A problem is a string, `OPERATION:KEY=VALUE,...`; a flag stands alone. The keys may come in any
@@ -30,7 +28,7 @@ def page() -> str:
         "key": example.key,
     }
     shown = table(["form", "of one problem"], [[name, code(text)] for name, text in forms.items()])
-    return "\n".join([INTRODUCTION, shown, *map(_operation, OPERATIONS), _element_types()])
+    return "\n".join([INTRODUCTION, shown, *map(_operation, OPERATIONS.values()), _element_types()])
 
 
 def _operation(operation: type[Problem]) -> str:

@@ -11,7 +11,7 @@ from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.payload.images import TAPS, SplitLines, splits_lines
 from tilewise.kernels.mlir.payload.tensors import Shape, affine_map
 from tilewise.kernels.nest import Role, nest_of
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Convolution, Matmul, Problem
 
 Dims = tuple[str, ...]
 
@@ -64,7 +64,7 @@ class Contraction:
 @singledispatch
 def contraction(problem: Problem) -> Contraction:
     """Return the contraction of `problem`; one function for each operation."""
-    raise UnsupportedError(f"op={problem.op} has no payload; give a matmul or a conv2d", "op")
+    raise UnsupportedError(f"op={problem.op} has no payload; give a matmul or a convolution", "op")
 
 
 def gathers_patches(problem: Problem) -> bool:
@@ -75,16 +75,13 @@ def gathers_patches(problem: Problem) -> bool:
     return problem.has_channels_first and max(problem.strides) > 1 and not splits_lines(problem)
 
 
-def read_image(problem: Conv2d) -> Shape:
+def read_image(problem: Convolution) -> Shape:
     """Return the shape of what is read of the padded image; a stride can leave its end unread."""
-    outputs = (problem.oh, problem.ow)
-    h, w = (
-        (count - 1) * stride + reach
-        for count, stride, reach in zip(outputs, problem.strides, problem.reaches, strict=True)
-    )
+    sides = zip(problem.outputs, problem.strides, problem.reaches, strict=True)
+    read = tuple((count - 1) * stride + reach for count, stride, reach in sides)
     if problem.has_channels_first:
-        return problem.n, problem.ci, h, w
-    return problem.n, h, w, problem.ci
+        return problem.n, problem.ci, *read
+    return problem.n, *read, problem.ci
 
 
 @contraction.register
@@ -113,13 +110,14 @@ def _matmul(problem: Matmul) -> Contraction:
 
 
 @contraction.register
-def _convolution(problem: Conv2d) -> Contraction:
+def _convolution(problem: Convolution) -> Contraction:
     nest, groups = nest_of(problem), problem.groups
     if problem.has_channels_first:
         return _planes(problem) if nest.group else _nchw(problem)
     pixel = pixels(problem)
-    extents = {"n": problem.n, "oh": problem.oh, "ow": problem.ow, "co": problem.co}
-    taps = {"kh": problem.kh, "kw": problem.kw}
+    outputs = {f"o{axis}": size for axis, size in zip(problem.axes, problem.outputs, strict=True)}
+    taps = {f"k{axis}": size for axis, size in zip(problem.axes, problem.window, strict=True)}
+    extents = {"n": problem.n, **outputs, "co": problem.co}
     inputs = problem.ci // groups
     if nest.group:  # the image's channels are spread over those of the result (`spread_image`)
         ci = {"ci": inputs} if inputs > 1 else {}
@@ -137,14 +135,14 @@ def _convolution(problem: Conv2d) -> Contraction:
             (("n", *pixel, "g", "ci"), ("kh", "kw", "ci", "g", "co"), ("n", "oh", "ow", "g", "co")),
         )
     return Contraction(
-        "linalg.conv_2d_nhwc_hwcf",
+        f"linalg.conv_{problem.op[-2:]}_{problem.layout}",
         extents | taps | {"ci": inputs},
-        (("n", *pixel, "ci"), ("kh", "kw", "ci", "co"), ("n", "oh", "ow", "co")),
+        (("n", *pixel, "ci"), (*taps, "ci", "co"), ("n", *outputs, "co")),
         _windows(problem),
     )
 
 
-def _planes(problem: Conv2d) -> Contraction:
+def _planes(problem: Convolution) -> Contraction:
     """Return the op for groups of few channels in planes.
 
     `co` counts groups, and `f` the result's channels in one.
@@ -173,7 +171,7 @@ def _planes(problem: Conv2d) -> Contraction:
     )  # fmt: skip
 
 
-def _nchw(problem: Conv2d) -> Contraction:
+def _nchw(problem: Convolution) -> Contraction:
     """Return the filter [g, co, k] times the pixels [n, g, k, p]; g and n only if above 1."""
     nest = nest_of(problem)
     lead, extents = nest.named(Role.LEAD), nest.extents
@@ -185,22 +183,20 @@ def _nchw(problem: Conv2d) -> Contraction:
     )
 
 
-def _windows(problem: Conv2d) -> str:
+def _windows(problem: Convolution) -> str:
+    kind = f"tensor<{len(problem.axes)}xi64>"
     return (
-        f" {{dilations = dense<{dense(problem.dilations)}> : tensor<2xi64>, "
-        f"strides = dense<{dense(problem.strides)}> : tensor<2xi64>}}"
+        f" {{dilations = dense<{dense(problem.dilations)}> : {kind}, "
+        f"strides = dense<{dense(problem.strides)}> : {kind}}}"
     )
 
 
-def dense(values: tuple[int, int]) -> str:
-    """Return the elements of an attribute: one number where both are equal."""
-    return str(values[0]) if values[0] == values[1] else str(list(values))
+def dense(values: Shape) -> str:
+    """Return the elements of an attribute: one number where all are equal."""
+    return str(values[0]) if len(set(values)) == 1 else str(list(values))
 
 
-def pixels(problem: Conv2d) -> tuple[str, str]:
-    """Return the line and column of the pixel that a tap of an output reads, as affine terms."""
-    line, column = (
-        f"o{axis} * {stride} + k{axis} * {dilation}"
-        for axis, stride, dilation in zip("hw", problem.strides, problem.dilations, strict=True)
-    )
-    return line, column
+def pixels(problem: Convolution) -> Dims:
+    """Return where the pixel is that a tap of an output reads: an affine term for each axis."""
+    steps = zip(problem.axes, problem.strides, problem.dilations, strict=True)
+    return tuple(f"o{axis} * {stride} + k{axis} * {by}" for axis, stride, by in steps)

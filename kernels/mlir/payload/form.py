@@ -36,7 +36,7 @@ class LinalgForm:
         writes_apart: whether that op has the sums among its inputs, and writes to C.
         more_inputs: those that follow the sums, and whether each moves along the columns: a tensor
             that is added, scales, a zero point.
-        tap_extents: extents of the reduction dims that are not streamed (kh, kw).
+        tap_extents: extents of the reduction dims that are not streamed taps.
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
         contiguous, contiguous_b: the innermost dims of A and B.
@@ -140,6 +140,7 @@ def form(nest: Nest) -> LinalgForm:
     has_one_input = nest.group > 0 and nest.dim(nest.k).extent == 1
     gathers = has_one_input and gathers_patches(problem)
     pads = problem.is_padded and not _may_copy_nothing(problem)
+    taps = (*nest.named(Role.TAP), *TAPS)
     return LinalgForm(
         nest=_in_groups(nest),
         op=op.op,
@@ -149,7 +150,7 @@ def form(nest: Nest) -> LinalgForm:
         has_epilogue=has_epilogue(problem),
         writes_apart=writes_apart(problem),
         more_inputs=_more_inputs(nest, op),
-        tap_extents={dim: op.extents[dim] for dim in op.dims if dim in ("kh", "kw", *TAPS)},
+        tap_extents={dim: op.extents[dim] for dim in op.dims if dim in taps},
         panels_first=_panels_first(nest, op.maps[1]),
         copied_dims=len(op.shapes[0]) - 1,
         contiguous=op.maps[0][-1],
@@ -210,7 +211,7 @@ def _may_copy_nothing(problem: Problem) -> bool:
     copies = problem.has_channels_first or spreads_channels(problem)
     sides = zip(problem.window, problem.dilations, problem.pads.low, problem.pads.high, strict=True)
     is_covered = any(by * (taps - 1) + 1 <= max(low, high) for taps, by, low, high in sides)
-    return (copies or problem.window == (1, 1)) and is_covered
+    return (copies or set(problem.window) == {1}) and is_covered
 
 
 def _panels_first(nest: Nest, order: tuple[str, ...]) -> tuple[int, ...]:

@@ -49,8 +49,8 @@ from tilewise.kernels.mlir.payload.tensors import (
     tensor,
     zero_of,
 )
-from tilewise.kernels.nest import nest_of
-from tilewise.kernels.problem import DTYPES, Conv2d, DType, Matmul, Problem
+from tilewise.kernels.nest import Role, nest_of
+from tilewise.kernels.problem import DTYPES, Convolution, DType, Matmul, Problem
 
 ENTRY = "kernel"
 
@@ -139,7 +139,9 @@ def _of_matmul(problem: Matmul, operand: str, seen: Shape) -> tuple[list[str], s
 
 
 @_prepared.register
-def _of_convolution(problem: Conv2d, operand: str, seen: Shape) -> tuple[list[str], str, Shape]:
+def _of_convolution(
+    problem: Convolution, operand: str, seen: Shape
+) -> tuple[list[str], str, Shape]:
     if splits_lines(problem):
         return split_image(problem) if operand == "A" else split_filter(problem, seen)
     if operand == "B":
@@ -152,7 +154,7 @@ def _of_convolution(problem: Conv2d, operand: str, seen: Shape) -> tuple[list[st
     return _image(problem)
 
 
-def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
+def _image(problem: Convolution) -> tuple[list[str], str, Shape]:
     """Return lines that pad, crop and gather the image, the value and its shape."""
     lines, value, shape = list[str](), "%A", problem.operand_shapes["A"]
     if problem.is_padded:
@@ -167,20 +169,22 @@ def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
     return lines, value, shape
 
 
-def _padded(problem: Conv2d) -> list[str]:
+def _padded(problem: Convolution) -> list[str]:
     (low, high), factor = problem.padding, factor_type(problem)
     widens = factor.accumulator != factor.name
     whole = tensor(problem.padded_shape, factor.name)
+    names = ("i", *"zyx"[-len(problem.axes) :], "c")
+    indices = ", ".join(f"%{name}: index" for name in names)
     return [
         *([f"%blank = arith.constant {zero_of(factor)}"] if widens else []),
         f"%padded = tensor.pad %A low{low} high{high} {{",
-        "^bb0(%i: index, %y: index, %x: index, %c: index):",
+        f"^bb0({indices}):",
         f"  tensor.yield {'%blank' if widens else '%zero'} : {factor.name}",
         f"}} : {tensor(problem.operand_shapes['A'], factor.name)} to {whole}",
     ]
 
 
-def _patches(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shape]:
+def _patches(problem: Convolution, image: str, shape: Shape) -> tuple[list[str], Shape]:
     """Return lines for what taps see of every channel of an nchw image, %patches, and its shape."""
     groups, ci = problem.groups, problem.ci // problem.groups
     seen = (problem.n, groups, ci, *shape[2:])
@@ -211,7 +215,7 @@ def _contract(
         )
     )
     if op.is_generic:
-        reductions = (nest_of(problem).k, "kh", "kw", *TAPS)
+        reductions = (nest_of(problem).k, *nest_of(problem).named(Role.TAP), *TAPS)
         return generic(name, op.dims, [a, b], c, multiply_add(factor_type(problem)), reductions)
     operands = f"ins({a.value}, {b.value} : {a.kind}, {b.kind}) outs({c.value} : {c.kind})"
     return [f"{name} = {op.op}{op.options} {operands} -> {c.kind}"]

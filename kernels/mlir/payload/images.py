@@ -26,7 +26,7 @@ from tilewise.kernels.mlir.payload.tensors import (
     zero_of,
 )
 from tilewise.kernels.nest import nest_of
-from tilewise.kernels.problem import Conv2d, Problem
+from tilewise.kernels.problem import Convolution, Problem
 
 TAPS = ("turn", "tap")
 
@@ -157,7 +157,7 @@ def has_grouped_planes(problem: Problem) -> bool:
     return several and problem.has_channels_first and problem.strides == (1, 1)
 
 
-def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str], str]:
+def grouped_image(problem: Convolution, shape: Shape, read: Shape) -> tuple[list[str], str]:
     """Return lines that view %A as `shape`, with its groups, pad and crop it to `read`; the value.
 
     With nothing between the padding and its reader, a script can copy both together.
@@ -179,7 +179,7 @@ def grouped_image(problem: Conv2d, shape: Shape, read: Shape) -> tuple[list[str]
     return lines, value
 
 
-def spread_image(problem: Conv2d, read: Shape, seen: Shape) -> tuple[list[str], str, Shape]:
+def spread_image(problem: Convolution, read: Shape, seen: Shape) -> tuple[list[str], str, Shape]:
     """Return lines that pad, crop and spread %A, the value and its shape.
 
     `read` is what is read of the padded image, [n, h, w, ci]; `seen` is the shape of the spread

@@ -40,8 +40,8 @@ class LoopForm:
     depth: str
     a_type: str
     c_type: str
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
+    strides: tuple[int, ...] = (1, 1)
+    dilations: tuple[int, ...] = (1, 1)
 
     @property
     def loops(self) -> Loops:

@@ -8,7 +8,7 @@ from typing import Any
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.native.macrokernel.parameters import EXTRAS, Addresses
 from tilewise.kernels.native.plan import KernelPlan
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Convolution, Matmul, Problem
 from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.schedule import Schedule
 
@@ -91,7 +91,7 @@ def formula(problem: Problem) -> str:
 @singledispatch
 def _sum(problem: Problem) -> tuple[str, str, str, str]:
     """Return the result, the sum, the bias, and remarks; one function per operation."""
-    raise UnsupportedError(f"op={problem.op} has no formula; give a matmul or a conv2d", "op")
+    raise UnsupportedError(f"op={problem.op} has no formula; give a matmul or a convolution", "op")
 
 
 @_sum.register
@@ -108,19 +108,30 @@ def _of_matmul(problem: Matmul) -> tuple[str, str, str, str]:
 
 
 @_sum.register
-def _of_convolution(problem: Conv2d) -> tuple[str, str, str, str]:
-    pixel = "y*stride + i*dilation - pad, x*stride + j*dilation - pad"
+def _of_convolution(problem: Convolution) -> tuple[str, str, str, str]:
+    outs, taps = (names[-len(problem.axes) :] for names in ("zyx", "hij"))
+    pairs = zip(outs, taps, strict=True)
+    pixel = ", ".join(f"{out}*stride + {tap}*dilation - pad" for out, tap in pairs)
+    out, tap = ", ".join(outs), ", ".join(taps)
     if problem.has_channels_first:
-        image, weights, result = f"image[n, c, {pixel}]", "weights[f, c, i, j]", "out[n, f, y, x]"
+        image, weights, result = (
+            f"image[n, c, {pixel}]",
+            f"weights[f, c, {tap}]",
+            f"out[n, f, {out}]",
+        )
     else:
-        image, weights, result = f"image[n, {pixel}, c]", "weights[i, j, c, f]", "out[n, y, x, f]"
+        image, weights, result = (
+            f"image[n, {pixel}, c]",
+            f"weights[{tap}, c, f]",
+            f"out[n, {out}, f]",
+        )
     image, weights = _less(problem, "a", image), _less(problem, "b", weights)
     zero = "zero_a" if "a" in problem.zero else "zeros"
     where = (
         f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} ({zero}), "
         f"groups={problem.groups}, layout {problem.layout}"
     )
-    return result, f"sum over i, j, c of\n    {image}\n    * {weights}", "bias[f]", where
+    return result, f"sum over {tap}, c of\n    {image}\n    * {weights}", "bias[f]", where
 
 
 def _less(problem: Problem, factor: str, element: str) -> str:

@@ -41,7 +41,7 @@ from tilewise.kernels.oracle.reference import (
     rounding_of,
     unit_of_slices,
 )
-from tilewise.kernels.problem import Conv2d, Epilogue, Matmul, Problem, parse_problem
+from tilewise.kernels.problem import Convolution, Epilogue, Matmul, Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import resolve
@@ -387,7 +387,9 @@ def _smooth(epilogue: Epilogue, bound: float) -> str:
 @singledispatch
 def _contract(problem: Problem) -> str:
     """Return the function `_contract`, which sums products; one function per operation."""
-    raise UnsupportedError(f"op={problem.op} has no self-check; give a matmul or a conv2d", "op")
+    raise UnsupportedError(
+        f"op={problem.op} has no self-check; give a matmul or a convolution", "op"
+    )
 
 
 @_contract.register
@@ -400,20 +402,17 @@ def _of_matmul(problem: Matmul) -> str:
 
 
 @_contract.register
-def _of_convolution(problem: Conv2d) -> str:
+def _of_convolution(problem: Convolution) -> str:
     is_nhwc = not problem.has_channels_first
-    to_nhwc = "image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)"
+    to_nhwc = "image, weights = np.moveaxis(image, 1, -1), np.moveaxis(weights, (0, 1), (-1, -2))"
     return template(
         "convolution",
         to_nhwc="" if is_nhwc else f"    {to_nhwc}\n",
-        from_nhwc="total" if is_nhwc else "total.transpose(0, 3, 1, 2)",
+        from_nhwc="total" if is_nhwc else "np.moveaxis(total, -1, 1)",
         pads=repr(tuple(zip(problem.pads.low, problem.pads.high, strict=True))),
-        down=problem.strides[0],
-        across=problem.strides[1],
-        dilation_down=problem.dilations[0],
-        dilation_across=problem.dilations[1],
+        strides=problem.strides,
+        dilations=problem.dilations,
         groups=problem.groups,
         n=problem.n,
-        oh=problem.oh,
-        ow=problem.ow,
+        outputs=problem.outputs,
     )

@@ -21,9 +21,15 @@ from tilewise.kernels.native.microkernels.microkernel import KernelSpec
 from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
-from tilewise.kernels.native.strides import Strides, is_strassen, is_transposed, shape_of_stage
+from tilewise.kernels.native.strides import (
+    VOLUME,
+    Strides,
+    is_strassen,
+    is_transposed,
+    shape_of_stage,
+)
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Role, nest_of
-from tilewise.kernels.problem import Conv2d
+from tilewise.kernels.problem import Convolution
 from tilewise.kernels.steps.algorithm import POINT
 from tilewise.kernels.steps.strassen import matrix_of
 from tilewise.kernels.steps.winograd import WinogradTiles, tiles_of
@@ -54,13 +60,15 @@ def macro_kernel_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
         "register_rows": nest.tile.rows,
         "register_cols": nest.tile.cols,
         "unroll": 1 if how.instruction.words > 1 else nest.compute.unroll,
-        # Filter taps: those of a panel of B, the rows and columns that a call loops over, and the
+        # Filter taps: those of a panel of B, what a call loops over, and the
         # columns that are a part of the reduction.
         "taps": nest.taps,
+        "tap_slices": taps.slices,
         "tap_rows": taps.rows,
         "tap_cols": taps.cols,
         "depth_factor": taps.depth_factor,
-        # What a filter row or column moves A by, in words, and a tap B in place, in elements.
+        # What a filter slice, row or column moves A by, in words; a tap B in place, in elements.
+        "a_tap_slice": taps.a_slice,
         "a_tap_row": taps.a_row,
         "a_tap_col": taps.a_col,
         "b_tap_source": taps.b_source,
@@ -83,7 +91,7 @@ def macro_kernel_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     if isinstance(how, WidenedWeights):  # bytes of A's panels, and of a block's codes in one of B
         sizes["widened_at"] = _bytes_of_tiles_of_a(nest, strides, how)
         sizes["codes_size"] = how.codes_bytes * spec.cols
-    if isinstance(nest.problem, Conv2d):
+    if isinstance(nest.problem, Convolution):
         sizes |= _sizes_of_image(nest.problem, nest, how)
     if nest.algorithm:
         sizes |= _sizes_of_transforms(nest, strides)
@@ -126,23 +134,30 @@ def _has_sums_of_a_tile(nest: Nest) -> bool:
     return not nest.is_macro and nest.depth == nest.extent(nest.k)
 
 
-def _sizes_of_image(problem: Conv2d, nest: Nest, how: Arithmetic) -> Sizes:
-    packed, of_b = shape_of_stage(nest, nest.image) or (0, 0), shape_of_stage(nest, "B")
-    return {
+def _sizes_of_image(problem: Convolution, nest: Nest, how: Arithmetic) -> Sizes:
+    packed, of_b = shape_of_stage(nest, nest.image) or (0, 0, 0), shape_of_stage(nest, "B")
+    of_volume = {
+        "slices": problem.image[0],
+        "stride_slices": problem.strides[0],
+        "pad_front": problem.pads[0],
+        "slice_reach": problem.reaches[0],
+        "packed_slice": prod(packed[1:-1]),  # pixels of a packed slice
+    }
+    return (of_volume if len(problem.axes) == VOLUME else {}) | {
         "height": problem.h,
         "width": problem.w,
         "channels": problem.ci,
         "out_width": problem.ow,
         "filter_rows": problem.kh,
         "filter_cols": problem.kw,
-        "stride_down": problem.strides[0],
-        "stride_across": problem.strides[1],
-        "dilation_down": problem.dilations[0],
-        "dilation_across": problem.dilations[1],
+        "stride_down": problem.strides[-2],
+        "stride_across": problem.strides[-1],
+        "dilation_down": problem.dilations[-2],
+        "dilation_across": problem.dilations[-1],
         "pad_top": problem.pads.top,
         "pad_left": problem.pads.left,
-        "row_reach": problem.reaches[0],  # image rows for one of the output
-        "packed_cols": packed[1],  # pixels of a packed line
+        "row_reach": problem.reaches[-2],  # image rows for one of the output
+        "packed_cols": packed[-2],  # pixels of a packed line
         # Bytes from the panels to the memory of one that is gathered but not packed yet.
         "raw_at": _bytes_of_b(of_b, how) if of_b and _raw_bytes(nest, of_b, how) else 0,
     }

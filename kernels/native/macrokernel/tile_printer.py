@@ -5,9 +5,15 @@ from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
-from tilewise.kernels.native.microkernels.abi import CONFIGURE, RELEASE, WIDEN, Arguments
+from tilewise.kernels.native.microkernels.abi import (
+    CONFIGURE,
+    RELEASE,
+    WIDEN,
+    Arguments,
+    VolumeArguments,
+)
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE
-from tilewise.kernels.native.strides import is_transposed
+from tilewise.kernels.native.strides import VOLUME, is_transposed
 from tilewise.kernels.nest import Layout, Nest, Role, Stage
 
 _PANEL_BYTES = "(taps * words * register_cols * word_size + sums_size)"
@@ -22,6 +28,7 @@ class TilePrinter(NestPrinter):
     def __init__(self, nest: Nest, how: Arithmetic) -> None:
         super().__init__(nest, how)
         self.has_tiles = how.form is Form.TILES
+        self.has_slices = len(nest.named(Role.TAP)) == VOLUME
         self.rows_at_once = _ROWS_AT_ONCE
         if self.has_tiles:
             self.rows_at_once = max(_ROWS_AT_ONCE, TILE * how.depth)  # tiles are packed whole
@@ -140,12 +147,22 @@ class TilePrinter(NestPrinter):
         zero = "packed_zero"
         if self.moves_zero:
             zero = f"(packed_zero + first_byte({self.zero('A')})) % 256"
+        to, image, height = "a_panels", f"a + ({source} + {start['ci']}) * size", "height"
+        if self.has_slices:  # one outside of the volume is packed as an image without lines
+            self.put("for slice in range(slice_reach):")
+            self.indent += 1
+            self.put(f"z = {start['od']} * stride_slices - pad_front + slice")
+            self.put("lines = height if 0 <= z and z < slices else 0")
+            to += " + slice * packed_slice * packed_row * packed_size"
+            image += " + z * height * width * channels * size"
+            height = "lines"
         self.put(
-            f"pack_image(copy_rows, a_panels, a + ({source} + {start['ci']}) * size,"
+            f"pack_image(copy_rows, {to}, {image},"
             f" {start['oh']} * stride_down - pad_top, {start['ow']} * stride_across - pad_left,"
-            f" ({self.length('oh')} - 1) * stride_down + row_reach, packed_cols, height, width,"
+            f" ({self.length('oh')} - 1) * stride_down + row_reach, packed_cols, {height}, width,"
             f" channels, {depth}, packed_row, size, packed_size, {zero}, {self.zero('A')})"
         )
+        self.indent -= self.has_slices
 
     def ready_panel(self) -> None:
         """Print what makes the panel that a call reads, where that was not done before."""
@@ -198,7 +215,7 @@ class TilePrinter(NestPrinter):
         self.count("1")
 
     def _arguments(self) -> Arguments[str]:
-        return Arguments(
+        arguments = Arguments(
             a="a_tile",
             b="b_tile",
             c="c_tile",
@@ -217,6 +234,11 @@ class TilePrinter(NestPrinter):
             ahead=self.prefetch.ahead,
             ahead_step=self.prefetch.step,
             zero=self.zero("A"),
+        )
+        if not self.has_slices:
+            return arguments
+        return VolumeArguments(
+            **vars(arguments), a_tap_slice="a_tap_slice", tap_slices="tap_slices"
         )
 
     def _bias(self) -> str:

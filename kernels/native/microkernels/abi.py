@@ -5,8 +5,9 @@ function's name holds.
 """
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from tilewise.kernels.native.strides import VOLUME
 from tilewise.kernels.nest import Store
 
 CALLED_BY_ALL = ("full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows")
@@ -95,6 +96,19 @@ class Arguments(Generic[T]):
 
 
 @dataclass(frozen=True)
+class VolumeArguments(Arguments[T]):
+    """The arguments of a micro-kernel that loops over slices of the filter as well.
+
+    Attributes:
+        a_tap_slice: words of A between slices of the filter.
+        tap_slices: slices of the filter.
+    """
+
+    a_tap_slice: T
+    tap_slices: T
+
+
+@dataclass(frozen=True)
 class DepthwiseArguments(Generic[T]):
     """The arguments of a depthwise micro-kernel, in their order: as values in IR, or as text.
 
@@ -147,6 +161,11 @@ class SkinnyGemmArguments(Generic[T]):
     cols: T
     wrap: T
     sums: T
+
+
+def arguments_for(taps: int) -> type[Arguments[Any]]:
+    """Return the arguments of a micro-kernel with so many loops over filter taps."""
+    return VolumeArguments if taps == VOLUME else Arguments
 
 
 def epilogue_flags(store: Store) -> int:

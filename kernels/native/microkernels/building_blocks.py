@@ -1,6 +1,6 @@
 """What the forms of micro-kernels share: their begin, branches, the epilogue, checks of a nest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.builder import Builder
-from tilewise.kernels.native.ir.control import Transform, branch, when
+from tilewise.kernels.native.ir.control import CountedLoop, Transform, branch, when
 from tilewise.kernels.native.ir.vectors import Value, Vectors, const, internal_function
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
@@ -17,6 +17,7 @@ from tilewise.kernels.native.microkernels.abi import (
     Arguments,
     DepthwiseArguments,
     SkinnyGemmArguments,
+    VolumeArguments,
     ceiling_of,
 )
 from tilewise.kernels.nest import Nest
@@ -66,6 +67,36 @@ def run_if_any(builder: Builder, count: Value, then: Callable[[], object]) -> No
 def end_of_whole(builder: Builder, count: Value, step: int) -> Value:
     """Return the largest multiple of `step` up to `count`."""
     return builder.sub(count, builder.srem(count, const(step)))
+
+
+class TapLoops:
+    """The loops over filter taps: over slices, where a filter has several of them, rows, columns.
+
+    Attributes:
+        tap: the number of the present tap.
+        moved: the words that it moves A by.
+        carried: the carried values as this iteration sees them.
+    """
+
+    def __init__(self, builder: Builder, arg: Arguments[Value], carried: Sequence[Value]) -> None:
+        levels = [("row", arg.tap_rows, arg.a_tap_row), ("col", arg.tap_cols, arg.a_tap_col)]
+        if isinstance(arg, VolumeArguments):
+            levels.insert(0, ("slice", arg.tap_slices, arg.a_tap_slice))
+        self.tap, self.moved, self.carried = const(0), const(0), list(carried)
+        self._loops: list[tuple[CountedLoop, Value]] = []
+        for name, count, words in levels:
+            loop = CountedLoop(builder, self.carried, f"tap.{name}")
+            before = builder.mul(self.tap, count) if self._loops else const(0)
+            self.tap = builder.add(before, loop.index)
+            self.moved = builder.add(self.moved, builder.mul(loop.index, words))
+            self.carried = loop.carried
+            self._loops.append((loop, count))
+
+    def close(self, carried: Sequence[Value]) -> list[Value]:
+        """End the body, go on after all loops, and return the final values."""
+        for loop, count in reversed(self._loops):
+            carried = loop.close(carried, count, 1)
+        return list(carried)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class MatrixTiles:
             unroll=nest.compute.unroll,
             a_row=strides.words.a_row,
             in_tiles=_packs_whole_tiles(nest, strides, how),
-            taps=strides.taps.rows * strides.taps.cols > 1,
+            taps=strides.taps.loops,
             streams_b=inner == nest.col,
             rows_of_c=_rows_of_c(nest, how),
             lines_of_row=lines_of_a_row(nest.problem, tile.cols, strides),

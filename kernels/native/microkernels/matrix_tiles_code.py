@@ -35,9 +35,16 @@ from tilewise.kernels.native.ir.vectors import (
     declare,
     internal_function,
 )
-from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
+from tilewise.kernels.native.microkernels.abi import (
+    ADD_BIAS,
+    LOAD_C,
+    RELU,
+    Arguments,
+    arguments_for,
+)
 from tilewise.kernels.native.microkernels.building_blocks import (
     EpilogueEmitter,
+    TapLoops,
     begin_kernel,
     end_of_whole,
     run_if,
@@ -67,7 +74,7 @@ class MatrixTileSpec:
         unroll: steps of the reduction, each of the words of a tile, in one iteration.
         a_row: words between rows of A.
         in_tiles: whether the panels of B consist of whole tiles, not of rows.
-        taps: whether there is a loop over filter taps.
+        taps: the loops over filter taps: none, two, or three for volumes.
         streams_b: whether consecutive calls read the same rows of A and other panels of B.
         rows_of_c: rows of C that a step prefetches.
         lines_of_row: cache lines that a row of B in place may have of a panel.
@@ -82,7 +89,7 @@ class MatrixTileSpec:
     unroll: int
     a_row: int
     in_tiles: bool
-    taps: bool
+    taps: int
     streams_b: bool
     rows_of_c: int = 0
     lines_of_row: int = 1
@@ -177,7 +184,7 @@ def emit_release(module: ir.Module) -> ir.Function:
 
 def emit_tiles(module: ir.Module, spec: MatrixTileSpec) -> ir.Function:
     """Add the micro-kernel for whole register tiles; the tile registers are configured."""
-    fn, builder, arg = begin_kernel(module, "full", Arguments)
+    fn, builder, arg = begin_kernel(module, "full", arguments_for(spec.taps))
     _Call.begin(builder, spec, arg, is_whole=True).emit()
     builder.ret_void()
     return fn
@@ -188,7 +195,7 @@ def emit_edge_tiles(module: ir.Module, spec: MatrixTileSpec, cut: Cut) -> ir.Fun
 
     It configures the tile registers for them, and for whole tiles at its end.
     """
-    fn, builder, arg = begin_kernel(module, "edge", Arguments)
+    fn, builder, arg = begin_kernel(module, "edge", arguments_for(spec.taps))
     call = _Call.begin(builder, spec, arg, is_whole=False)
 
     def emit(rows: int, cols: int) -> None:
@@ -366,19 +373,13 @@ class _Call:
         if not self.spec.taps:
             self._reduce_depth(arg.a, arg.b, arg.ahead)
             return
-        rows = CountedLoop(b, (), "tap.row")
-        a_row = self._words(arg.a, b.mul(rows.index, arg.a_tap_row))
-        first = b.mul(rows.index, arg.tap_cols)
-        cols = CountedLoop(b, (), "tap.col")
-        tap = b.add(first, cols.index)
-        ahead = b.mul(b.mul(tap, arg.depth), arg.ahead_step)
+        taps = TapLoops(b, arg, ())
         self._reduce_depth(
-            self._words(a_row, b.mul(cols.index, arg.a_tap_col)),
-            self._words(arg.b, b.mul(tap, arg.b_tap)),
-            b.add(arg.ahead, ahead),
+            self._words(arg.a, taps.moved),
+            self._words(arg.b, b.mul(taps.tap, arg.b_tap)),
+            b.add(arg.ahead, b.mul(b.mul(taps.tap, arg.depth), arg.ahead_step)),
         )
-        cols.close((), arg.tap_cols, 1)
-        rows.close((), arg.tap_rows, 1)
+        taps.close(())
 
     def _words(self, address: Value, count: Value) -> Value:
         size = const(self.spec.how.word_bytes)

@@ -129,7 +129,7 @@ def outer_product_spec(
         a_step=strides.words.a_step,
         b_row=strides.words.b_row,
         b_packed=nest.stage("B") is not None,
-        taps=strides.taps.rows * strides.taps.cols > 1,
+        taps=strides.taps.loops,
         prefetched=_lines_fetched(nest, strides) if fetches_block else 0,
         fetch=fetch,
         bias_rows=nest.row in strides.bias,

@@ -28,9 +28,16 @@ from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, branch, turns
 from tilewise.kernels.native.ir.dot_products import corrections, multiply_add, widened_from_word
 from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
-from tilewise.kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
+from tilewise.kernels.native.microkernels.abi import (
+    ADD_BIAS,
+    LOAD_C,
+    RELU,
+    Arguments,
+    arguments_for,
+)
 from tilewise.kernels.native.microkernels.building_blocks import (
     EpilogueEmitter,
+    TapLoops,
     begin_kernel,
     end_of_whole,
     if_any,
@@ -57,7 +64,7 @@ class OuterProductSpec:
         a_step: words of A between steps of the reduction; 1 unless A is transposed.
         b_row: words between steps of B: a panel's row if packed, else a row of B itself.
         b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
-        taps: whether there is a loop over filter taps.
+        taps: the loops over filter taps: none, two, or three for volumes.
         prefetched: lines of a row of B's next block to fetch in every unrolled iteration.
         fetch: what is prefetched; None for nothing.
         fetch_offset: bytes from where the macro-kernel says a panel is fetched to where it is.
@@ -77,7 +84,7 @@ class OuterProductSpec:
     a_step: int
     b_row: int
     b_packed: bool
-    taps: bool
+    taps: int
     prefetched: int = 0
     fetch: Fetch | None = None
     fetch_offset: int = 0
@@ -126,7 +133,7 @@ def _emit(
     module: ir.Module, name: str, spec: OuterProductSpec, cut: Cut = "", fills: bool = False
 ) -> ir.Function:
     """The whole function; one vector of columns alone where no more of them are left."""
-    fn, builder, arg = begin_kernel(module, name, Arguments)
+    fn, builder, arg = begin_kernel(module, name, arguments_for(spec.taps))
     call = _Call.begin(builder, spec, arg, cut, fills)
 
     def compute(vectors: int, nothing: list[Value]) -> list[Value]:
@@ -298,22 +305,16 @@ class _Call:
         if not self.spec.taps:
             at = _At(arg.a, arg.b, arg.extra, arg.ahead)
             return self._reduce_depth(accumulators, at, const(0))
-        rows = CountedLoop(b, accumulators, "tap.row")
-        a_row = of_a.offset(arg.a, b.mul(rows.index, arg.a_tap_row))
-        first_tap = b.mul(rows.index, arg.tap_cols)
-        cols = CountedLoop(b, rows.carried, "tap.col")
-        a = of_a.offset(a_row, b.mul(cols.index, arg.a_tap_col))
-        tap = b.add(first_tap, cols.index)
+        taps = TapLoops(b, arg, accumulators)
+        tap = taps.tap
         at = _At(
-            a,
+            of_a.offset(arg.a, taps.moved),
             self.words.offset(arg.b, b.mul(tap, arg.b_tap)),
             self._panel_row(arg.extra, b.mul(tap, arg.depth)),
             b.add(arg.ahead, b.mul(b.mul(tap, arg.depth), arg.ahead_step)),
         )
         iterations = b.sdiv(arg.depth, const(self.spec.unroll))
-        done = self._reduce_depth(cols.carried, at, b.mul(tap, iterations))
-        done = cols.close(done, arg.tap_cols, 1)
-        return rows.close(done, arg.tap_rows, 1)
+        return taps.close(self._reduce_depth(taps.carried, at, b.mul(tap, iterations)))
 
     def _panel_row(self, panel: Value, row: Value) -> Value:
         return self.words.offset(panel, self.builder.mul(row, const(self.spec.cols)))

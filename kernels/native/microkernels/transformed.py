@@ -80,7 +80,7 @@ class TransformedProduct:
             ceiling=ceiling_of(flags),
         )
         check_nontemporal(nest, spec.lanes, is_whole=not transforms.cols)
-        alone = replace(_nearer(nest, target, spec), taps=False, bias_rows=False, epilogue=0)
+        alone = replace(_nearer(nest, target, spec), taps=0, bias_rows=False, epilogue=0)
         product = OuterProduct(alone, strides.b.is_transposed, patch_stride=0)
         return cls(product, transforms, nest.store.is_nontemporal)
 
@@ -111,7 +111,7 @@ def _method_of(nest: Nest) -> Method:
         return StrassenMethod(nest.algorithm.levels, nest.algorithm.matrices)
     assert isinstance(nest.algorithm, WinogradTiles)
     tiles, problem = nest.algorithm, nest.algorithm.problem
-    return WinogradMethod(tiles.outputs, problem.window, problem.strides[0])
+    return WinogradMethod(tiles.outputs, (problem.kh, problem.kw), problem.strides[0])
 
 
 def _nearer(nest: Nest, target: Target, spec: OuterProductSpec) -> OuterProductSpec:

@@ -124,7 +124,7 @@ def test_sides_have_one_canonical_form(written: str, canonical: str) -> None:
 
 def test_strides_dilations_and_pads_by_side_decide_the_size_of_a_result() -> None:
     found = parse_problem("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,pad=1x2x3x4,stride=2x3,dtype=f32")
-    assert found.pads == Pads(top=1, left=2, bottom=3, right=4) and found.strides == (2, 3)
+    assert found.pads == Pads((1, 2, 3, 4)) and found.strides == (2, 3)
     assert found.padded_shape == (1, 13, 15, 3)
     assert found.operand_shapes["C"] == (1, 6, 5, 4)
     keys = "kh=3,kw=5,stride=2,dilation=2,pad=1"

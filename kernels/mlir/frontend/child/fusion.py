@@ -120,16 +120,16 @@ def zeros_around(
     for _ in range(MOST_STEPS):
         op = owner(value)
         if op is None or only_user(value) is None:
-            return Pads()
+            return Pads((0, 0, 0, 0))
         if op.name in ("tensor.pad", "tensor.insert_slice"):
             pads = pads_zeros(op, zero) if op.name == "tensor.pad" else _inserted(op, zero)
             return _padding(pads, [None if axis is None or (axis,) not in at
                                    else at.index((axis,)) for axis in spatial])  # fmt: skip
         before = axes_before(op, at)
         if before is None or not (reshapes if op.name in RESHAPES else transposes):
-            return Pads()
+            return Pads((0, 0, 0, 0))
         value, at, transposes = op.operands[0], before, transposes and op.name in RESHAPES
-    return Pads()
+    return Pads((0, 0, 0, 0))
 
 
 def pads_zeros(op: Any, zero: Number = 0) -> tuple[list[int], list[int]] | None:
@@ -172,11 +172,11 @@ def _inserted(op: Any, zero: Number) -> tuple[list[int], list[int]] | None:
 def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None]) -> Pads:
     """Return the padding along the windows, if nothing else is padded; a window of one has none."""
     if pads is None:
-        return Pads()
+        return Pads((0, 0, 0, 0))
     low, high = pads
     if any(low[i] or high[i] for i in range(len(low)) if i not in at):
-        return Pads()
-    return Pads(*(0 if axis is None else side[axis] for side in (low, high) for axis in at))
+        return Pads((0, 0, 0, 0))
+    return Pads(0 if axis is None else side[axis] for side in (low, high) for axis in at)
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,7 @@ def occurrence(
     layout = seen.layout
     inputs = (1, 0) if layout.is_swapped else (0, 1)
     may_pad = layout.is_convolution and fill is not None
-    pad = _pad(op, seen, inputs[0], fill or 0) if may_pad else Pads()
+    pad = _pad(op, seen, inputs[0], fill or 0) if may_pad else Pads((0, 0, 0, 0))
     sizes = dict(layout.sizes)
     if any(pad):
         height, width = int(sizes["h"]), int(sizes["w"])
