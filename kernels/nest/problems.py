@@ -9,6 +9,7 @@ convolution, or a grouped one of few channels, columns (or rows, for nchw) run o
 """
 
 from functools import lru_cache, singledispatch
+from math import prod
 
 from tilewise.kernels.nest.access import Axis, Dim, Operand, Role, Term
 from tilewise.kernels.nest.nest import Nest
@@ -114,8 +115,8 @@ def _nhwc(problem: Convolution) -> Nest:
 
 def _nchw(problem: Convolution) -> Nest:
     """Rows are output channels, columns are pixels, and B is what the filter sees of the image."""
-    groups, taps = problem.groups, problem.kh * problem.kw
-    ci, co, pixels = problem.ci // groups, problem.co // groups, problem.oh * problem.ow
+    groups, taps = problem.groups, prod(problem.window)
+    ci, co, pixels = problem.ci // groups, problem.co // groups, prod(problem.outputs)
     sizes = (("g", groups), ("n", problem.n))
     lead = tuple(Dim(name, size, Role.LEAD, single=True) for name, size in sizes if size > 1)
     images = _axis("n", problem.n) if problem.n > 1 else Axis(1, ())
@@ -136,23 +137,20 @@ def _nchw(problem: Convolution) -> Nest:
 
 
 def _patches(problem: Convolution, taps: int) -> tuple[Axis, ...]:
-    """Channels, lines and pixels of the image for k = (ci, kh, kw) and p = (oh, ow)."""
+    """Channels and places of the image for k = (ci, kh, kw) and p = (oh, ow), slices before."""
     ci = problem.ci // problem.groups
     group = (Term("g", ci),) if problem.groups > 1 else ()
-    if taps == 1 and problem.strides == (1, 1) and not problem.is_padded:
-        plane = Axis(problem.h * problem.w, (Term("p"),))
+    if taps == 1 and set(problem.strides) == {1} and not problem.is_padded:
+        plane = Axis(prod(problem.image), (Term("p"),))
         return (Axis(problem.ci, (*group, Term("k"))), plane)
-    strides, dilations = problem.strides, problem.dilations
-    down = (
-        Term("p", strides[0], div=problem.ow),
-        Term("k", dilations[0], div=problem.kw, mod=problem.kh),
-    )
-    across = (Term("p", strides[1], mod=problem.ow), Term("k", dilations[1], mod=problem.kw))
-    return (
-        Axis(problem.ci, (*group, Term("k", div=taps))),
-        Axis(problem.h, down, -problem.pads.top),
-        Axis(problem.w, across, -problem.pads.left),
-    )
+    outputs, window = problem.outputs, problem.window
+    channels = Axis(problem.ci, (*group, Term("k", div=taps)))
+    places = []
+    for at, size in enumerate(problem.image):
+        of_output = Term("p", problem.strides[at], prod(outputs[at + 1 :]), outputs[at] * (at > 0))
+        of_tap = Term("k", problem.dilations[at], prod(window[at + 1 :]), window[at])
+        places.append(Axis(size, (of_output, of_tap), -problem.pads.low[at]))
+    return (channels, *places)
 
 
 def _grouped(problem: Convolution) -> Nest:

@@ -58,7 +58,7 @@ class Convolution(Problem):
     @property
     def has_channels_first(self) -> bool:
         """Return whether the layout has a plane, or a volume, for each channel."""
-        return self.layout in self.choices["layout"][1:]
+        return self.layout == self.choices["layout"][1]
 
     @property
     def image(self) -> tuple[int, ...]:
@@ -212,12 +212,16 @@ class Conv3d(Convolution):
     `d`, `h`, `w` are the volume without padding. `stride` and `dilation` are a number, or DxHxW for
     slices, rows and columns; `pad` is a number, DxHxW, or FRONTxTOPxLEFTxBACKxBOTTOMxRIGHT. In
     `ndhwc_dhwcf` the volume is [n,d,h,w,ci], the filter [kd,kh,kw,ci,co], the result
-    [n,od,oh,ow,co]. Other keys are those of `Conv2d`; there are no groups.
+    [n,od,oh,ow,co]; in `ncdhw_fcdhw` they are [n,ci,d,h,w], [co,ci,kd,kh,kw], [n,co,od,oh,ow].
+    Other keys are those of `Conv2d`; there are no groups, and all methods are direct.
     """
 
     op: ClassVar[str] = "conv3d"
     axes: ClassVar[str] = "dhw"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**Problem.choices, "layout": ("ndhwc_dhwcf",)}
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **Problem.choices,
+        "layout": ("ndhwc_dhwcf", "ncdhw_fcdhw"),
+    }
 
     n: int
     d: int

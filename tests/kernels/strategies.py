@@ -148,6 +148,7 @@ def volumes(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Conv3d:
     d, h, w = (size + draw(st.integers(0, 5)) for size in least)
     dtype = draw(dtypes)
     return Conv3d(
+        layout=draw(st.sampled_from(["ndhwc_dhwcf", "ncdhw_fcdhw"])),
         weights=draw(st.sampled_from(["variable", "constant"])), n=draw(st.integers(1, 2)),
         d=d, h=h, w=w, ci=draw(st.sampled_from([1, 3, 8, 17])),
         co=draw(st.sampled_from([1, 5, 16, 33])), kd=taps[0], kh=taps[1], kw=taps[2],

@@ -188,7 +188,7 @@ def _patches(problem: Convolution, image: str, shape: Shape) -> tuple[list[str],
     """Return lines for what taps see of every channel of an nchw image, %patches, and its shape."""
     groups, ci = problem.groups, problem.ci // problem.groups
     seen = (problem.n, groups, ci, *shape[2:])
-    line, column = pixels(problem)
+    *places, column = pixels(problem)
     channels: tuple[str, ...] = ("n", "g", "ci")
     if nest_of(problem).group:  # lines as they are, each once for a column of taps
         if ci == 1:
@@ -196,8 +196,9 @@ def _patches(problem: Convolution, image: str, shape: Shape) -> tuple[list[str],
         patches: Shape = (*seen[:-1], problem.kw, problem.ow)
         dims, read = (*channels, "h", "kw", "ow"), f"h, {column}"
     else:
-        patches = (*seen[:-2], problem.kh, problem.kw, problem.oh, problem.ow)
-        dims, read = (*channels, "kh", "kw", "oh", "ow"), f"{line}, {column}"
+        patches = (problem.n, groups, ci, *problem.window, *problem.outputs)
+        names = (f"{kind}{axis}" for kind in "ko" for axis in problem.axes)
+        dims, read = (*channels, *names), ", ".join((*places, column))
     lines = reshape(image, "%channels", shape, seen, factor_type(problem).name)
     source, indices = "%channels" if lines else image, f"{', '.join(channels)}, {read}"
     patched = gathered("%patches", source, seen, indices, dims, patches, factor_type(problem).name)

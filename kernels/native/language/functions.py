@@ -113,24 +113,28 @@ def pack_image(
 @njit(nogil=True)
 def gather_panel(
     copy_patches: int, to: int, lane_size: int, panel_cols: int, image: int, pixel: int,
-    pixels: int, start: int, depth: int, out_width: int, height: int, width: int, filter_rows: int,
-    filter_cols: int, stride_down: int, stride_across: int, dilation_down: int,
-    dilation_across: int, pad_top: int, pad_left: int, size: int, zero: int,
+    pixels: int, start: int, depth: int, out_height: int, out_width: int, slices: int, height: int,
+    width: int, filter_slices: int, filter_rows: int, filter_cols: int, stride_slices: int,
+    stride_down: int, stride_across: int, dilation_slices: int, dilation_down: int,
+    dilation_across: int, pad_front: int, pad_top: int, pad_left: int, size: int, zero: int,
 ) -> None:  # fmt: skip
     """Gather to[depth][NR] = the patches of `pixels` outputs from `pixel` on, zero in the padding.
 
-    Rows are those from `start` of the reduction (channel, filter row, filter column);
-    `image` points at the first channel. One call copies what one filter tap reads along one
-    output row, for all channels: neighbours in the image, with a zero where it ends.
+    Rows are those from `start` of the reduction (channel, filter slice, row, column);
+    `image`, of one slice unless it is a volume, points at the first channel. One call copies what
+    one filter tap reads along one output row, for all channels: neighbours in the image, with a
+    zero where it ends.
     """
-    taps = filter_rows * filter_cols
+    taps_of_slice = filter_rows * filter_cols
+    taps = filter_slices * taps_of_slice
     for tap in range(taps):
         first = (start - tap + taps - 1) // taps
         channels = (start + depth - tap + taps - 1) // taps - first
         if channels <= 0:
             continue
         row = to + (first * taps + tap - start) * panel_cols * lane_size
-        down = tap // filter_cols * dilation_down - pad_top
+        along = tap // taps_of_slice * dilation_slices - pad_front
+        down = tap % taps_of_slice // filter_cols * dilation_down - pad_top
         across = tap % filter_cols * dilation_across - pad_left
         y, x = pixel // out_width, pixel % out_width
         lane = 0
@@ -138,17 +142,19 @@ def gather_panel(
             run = min(out_width - x, pixels - lane)
             # The last run goes on to the end of the panel, with zeros.
             length = run if lane + run < pixels else panel_cols - lane
-            source_y, source_x = y * stride_down + down, x * stride_across + across
+            source_z = y // out_height * stride_slices + along
+            source_y, source_x = y % out_height * stride_down + down, x * stride_across + across
             left, right = 0, run
             if source_x < 0:
                 left = (stride_across - 1 - source_x) // stride_across
             if source_x + (run - 1) * stride_across >= width:
                 right = max(0, (width - source_x + stride_across - 1) // stride_across)
-            if source_y < 0 or source_y >= height:
+            if source_z < 0 or source_z >= slices or source_y < 0 or source_y >= height:
                 right = 0
-            source = image + ((first * height + source_y) * width + source_x) * size
+            line = (first * slices + source_z) * height + source_y
+            source = image + (line * width + source_x) * size
             call_address(copy_patches, row + lane * lane_size, taps * panel_cols, source,
-                         height * width, channels, length, left, right, zero)  # fmt: skip
+                         slices * height * width, channels, length, left, right, zero)  # fmt: skip
             lane += length
             x = 0
             y += 1
@@ -157,10 +163,11 @@ def gather_panel(
 @njit(nogil=True)
 def pack_patches(
     copy_patches: int, pack_panel: int, to: int, raw: int, image: int, pixel: int, pixels: int,
-    panel_cols: int, start: int, depth: int, out_width: int, height: int, width: int,
-    filter_rows: int, filter_cols: int, stride_down: int, stride_across: int, dilation_down: int,
-    dilation_across: int, pad_top: int, pad_left: int, size: int,
-    word_depth: int, word_size: int, sums_size: int, zero: int,
+    panel_cols: int, start: int, depth: int, out_height: int, out_width: int, slices: int,
+    height: int, width: int, filter_slices: int, filter_rows: int, filter_cols: int,
+    stride_slices: int, stride_down: int, stride_across: int, dilation_slices: int,
+    dilation_down: int, dilation_across: int, pad_front: int, pad_top: int, pad_left: int,
+    size: int, word_depth: int, word_size: int, sums_size: int, zero: int,
 ) -> None:  # fmt: skip
     """Pack to[panel][words][NR] = patches of an nchw image, column sums after each panel.
 
@@ -170,9 +177,10 @@ def pack_patches(
     for done in range(0, pixels, panel_cols):
         joins = word_depth > 1
         gather_panel(copy_patches, raw if joins else to, size if joins else word_size, panel_cols,
-                     image, pixel + done, min(panel_cols, pixels - done), start, depth, out_width,
-                     height, width, filter_rows, filter_cols, stride_down, stride_across,
-                     dilation_down, dilation_across, pad_top, pad_left, size, zero)  # fmt: skip
+                     image, pixel + done, min(panel_cols, pixels - done), start, depth, out_height,
+                     out_width, slices, height, width, filter_slices, filter_rows, filter_cols,
+                     stride_slices, stride_down, stride_across, dilation_slices, dilation_down,
+                     dilation_across, pad_front, pad_top, pad_left, size, zero)  # fmt: skip
         sums = to + words * panel_cols * word_size
         if joins:
             fill(sums, sums_size, 0)

@@ -21,13 +21,7 @@ from tilewise.kernels.native.microkernels.microkernel import KernelSpec
 from tilewise.kernels.native.microkernels.outer_product import lines_of_a_row
 from tilewise.kernels.native.microkernels.outer_product_code import OuterProductSpec
 from tilewise.kernels.native.microkernels.skinny_products import SkinnyGemmSpec
-from tilewise.kernels.native.strides import (
-    VOLUME,
-    Strides,
-    is_strassen,
-    is_transposed,
-    shape_of_stage,
-)
+from tilewise.kernels.native.strides import Strides, is_strassen, is_transposed, shape_of_stage
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Role, nest_of
 from tilewise.kernels.problem import Convolution
 from tilewise.kernels.steps.algorithm import POINT
@@ -135,18 +129,12 @@ def _has_sums_of_a_tile(nest: Nest) -> bool:
 
 
 def _sizes_of_image(problem: Convolution, nest: Nest, how: Arithmetic) -> Sizes:
-    packed, of_b = shape_of_stage(nest, nest.image) or (0, 0, 0), shape_of_stage(nest, "B")
-    of_volume = {
-        "slices": problem.image[0],
-        "stride_slices": problem.strides[0],
-        "pad_front": problem.pads[0],
-        "slice_reach": problem.reaches[0],
-        "packed_slice": prod(packed[1:-1]),  # pixels of a packed slice
-    }
-    return (of_volume if len(problem.axes) == VOLUME else {}) | {
+    packed, of_b = shape_of_stage(nest, nest.image) or (0, 0), shape_of_stage(nest, "B")
+    return {
         "height": problem.h,
         "width": problem.w,
         "channels": problem.ci,
+        "out_height": problem.oh,
         "out_width": problem.ow,
         "filter_rows": problem.kh,
         "filter_cols": problem.kw,
@@ -156,6 +144,14 @@ def _sizes_of_image(problem: Convolution, nest: Nest, how: Arithmetic) -> Sizes:
         "dilation_across": problem.dilations[-1],
         "pad_top": problem.pads.top,
         "pad_left": problem.pads.left,
+        # Of volumes; an image is one slice.
+        "slices": prod(problem.image[:-2]),
+        "filter_slices": prod(problem.window[:-2]),
+        "stride_slices": prod(problem.strides[:-2]),
+        "dilation_slices": prod(problem.dilations[:-2]),
+        "pad_front": sum(problem.pads.low[:-2]),
+        "slice_reach": prod(problem.reaches[:-2]),
+        "packed_slice": prod(packed[-3:-1]),  # pixels of a packed slice
         "row_reach": problem.reaches[-2],  # image rows for one of the output
         "packed_cols": packed[-2],  # pixels of a packed line
         # Bytes from the panels to the memory of one that is gathered but not packed yet.

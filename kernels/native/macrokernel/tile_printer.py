@@ -120,9 +120,10 @@ class TilePrinter(NestPrinter):
         self.put(
             "pack_patches(copy_patches, pack_b_panel, b_panels, b_panels + raw_at,"
             f" b + ({self.offset('b', self.lead('B'))}) * size, {self.start[col]},"
-            f" {self.length(col)}, register_cols, {self.start[k]}, {depth}, out_width, height,"
-            f" width, filter_rows, filter_cols, stride_down, stride_across, dilation_down,"
-            f" dilation_across, pad_top, pad_left, {_WORDS}, {self.zero('B')})"
+            f" {self.length(col)}, register_cols, {self.start[k]}, {depth}, out_height, out_width,"
+            " slices, height, width, filter_slices, filter_rows, filter_cols, stride_slices,"
+            " stride_down, stride_across, dilation_slices, dilation_down, dilation_across,"
+            f" pad_front, pad_top, pad_left, {_WORDS}, {self.zero('B')})"
         )
 
     def _pack_rows(self, depth: str) -> None:

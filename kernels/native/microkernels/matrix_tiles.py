@@ -90,7 +90,7 @@ class MatrixTiles:
             bias_rows=nest.row in strides.bias,
             epilogue=epilogue_flags(nest.store),
         )
-        return cls(spec, strides.b.is_transposed, nest.problem.strides[1] if b.is_gathered else 0)
+        return cls(spec, strides.b.is_transposed, nest.problem.strides[-1] if b.is_gathered else 0)
 
     def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
         """Return its functions as they are used; where no tile is cut, `edge` takes all."""

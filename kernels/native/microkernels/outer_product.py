@@ -64,7 +64,7 @@ class OuterProduct:
     def of(cls, nest: Nest, target: Target, strides: Strides, how: Arithmetic) -> Self:
         """Return the one for a nest; LoweringError where it needs what the target lacks."""
         spec, b = outer_product_spec(nest, target, strides, how), nest.operand("B")
-        return cls(spec, strides.b.is_transposed, nest.problem.strides[1] if b.is_gathered else 0)
+        return cls(spec, strides.b.is_transposed, nest.problem.strides[-1] if b.is_gathered else 0)
 
     def pieces(self, use: Use = ANY_USE) -> dict[str, Piece]:
         """Return its functions as they are used; where no tile is cut, `edge` takes all."""
