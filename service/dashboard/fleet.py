@@ -31,7 +31,7 @@ Filter = Annotated[str, Field(max_length=200, pattern=NO_NUL)]
 
 STATES: tuple[State, ...] = get_args(State)
 """What needs attention, in the order of its weight: each outweighs those before it."""
-OPS = ("matmul", "conv2d")
+OPS = ("matmul", "conv2d", "conv3d")
 TENTHS = 10  # bars of a distribution
 SPEED_S = 90 * 86400  # how far back the speed of machines goes
 LARGEST = 1e300
@@ -42,7 +42,7 @@ class FleetQuery(BaseModel):
     """Which problems the overview shows, as its URL has it; an empty text selects all of them."""
 
     target: Annotated[str, Field(max_length=500, pattern=NO_NUL)] = ""
-    op: Literal["", "matmul", "conv2d"] = ""
+    op: Literal["", "matmul", "conv2d", "conv3d"] = ""
     dtype: Filter = ""
     state: State | Literal["", "attention"] = ""
     contains: Filter = ""

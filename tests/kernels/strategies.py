@@ -138,24 +138,22 @@ def convolutions(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Co
 
 
 @st.composite
-def volumes(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Conv3d:
-    """Convolutions of volumes, of every stride, dilation and pad that leave an output."""
-    taps = [draw(st.integers(1, 3)) for _ in range(3)]
-    strides, dilations = ([draw(st.integers(1, 2)) for _ in range(3)] for _ in range(2))
-    pads = [draw(st.integers(0, 2)) for _ in range(6)]
-    sides = zip(taps, dilations, pads[:3], pads[3:], strict=True)
-    least = [max(1, by * (size - 1) + 1 - low - high) for size, by, low, high in sides]
-    d, h, w = (size + draw(st.integers(0, 5)) for size in least)
-    dtype = draw(dtypes)
-    return Conv3d(
-        layout=draw(st.sampled_from(["ndhwc_dhwcf", "ncdhw_fcdhw"])),
-        weights=draw(st.sampled_from(["variable", "constant"])), n=draw(st.integers(1, 2)),
-        d=d, h=h, w=w, ci=draw(st.sampled_from([1, 3, 8, 17])),
-        co=draw(st.sampled_from([1, 5, 16, 33])), kd=taps[0], kh=taps[1], kw=taps[2],
-        stride="x".join(map(str, strides)), dilation="x".join(map(str, dilations)),
-        pad="x".join(map(str, pads)), dtype=dtype, init=draw(inits), bias=draw(st.booleans()),
-        epilogue=draw(epilogues(dtype)),
-    )  # fmt: skip
+def volumes(draw: st.DrawFn) -> Conv3d:
+    """Convolutions of volumes, whose slices are the images of others."""
+    image = draw(convolutions().filter(lambda problem: problem.groups == 1))
+    taps, stride, dilation = (
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 2)),
+        draw(st.integers(1, 2)),
+    )
+    low, high = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    least = max(1, dilation * (taps - 1) + 1 - low - high)
+    sides = {"stride": (stride, *image.strides), "dilation": (dilation, *image.dilations),
+             "pad": (low, *image.pads.low, high, *image.pads.high)}  # fmt: skip
+    layout = Conv3d.choices["layout"][image.has_channels_first]
+    keys = {name: value for name, value in image.to_json().items() if name != "op"}
+    keys |= {name: "x".join(map(str, numbers)) for name, numbers in sides.items()}
+    return Conv3d(**keys | {"d": least + draw(st.integers(0, 3)), "kd": taps, "layout": layout})  # type: ignore[arg-type]
 
 
 problems = matmuls | convolutions().flatmap(with_results) | volumes().flatmap(with_results)

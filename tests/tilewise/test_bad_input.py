@@ -29,7 +29,7 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
     ("arguments", "says"),
     [
         (["tune", "gemm:m=1"], "unknown operation 'gemm'"),
-        (["tune", "conv3d:n=1,d=8"], "conv3d is several problems, not one: import the model"),
+        (["tune", "conv3d:n=1,d=8"], "conv3d: h is missing"),
         (["tune", "attention:q=8"], "attention is several problems, not one: tune its products"),
         (["tune", "matmul:m=1,n=2,k=3,dtype=f32,x=1"], "unknown key 'x'"),
         (["tune", "matmul:m=2000000,n=2000000,k=3,dtype=f32"], "this machine has"),

@@ -32,6 +32,7 @@ def test_strings_and_json_round_trip(problem: Problem, accuracy: str, size: int)
     assert parse_problem(parse_problem(problem.to_json()).canonical).key == problem.key
 
 
+VOLUME = "conv3d:n=1,d=4,h=9,w=8,ci=3,co=5,kd=2,kh=3,kw=3"
 PLAIN = "matmul:m=1,n=2,k=3,dtype=f32"
 
 
@@ -90,6 +91,11 @@ def test_a_problem_has_one_canonical_string(written: str, canonical: str) -> Non
     ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,pad=-1,dtype=f32", "pad", "pad=-1"),
     ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,dilation=x,dtype=f32", "dilation", "'x'"),
     ("conv2d:n=1,h=9,w=1,ci=3,co=4,kh=3,kw=3,pad=9x0,dtype=f32", "kw", "has only 1"),
+    (f"{VOLUME},dtype=f32,stride=1x2", "stride", "N or DxHxW"),
+    (f"{VOLUME},dtype=f32,pad=1x2x3x4", "pad", "FRONTxTOPxLEFTxBACKxBOTTOMxRIGHT"),
+    (f"{VOLUME},dtype=f32,groups=2", "groups", "unknown key 'groups'"),
+    (f"{VOLUME},dtype=f32,dilation=4x1x1", "kd", "d=4 with pad=0 has only 4"),
+    (f"{VOLUME},dtype=f32,layout=nhwc_hwcf", "layout", "one of ndhwc_dhwcf, ncdhw_fcdhw"),
     ("x" * 1001, "problem", "at most 1000 characters"),
     ('{"op": "matmul", "m": ' + "9" * 5000 + "}", "problem", "at most 1000 characters"),
     ('{"op": "matmul", "m": 1, "m": 2}', "m", "'m' is given twice"),
@@ -130,6 +136,10 @@ def test_strides_dilations_and_pads_by_side_decide_the_size_of_a_result() -> Non
     keys = "kh=3,kw=5,stride=2,dilation=2,pad=1"
     found = parse_problem(f"conv2d:n=1,h=20,w=15,ci=4,co=8,{keys},dtype=f32")
     assert found.operand_shapes["C"] == (1, 9, 5, 8)
+    found = parse_problem(f"{VOLUME},stride=1x2x1,pad=1x2x3x1x2x3,layout=ncdhw_fcdhw,dtype=f32")
+    assert found.canonical.startswith(f"{VOLUME},stride=1x2x1,pad=1x2x3,layout=ncdhw_fcdhw")
+    assert [*found.operand_shapes.values()] == [
+        (1, 3, 4, 9, 8), (5, 3, 2, 3, 3), (1, 5, 5, 6, 12)]  # fmt: skip
 
 
 HOSTILE = ["\0", "\ud800", "a\udcff", "\x1b[2J", "\u202e", "\u2028", "a\nb", "é", "x" * 500]
@@ -206,12 +216,9 @@ KEY = "8eef889a6c765464f7a59c6660ff4c1481a5ee6677df9d518e51cf551bcef2c7"
      {"m": range(8, 513, 8)}),
     ("matmul:k=8..64:8,n=9,m=4,dtype=f32,batch=1..8",
      "matmul:batch=1..8,m=4,n=9,k=8..64:8,dtype=f32", {"batch": range(1, 9), "k": range(8, 65, 8)}),
-    (
-        '{"op": "conv2d", "n": "2..32:5", "h": 7, "w": 7, "ci": 3, "co": 8, "kh": 3, "kw": 3, '
-        '"dtype": "f32"}',
-        "conv2d:n=5..30:5,h=7,w=7,ci=3,co=8,kh=3,kw=3,dtype=f32",
-        {"n": range(5, 31, 5)},
-    ),
+    ('{"op": "conv2d", "n": "2..32:5", "h": 7, "w": 7, "ci": 3, "co": 8, "kh": 3, "kw": 3, '
+     '"dtype": "f32"}', "conv2d:n=5..30:5,h=7,w=7,ci=3,co=8,kh=3,kw=3,dtype=f32",
+     {"n": range(5, 31, 5)}),
 ])  # fmt: skip
 def test_a_range_has_one_string(text: str, canonical: str, ranges: dict[str, range]) -> None:
     found = parse_range(text)

@@ -18,7 +18,7 @@ from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native import lower
 from tilewise.kernels.nest import Compute, Nest, count, shape_of
 from tilewise.kernels.oracle.operands import make_operands
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Conv2d, Conv3d, Matmul, Problem
 from tilewise.kernels.schedule import (
     KStreams,
     Pack,
@@ -71,7 +71,7 @@ def matmuls(draw: st.DrawFn) -> tuple[Problem, Schedule]:
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
-    """A convolution whose outputs are whole blocks of its schedule."""
+    """A convolution of images or volumes whose outputs are whole blocks of its schedule."""
     register = Register(draw(st.integers(1, 4)), LANES * draw(st.integers(1, 2)),
                         draw(st.sampled_from(["rows", "cols"])))  # fmt: skip
     unroll = draw(st.sampled_from([1, 2]))
@@ -80,7 +80,9 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
     oh_block, oh_blocks = draw(small), draw(st.integers(1, 2))
     ow = register.rows * draw(st.integers(2, 3))
     cols, col_blocks = register.cols * draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    problem = Conv2d(
+    kd = draw(st.integers(0, 2))  # none of an image
+    problem = (Conv3d if kd else Conv2d)(
+        **({"d": kd + 1, "kd": kd} if kd else {}),
         n=draw(st.integers(1, 2)),
         h=(oh_block * oh_blocks - 1) * stride + kh,
         w=(ow - 1) * stride + kw,
@@ -94,7 +96,7 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
     steps: list[Step] = [Tile("co", cols)] if col_blocks > 1 and draw(st.booleans()) else []
     steps += [Stream("ci", depth)] if chunks > 1 and draw(st.booleans()) else []
     steps += [Pack("B")] if draw(st.booleans()) else []
-    steps += [Tile("n", 1)]
+    steps += [Tile("n", 1), *([Tile("od", 1)] if kd else [])]
     steps += [Tile("oh", oh_block)] if oh_blocks > 1 and draw(st.booleans()) else []
     steps += [Pack("A")] if draw(st.booleans()) else []
     steps += [register, *([Unroll(unroll)] if unroll > 1 else [])]
@@ -154,7 +156,7 @@ def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem,
     assert {name: counted[name] for name in counts.packs} == counts.packs
 
     found = read(applied(problem, schedule))
-    taps = [t for t in (getattr(problem, "kh", 1), getattr(problem, "kw", 1)) if t > 1]
+    taps = [t for t in problem.window if t > 1]
     steps = nest.depth // nest.compute.unroll
     inside = [*taps, *([steps] if steps > 1 else [])]
     assert len(found.kernels) == 1

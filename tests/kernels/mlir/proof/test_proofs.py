@@ -18,6 +18,9 @@ from tilewise.kernels.target import detect
 
 CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
+VOLUME = "conv3d:n=2,d=4,h=6,w=9,ci=6,co=20,kd=2,kh=3,kw=3"
+SLICES = ("tile dim=n size=1", "tile dim=od size=1", "tile dim=oh size=2", "pack operand=A",
+          "register rows=2 cols=16 outer=cols")  # fmt: skip
 NARROW = "conv2d:n=1,h=9,w=11,ci=21,co=21,kh=3,kw=2"
 WINDOW = ("register rows=4 cols=16 outer=cols", "jam dim=oh factor=2")
 SWEEP = ("stream dim=k depth=8", "register rows=1 cols=32 outer=cols", "skinny dim=n")
@@ -39,6 +42,9 @@ RIGHT = [
      ("tile dim=batch size=1", *PACKED)),
     (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
     (f"{GROUPED},layout=nchw_fchw,pad=1,dtype=f32,bias", ("tile dim=g size=1", *PIXELS)),
+    (f"{VOLUME},stride=2x1x2,pad=1x2x0x1x1x1,dtype=f32", SLICES),
+    (f"{VOLUME},dilation=1x2x2,pad=2,dtype=bf16,out=bf16", ("stream dim=ci depth=2", *SLICES)),
+    (f"{VOLUME},layout=ncdhw_fcdhw,pad=1,dtype=i8,bias", PIXELS),
     (f"{NARROW},groups=21,pad=2,stride=2,dtype=bf16", ("tile dim=co size=16", *WINDOW)),
     ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "k_streams dim=k streams=4")),
     # outputs of one row or column, and an image whose end a stride leaves unread

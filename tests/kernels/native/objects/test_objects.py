@@ -126,6 +126,7 @@ CONSTANT: dict[str, tuple[Step, ...]] = {
     "matmul:m=5,n=33,k=17,dtype=f64": (),
     "conv2d:n=1,h=7,w=5,ci=3,co=5,kh=3,kw=3,layout=nchw_fchw,dtype=i8": (Pack("B"), Pack("A")),
     "conv2d:n=1,h=7,w=5,ci=9,co=9,kh=3,kw=3,groups=9,dtype=f32": (),
+    "conv3d:n=1,d=3,h=7,w=5,ci=9,co=9,kd=2,kh=3,kw=3,dtype=f32": (Pack("B"),),
     "matmul:m=5,n=33,k=81,dtype=f32,b=i4,group=32,scale=f16,zero_b=u4": (Pack("B"), Pack("A")),
     "matmul:m=5,n=33,k=17,dtype=bf16,b=i8,group=k,transpose_b": (Pack("B"), Pack("A")),
     "matmul:m=9,n=40,k=33,dtype=u8,b=i8,zero=ab": (Pack("B"), Pack("A")),
