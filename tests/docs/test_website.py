@@ -19,7 +19,7 @@ from docs.website.reference import GENERATED, environment
 from docs.website.stage import project_pages
 from tests.docs.commands import ROOT, pages
 from tilewise.cli.parser import MODULES
-from tilewise.kernels.problem.model import Conv2d, Matmul
+from tilewise.kernels.problem import Conv2d, Matmul
 from tilewise.kernels.steps import STEPS
 
 PAGE = PurePosixPath("docs/design/search.md")
