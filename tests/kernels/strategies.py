@@ -141,11 +141,7 @@ def convolutions(draw: st.DrawFn, dtypes: st.SearchStrategy[str] = dtypes) -> Co
 def volumes(draw: st.DrawFn) -> Conv3d:
     """Convolutions of volumes, whose slices are the images of others."""
     image = draw(convolutions().filter(lambda problem: problem.groups == 1))
-    taps, stride, dilation = (
-        draw(st.integers(1, 3)),
-        draw(st.integers(1, 2)),
-        draw(st.integers(1, 2)),
-    )
+    taps, (stride, dilation) = draw(st.integers(1, 3)), draw(st.tuples(*[st.integers(1, 2)] * 2))
     low, high = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     least = max(1, dilation * (taps - 1) + 1 - low - high)
     sides = {"stride": (stride, *image.strides), "dilation": (dilation, *image.dilations),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 from tilewise.kernels.fast_algorithms import STRASSEN
 from tilewise.kernels.nest import nest_of
@@ -126,6 +127,16 @@ def test_a_convolution_stored_otherwise_has_the_same_result(groups: int, pad: in
     expected = reference(problem, operands).value.transpose(0, 3, 1, 2)
     assert np.array_equal(reference(other, stored).value, expected)
     assert other.stored_as(channels_first=False, pad=2) == problem
+
+
+def test_a_convolution_of_volumes_sums_all_taps() -> None:
+    keys = "kd=2,kh=3,kw=2,stride=2x1x3,dilation=2x1x2,pad=1x0x2x0x1x1,dtype=i32"
+    problem = parse_problem(f"conv3d:n=2,d=5,h=6,w=7,ci=3,co=4,{keys}")
+    operands = make_operands(problem, 1)
+    padded = np.pad(operands["A"], [(0, 0), (1, 0), (0, 1), (2, 1), (0, 0)])
+    seen = sliding_window_view(padded, (3, 3, 3), (1, 2, 3))[:, ::2, :, ::3, :, ::2, :, ::2]
+    expected = np.einsum("ndhwcijk,ijkcf->ndhwf", seen, operands["B"])
+    assert np.array_equal(reference(problem, operands).value, expected)
 
 
 PROBLEM = Matmul(m=21, n=24, k=16, dtype="f32", transpose_b=True)

@@ -49,12 +49,9 @@ def matmuls(draw: st.DrawFn) -> tuple[Problem, Schedule]:
     rows, row_blocks = register.rows * draw(st.integers(2, 3)), draw(small)
     cols, col_blocks = register.cols * draw(st.integers(2, 3)), draw(small)
     problem = Matmul(
-        batch=draw(st.sampled_from([1, 1, 2])),
-        m=rows * row_blocks,
-        n=cols * col_blocks,
-        k=depth * chunks,
-        dtype=draw(st.sampled_from(["f32", "i32"])),
-    )
+        batch=draw(st.sampled_from([1, 1, 2])), m=rows * row_blocks, n=cols * col_blocks,
+        k=depth * chunks, dtype=draw(st.sampled_from(["f32", "i32"])),
+    )  # fmt: skip
     outer = [Tile("n", cols)] if col_blocks > 1 and draw(st.booleans()) else []
     inner: list[Step] = [Tile("m", rows)] if row_blocks > 1 and draw(st.booleans()) else []
     steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
@@ -82,17 +79,11 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
     cols, col_blocks = register.cols * draw(st.integers(1, 2)), draw(st.integers(1, 2))
     kd = draw(st.integers(0, 2))  # none of an image
     problem = (Conv3d if kd else Conv2d)(
-        **({"d": kd + 1, "kd": kd} if kd else {}),
-        n=draw(st.integers(1, 2)),
-        h=(oh_block * oh_blocks - 1) * stride + kh,
-        w=(ow - 1) * stride + kw,
-        ci=depth * chunks,
-        co=cols * col_blocks,
-        kh=kh,
-        kw=kw,
-        stride=stride,
+        **({"d": kd + 1, "kd": kd} if kd else {}), n=draw(st.integers(1, 2)),
+        h=(oh_block * oh_blocks - 1) * stride + kh, w=(ow - 1) * stride + kw, ci=depth * chunks,
+        co=cols * col_blocks, kh=kh, kw=kw, stride=f"1x{stride}x{stride}" if kd else stride,
         dtype="f32",
-    )
+    )  # fmt: skip
     steps: list[Step] = [Tile("co", cols)] if col_blocks > 1 and draw(st.booleans()) else []
     steps += [Stream("ci", depth)] if chunks > 1 and draw(st.booleans()) else []
     steps += [Pack("B")] if draw(st.booleans()) else []

@@ -29,20 +29,13 @@ PARTED = "linalg.transpose"
 def strided(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
     """Planes of whole strides, some wider than a vector, and steps for them."""
     stride, kh, kw = draw(st.integers(2, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    planes = draw(st.integers(2, 3))
     problem = Conv2d(
-        n=draw(st.integers(1, 2)),
-        h=draw(st.integers(5, 12)),
-        w=stride * draw(st.integers(3, 26)),
-        ci=(planes := draw(st.integers(2, 3))),
-        co=planes * draw(st.integers(1, 2)),
-        groups=planes,
-        kh=kh,
-        kw=kw,
-        stride=stride,
-        pad=draw(st.integers(0, min(kh, kw) - 1)),
-        layout="nchw_fchw",
+        n=draw(st.integers(1, 2)), h=draw(st.integers(5, 12)), w=stride * draw(st.integers(3, 26)),
+        ci=planes, co=planes * draw(st.integers(1, 2)), groups=planes, kh=kh, kw=kw, stride=stride,
+        pad=draw(st.integers(0, min(kh, kw) - 1)), layout="nchw_fchw",
         dtype=draw(st.sampled_from(["f32", "i8"])),
-    )
+    )  # fmt: skip
     tiles = [Tile("n", 1)] if problem.n > 1 else []
     if draw(st.booleans()) and problem.oh > 2:
         tiles.append(Tile("oh", 2))
@@ -88,41 +81,13 @@ def test_other_strided_planes_are_gathered(keys: str) -> None:
 INSIDE_BUT_ENDS = ImageAxis(extent=56, stride=1, reach=2, pad=1)
 
 
-def test_tiles_beside_the_image_are_apart_and_those_inside_together() -> None:
-    found = parts(56, 8, 1, 0, INSIDE_BUT_ENDS)
-    assert found == [OutputPart(8, 0), OutputPart(40), OutputPart(8, 48)]
-
-
-def test_without_padding_whole_blocks_then_vectors_then_the_rest() -> None:
-    assert parts(54, 32, 16, None, None) == [OutputPart(32), OutputPart(16), OutputPart(6)]
-    assert parts(54, 16, 16, None, None) == [OutputPart(48), OutputPart(6)]
-
-
-def test_a_block_that_is_cut_again_keeps_its_place() -> None:
-    first, middle, last = parts(56, 8, 1, 0, INSIDE_BUT_ENDS)
-    assert parts(first.extent, 2, 1, first.start, INSIDE_BUT_ENDS) == [
-        OutputPart(2, 0),
-        OutputPart(6),
-    ]
-    assert parts(last.extent, 2, 1, last.start, INSIDE_BUT_ENDS) == [
-        OutputPart(6),
-        OutputPart(2, 54),
-    ]
-    assert parts(middle.extent, 2, 1, middle.start, INSIDE_BUT_ENDS) == [OutputPart(40)]
-
-
-axes = st.builds(
-    ImageAxis, st.integers(1, 40), st.integers(1, 3), st.integers(0, 6), st.integers(0, 4)
-)
-
-
-@given(axes, st.integers(1, 12), st.integers(1, 4))
-def test_parts_cover_every_output_once_and_know_what_reaches_out(axis, size, lanes) -> None:
-    extent = max(0, (axis.extent + 2 * axis.pad - axis.reach - 1) // axis.stride + 1)
-    at = 0
-    for part in parts(extent, size, lanes, 0, axis):
-        alone = [axis.is_inside(output, output) for output in range(at, at + part.extent)]
-        assert part.start == (None if all(alone) else at)
-        assert part.extent <= size or part.start is None
-        at += part.extent
-    assert at == extent
+@pytest.mark.parametrize(("arguments", "found"), [
+    ((56, 8, 1, 0, INSIDE_BUT_ENDS), [OutputPart(8, 0), OutputPart(40), OutputPart(8, 48)]),
+    ((54, 32, 16, None, None), [OutputPart(32), OutputPart(16), OutputPart(6)]),
+    ((54, 16, 16, None, None), [OutputPart(48), OutputPart(6)]),
+    # The first and the last of these blocks cut again.
+    ((8, 2, 1, 0, INSIDE_BUT_ENDS), [OutputPart(2, 0), OutputPart(6)]),
+    ((8, 2, 1, 48, INSIDE_BUT_ENDS), [OutputPart(6), OutputPart(2, 54)]),
+])  # fmt: skip
+def test_blocks_beside_the_image_are_apart_and_those_inside_together(arguments, found) -> None:
+    assert parts(*arguments) == found
