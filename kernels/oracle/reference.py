@@ -166,7 +166,7 @@ def _initial(problem: Problem, operands: Operands) -> list[Array]:
     """Return what the accumulator starts from besides zero."""
     extra = []
     if "bias" in operands:
-        extra.append(_along_channels(problem, operands["bias"]))
+        extra.append(along_channels(problem, operands["bias"]))
     if problem.add:
         extra.append(operands["add"])
     if problem.accumulates:
@@ -174,7 +174,7 @@ def _initial(problem: Problem, operands: Operands) -> list[Array]:
     return extra
 
 
-def _along_channels(problem: Problem, values: Array) -> Array:
+def along_channels(problem: Problem, values: Array) -> Array:
     """Return values of channels in a shape that broadcasts to the result."""
     behind = len(problem.spatial_axes) * problem.has_channels_first
     return values.reshape(-1, *[1] * behind)
@@ -238,7 +238,7 @@ def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
 
 def _requantised(problem: Problem, sums: Array, operands: Operands) -> Array:
     scale = operands["scale_c"]
-    scale = _along_channels(problem, scale) if scale.size > 1 else scale
+    scale = along_channels(problem, scale) if scale.size > 1 else scale
     return quantised(sums, scale, operands["zero_c"], problem.out)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.kernels.oracle.operands import Array, Operands, operand_type, poison, widened
-from tilewise.kernels.oracle.reference import Expected, compare
+from tilewise.kernels.oracle.reference import Expected, along_channels, compare
 from tilewise.kernels.problem import Problem
 
 UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11}
@@ -85,8 +85,7 @@ def _allowed(variant: Variant, bench: Bench) -> Expected:
         return expected
     size = np.abs(expected.value)
     if "bias" in operands:
-        nchw = problem.has_channels_first
-        size = size + np.abs(operands["bias"][:, None, None] if nchw else operands["bias"])
+        size = size + np.abs(along_channels(problem, operands["bias"]))
     of_result = operand_type(problem, "C")
     if problem.accumulates:
         size = size + np.abs(widened(bench.initial, of_result))

@@ -256,8 +256,7 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
     has_floats = problem.quantised_weights is not None  # of float64, made of codes
     if limit != 1:
         random = random.replace(_SIGNED, f"({_SIGNED} * {limit})")
-    has_planes = problem.has_bias and problem.has_channels_first
-    of_error = {"bias": "bias[:, None, None]" if has_planes else "bias", "relu": "", "c": "c"}
+    of_error = {"bias": f"bias{_of_channels(problem) * problem.has_bias}", "relu": "", "c": "c"}
     if of_result == "bf16" and (problem.add or problem.accumulates):
         of_error["c"] = _WIDE["bf16"].replace("x.", "c.")
     if problem.ceiling is not None:
@@ -360,12 +359,18 @@ def _constants(problem: Problem) -> list[str]:
     return lines
 
 
+def _of_channels(problem: Problem) -> str:
+    """Return the index that puts values of channels along those of the result."""
+    behind = ", None" * len(problem.spatial_axes)
+    return f"[:{behind}]" if problem.has_channels_first else ""
+
+
 def _requantised(problem: Problem) -> str:
     """Return lines that make bytes of sums."""
     least = 0 if problem.out == "u8" else -128
-    scale = "SCALES[0][:, None, None]" if problem.has_channels_first else "SCALES[0]"
     return (
-        f"    expected = np.rint(expected.astype(np.float32) * {scale})\n"
+        "    expected = np.rint(expected.astype(np.float32) "
+        f"* SCALES[0]{_of_channels(problem)})\n"
         f"    expected = np.clip(expected + np.float32(SCALES[1]), {least}, {least + 255})\n"
     )
 

@@ -102,7 +102,7 @@ PLAIN = (
     "matmul:m=19,n=37,k=71,dtype=f16,transpose_b",
     "matmul:m=19,n=37,k=71,dtype=i8,transpose_a,transpose_b,bias",
     "conv2d:n=1,h=7,w=9,ci=8,co=36,kh=3,kw=3,pad=1,groups=2,dtype=bf16",
-    "conv3d:n=1,d=4,h=7,w=9,ci=4,co=18,kd=2,kh=3,kw=3,stride=1x2x2,pad=1,dtype=f32,bias",
+    "conv3d:n=1,d=4,h=7,w=9,ci=4,co=18,kd=2,kh=3,kw=3,pad=1,layout=ncdhw_fcdhw,dtype=f32,bias",
     "matmul:m=21,n=35,k=53,dtype=i32,init=accumulate",
     "matmul:m=19,n=37,k=71,dtype=u8,b=i8,zero=ab,bias",
     "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,pad=1,dtype=u8,zero=a,out=u8,requant=tensor",
