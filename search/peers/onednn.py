@@ -93,7 +93,7 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
         yield "mm in f32", _product(problem, a, b, c, bias, end, widen=True)
     if dtype in ONEDNN_TYPES and problem.batch == 1:
         yield "linear", _linear(problem, a, b.t(), c, bias, end)
-        if problem.weights == "constant":
+        if packs_weights(problem):
             yield (
                 "linear, packed weights",
                 _linear(problem, a, _packed(b.t(), problem.m), c, bias, end),
@@ -196,6 +196,14 @@ def _int_product(
     return compute
 
 
+def packs_weights(problem: Problem) -> bool:
+    """Return whether oneDNN packs the weights ahead; those of bf16 not on every processor."""
+    import torch
+
+    has_packs = problem.dtype == "f32" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return problem.has_constant_weights and problem.dtype in ONEDNN_TYPES and has_packs
+
+
 def _packed(weights: Tensor, rows: int) -> Tensor:
     import torch
 
@@ -240,7 +248,7 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
         yield f"conv2d, {name}", convolve(problem, image, weights, bias, held, end)
     if problem.dtype == "f16" and not problem.out:
         yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, end, widen=True)
-    if problem.weights == "constant" and problem.dtype in ONEDNN_TYPES:
+    if packs_weights(problem):
         packed = _packed_filters(problem, filters, image)
         yield "conv2d, packed weights", convolve(problem, image, packed, bias, held, end)
 

@@ -27,6 +27,7 @@ from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.matrix_tiles_code import Tiles
 from tilewise.kernels.native.microkernels.microkernel import Piece
+from tilewise.kernels.native.packing import widening
 from tilewise.kernels.target import Target
 from tilewise.kernels.target.features import implied
 from tilewise.kernels.target.machine import described
@@ -148,7 +149,8 @@ def emulated_tiles() -> Iterator[list[str]]:
         tiles.builder.call(declare(tiles.builder.module, PREFIX + name, VOID, kinds), given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dot_products, "declare", _declared)
+        for user in (dot_products, widening):
+            patch.setattr(user, "declare", _declared)
         patch.setattr(Tiles, "_call", call)
         patch.setattr(loading, "load", _load)
         yield complaints
@@ -174,15 +176,21 @@ def emulated_for(target: Target) -> Iterator[None]:
 
 
 def _declared(module: ir.Module, name: str, kind: ir.Type, types: Sequence[ir.Type]) -> Any:
-    """Declare an intrinsic, or define what `vpdpbusd` computes."""
-    if "vpdpbusd" not in name:
+    """Declare an intrinsic, or define what `vpdpbusd` or a permutation of i16 computes."""
+    called = next((one for one in ("vpdpbusd", "permvar") if one in name), None)
+    if called is None:
         return declare(module, name, kind, types)
-    if (emulated := f"{PREFIX}vpdpbusd") in module.globals:
+    if (emulated := PREFIX + called) in module.globals:
         return module.globals[emulated]
     fn = ir.Function(module, ir.FunctionType(kind, types), emulated)
     fn.linkage, b = "internal", ir.IRBuilder(fn.append_basic_block())
     total, *factors = fn.args
-    for left in range(0, 32, 8):
+    if called == "permvar":  # of a table by indices
+        index = b.and_(*factors, ir.Constant(kind, [kind.count - 1] * kind.count))
+        for lane in map(ir.IntType(32), range(kind.count)):
+            found = b.extract_element(fn.args[0], b.extract_element(index, lane))
+            total = b.insert_element(total, found, lane)
+    for left in () if called == "permvar" else range(0, 32, 8):
         up, down = (ir.Constant(kind, [by] * kind.count) for by in (left, 24))
         x, y = (b.shl(b.bitcast(factor, kind), up) for factor in factors)
         total = b.add(total, b.mul(b.lshr(x, down), b.ashr(y, down)))

@@ -12,7 +12,6 @@ from tilewise.linked.kernels import Kernel
 from tilewise.linked.verdicts import Call, Verdict, cold_copies, compare, stored_verdict
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
-_ONEDNN = ("f32", "bf16")
 _FUSED: dict[str, tuple[Any, ...]] = {
     "none": ("none", [], ""),
     "relu": ("relu", [], ""),
@@ -96,11 +95,19 @@ def _finished(problem: Problem, call: Call, add: Any = None) -> Call:
     return run
 
 
+def _has_onednn(problem: Problem) -> bool:
+    """Return whether oneDNN has kernels of the type for this processor."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported
+    return problem.dtype == "f32" or (problem.dtype == "bf16" and bool(has_bf16()))
+
+
 def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
     image, filters = a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1)
     filters = filters.contiguous(memory_format=torch.channels_last)
     pad, stride, dilation = list(problem.pads.low), list(problem.strides), list(problem.dilations)
-    if problem.dtype not in _ONEDNN or not torch.backends.mkldnn.is_available():
+    if not _has_onednn(problem):
         convolve = partial(torch.nn.functional.conv2d, image, filters, bias, stride, pad, dilation)
         return _channels_last(_finished(problem, partial(convolve, groups=problem.groups), add))
     geometry = (pad, stride, dilation, problem.groups)
@@ -133,7 +140,7 @@ def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any, is_dynamic: 
         call = torch.ops.mkl._mkl_linear.default
         return _finished(problem, partial(call, a, packed, weights, bias, rows), add)
     ops = torch.ops.mkldnn
-    if is_f32 or (problem.dtype == "bf16" and ops._is_mkldnn_bf16_supported()):
+    if is_f32 or (problem.dtype == "bf16" and _has_onednn(problem)):
         packed = ops._reorder_linear_weight(weights, rows)
         call = ops._linear_pointwise.default
         if add is None:

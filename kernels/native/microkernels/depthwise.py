@@ -85,6 +85,8 @@ class Depthwise:
                 f"step register: cols={tile.cols} is not a multiple of the {vector.columns} "
                 f"{problem.element.name} elements that a vector of {target.cpu} holds here"
             )
+        if not planes:  # the last vectors are moved back, to end at the last channel
+            vectors = min(vectors, max(1, problem.co // vector.columns))
         spec = DepthwiseSpec(
             how=how,
             lanes=vector.lanes,

@@ -116,7 +116,7 @@ PADDED = "pad=3,layout=nchw_fchw"  # some outputs see zeros alone
 TILES = (Pack("B"), Tile("t", 4), Pack("A"), Register(2, 32))
 OTHERS: list[tuple[str, tuple[Step, ...]]] = [
     # A kernel of whole lines packs nothing, and has no edges of its own.
-    ("conv2d:n=1,h=5,w=7,ci=6,co=6,kh=3,kw=3,pad=1,groups=6,dtype=f32", (Register(2, 16),)),
+    ("conv2d:n=1,h=5,w=7,ci=23,co=23,kh=3,kw=3,pad=1,groups=23,dtype=f32", (Register(2, 64),)),
     (f"{FILTERED},kh=3,kw=3,{PADDED}", (Winograd(4), *TILES)),
     (f"{FILTERED},kh=3,kw=3,weights=constant", (Winograd(4), Tile("co", 32), *TILES)),
     (f"{FILTERED},kh=5,kw=5", (Winograd(3), *TILES)),

@@ -63,7 +63,7 @@ def test_a_recheck_has_a_verdict(client, ask, stale, run, sessions, gflops, verd
     assert ask().json()["id"] == job["id"]
     copies = SqlTrialStore(sessions, job["id"]).trials()
     assert [one.schedule for one in copies] == [fakes.schedule(n) for n in (7, 6, 5, 4)]
-    assert {(one.pace, one.origin) for one in copies} == {(None, "recheck")}
+    assert {(one.speed_factor, one.origin) for one in copies} == {(None, "recheck")}
     assert run(job["id"], tuner=at_speed(gflops)).state == "done"
     found = client.get(f"/v1/jobs/{job['id']}").json()
     assert (found["verdict"], found["kept"]) == (verdict, True)

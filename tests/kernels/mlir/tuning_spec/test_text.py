@@ -29,6 +29,7 @@ from tilewise.kernels.mlir.tuning_spec.text import (
 )
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.kernels.target import detect
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime, which runs the code, is not installed")
 
@@ -169,13 +170,10 @@ func.func @fused(%a: tensor<256x256xf32>, %b: tensor<256x256xf32>) -> tensor<256
 @pytest.mark.parametrize(("size", "is_large"), some([(128, True), (64, False)], of=2))
 def test_sums_that_the_stack_cannot_hold_are_left_to_ops_that_store_them(size, is_large, tmp_path):
     """A model that fuses something behind the op compiles, with the entry or without it."""
-    cut = [
-        TileSize("cache_parallel", "m", size),
-        TileSize("cache_parallel", "n", size),
-        TileSize("cache_reduction", "k", 64),
-    ]
+    places = ("parallel", "m", size), ("parallel", "n", size), ("reduction", "k", 64)
+    cut = [TileSize(f"cache_{kind}", dim, most) for kind, dim, most in places]
     problem = parse_problem("matmul:m=256,n=256,k=256,dtype=f32")
-    made = plain(problem, *cut, cols=128)
+    made = plain(problem, *cut, cols=8 * detect().lanes("f32"))
     tiles = [replace(t, size=256) if t.at == "distribution" else t for t in made.tiles]
     config = replace(made, tiles=tuple(tiles))
     assert outgrows_stack(form_of(problem), config) == is_large
