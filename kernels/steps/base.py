@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.nest import Nest
@@ -161,6 +161,7 @@ class Alternate(Retired):
     dim: str
 
 
+S = TypeVar("S", bound=Step)
 STEPS: dict[str, type[Step]] = {}
 """Every step by its name, in the order of registration."""
 
@@ -171,8 +172,9 @@ RETIRED: dict[str, type[Step]] = {kind.name: kind for kind in (SplitK, Alternate
 """Steps of earlier versions: they can be read, and are refused for every nest."""
 
 
-def register_step(kind: type[Step]) -> type[Step]:
-    """Add a step to those that schedules can have; a class decorator.
+@dataclass_transform(frozen_default=True)
+def register_step(kind: type[S]) -> type[S]:
+    """Add a step to those that schedules can have, as a frozen dataclass; a class decorator.
 
     Raises:
         ValueError: a step has the name, or had it in an earlier version, or is made of one of the
@@ -185,7 +187,8 @@ def register_step(kind: type[Step]) -> type[Step]:
         if choice in STEP_OF_CHOICE:
             taken = STEP_OF_CHOICE[choice].__name__
             raise ValueError(f"choice {choice!r} makes the step {taken}; give another name")
-    STEPS[kind.name] = kind
+    has_fields = "__dataclass_fields__" in vars(kind)
+    STEPS[kind.name] = kind = kind if has_fields else dataclass(frozen=True)(kind)
     STEP_OF_CHOICE.update(dict.fromkeys(kind.choices, kind))
     return kind
 

@@ -1,7 +1,6 @@
 """`fuse`: compute a convolution of single pixels as a product of matrices."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Nest, nest_of
@@ -9,7 +8,6 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class Fuse(Step):
     """Fuse the loops over images, lines and pixels into one. TVM and Halide fuse.
 

@@ -1,7 +1,6 @@
 """`instruction`: multiply and add by one of several instructions."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.instructions import NAMES, WITH_CHOICE, Form, known, known_instruction
@@ -10,7 +9,6 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class InstructionChoice(Step):
     """Multiply and add by one of several instructions that processors have for the element type.
 

@@ -1,7 +1,7 @@
 """`jam`: put iterations of an outer loop into the register tile."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Loop, Nest, Node
@@ -9,7 +9,6 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class Jam(Step):
     """Unroll a loop outside of the tile's rows and fuse its copies into the register tile.
 

@@ -1,7 +1,6 @@
 """`k_streams`: take the rows of a k-block from several k-streams."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import LoopKind, Nest
@@ -9,7 +8,6 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class KStreams(Step):
     """Read the reduction as `streams` interleaved k-streams: equal parts, a row of each in turn.
 

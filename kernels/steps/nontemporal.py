@@ -1,7 +1,6 @@
 """`nontemporal`: write the result past the caches."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.nest import Nest, Store
@@ -9,7 +8,6 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class Nontemporal(Step):
     """Write the result to memory past the caches, by non-temporal stores.
 

@@ -1,7 +1,6 @@
 """`pack`: copy the block of an operand to contiguous memory."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Fetched, Layout, Nest, Role, Stage
@@ -9,7 +8,6 @@ from tilewise.kernels.steps.base import OperandName, Part, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class Pack(Step):
     """Copy the operand's current block to contiguous panels. Halide compute_at, TVM cache_read,
     transform structured.pack.

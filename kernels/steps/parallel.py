@@ -1,7 +1,6 @@
 """`parallel`: divide a dim of the result among threads."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.block_sizes import part_size
@@ -11,7 +10,6 @@ from tilewise.kernels.steps.tile import check_dim_of_result
 
 
 @register_step
-@dataclass(frozen=True)
 class Parallel(Step):
     """Divide a dim of the result among threads, in equal parts of whole register tiles.
 

@@ -1,7 +1,6 @@
 """`prefetch`: bring what is read next closer while the present block is computed on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Fetch, Fetched, Loop, LoopKind, Nest, Stage
@@ -20,7 +19,6 @@ ROW_DISTANCE = 256
 
 
 @register_step
-@dataclass(frozen=True)
 class Prefetch(Step):
     """Fetch an operand ahead of its use. Halide prefetch, TVM software_pipeline.
 

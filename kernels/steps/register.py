@@ -1,7 +1,7 @@
 """`register`: the tile of C that stays in registers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from tilewise.kernels.nest import Loop, LoopKind, MicroTile, Nest, Node
@@ -9,7 +9,6 @@ from tilewise.kernels.steps.base import Part, Place, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class Register(Step):
     """Hold a tile of `rows` x `cols` of C in registers over the whole k-block.
 

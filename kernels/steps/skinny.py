@@ -1,7 +1,6 @@
 """`skinny`: visit all columns of a k-block inside the micro-kernel (skinny GEMM)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.instructions import Form, known_instruction
@@ -12,7 +11,6 @@ MOST_ROWS_OF_B = 64  # side by side; the code has a pointer for each
 
 
 @register_step
-@dataclass(frozen=True)
 class Skinny(Step):
     """Move the loops over register tiles into the micro-kernel; sums stay in the first cache.
 

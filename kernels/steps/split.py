@@ -1,7 +1,6 @@
 """`split`: sum the reduction in partial sums."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Nest
@@ -11,7 +10,6 @@ MOST_LANES = 256
 
 
 @register_step
-@dataclass(frozen=True)
 class Split(Step):
     """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @register_step
-@dataclass(frozen=True)
 class Strassen(AlgorithmStep):
     """Compute a product of matrices from seven products of their blocks, where eight are usual.
 

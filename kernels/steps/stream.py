@@ -1,7 +1,6 @@
 """`stream`: visit the reduction in k-blocks."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Loop, LoopKind, Nest, Stage
@@ -11,7 +10,6 @@ from tilewise.kernels.steps.tile import check_fetched_block
 
 
 @register_step
-@dataclass(frozen=True)
 class Stream(Step):
     """Visit the reduction in k-blocks of `depth`; C holds partial sums between (BLIS's KC).
 

@@ -1,7 +1,6 @@
 """`tile`: visit a dim of the result in blocks."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.block_sizes import equal_block
@@ -10,7 +9,6 @@ from tilewise.kernels.steps.base import Part, Step, register_step
 
 
 @register_step
-@dataclass(frozen=True)
 class Tile(Step):
     """Visit a dim of the result in blocks of `size`. Halide split, TVM split, tile_using_for.
 

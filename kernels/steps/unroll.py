@@ -1,7 +1,6 @@
 """`unroll`: unroll the micro-kernel's reduction loop."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewise.kernels.nest import Compute, Nest
@@ -11,7 +10,6 @@ MOST = 16
 
 
 @register_step
-@dataclass(frozen=True)
 class Unroll(Step):
     """Unroll the micro-kernel's reduction loop. Halide unroll, TVM unroll, loop.unroll.
 

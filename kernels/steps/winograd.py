@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 @register_step
-@dataclass(frozen=True)
 class Winograd(AlgorithmStep):
     """Compute a convolution in tiles of `output` x `output` pixels, by Winograd transforms.
 
