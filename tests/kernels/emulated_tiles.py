@@ -1,10 +1,8 @@
 """Matrix tiles without AMX, and `vpdpbusd` of 32 bytes: functions in place of intrinsics.
 
-Those of tiles are Python functions that check what a processor checks.
-
-Micro-kernels stay as they are emitted, but for the names of the intrinsics. What a product of two
-tiles is comes from the declaration of its instruction. Shapes that disagree are complaints: on a
-processor they are illegal instructions.
+Those of tiles are Python functions that check what a processor checks. Micro-kernels stay as they
+are, but for the names of intrinsics. What a product of two tiles is comes from the declaration of
+its instruction. Shapes that disagree are complaints: on a processor, illegal instructions.
 """
 
 import ctypes

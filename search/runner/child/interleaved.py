@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import compress
 from statistics import median
 from typing import Any
 
@@ -154,6 +155,7 @@ def _best_ways(ways: list[Variant], timed: list[list[Samples]]) -> dict[str, Tim
 
 
 LEAST_ROUNDS, MOST_ROUNDS = 7, 25
+SLOW_S, SLOW_BY = 1.0, 10  # of a run of a peer, and times ours: one sample of it is enough
 
 
 def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
@@ -175,7 +177,11 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
 
 
 def time_with_peers(session: Session, steps: Any, peers: list[str], budget_s: float) -> RoundsReply:
-    """Time one schedule and every way of the peers in interleaved rounds."""
+    """Time one schedule and every way of the peers in interleaved rounds.
+
+    A way that takes far longer keeps the time of its check: without bf16 instructions, a product by
+    oneDNN takes up to a minute.
+    """
     absent = {}
     for name in peers:
         if name in session.screened:
@@ -193,28 +199,38 @@ def time_with_peers(session: Session, steps: Any, peers: list[str], budget_s: fl
     threads, cold = session.target.threads, session.how_cold(call)
     first = Samples(1, threads)
     first.take(ours)
-    spent = [first.last_s, *(way.seconds for way in ways)]
+    taken = [way.seconds for way in ways]
+    is_timed = [seconds <= max(SLOW_S, SLOW_BY * first.last_s) for seconds in taken]
+    spent = [first.last_s, *compress(taken, is_timed)]
     emptying = evicting_s(session.target) if cold else 0.0
     fitting = int(budget_s / sum(sample_cost(seconds, threads) + emptying for seconds in spent))
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
-    runs = [ours, *(way.variant.run for way in ways)]
+    variants = [way.variant for way in compress(ways, is_timed)]
+    runs = [ours, *(variant.run for variant in variants)]
     if cold:
-        variants, made = [way.variant for way in ways], partial(_made, session, peers)
+        made = partial(_made, session, peers, is_timed)
         runs = [session.on_copies(steps, call), *on_every_place(session, variants, made)]
     (own, *theirs), peak = _with_peak(session, runs, rounds, cold)
+    in_rounds = iter(theirs)
+    times = [
+        next(in_rounds).times if once else [s] for once, s in zip(is_timed, taken, strict=True)
+    ]
     timed_ways = tuple(
-        TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
-        for way, samples in zip(ways, theirs, strict=True)
+        TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(found))
+        for way, found in zip(ways, times, strict=True)
     )
     return RoundsReply(tuple(own.times), timed_ways, absent, peak)
 
 
-def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:
-    """Return the ways of present peers on operands."""
+def _made(
+    session: Session, peers: list[str], is_timed: list[bool], operands: Operands
+) -> list[Variant]:
+    """Return the ways of present peers on operands, those that are timed in rounds."""
     there = [name for name in peers if session.screened[name]]
     threads = session.target.threads
     makers = [session.makers[name] for name in there]
-    return [way for make in makers for way in make(session.problem, operands, threads)]
+    every = (way for make in makers for way in make(session.problem, operands, threads))
+    return list(compress(every, is_timed))
 
 
 def _maker(session: Session, steps: Any) -> Maker:

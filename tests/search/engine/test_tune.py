@@ -210,9 +210,8 @@ def trial(number: int, seconds: float, state: str = "timed", factor: float | Non
     point = POINTS[number]
     speed = summarise([seconds] * 6, SQUARE.flops)
     schedule = SPACE.schedule(point)
-    return TrialRecord(
-        number, schedule, point, state, "prior", measurement=speed, speed_factor=factor
-    )
+    known = {"measurement": speed, "speed_factor": factor}
+    return TrialRecord(number, schedule, point, state, "prior", **known)
 
 
 def explored(*trials: TrialRecord) -> Exploration:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from tilewise.kernels.oracle.accuracy import KINDS, MOST_TIMES
 from tilewise.kernels.problem import Conv2d, parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd
 from tilewise.kernels.target import detect
+from tilewise.search.peers.variant import Variant
 from tilewise.search.runner.child import interleaved
 from tilewise.search.runner.child import trial as module
 from tilewise.search.runner.child.accuracy import check_accuracy, errors_of
@@ -30,21 +32,16 @@ def session_of(text: str = TEXT) -> Session:
     return Session(parse_problem(text).canonical, detect().canonical, seed=0)
 
 
-def test_what_accumulates_begins_each_check_with_the_same_result() -> None:
-    one = session_of(f"{TEXT},init=accumulate")
+@pytest.mark.parametrize("init", ["zero", "accumulate"])
+def test_each_check_begins_with_the_same_result_and_needs_one_that_is_written(init: str) -> None:
+    one = session_of(f"{TEXT},init={init}")
     initial = one.operands["C"].copy()
     for rows in (1, 4, 2):
         call = one.call(steps(rows))
         one.check(call)
-        call(3)
-    one.operands["C"][...] = initial
-    with pytest.raises(CandidateFailureError, match="deviation"):
-        one.check(lambda _repeat: None)
-
-
-def test_a_check_that_writes_nothing_fails_whatever_ran_before() -> None:
-    one = session_of()
-    one.check(one.call(steps(1)))
+        call(3 if init == "accumulate" else 1)
+    if init == "accumulate":
+        one.operands["C"][...] = initial
     with pytest.raises(CandidateFailureError, match="deviation"):
         one.check(lambda _repeat: None)
 
@@ -57,6 +54,15 @@ def test_schedules_share_panels_but_for_those_that_are_packed_ahead(weights: str
     one.call(steps(4))
     assert (one.places[0].arena["B"] is held) == (weights == "variable")
     one.check(first)
+
+
+def test_a_peer_that_takes_far_longer_keeps_the_time_of_its_check() -> None:
+    one, never = session_of(), Mock()
+    for name, run, seconds in (("slow", never, 60.0), ("fast", lambda n: sum(range(n << 9)), 0.5)):
+        variant = Variant(name, "mm", run, lambda: one.operands["C"])
+        one.screened[name] = [SimpleNamespace(variant=variant, seconds=seconds)]
+    slow, fast = interleaved.time_with_peers(one, steps(1), ["slow", "fast"], 0.1).ways
+    assert slow.times == (60.0,) and not never.called and len(fast.times) >= 7
 
 
 class Timing:

@@ -86,9 +86,8 @@ def believed(space: Space, points: list[Point], luck: float, factors: tuple[floa
     records = []
     for number, point in enumerate(points):
         met = seconds(space, point) * np.exp(-luck if number == 0 else 0)
-        records.append(
-            replace(timed(space, number, point, met), speed_factor=factors[min(number, 1)])
-        )
+        trial = timed(space, number, point, met)
+        records.append(replace(trial, speed_factor=factors[min(number, 1)]))
     ask(rebuilt(space, records, sampler), space)
     mean, _ = sampler._process.predict(sampler._features(points)[0])
     return mean

@@ -43,9 +43,8 @@ class Machine:
         samples = Samples(1)
         if seconds >= VERY_LONG_RUN_S:
             samples.take(run)
-        return measure_with_control(
-            control, run, samples, Bounds(1.25 * best_s, 1.05 * best_s), 0.08
-        )
+        limits = Bounds(1.25 * best_s, 1.05 * best_s)
+        return measure_with_control(control, run, samples, limits, 0.08)
 
 
 def seconds(found: ControlledTiming) -> float:
