@@ -47,7 +47,7 @@ LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
     """Return up to `most` points of different schedules, the most promising first.
 
-    Where there is a method of fewer products, these are points of the method that
+    Where there is a fast algorithm, these are points of the one that
     the model likes better, and, second and then every fourth time, of the other: the model may be
     wrong, and the fastest schedule with a script is a direct one.
     """
@@ -55,10 +55,10 @@ def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
     direct = _diverse(model, most, [DIRECT])
     if not names:
         return direct
-    filtered = _diverse(model, most, [name for name in names if name != DIRECT])
-    if not filtered or model.log_time(filtered[0]) > model.log_time(direct[0]) + log(HOPELESS):
+    fast = _diverse(model, most, [name for name in names if name != DIRECT])
+    if not fast or model.log_time(fast[0]) > model.log_time(direct[0]) + log(HOPELESS):
         return direct
-    liked, other = sorted((direct, filtered), key=lambda points: model.log_time(points[0]))
+    liked, other = sorted((direct, fast), key=lambda points: model.log_time(points[0]))
     chosen: list[Point] = []
     while (liked or other) and len(chosen) < most:
         takes_other = len(chosen) % OTHER_EVERY == 1
