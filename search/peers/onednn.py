@@ -197,11 +197,17 @@ def _int_product(
 
 
 def packs_weights(problem: Problem) -> bool:
-    """Return whether oneDNN packs the weights ahead; those of bf16 not on every processor."""
+    """Return whether oneDNN packs the weights ahead."""
+    return problem.has_constant_weights and _has_kernels(problem)
+
+
+def _has_kernels(problem: Problem) -> bool:
+    """Return whether oneDNN has kernels of the type for this processor."""
     import torch
 
-    has_packs = problem.dtype == "f32" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return problem.has_constant_weights and problem.dtype in ONEDNN_TYPES and has_packs
+    if problem.dtype == "bf16":
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return problem.dtype in ONEDNN_TYPES
 
 
 def _packed(weights: Tensor, rows: int) -> Tensor:
@@ -243,7 +249,7 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     if problem.accumulates:
         held = t["C"].permute(0, 3, 1, 2) if problem.layout == "nhwc_hwcf" else t["C"]
     bias = None if "bias" not in t else t["bias"].to(image.dtype)
-    convolve = _fused if problem.dtype in ONEDNN_TYPES else _plain
+    convolve = _fused if _has_kernels(problem) else _plain
     for name, weights in _layouts(problem, filters):
         yield f"conv2d, {name}", convolve(problem, image, weights, bias, held, end)
     if problem.dtype == "f16" and not problem.out:
