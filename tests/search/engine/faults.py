@@ -15,7 +15,7 @@ def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[i
     tiles = tuple(TilePoint(r, 1) for r in rows)
     known = Space(problem, detect()).parameters
     parameters = tuple(replace(p, values=tiles) if p.name == "tile" else p for p in known)
-    base = {p.name: p.values[0] for p in parameters}
     monkeypatch.setattr(Space, "parameters", parameters)
-    points = [base | {"tile": tile} for tile in tiles]
+    points = [{p.name: p.values[0] for p in parameters} | {"tile": tile} for tile in tiles]
+    monkeypatch.setattr("tilewise.search.engine.study.PRIOR_OF", {})  # all of them first
     monkeypatch.setattr("tilewise.search.engine.study.prior_points", lambda *_: points)
