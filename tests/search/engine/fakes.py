@@ -22,9 +22,9 @@ from tilewise.search.timing.speed_factor import WORTH
 
 def trial_reply(times: Sequence[float], **changes: Any) -> TrialReply:
     """A candidate that was right, and took these seconds."""
-    told = {"speed_factor": 1.0, "takes_over": False, "rejected": 0, "pruned": False,
+    known = {"speed_factor": 1.0, "takes_over": False, "rejected": 0, "pruned": False,
             "compile_s": 0.1, "measure_s": 0.1, "max_error": 0.0, "tolerance": 1.0}  # fmt: skip
-    return TrialReply(tuple(times), **(told | changes))
+    return TrialReply(tuple(times), **(known | changes))
 
 
 def in_turn(times: Sequence[Sequence[float]], rounds: Sequence[Sequence[int]]) -> TimedInTurn:
@@ -34,9 +34,9 @@ def in_turn(times: Sequence[Sequence[float]], rounds: Sequence[Sequence[int]]) -
 
 def finals_reply(finalists: Sequence[TimedInTurn], **changes: Any) -> FinalistsReply:
     """Finalists that took these seconds, and no other libraries."""
-    told = {"rejected": 0, "peers": {}, "peak_gflops": 100.0, "cold": None,
+    known = {"rejected": 0, "peers": {}, "peak_gflops": 100.0, "cold": None,
             "scratch_bytes": ({"A": 64, "B": 640},) * len(finalists)}  # fmt: skip
-    return FinalistsReply(tuple(finalists), **(told | changes))
+    return FinalistsReply(tuple(finalists), **(known | changes))
 
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
