@@ -28,14 +28,14 @@ serve: .venv/installed-service
 
 # All that a change is likely to break. `make test-all` adds full grids, processes and whole models.
 test: .venv/installed-dev browser
-	$(BIN)/python -m pytest -n 2 -m "not full"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full"
 
 test-all: .venv/installed-dev browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # What `make test` leaves out.
 test-rest: .venv/installed-dev browser
-	$(BIN)/python -m pytest -n 2 -m full
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m full
 
 # The tests of the dashboard look at it with Chromium; without one they are skipped and say so.
 browser:

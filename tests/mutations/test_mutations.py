@@ -23,6 +23,7 @@ def test_there_are_a_hundred_with_names_of_their_own() -> None:
     assert len(names) == len(set(names)) >= 100
 
 
+@pytest.mark.full
 def test_a_bug_is_caught_and_taken_out_again(tmp_path: Path) -> None:
     source, tests = tmp_path / "small.py", tmp_path / "tests"
     source.write_text("def double(x):\n    return 2 * x\n")

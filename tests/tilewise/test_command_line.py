@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import some
 from tests.tilewise.conftest import PROBLEM, Cli, written
 from tilewise.cli.parser import GROUPS, all_commands, make_parser
 from tilewise.search.records import TuneOptions, TuneRequest
@@ -97,7 +98,7 @@ _python_argcomplete tilewise; printf "%s\\n" "${COMPREPLY[@]}"
 @pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash")
 @pytest.mark.parametrize(
     ("typed", "offered", "withheld"),
-    [
+    some([
         ("", {*NAMES}, set()),
         ("tu", {"tune"}, {"show"}),
         (f"tune {PROBLEM} --tr", {"--trials"}, {"--seed"}),
@@ -106,8 +107,8 @@ _python_argcomplete tilewise; printf "%s\\n" "${COMPREPLY[@]}"
         ("verify ", {"--payload", "--json"}, set()),
         ("verify x.mlir --payload pay", {"payload.mlir"}, set()),
         ("bench suite.json --o", {"--output"}, {"--out"}),
-    ],
-)
+    ], of=3),
+)  # fmt: skip
 def test_bash_completes_commands_options_choices_and_files(cli, tmp_path, typed, offered, withheld):
     (tmp_path / "payload.mlir").touch()
     script = cli("completion", "bash").out

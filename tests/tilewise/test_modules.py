@@ -13,6 +13,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from tests.cases import some
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.kernels.mlir.network import networks
@@ -63,6 +64,7 @@ def test_strict_problems_are_what_a_list_can_have(cli: Cli, module: str, served:
     assert refused.code == 2 and "--accuracy" in refused.err
 
 
+@pytest.mark.full
 def test_dynamic_dims_have_the_same_sizes_at_a_service(cli, served, tmp_path) -> None:
     path = written(tmp_path / "dynamic.mlir", SPELLINGS["linalg"])
     for dim, problem in (("0.0,1.0=7", "m=7"), ("0.0,1.0=6..20:4", "m=8..20:4")):
@@ -123,7 +125,7 @@ NO_OP = texts.DEPTHWISE.replace("%r =", "%r = %x +")
 
 @pytest.mark.parametrize(
     ("given", "payload", "says", "shown"),
-    [
+    some([
         (texts.tiled("[2, 2, 2, 2]", 2), texts.PAYLOAD, "apply: line 4: %t", "applied   no"),
         (texts.script(VECTORIZE), texts.DEPTHWISE,
          "payload.mlir: apply: line 4 of the payload: %r = ", "applied   no"),
@@ -131,7 +133,7 @@ NO_OP = texts.DEPTHWISE.replace("%r =", "%r = %x +")
         (texts.SUM_OVER_K, texts.PAYLOAD, "race: iterations of scf.forall depend on each other",
          "tiling is not thread safe at axis #2"),
         (texts.demoted("f16"), texts.PAYLOAD, "wrong: the result is", ""),
-    ],
+    ], of=2),
     ids=["tiles", "op", "payload", "race", "precision"],
 )  # fmt: skip
 def test_what_a_script_does_wrong_is_one_line(cli, tmp_path, given, payload, says, shown) -> None:

@@ -211,6 +211,7 @@ def test_an_unseen_problem_has_a_predicted_schedule(cli: Cli, tuned: str) -> Non
     assert ran.code == 3 and "none can be predicted for cpu:znver1" in ran.err
 
 
+@pytest.mark.full
 def test_spaces_are_evaluated_and_train_a_predictor(cli: Cli, tuned: str, tmp_path: Path) -> None:
     file = tmp_path / "made.npz"
     ran = cli("predictor", "train", *SMALL, "-o", str(file), "--json")

@@ -101,6 +101,7 @@ def timed(text: str, points: int = 60) -> TimedSpace:
     return TimedSpace(text, model.space.problem, WIDE, known)
 
 
+@pytest.mark.full
 def test_what_trials_of_other_problems_teach_holds_for_a_new_one(tmp_path: Path):
     spaces = training.usable([timed(f"matmul:m={m},n=512,k=640,dtype=f32") for m in (96, 256, 384)])
     evaluated = training.evaluate(spaces)

@@ -34,7 +34,7 @@ from tilewise.service.errors import NotFoundError, OutageError
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), some(product(("sqlite", "postgresql"), repeat=2), of=3)
+    ("source", "target"), some(product(("sqlite", "postgresql"), repeat=2), of=4)
 )
 def test_an_export_of_what_was_imported_is_the_same(new_store, tmp_path, source, target):
     of, into = new_store(source), new_store(target)

@@ -77,12 +77,11 @@ def opened(browser, service, sessions, ended, seen):
         context.close()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("scheme", "width"),
-    [("dark", 390), *(pytest.param(*one, marks=pytest.mark.full)
-                      for one in (("light", 1920), ("dark", 1280), ("light", 390)))],
-)  # fmt: skip
+    ("scheme", "width"), [("dark", 390), ("light", 1920), ("dark", 1280), ("light", 390)]
+)
 def test_every_page_works_for_everybody(opened, scheme, width):
     page = opened(scheme, width)
     for path in (*PAGES.values(), *OTHERS):

@@ -117,7 +117,7 @@ def test_filters_select_what_plain_python_does(client_factory, rows):
         _check_targets(text, found)
         return len(found)
 
-    @settings(max_examples=40, deadline=None, database=None)
+    @settings(max_examples=15, deadline=None, database=None)
     @given(ASKED)
     def ask(asked):
         check(asked)

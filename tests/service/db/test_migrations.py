@@ -86,6 +86,7 @@ def populated(url, sessions, submit, run):
     return url
 
 
+@pytest.mark.full
 def test_every_step_goes_down_and_up_again_with_data(populated):
     steps = ScriptDirectory.from_config(schema.alembic_config())
     assert steps.get_heads() == [schema.HEAD]

@@ -66,6 +66,7 @@ def test_the_renderer_draws_every_plot_in_both_themes(name, theme):
     assert SPECS[name]["description"]
 
 
+@pytest.mark.full
 def test_files_of_each_kind_are_what_their_names_say():
     assert drawing.draw(SPECS["pace"], "png").startswith(b"\x89PNG")
     page = drawing.draw(SPECS["pace"], "html").decode()

@@ -6,6 +6,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from tests.cases import some
 from tests.kernels.dispatches.test_extraction import reshaped_result
 from tests.tilewise.conftest import Cli, written
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
@@ -153,15 +154,15 @@ def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("text", "options", "said"),
-    [
+    some([
         (accumulating("one"), ("--entry", "nope"), "no function nope; it has one"),
         (accumulating("one", ", %n: i32"), ("--entry", "one"), "takes or returns i32"),
         (accumulating("one", ", %n: tensor<?xf32>"), (), "takes or returns tensor<?xf32>"),
         (FENCED, (), "takes or returns !hal.fence"),
         (BENCHMARK, (), "takes or returns i32"),
-    ],
+    ], of=3),
     ids=["entry", "number", "dynamic", "fenced", "benchmark"],
-)
+)  # fmt: skip
 def test_what_cannot_run_is_refused_before_anything_is_tuned(text, options, said, cli, tmp_path):
     path = written(tmp_path / "one.mlir", text)
     assert cli("import", path, "--json").json["problems"]

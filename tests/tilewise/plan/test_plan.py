@@ -85,6 +85,7 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     assert "not timed" not in again.out
 
 
+@pytest.mark.full
 def test_a_strict_plan_has_direct_methods_alone(cli, tuned, source, monkeypatch) -> None:
     """Compare with a plan of the same model whose fastest algorithm is Winograd."""
     search_by(monkeypatch, winograd)
@@ -210,6 +211,7 @@ def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: 
     assert "has dynamic shapes; give --dim NAME=SIZE" in done.out
 
 
+@pytest.mark.full
 def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> None:
     nothing = written(tmp_path / "none.mlir", "func.func @main() { return }")
     garbage, file = written(tmp_path / "bad.mlir", "no module"), written(tmp_path / "file", "")

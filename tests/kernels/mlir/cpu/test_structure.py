@@ -7,6 +7,7 @@ from math import prod
 import pytest
 from iree.compiler import ir
 
+from tests.cases import some
 from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
 from tests.kernels.mlir.nests import applied, read, transformed
 from tilewise.kernels.mlir.cpu import grouped_conv
@@ -180,13 +181,13 @@ def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("text", "step", "lanes"),
-    [
+    some([
         (GROUPS, TILE[0], {"16", "8"}),  # 4 groups, and the 2 that are left
         (DEPTHWISE.replace("groups=16", "groups=8"), "register rows=3 cols=16 outer=cols", {"16"}),
         (DEPTHWISE.replace("groups=16", "groups=4"), "register rows=3 cols=16 outer=cols", {"16"}),
         ("conv2d:n=1,h=3,w=3,ci=16,co=32,kh=2,kw=2,groups=16,dtype=f32",
          "register rows=2 cols=12 outer=rows", {"12", "8"}),
-    ],
+    ], of=3),
 )  # fmt: skip
 def test_a_vector_has_whole_groups(text: str, step: str, lanes: set[str]) -> None:
     sums = re.findall(

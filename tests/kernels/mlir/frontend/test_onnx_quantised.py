@@ -75,17 +75,17 @@ def of_bits(
     return model([node], (m, k), (m, n), weights), dequantised[:, :k]
 
 
+@full
 @pytest.mark.parametrize(("given", "keys"), [
     ({"zeros": "packed", "k": 99, "n": 31},
      "n=31,k=99,dtype=f32,b=i4,group=32,scale=f32,zero_b=u4"),
-    pytest.param({"bits": 8}, "n=32,k=64,dtype=f32,b=i8,group=32,scale=f32", marks=full),
-    pytest.param({}, "n=32,k=64,dtype=f32,b=i4,group=32,scale=f32", marks=full),
-    pytest.param({"bits": 8, "zeros": "packed", "block": 16, "m": 1},
-                 "n=32,k=64,dtype=f32,b=i8,group=16,scale=f32,zero_b=u8", marks=full),
-    pytest.param({"zeros": "floats", "block": 128, "k": 300},
-                 "n=32,k=300,dtype=f32,b=i4,group=128,scale=f32,zero_b=u4", marks=full),
-    pytest.param({"zeros": "packed", "block": 64},
-                 "n=32,k=64,dtype=f32,b=i4,group=k,scale=f32,zero_b=u4", marks=full),
+    ({"bits": 8}, "n=32,k=64,dtype=f32,b=i8,group=32,scale=f32"),
+    ({}, "n=32,k=64,dtype=f32,b=i4,group=32,scale=f32"),
+    ({"bits": 8, "zeros": "packed", "block": 16, "m": 1},
+     "n=32,k=64,dtype=f32,b=i8,group=16,scale=f32,zero_b=u8"),
+    ({"zeros": "floats", "block": 128, "k": 300},
+     "n=32,k=300,dtype=f32,b=i4,group=128,scale=f32,zero_b=u4"),
+    ({"zeros": "packed", "block": 64}, "n=32,k=64,dtype=f32,b=i4,group=k,scale=f32,zero_b=u4"),
 ])  # fmt: skip
 def test_products_of_bits_are_problems_and_compile(given: dict[str, Any], keys: str) -> None:
     source, weights = of_bits(**given)
@@ -149,7 +149,7 @@ def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
             ("u4", "i8", "u8", "i4"),
             ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, "")),
         ),
-        of=8,
+        of=20,
     ),
 )
 def test_dequantised_weights_are_problems_and_compile(kind, place) -> None:

@@ -299,6 +299,7 @@ def two_sums(between: str, after: str, result: str) -> tuple[str, Array]:
     return module.replace("%r :", f"{result} :"), weights[0, 0]
 
 
+@pytest.mark.full
 def test_a_pool_behind_reads_what_its_pad_has_read() -> None:
     module, weights = two_sums(PAD, POOL, "%r")
     image = values(1, 4, 4, 6)
