@@ -72,13 +72,9 @@ CROWDED_FROM = 0.5  # of the registers, from where unrolled loads crowd the accu
 
 
 class Calls(NamedTuple):
-    """Calls of a micro-kernel.
+    """Calls of a micro-kernel, each with `depth` elements of the reduction, filter taps included.
 
-    Attributes:
-        calls: how many.
-        depth: elements of the reduction in each, filter taps included.
-        computed_share: of all columns of the tiles, those that are computed.
-        edge_share: of all tiles, those that the result cuts off.
+    The shares are those of the tiles' columns that are computed, and of tiles that are cut off.
     """
 
     calls: int
@@ -124,11 +120,9 @@ def _add_matrix_tiles(
     out: dict[str, float], workload: Workload, shape: TilePoint, work: Calls, unroll: int
 ) -> None:
     """Add the amounts of calls that load a tile of each row and column of their grid a step."""
-    tall, wide = shape.rows // TILE, shape.vectors
-    elements = unit_of_depth(workload.arithmetic_of("matrix"))
-    steps = work.calls * ceil(work.depth / elements)
-    how, loads = workload.arithmetic_of("matrix"), tall + wide
-    steps *= len(how.instruction.parts)
+    tall, wide, how = shape.rows // TILE, shape.vectors, workload.arithmetic_of("matrix")
+    steps = work.calls * ceil(work.depth / unit_of_depth(how)) * len(how.instruction.parts)
+    loads = tall + wide
     busy = max(tall * wide * TILE_CYCLES, loads * TILE_LOAD_CYCLES)
     if isinstance(how, WidenedWeights):  # whose step is a block, with an end of its own
         products = how.products * (how.depth // how.step)

@@ -24,10 +24,8 @@ from tilewise.search.space.workload_parameters import jammed_lines
 class _Tile(NamedTuple):
     """A register tile, in vectors and outputs.
 
-    Attributes:
-        down, across: lines of the result, and pixels (in planes: vectors) of each.
-        vectors: of channels; 1 in planes.
-        reads: vectors of the image that it loads.
+    It has `down` lines of the result with `across` pixels (in planes: vectors) each, of `vectors`
+    of channels (1 in planes), and loads `reads` vectors of the image.
     """
 
     down: int
@@ -57,12 +55,11 @@ def grouped_conv_amounts(space: Space, point: Point) -> dict[str, float]:
     out["few_chains"] = tiles * taps * max(0, FMA_UNITS * FMA_LATENCY - tile.sums) / FMA_UNITS
     out["c_lines"] = prod(problem.operand_shapes["C"]) * problem.element.accumulator_bytes / LINE
     block_lines = _add_calls(out, space, point)
-    _add_reads(out, space, tile, (block_lines, walks_pixels))
+    _add_reads(out, space, tile, block_lines, walks_pixels)
     return out
 
 
 def _tile(space: Space, point: Point) -> _Tile:
-    """The register tile of a point."""
     problem, shape, inputs = space.problem, point["tile"], space.workload.depth
     down_taps, across_taps = problem.window
     if problem.has_channels_first:
@@ -81,8 +78,7 @@ def _tile(space: Space, point: Point) -> _Tile:
 def _window(outputs: int, taps: int, problem: Problem, side: int) -> int:
     """Different lines (side 0) or pixels (side 1) that neighbouring outputs read."""
     stride, dilation = problem.strides[side], problem.dilations[side]
-    reads = {o * stride + t * dilation for o in range(outputs) for t in range(taps)}
-    return len(reads)
+    return len({o * stride + t * dilation for o in range(outputs) for t in range(taps)})
 
 
 def _tiles(space: Space, tile: _Tile) -> int:
@@ -107,19 +103,16 @@ def _add_calls(out: dict[str, float], space: Space, point: Point) -> int:
     return lines
 
 
-def _add_reads(out: dict[str, float], space: Space, tile: _Tile, walk: tuple[int, bool]) -> None:
+def _add_reads(
+    out: dict[str, float], space: Space, tile: _Tile, block_lines: int, walks_pixels: bool
+) -> None:
     """Add the cache lines of the image that are not found in the first cache.
 
-    Args:
-        out: amounts by name, which are added to.
-        space: of the point.
-        tile: the register tile.
-        walk: lines of a block, and whether the lines of one vector of channels (or of one plane)
-            follow each other.
+    `walks_pixels` says whether the lines of one vector of channels (or of one plane) follow each
+    other.
     """
     problem, target, size = space.problem, space.target, space.problem.element.bytes
     (taps, _), (_, across) = problem.window, problem.spatial_axes
-    block_lines, walks_pixels = walk
     shape = problem.operand_shapes["A"]
     image = prod(shape) * size
     window = _window(tile.down, taps, problem, 0)

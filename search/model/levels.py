@@ -5,20 +5,13 @@ read from. A search has its mean from here, and learns the rest.
 """
 
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, log, log2
 
 from tilewise.search.model.amounts import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
 from tilewise.search.model.analytical import AnalyticalModel
-from tilewise.search.space.levels import (
-    COLS_FIRST,
-    ROWS_FIRST,
-    LevelGenerator,
-    VectorTile,
-    lead_name,
-    sides,
-)
-from tilewise.search.space.parameters import Size, default
-from tilewise.search.space.points import WHOLE, Point, Value
+from tilewise.search.space.levels import COLS_FIRST, ROWS_FIRST, LevelGenerator, lead_name, sides
+from tilewise.search.space.parameters import RegisterTile, Size, default
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
 
 SPILLED = 1.5  # times as long, where accumulators do not fit the registers
@@ -102,11 +95,16 @@ def _point(levels: LevelGenerator, wanted: Sizes) -> Point:
     names: dict[str, Value] = {"depth": depth, "rows": rows, "cols": cols, "outer": outer}
     names |= dict(zip(("cache_rows", "cache_cols", "cache_depth"), cached, strict=True))
     names |= {lead_name(loop): 1 for loop in levels.form.lead}
+    wide = vectors * levels.lanes
+
+    def apart(tile: TilePoint) -> float:
+        return abs(log2(tile.rows / high)) + abs(log2(tile.vectors / wide))
+
     point: Point = {}
     for parameter in levels.parameters:
         value = names.get(parameter.name, default(parameter))
-        if isinstance(parameter, VectorTile):
-            value = parameter.nearest(high, vectors * levels.lanes)
+        if isinstance(parameter, RegisterTile):
+            value = min(parameter.values, key=apart)
         elif isinstance(parameter, Size):
             value = parameter.nearest(parameter.size(value))
         elif value not in parameter.values:

@@ -47,9 +47,9 @@ LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 def prior_points(model: AnalyticalModel, most: int) -> list[Point]:
     """Return up to `most` points of different schedules, the most promising first.
 
-    Where there is a fast algorithm, these are points of the one that
-    the model likes better, and, second and then every fourth time, of the other: the model may be
-    wrong, and the fastest schedule with a script is a direct one.
+    Where there is a fast algorithm, these are points of the one that the model likes better, and,
+    second and then every fourth time, of the other: the model may be wrong, and the fastest
+    schedule with a script is a direct one.
     """
     names = [str(value) for value in model.space.values(ALGORITHM)]
     direct = _diverse(model, most, [DIRECT])
@@ -90,23 +90,13 @@ def _diverse(model: AnalyticalModel, most: int, algorithms: Sequence[str]) -> li
 
 
 def _legal(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Point]:
-    """The points of `ranked` that are legal, each schedule once."""
+    """The legal points of special tiles, if any, and of what descents met; each schedule once."""
     space, seen = model.space, set[str]()
-    for point in ranked(model, algorithms):
+    for point in with_rules(model, algorithms, _descended(model, algorithms)):
         schedule = space.schedule(point)
         if schedule.hash not in seen and space.why_illegal(schedule) is None:
             seen.add(schedule.hash)
             yield point
-
-
-def ranked(model: AnalyticalModel, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Return points of special tiles, if any, then the points that the descents visited, by time.
-
-    Args:
-        model: of a space.
-        algorithms: that points may have; a space without the choice has the direct one.
-    """
-    yield from with_rules(model, algorithms, _descended(model, algorithms))
 
 
 def with_rules(
@@ -152,7 +142,7 @@ def _descended(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Po
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
-        key = tuple(point[p.name] for p in space.parameters)
+        key = space.key(point)
         if key not in known:
             known[key] = (model.log_time(point), len(known), point)
         return known[key][0]
@@ -199,9 +189,7 @@ def _starts(model: AnalyticalModel, algorithms: Sequence[str]) -> list[Point]:
     """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
     space = model.space
     base = plain_point(space)
-    choices: list[Point] = [{}]
-    if ALGORITHM in base:
-        choices = [{ALGORITHM: name} for name in algorithms]
+    choices = [{ALGORITHM: name} for name in algorithms] if ALGORITHM in base else [{}]
     points = [
         base | {"tile": tile, "pack_b": pack} | choice
         for choice in choices

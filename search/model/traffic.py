@@ -18,18 +18,8 @@ from tilewise.search.space.workload import Workload
 class Sizes(NamedTuple):
     """What one thread computes, and in what pieces, in elements and counts.
 
-    Attributes:
-        row: extent of the dim that register tiles cut.
-        rows: of the result, images and image rows included.
-        row_tiles: register tiles that cover the rows.
-        block_rows: rows of a block, as the steps leave it.
-        row_blocks: blocks that cover the rows.
-        cols: of the result.
-        col_tiles: register tiles that cover the columns.
-        block_cols: columns of a block.
-        col_blocks: blocks that cover the columns.
-        depth: of a chunk of the reduction.
-        chunks: of the reduction.
+    Register tiles and blocks cover the result. `row` is the extent of the dim that tiles cut;
+    `rows` include images and image rows. `depth` is that of one of the reduction's `chunks`.
     """
 
     row: int
@@ -71,48 +61,24 @@ def sizes_of(space: Space, point: Point, tile_rows: int, tile_cols: int) -> Size
     """Return the parts of a point's schedule, for register tiles of `tile_rows` by `tile_cols`."""
     extents, nest = space.part_of(point, tile_rows, tile_cols), space.workload.nest
     row = extents[nest.row]
-    if nest.image == "A":
-        lines = int(point["image_rows"])
-        images = prod(extents[dim] for dim in nest.rows if nest.dim(dim).single)
-        down = _down_images(row, extents["oh"], images, lines, tile_rows)
+    if nest.image == "A":  # tiles lie within a line, and blocks are whole lines
+        lines, images = extents["oh"], prod(extents[d] for d in nest.rows if nest.dim(d).single)
+        _, block, blocks = _cut(lines, int(point["image_rows"]), 1)
+        every = lines * images
+        down = row * every, ceil(row / tile_rows) * every, block * row, blocks * images
     else:
-        down = _down(row, int(point["rows"]), tile_rows)
-    across = _across(extents[nest.col], int(point["cols"]), tile_cols)
+        down = row, *_cut(row, int(point["rows"]), tile_rows)
+    across = _cut(extents[nest.col], int(point["cols"]), tile_cols)
     unit = unit_of_depth(space.workload.arithmetic_of(point["tile"].kind))
-    return Sizes(*down, *across, *_deep(extents[nest.k], int(point["depth"]), unit))
+    depth = balanced_depth(extents[nest.k], int(point["depth"]), unit)
+    return Sizes(row, *down, extents[nest.col], *across, depth, ceil(extents[nest.k] / depth))
 
 
 @lru_cache(maxsize=4096)
-def _down(row: int, wanted: int, unit: int) -> tuple[int, int, int, int, int]:
-    """The first five of `Sizes`: tiles of `unit` rows, blocks of about `wanted`."""
-    tiles = ceil(row / unit)
-    block = min(equal_block(row, wanted, unit), tiles * unit)
-    return row, row, tiles, block, ceil(row / block)
-
-
-@lru_cache(maxsize=4096)
-def _down_images(
-    row: int, lines: int, images: int, wanted: int, unit: int
-) -> tuple[int, int, int, int, int]:
-    """The same of images: tiles lie within a line, blocks are about `wanted` lines."""
-    tiles, block = ceil(row / unit), equal_block(lines, wanted, 1)
-    all_lines = lines * images
-    return row, row * all_lines, tiles * all_lines, block * row, ceil(lines / block) * images
-
-
-@lru_cache(maxsize=4096)
-def _across(width: int, wanted: int, unit: int) -> tuple[int, int, int, int]:
-    """Those of `Sizes` for columns: tiles of `unit` columns, blocks of about `wanted`."""
-    tiles = ceil(width / unit)
-    block = min(equal_block(width, wanted, unit), tiles * unit)
-    return width, tiles, block, ceil(width / block)
-
-
-@lru_cache(maxsize=4096)
-def _deep(reduction: int, wanted: int, unit: int) -> tuple[int, int]:
-    """Depth and number of chunks of about `wanted` elements, whole `unit`s each."""
-    depth = balanced_depth(reduction, wanted, unit)
-    return depth, ceil(reduction / depth)
+def _cut(extent: int, wanted: int, unit: int) -> tuple[int, int, int]:
+    """Tiles of `unit` that cover an extent, the size of blocks of about `wanted`, their number."""
+    block = equal_block(extent, wanted, unit)
+    return ceil(extent / unit), block, ceil(extent / block)
 
 
 PAGE_BYTES = 4096  # also one way of most first caches
@@ -172,14 +138,8 @@ def add_reads(
 
     A call reads a strip of A and a panel of B. The first reading of a block finds it where
     its pack left it, or where the operand lies. A later reading finds it where it stayed while
-    the other operand was read, and in the first cache if both fit there.
-
-    Args:
-        out: amounts by name, which are added to.
-        space: of the point.
-        point: packs and the outer loop.
-        sizes: of the point.
-        tile: rows and columns of a register tile.
+    the other operand was read, and in the first cache if both fit there. `tile` has the rows and
+    columns of a register tile.
     """
     rows, cols = tile
     workload, caches = space.workload, (space.target.l1_bytes, space.target.l2_bytes)
@@ -219,15 +179,7 @@ def _slowed_stream(space: Space, rows: int, is_fetched: bool) -> float:
 def add_packs(
     out: dict[str, float], space: Space, point: Point, sizes: Sizes, tile_cols: int
 ) -> None:
-    """Add the lines that packs copy.
-
-    Args:
-        out: amounts by name, which are added to.
-        space: of the point.
-        point: packs and prefetch.
-        sizes: of the point.
-        tile_cols: columns of a register tile.
-    """
+    """Add the lines that packs copy, for register tiles of `tile_cols` columns."""
     if point["pack_b"] and not space.workload.b.is_constant:
         lines = _packed_lines_of_b(space.workload, sizes, tile_cols)
         is_far = lines * LINE_BYTES > OWN_SHARE * space.target.l2_bytes

@@ -7,12 +7,10 @@ cache if the first does not hold one.
 """
 
 from math import ceil, hypot, prod
-from typing import NamedTuple
 
 from tilewise.kernels.block_sizes import equal_block
 from tilewise.kernels.steps.algorithm import POINT
 from tilewise.kernels.target.cores import LINE_BYTES, Core
-from tilewise.kernels.target.costs import FarCache, Streams
 from tilewise.search.model.amounts import (
     AMOUNTS,
     FMA_LATENCY,
@@ -22,51 +20,15 @@ from tilewise.search.model.amounts import (
     add_computing,
 )
 from tilewise.search.model.traffic import OWN_SHARE
-from tilewise.search.space.algorithms import ALGORITHM, PAST_CACHES, WANTED, channels_of
+from tilewise.search.space.algorithms import (
+    ALGORITHM,
+    PAST_CACHES,
+    WANTED,
+    channels_of,
+    nest_of_algorithm,
+)
 from tilewise.search.space.points import Point, TilePoint
-from tilewise.search.space.schedules import nest_of_algorithm
 from tilewise.search.space.space import Space
-
-
-class _Filter(NamedTuple):
-    """How one run reads a transformed filter that lies beyond the second cache.
-
-    Attributes:
-        lines: of the whole.
-        blocks: of tiles, each of which reads it from there.
-        rows: of a register tile.
-        tiles: of a block, each of which multiplies every line.
-        is_fetched: whether tiles find it in the second cache.
-    """
-
-    lines: float
-    blocks: int
-    rows: int
-    tiles: float
-    is_fetched: bool
-
-    def waited_for(self, space: Space) -> float:
-        """Return the cost of lines of the filter, in lines of other operands from L3."""
-        streams, core = space.fetches_panels, space.target.core
-        slowed = self._near(core.streams) if streams else 1.0
-        if core.far_l3:
-            slowed = self._far(core.far_l3) / core.costs.b_from_l3
-        if streams and self.lines * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
-            slowed *= core.streams.filter_from_memory
-        return self.blocks * self.lines * slowed
-
-    def _near(self, streams: Streams) -> float:
-        return 1.0 if self.is_fetched else max(1.0, streams.filter_unfetched_row * self.rows)
-
-    def _far(self, l3: FarCache) -> float:
-        """Cycles: fetched ahead, a line is waited for as far as products do not hide it."""
-        products = self.tiles / FMA_UNITS
-        waits = hypot(l3.line, products) - products
-        if not self.is_fetched:
-            waits += l3.unfetched
-        elif self.rows >= self.tiles:  # to the first cache
-            waits = max(0.0, waits - l3.near)
-        return waits
 
 
 def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
@@ -87,7 +49,7 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     add_computing(out, workload, shape, Calls(calls, depth, 1.0, cut), int(point["unroll"]))
 
     size, near = space.problem.element.bytes, OWN_SHARE * space.target.l2_bytes
-    part = min(equal_block(channels, int(point[channels_of(workload)]), cols), panels * cols)
+    part = equal_block(channels, int(point[channels_of(workload)]), cols)
     image = ceil(channels / part) * points * tiles * ceil(depth * size / LINE_BYTES)
     products = points * tiles * ceil(channels * size / LINE_BYTES)
     weights = points * panels * depth * cols * size / LINE_BYTES
@@ -105,8 +67,10 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     if core.far_l3 and weights * LINE_BYTES + held > near:
         far = max(far, 1)  # a part that stays comes from there for its first block of tiles
     is_fetched = bool(point.get("prefetch")) and space.fetches_panels
-    read = _Filter(weights, far, rows, tiles / blocks, is_fetched)
-    out["b_from_l3"], out["b_from_l2"] = read.waited_for(space), (blocks - far) * weights
+    slowed = _slowed_line(space, rows, tiles / blocks, is_fetched)
+    if space.fetches_panels and weights * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
+        slowed *= core.streams.filter_from_memory
+    out["b_from_l3"], out["b_from_l2"] = far * weights * slowed, (blocks - far) * weights
     lines = rows if core.far_l3 else 0  # of A with a panel in the first cache
     if depth * (cols + lines) * size > OWN_SHARE * space.target.l1_bytes:
         out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
@@ -120,6 +84,25 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     if point.get(PAST_CACHES) is False:
         out["c_lines"] *= core.transforms.fetched_result
     return out
+
+
+def _slowed_line(space: Space, rows: int, tiles: float, is_fetched: bool) -> float:
+    """How many times as long a line of a filter beyond L2 takes as lines of other operands.
+
+    A register tile has `rows`, and a block `tiles`, each of which multiplies every line. Fetched
+    ahead, a line is waited for as far as products do not hide it.
+    """
+    core = space.target.core
+    if core.far_l3 is None:
+        is_waited_for = space.fetches_panels and not is_fetched
+        return max(1.0, core.streams.filter_unfetched_row * rows) if is_waited_for else 1.0
+    products = tiles / FMA_UNITS
+    waits = hypot(core.far_l3.line, products) - products
+    if not is_fetched:
+        waits += core.far_l3.unfetched
+    elif rows >= tiles:  # to the first cache
+        waits = max(0.0, waits - core.far_l3.near)
+    return waits / core.costs.b_from_l3
 
 
 def _less_loads(shape: TilePoint, core: Core) -> float:

@@ -6,9 +6,11 @@ method; the parameters that say how the direct method packs and cuts have no eff
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 from tilewise.kernels.nest import Nest
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import chosen
 from tilewise.kernels.steps.algorithm import POINT
 from tilewise.kernels.steps.strassen import matrix_of, why_not_strassen
@@ -114,17 +116,12 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
     return tuple(output for output, least in offered.items() if channels >= least)
 
 
-def nest_of_tiles(workload: Workload, output: int) -> Nest:
-    """Return the nest of a Winograd step with so many outputs and no other step."""
-    return chosen(workload.problem, {"winograd": output}).nest
-
-
 def has_large_filter(workload: Workload) -> bool:
     """Return whether a filter that is transformed ahead is so large that tiles wait for it."""
     outputs = outputs_of(workload)
     if not outputs or not workload.problem.has_constant_weights:
         return False
-    points = nest_of_tiles(workload, max(outputs)).extent(POINT)
+    points = nest_of_algorithm(workload.problem, f"winograd{max(outputs)}").extent(POINT)
     channels = workload.stored["A" if workload.nest.image == "B" else "B"].total
     taps = prod(workload.problem.window)
     target = workload.target
@@ -149,11 +146,8 @@ def algorithm_parameters(workload: Workload) -> tuple[Parameter, ...]:
         return ()
     names = (f"{name}{size}" for one in algorithms for name, size in one.items())
     tiles = Size.below(WANTED, WANTED_TILES, max(rows_of_algorithms(workload)))
-    parameters = (Choice(ALGORITHM, (DIRECT, *names)), tiles)
-    return (
-        *parameters,
-        *([Choice(PAST_CACHES, (False, True))] if has_far_result(workload) else ()),
-    )
+    far = [Choice(PAST_CACHES, (False, True))] if has_far_result(workload) else []
+    return (Choice(ALGORITHM, (DIRECT, *names)), tiles, *far)
 
 
 def fetches_panels(workload: Workload) -> bool:
@@ -178,6 +172,12 @@ def algorithm_of(point: Point) -> Algorithm:
     name = str(point.get(ALGORITHM, DIRECT))
     step = name.rstrip("0123456789")
     return {} if name == DIRECT else {step: int(name.removeprefix(step))}
+
+
+@lru_cache(maxsize=256)
+def nest_of_algorithm(problem: Problem, algorithm: str) -> Nest:
+    """Return the nest of an algorithm with no other step; it is the same for every point."""
+    return chosen(problem, algorithm_of({ALGORITHM: algorithm})).nest
 
 
 def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:

@@ -8,7 +8,7 @@ remainder it is peeled off; masked vectors would be several times slower.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, log2
+from math import ceil
 
 from tilewise.kernels.mlir.payload.function import has_epilogue
 from tilewise.kernels.mlir.tuning_spec.config import (
@@ -23,7 +23,7 @@ from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, outgrows_stack
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.parameters import Choice, Parameter, RegisterTile, Size
-from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 VECTORS = (1, 2, 3, 4, 6, 8)
@@ -31,28 +31,12 @@ SPARE_REGISTERS = 2  # for what is loaded of both factors
 FULL = 0.4  # of the registers, from where a tile is worth a trial, unless the result has no more
 
 
-@dataclass(frozen=True)
-class VectorTile(RegisterTile):
-    """Tiles in elements."""
-
-    def nearest(self, rows: int, cols: int) -> Value:
-        """Return the tile nearest to these sides."""
-        return min(self.values, key=lambda tile: _doublings(tile, rows, cols))
-
-
-def sides(tile: Value) -> tuple[int, int]:
+def sides(tile: TilePoint) -> tuple[int, int]:
     """Return rows and columns of a tile."""
-    assert isinstance(tile, TilePoint)
     return tile.rows, tile.vectors
 
 
-def _doublings(tile: Value, rows: int, cols: int) -> float:
-    """How far a tile is from some sides."""
-    high, wide = sides(tile)
-    return abs(log2(high / rows)) + abs(log2(wide / cols))
-
-
-def vector_tiles(form: LoopForm, target: Target, lanes: int) -> VectorTile:
+def vector_tiles(form: LoopForm, target: Target, lanes: int) -> RegisterTile:
     """Return the tiles that fit the registers and fill them, or hold the whole result's side."""
     rows, cols = form.extent(form.rows), form.extent(form.cols)
     free = target.vector_registers - SPARE_REGISTERS
@@ -64,7 +48,7 @@ def vector_tiles(form: LoopForm, target: Target, lanes: int) -> VectorTile:
             is_whole = high == rows or wide == cols or vectors == VECTORS[-1]
             if high <= rows and held <= free and (held >= FULL * free or is_whole):
                 found[TilePoint(high, wide, "iree")] = None
-    return VectorTile("tile", tuple(sorted(found, key=sides)))
+    return RegisterTile("tile", tuple(sorted(found, key=sides)))
 
 
 DEPTHS = (1, 2, 4, 8, 16)  # iterations of the reduction in one tile of vectors
@@ -84,11 +68,7 @@ class LevelGenerator:
 
     @cached_property
     def form(self) -> LoopForm:
-        """The op whose sizes are chosen.
-
-        Raises:
-            UnsupportedError: no spec can choose the problem's sizes.
-        """
+        """The op whose sizes are chosen; UnsupportedError if no spec can choose them."""
         return form_of(self.problem)
 
     @property
@@ -121,12 +101,9 @@ class LevelGenerator:
     def schedule(self, point: Point) -> Configuration:
         """Return the configuration of a point, without levels that have no effect."""
         tiles = (*self._distribution(point), *self._cached(point), *self._vectors(point))
-        return Configuration(tiles, self._pipeline, _remainders(self.form, tiles))
-
-    @property
-    def _pipeline(self) -> PipelineName:
         is_window = self.form.op == "convolution"
-        return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
+        pipeline: PipelineName = "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
+        return Configuration(tiles, pipeline, _remainders(self.form, tiles))
 
     def why_illegal(self, schedule: AnySchedule) -> str | None:
         """Return why the sums of a tiled reduction with an epilogue exceed IREE's stack, or None.

@@ -42,6 +42,11 @@ class Parameter:
         """Return `value` as numbers, equally many for all values."""
         return (self.values.index(value) / max(1, len(self.values) - 1),)
 
+    def distance(self, one: Value, other: Value) -> float:
+        """Return the squared distance of the numbers of two values."""
+        codes = zip(self.encode(one), self.encode(other), strict=True)
+        return sum((a - b) ** 2 for a, b in codes)
+
 
 @dataclass(frozen=True)
 class Choice(Parameter):
@@ -122,12 +127,7 @@ class RegisterTile(Parameter):
         others = [value for value in self.values if value.kind != kind]
         if not of_kind or not others:
             return ()
-
-        def apart(ends: tuple[Value, Value]) -> float:
-            codes = zip(*map(self.encode, ends), strict=True)
-            return float(sum((one - other) ** 2 for one, other in codes))
-
-        return min(product(of_kind, others), key=apart)
+        return min(product(of_kind, others), key=lambda ends: self.distance(*ends))
 
     def encode(self, value: Value) -> tuple[float, ...]:
         """Return the logarithms of rows and columns (or vectors), and numbers for the kind of tile.

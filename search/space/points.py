@@ -80,8 +80,7 @@ def point_from_json(params: Mapping[str, Any]) -> Point:
     Its tile may be text, as trials had it up to schema 0019. A text that is no tile, such as
     `2x2w8e` of a step that went away, stays text: it is displayed, and no space holds it.
 
-    Raises:
-        ValueError: the tile is an object, and none of a tile.
+    Raises ValueError for an object that is no tile.
     """
     tile = params.get(_TILE)
     if isinstance(tile, str):

@@ -5,8 +5,7 @@ the order of registration.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
 
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.schedule import Schedule, check_legal
@@ -22,29 +21,21 @@ Change = Callable[[Workload, Schedule, Value], Schedule]
 """Gives the schedule that a value makes of another."""
 
 
-class _Added(NamedTuple):
-    values: Values
-    change: Change
-
-
-_added: dict[str, _Added] = {}
+_added: dict[str, tuple[Values, Change]] = {}
 
 
 def register_parameter(name: str, values: Values, change: Change) -> None:
     """Add a parameter to the spaces of all searches.
 
-    Args:
-        name: of the parameters that `values` gives.
-        values: the parameter for a workload, if any. A stored point without it has the first value.
-        change: what a value makes of a schedule. Where the result is not legal for the problem, the
-            value has no effect.
+    `values` gives the parameter of that name for a workload, if any; a stored point without it has
+    the first value. `change` gives what a value makes of a schedule; where that is not legal for
+    the problem, the value has no effect.
 
-    Raises:
-        ValueError: a parameter is registered by that name.
+    Raises ValueError if a parameter is registered by that name.
     """
     if name in _added:
         raise ValueError(f"parameter {name!r} is registered; give another name")
-    _added[name] = _Added(values, change)
+    _added[name] = values, change
 
 
 @contextmanager
@@ -60,13 +51,12 @@ def registered(name: str, values: Values, change: Change) -> Iterator[None]:
 def added_parameters(workload: Workload, own: Sequence[Parameter]) -> tuple[Parameter, ...]:
     """Return the parameters that were added to a workload's own.
 
-    Raises:
-        SearchError: one has another name than it was registered by, or that of an own one.
+    Raises SearchError if one has another name than it was registered by, or that of an own one.
     """
     taken = {parameter.name for parameter in own}
     found = []
-    for name, added in _added.items():
-        parameter = added.values(workload)
+    for name, (values, _) in _added.items():
+        parameter = values(workload)
         if parameter is None:
             continue
         if name in taken or parameter.name != name:
@@ -80,13 +70,10 @@ def added_parameters(workload: Workload, own: Sequence[Parameter]) -> tuple[Para
 
 def changed(workload: Workload, point: Point, schedule: Schedule) -> Schedule:
     """Return what the added parameters of a point make of a schedule."""
-    for name, added in _added.items():
-        if name not in point:
-            continue
-        other = added.change(workload, schedule, point[name])
-        try:
-            check_legal(workload.problem, other)
-        except ScheduleError:
-            continue
-        schedule = other
+    for name, (_, change) in _added.items():
+        if name in point:
+            other = change(workload, schedule, point[name])
+            with suppress(ScheduleError):
+                check_legal(workload.problem, other)
+                schedule = other
     return schedule

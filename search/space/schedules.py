@@ -5,7 +5,6 @@ in a schedule (`tilewise.kernels.schedule.chosen`). Choices without effect make 
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
@@ -24,6 +23,7 @@ from tilewise.search.space.algorithms import (
     algorithm_of,
     channels_of,
     fetches_panels,
+    nest_of_algorithm,
 )
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.workload import Workload
@@ -56,12 +56,6 @@ def part_of(workload: Workload, point: Point, rows: int, cols: int) -> dict[str,
         return nest_of_algorithm(workload.problem, str(point.get(ALGORITHM, DIRECT))).extents
     choices = {**algorithm, **division, "register": (rows, cols)}
     return chosen(workload.problem, choices).extents
-
-
-@lru_cache(maxsize=256)
-def nest_of_algorithm(problem: Problem, algorithm: str) -> Nest:
-    """Return the nest of an algorithm with no other step; it is the same for every point."""
-    return chosen(problem, algorithm_of({ALGORITHM: algorithm})).nest
 
 
 def _direct(workload: Workload, point: Point) -> Choices:
@@ -150,7 +144,7 @@ def _division(point: Point) -> Choices:
 
 
 def _register(workload: Workload, point: Point, outer: str) -> Choices:
-    tile: TilePoint = point["tile"]
+    tile = point["tile"]
     return {"register": (tile.rows, tile.cols(workload.lanes), outer)}
 
 

@@ -80,8 +80,7 @@ class Space:
     def generator(self) -> NativeGenerator | LevelGenerator:
         """What the parameters are, and what their values mean, by whose code the target runs.
 
-        Raises:
-            UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
+        Raises UnsupportedError if no tuning spec covers the problem, for a target of IREE's.
         """
         if self.target.kind == "iree":
             return LevelGenerator(self.problem, self.target)

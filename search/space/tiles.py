@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tilewise.kernels.arithmetic import SlicedWeights
 from tilewise.kernels.steps.winograd import outputs_of, why_not_winograd
 from tilewise.kernels.target.cores import LINE_BYTES
-from tilewise.search.space.algorithms import fetches_panels, nest_of_tiles, rows_of_algorithms
+from tilewise.search.space.algorithms import fetches_panels, nest_of_algorithm, rows_of_algorithms
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.workload import Workload
 
@@ -67,7 +67,7 @@ def _rows(workload: Workload) -> int:
     """Rows of the result by the direct method or by Winograd transforms, whichever are more."""
     if why_not_winograd(workload.problem) is not None:
         return workload.rows  # of pairs of rows there are fewer
-    tiles = nest_of_tiles(workload, min(outputs_of(workload.problem)))
+    tiles = nest_of_algorithm(workload.problem, f"winograd{min(outputs_of(workload.problem))}")
     return max(workload.rows, tiles.extent(tiles.row))
 
 

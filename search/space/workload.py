@@ -15,12 +15,7 @@ from tilewise.search.space.points import TileKind
 
 
 class Stored(NamedTuple):
-    """An operand as the problem stores it.
-
-    Attributes:
-        total: bytes of it.
-        stride: bytes from one row to the next.
-    """
+    """Bytes of an operand as the problem stores it: in all, and from one row to the next."""
 
     total: int
     stride: int
@@ -28,13 +23,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem on a target.
-
-    Attributes:
-        problem: the product of matrices, where schedules begin with the step `fuse`.
-        target: where it is computed.
-        fuses: whether they do.
-    """
+    """A problem on a target: the product of matrices where schedules begin with the step `fuse`."""
 
     problem: Problem
     target: Target

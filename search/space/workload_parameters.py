@@ -27,11 +27,11 @@ WANTED_LINES = (1, 2, 4, 8, 16, 32)
 WANTED_CHANNELS = (1, 16, 32, 64, 128, 256, 512)
 
 
-def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
-    """Return the parameters in their order; some have a single value."""
+def _window_parameters(workload: Workload) -> list[Parameter]:
+    """The parameters of a depthwise or grouped convolution."""
     lines, channels = workload.nest.extent("oh"), workload.nest.extent("co")
     has_lines = workload.nest.row != "oh"
-    chosen = [
+    return [
         RegisterTile("tile", _grouped_conv_tiles(workload)),
         Parameter("unroll", (1,)),
         Choice("outer", ("cols", "rows")),
@@ -43,9 +43,6 @@ def window_parameters(workload: Workload) -> tuple[Parameter, ...]:
         Parameter("lines", tuple(range(1, 1 + min(lines, MOST_LINES if has_lines else 1)))),
         Choice("nontemporal", (False, True) if _writes_whole_vectors(workload) else (False,)),
     ]
-    if workload.target.threads > 1:
-        chosen.append(Choice("parallel", workload.divisions()))
-    return tuple(chosen)
 
 
 def _grouped_conv_tiles(workload: Workload) -> tuple[TilePoint, ...]:
@@ -86,36 +83,39 @@ SHALLOW_DEPTH = 64  # of a B that few rows wait for: the next block is fetched w
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
-WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 
 
 def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     """Return the parameters in their order; some have a single value."""
+    is_grouped = bool(workload.nest.group)
+    chosen = _window_parameters(workload) if is_grouped else _dense_parameters(workload)
+    if workload.target.threads > 1:
+        chosen.append(Choice("parallel", workload.divisions()))
+    return tuple(chosen)
+
+
+def _dense_parameters(workload: Workload) -> list[Parameter]:
     nest = workload.nest
-    if nest.group:
-        return window_parameters(workload)
     unrolls = (1,) if workload.problem.quantised_weights else UNROLLS  # blocks are unrolled
-    chosen = [
+    shallow = [SHALLOW_DEPTH] if joins_for_few_rows(workload) else []
+    chosen: list[Parameter] = [
         RegisterTile("tile", _register_tiles(workload)),
         Parameter("unroll", tuple(u for u in unrolls if u <= workload.depth)),
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", _packs(workload, "A")),
         Choice("pack_b", _packs(workload, "B")),
-        Size.below("depth", _depths(workload), workload.depth),
+        Size.below("depth", (*shallow, *WANTED_DEPTHS), workload.depth),
         Size.below("cols", WANTED_COLS, workload.cols),
     ]
     if nest.image == "A":
-        chosen.append(Size.below("image_rows", WANTED_IMAGE_ROWS, nest.extent("oh")))
+        chosen.append(Size.below("image_rows", WANTED_LINES, nest.extent("oh")))
     else:
         chosen.append(Size.below("rows", WANTED_ROWS, workload.rows))
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
     if workload.has_blocks_ahead:
         chosen.append(Choice("chunks", ("inner", "outer")))
-    chosen += algorithm_parameters(workload)
-    if workload.target.threads > 1:
-        chosen.append(Choice("parallel", workload.divisions()))
-    return tuple(chosen)
+    return [*chosen, *algorithm_parameters(workload)]
 
 
 def _register_tiles(workload: Workload) -> tuple[TilePoint, ...]:
@@ -136,10 +136,6 @@ def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:
         ways = [workload.tile_arithmetic, *(ways if workload.rows <= MAX_SWEPT_ROWS else [])]
     is_forced = all(operand in must_pack(workload.problem, how) for how in ways)
     return (True,) if is_forced else (False, True)
-
-
-def _depths(workload: Workload) -> tuple[int, ...]:
-    return (SHALLOW_DEPTH, *WANTED_DEPTHS) if joins_for_few_rows(workload) else WANTED_DEPTHS
 
 
 def _may_prefetch(workload: Workload) -> bool:

@@ -61,7 +61,8 @@ def _best(model: TimeModel, solved: Solved) -> list[tuple[float, Point]]:
 def _expected(model: TimeModel, solved: Solved) -> Iterator[tuple[float, Point]]:
     """Yield the adapted points of a search with the logarithm of their expected time.
 
-    That is the model's time here, plus its error there beyond the usual error of that search.
+    That is the model's time here, plus its error there beyond the mean error of that search, which
+    is weighted towards fast points.
     """
     former = Space(solved.problem, model.space.target)
     known = [(completed(former.parameters, params), time_us) for params, time_us in solved.points]
@@ -70,18 +71,13 @@ def _expected(model: TimeModel, solved: Solved) -> Iterator[tuple[float, Point]]
         return
     there = replace(model, space=former)
     errors = [log(time_us) - there.log_time(params) for params, time_us in known]
-    usual = _usual_error(errors, [time_us for _, time_us in known])
+    fastest = min(time_us for _, time_us in known)
+    weights = [1 / (1 + (time_us / fastest - 1) / HALF_WEIGHT_SLOWDOWN) for _, time_us in known]
+    usual = float(np.average(errors, weights=weights))
     for (params, _), error in zip(known, errors, strict=True):
         point = adapt(model.space, former, params)
         if point is not None:
             yield model.log_time(point) + error - usual, point
-
-
-def _usual_error(errors: Sequence[float], times_us: Sequence[float]) -> float:
-    """Return the mean of a search's errors, weighted towards fast points."""
-    fastest = min(times_us)
-    weights = [1 / (1 + (time_us / fastest - 1) / HALF_WEIGHT_SLOWDOWN) for time_us in times_us]
-    return float(np.average(errors, weights=weights))
 
 
 def adapt(space: Space, former: Space, params: Point) -> Point | None:
@@ -99,18 +95,13 @@ def adapt(space: Space, former: Space, params: Point) -> Point | None:
 def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
     """Return the equivalent of a former parameter's value."""
     if isinstance(parameter, Size) and isinstance(old, Size):
-        return _size(parameter, old, value)
+        is_whole = value == WHOLE and parameter.extent < 2 * old.extent
+        return WHOLE if is_whole else parameter.nearest(old.size(value))
     if isinstance(value, TilePoint):
         return _tile(parameter, value)
     if parameter.name == ALGORITHM:
         return nearest_algorithm(parameter.values, value)
     return value if value in parameter.values else default(parameter)
-
-
-def _size(parameter: Size, old: Size, value: Value) -> Value:
-    if value == WHOLE and parameter.extent < 2 * old.extent:
-        return WHOLE
-    return parameter.nearest(old.size(value))
 
 
 def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
@@ -119,13 +110,7 @@ def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
         return tile
     tiles = (other for other in parameter.values if isinstance(other, TilePoint))
     alike = [other for other in tiles if other.kind == tile.kind]
-    wanted = parameter.encode(tile)
-
-    def far(other: Value) -> float:
-        pairs = zip(parameter.encode(other), wanted, strict=True)
-        return sum((a - b) ** 2 for a, b in pairs)
-
-    return min(alike, key=far, default=None)
+    return min(alike, key=lambda other: parameter.distance(other, tile), default=None)
 
 
 def warmed(model: AnalyticalModel, store: TrialStore) -> tuple[AnalyticalModel, list[Point]]:
