@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from random import Random
@@ -36,7 +37,7 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.recording import Recording
 from tilewise.search.records import TrialRecord
-from tilewise.search.runner.protocol import CandidateFailureError, Message
+from tilewise.search.runner.protocol import CandidateFailureError, Message, TrialReply
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
@@ -209,9 +210,7 @@ class Recorder:
             control = {"steps": list(self.control.schedule.to_json()), "seconds": control_s}
         number, schedule = len(self.recording.trials), self.space.schedule(point)
         tried = RemoteTrial(number, schedule, point, origin, limit_s, control)
-        trial = attempt(
-            lambda: _ask(runner, tried.steps, limit_s, control), tried, self.space.problem.flops
-        )
+        trial = attempt(partial(_ask, runner), tried, self.space.problem.flops)
         speed_factors = [
             t.speed_factor for t in self.recording.trials if t.speed_factor and t.state == "timed"
         ]
@@ -261,7 +260,7 @@ class Recorder:
 
 def _ask(
     runner: Runner, steps: list[Any], best_s: float | None, control: Message | None
-) -> Message:
+) -> TrialReply:
     """A trial; once more in a fresh child if the one that grew over many trials was full."""
     try:
         return runner.trial(steps, best_s, control)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from tilewise.kernels.problem import Problem
@@ -47,7 +48,7 @@ class SearchLeader:
         """Record how long a trial of this machine took."""
         self._took_s.append(seconds)
 
-    def meanwhile(self) -> Callable[[], None] | None:
+    def meanwhile(self) -> Callable[[], bool] | None:
         """Start a due exchange while this machine tries a candidate.
 
         Returns a function that takes in the outcome, to call before that trial is numbered.
@@ -57,11 +58,7 @@ class SearchLeader:
         if search.best is None or not (self._count or search.out or is_due):
             return None
         begun = self._thread.submit(self._exchange, search.next_number, self._offered(), [])
-
-        def take_in() -> None:
-            self._take_in(begun)
-
-        return take_in
+        return partial(self._take_in, begun)
 
     def is_under_way(self) -> bool:
         """Return whether workers still try candidates; withdraw the last one."""
@@ -132,11 +129,6 @@ def run_worker(
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
-            answer, pause_s = _tried(runner, given[0], problem.flops), FIRST_PAUSE_S
+            answer, pause_s = attempt(runner.trial, given[0], problem.flops), FIRST_PAUSE_S
             count += 1
     return count
-
-
-def _tried(runner: Runner, candidate: RemoteTrial, flops: int) -> TrialRecord:
-    steps, best_s, control = candidate.steps, candidate.best_s, candidate.control
-    return attempt(lambda: runner.trial(steps, best_s, control), candidate, flops)

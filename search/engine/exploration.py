@@ -1,7 +1,7 @@
 """The trials of one search: proposed and compiled ahead, timed, stored, learnt from."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 from statistics import median
@@ -14,20 +14,23 @@ from tilewise.search.engine.study import Proposal, SearchStudy
 from tilewise.search.helpers import Helped, RemoteTrial
 from tilewise.search.model.levels import TimeModel
 from tilewise.search.records import TrialRecord, TuneRequest, rescaled, time_us
-from tilewise.search.runner.protocol import CandidateFailureError, TrialReply
+from tilewise.search.runner.protocol import CandidateFailureError, Message, TrialReply
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point
 from tilewise.search.store import TrialStore
 from tilewise.search.timing.samples import summarise
 from tilewise.search.timing.speed_factor import STEADY, WORTH, is_near, is_usual, undisturbed_factor
 
+TryOut = Callable[[list[Any], float | None, Message | None], TrialReply]
+"""Tries steps, given the best seconds and a control, as `Runner.trial`."""
 
-def attempt(ask: Callable[[], TrialReply], candidate: RemoteTrial, flops: int) -> TrialRecord:
+
+def attempt(try_out: TryOut, candidate: RemoteTrial, flops: int) -> TrialRecord:
     """Return the trial of a candidate, also if it failed."""
     number, origin = candidate.number, candidate.origin
     schedule, point = candidate.schedule, candidate.params
     try:
-        reply = ask()
+        reply = try_out(candidate.steps, candidate.best_s, candidate.control)
     except CandidateFailureError as failure:
         return TrialRecord(number, schedule, point, "failed", origin, failure.kind, str(failure))
     return TrialRecord(
@@ -73,7 +76,7 @@ class Exploration:
         best: the fastest trial that was timed to the end.
         control: what is timed in the rounds of each trial.
         speed_factors: speed factors of trials timed to the end, in this or an earlier run.
-        out: what other machines try, by candidate number.
+        out: what other machines try, by candidate number, and the scale of times then.
     """
 
     model: TimeModel
@@ -86,13 +89,12 @@ class Exploration:
     control: TrialRecord | None = None
     speed_factors: list[float] = field(default_factory=list)
     sampler: BaseSampler | None = None
-    out: dict[int, Proposal] = field(default_factory=dict)
+    out: dict[int, tuple[Proposal, float]] = field(default_factory=dict)
     _asked: deque[Proposal] = field(default_factory=deque)
     _trying: int = 0
     _speed_factors_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, str] = field(default_factory=dict)
     _scale: float = 1.0  # of times now, over those that the study has
-    _scales_out: dict[int, float] = field(default_factory=dict)  # that candidates went out with
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
@@ -118,14 +120,12 @@ class Exploration:
         is_next = takes_over(trial, self.speed_factors)
         if place is not None:
             self._places[trial.number] = place
-        if trial.speed_factor is not None and trial.state == "timed":  # others took few samples
-            (self.speed_factors if place is None else self._speed_factors_of[place]).append(
-                trial.speed_factor
-            )
-        if trial.state == "timed" and time_us(trial) < (
-            time_us(self.best) if self.best else float("inf")
-        ):
-            self.best = trial
+        if trial.state == "timed":  # others took few samples
+            if trial.speed_factor is not None:
+                at = self.speed_factors if place is None else self._speed_factors_of[place]
+                at.append(trial.speed_factor)
+            if self.best is None or time_us(trial) < time_us(self.best):
+                self.best = trial
         if is_next or (self.control is None and trial is self.best):
             self.control = trial
 
@@ -176,18 +176,14 @@ class Exploration:
         return self._study.study
 
     def run(
-        self, runner: Runner, proposal: Proposal, before_kept: Callable[[], None] | None = None
+        self, runner: Runner, proposal: Proposal, before_kept: Callable[[], object] | None = None
     ) -> TrialRecord:
         """Try one point and store the trial, also if it failed.
 
         `before_kept` is called after the trial, before it has a number.
         """
         tried = self._candidate(self.next_number, proposal)
-        trial = attempt(
-            lambda: runner.trial(tried.steps, tried.best_s, tried.control),
-            tried,
-            self.model.space.problem.flops,
-        )
+        trial = attempt(runner.trial, tried, self.model.space.problem.flops)
         if before_kept:
             before_kept()
             trial = replace(trial, number=self.next_number)
@@ -210,7 +206,7 @@ class Exploration:
         if proposal is None:
             return None
         number = proposal.trial.number
-        self.out[number], self._scales_out[number] = proposal, self._scale
+        self.out[number] = proposal, self._scale
         return self._candidate(number, proposal)
 
     def take_in(self, helped: Helped) -> TrialRecord:
@@ -218,25 +214,26 @@ class Exploration:
 
         It never becomes the control, whose time this machine has to know.
         """
-        trial, factor = helped.trial, self._scale / self._scales_out.pop(helped.number)
-        if factor != 1.0:
-            trial = rescaled(trial, factor)
+        trial, (proposal, scale) = helped.trial, self.out.pop(helped.number)
+        if scale != self._scale:
+            trial = rescaled(trial, self._scale / scale)
             self.store.correct([trial])
         self._take_in(trial, helped.place)
-        self._study.tell(self.out.pop(helped.number), rescaled(trial, 1 / self._scale))
+        self._study.tell(proposal, rescaled(trial, 1 / self._scale))
         return trial
 
     def take_back(self, number: int, runner: Runner) -> None:
         """Try a candidate of another machine on this one."""
-        proposal = self.out.pop(number)
-        self._scales_out.pop(number)
+        proposal, _ = self.out.pop(number)
         self._asked.append(proposal)
         runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
 
     def _candidate(self, number: int, proposal: Proposal) -> RemoteTrial:
-        control = None if self.control is None else as_control(self.control)
-        schedule = self.model.space.schedule(proposal.point)
-        best_s = self._to_beat_s()
+        control: dict[str, Any] | None = None
+        if self.control is not None:
+            steps = list(self.control.schedule.to_json())
+            control = {"steps": steps, "seconds": time_us(self.control) / 1e6}
+        schedule, best_s = self.model.space.schedule(proposal.point), self._to_beat_s()
         return RemoteTrial(number, schedule, proposal.point, proposal.origin, best_s, control)
 
     def _to_beat_s(self) -> float | None:
@@ -247,26 +244,15 @@ class Exploration:
         if self.best is None:
             return None
         here = median(self.speed_factors or [1.0])
-        usual = {
-            place: median(speed_factors) for place, speed_factors in self._speed_factors_of.items()
-        }
-        by_speed_factor = (
-            (trial, usual.get(self._places.get(trial.number, ""), here)) for trial in self.trials
-        )
-        return min(steady_times_us(by_speed_factor), default=time_us(self.best)) / 1e6
+        usual = {place: median(factors) for place, factors in self._speed_factors_of.items()}
+
+        def is_steady(trial: TrialRecord) -> bool:
+            expected = usual.get(self._places.get(trial.number, ""), here)
+            return is_near(trial.speed_factor or expected, expected)
+
+        timed = (trial for trial in self.trials if trial.state == "timed")
+        return min(map(time_us, filter(is_steady, timed)), default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:
         """Return the trials that ran, fastest first."""
         return sorted((t for t in self.trials if t.measurement), key=time_us)
-
-
-def as_control(trial: TrialRecord) -> dict[str, Any]:
-    """Return a trial as `Candidate.control`."""
-    return {"steps": list(trial.schedule.to_json()), "seconds": time_us(trial) / 1e6}
-
-
-def steady_times_us(trials: Iterable[tuple[TrialRecord, float]]) -> Iterator[float]:
-    """Yield times of trials that ended at their usual speed factor."""
-    for trial, usual in trials:
-        if trial.state == "timed" and is_near(trial.speed_factor or usual, usual):
-            yield time_us(trial)

@@ -9,6 +9,7 @@ and attributes `origin`, `hash` and `failure`.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from statistics import median
 from typing import Any
 
 import optuna
@@ -25,7 +26,6 @@ from tilewise.search.samplers.base import SCHEDULE, SPEED_FACTOR, distributions,
 from tilewise.search.samplers.registry import make_sampler, over_space
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.timing.samples import running_medians
 
 PRIOR = 10  # the most promising of the analytical model, before the sampler proposes
 PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
@@ -72,22 +72,14 @@ class SearchStudy:
         self._name = request.sampler if sampler is None else str(sampler)
         # A resumed sampler must not repeat the numbers that it drew before.
         seed = (request.seed + len(stored)) % 2**32
-        if sampler is None:
-            chosen = make_sampler(
-                request.sampler,
-                model,
-                seed,
-                request.trials,
-                self._taken,
-                is_shared=request.spread > 1,
-            )
-        else:
+        if sampler is not None:
             chosen = over_space(sampler, space, seed, self._taken)
+        else:
+            name, trials, is_shared = request.sampler, request.trials, request.spread > 1
+            chosen = make_sampler(name, model, seed, trials, self._taken, is_shared=is_shared)
         self.study = rebuilt(space, stored, chosen)
-        most = PRIOR_OF.get(self._name, PRIOR)
         starts = list(starts)
-        if starts:
-            most -= GIVES_WAY
+        most = PRIOR_OF.get(self._name, PRIOR) - (GIVES_WAY if starts else 0)
         if prior is None:
             assert isinstance(model, AnalyticalModel), "other models come with their prior"
             prior = prior_points(model, PRIOR)
@@ -138,36 +130,32 @@ class SearchStudy:
             trial.set_user_attr(name, value)
         for count, time_us in _seen(record).items():
             trial.report(time_us, count)
-        state = _STATES[record.state]
-        self.study.tell(trial, _value(record), state)
+        is_timed = record.state == "timed"  # Optuna derives the value of a pruned one
+        value = record.measurement.time_us if record.measurement and is_timed else None
+        self.study.tell(trial, value, _STATES[record.state])
 
 
 def rebuilt(
     space: Space, stored: Iterable[TrialRecord], sampler: BaseSampler | None = None
 ) -> optuna.Study:
     """Return the in-memory study of stored trials; those of another space have no parameters."""
-    study = in_memory(sampler)
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
+    try:
+        study = optuna.create_study(sampler=sampler, pruner=NopPruner(), direction="minimize")
+    finally:
+        optuna.logging.set_verbosity(verbosity)
     study.set_user_attr("problem", space.problem.canonical)
     study.set_user_attr("target", space.target.canonical)
     study.add_trials(_frozen(space, record) for record in stored)
     return study
 
 
-def in_memory(sampler: BaseSampler | None = None) -> optuna.Study:
-    """Return an empty study of times."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
-    try:
-        return optuna.create_study(sampler=sampler, pruner=NopPruner(), direction="minimize")
-    finally:
-        optuna.logging.set_verbosity(verbosity)
-
-
 def _frozen(space: Space, record: TrialRecord) -> FrozenTrial:
     holds = space.holds(record.params)
     return create_trial(
         state=_STATES[record.state],
-        value=_value(record) if record.state == "timed" else _last(_seen(record)),
+        value=record.measurement.time_us if record.measurement else None,
         params=params_of(space, record.params) if holds else {},
         distributions=distributions(space) if holds else {},
         user_attrs=_attributes(record) | {ORIGIN: record.origin, SCHEDULE: record.schedule.hash},
@@ -175,26 +163,17 @@ def _frozen(space: Space, record: TrialRecord) -> FrozenTrial:
     )
 
 
-def _value(record: TrialRecord) -> float | None:
-    """Return the value of a trial; Optuna derives that of a pruned one."""
-    return record.measurement.time_us if record.measurement and record.state == "timed" else None
-
-
-def _last(seen: dict[int, float]) -> float | None:
-    return seen[max(seen)] if seen else None
-
-
 def _seen(record: TrialRecord) -> dict[int, float]:
     """Return medians in us by number of samples: after 1, 2, 4, ... and all."""
     if record.measurement is None:
         return {}
     taken = [seconds / (record.speed_factor or 1.0) * 1e6 for seconds in record.samples]
-    seen = running_medians(taken)
+    counts = (2**i for i in range(len(taken).bit_length()))
+    seen = {count: median(taken[:count]) for count in counts}
     return seen | {max(1, len(taken)): record.measurement.time_us}
 
 
 def _attributes(record: TrialRecord) -> dict[str, Any]:
-    """Return other known facts of a trial."""
     known = {
         "number": record.number,
         "gflops": record.measurement.gflops if record.measurement else None,

@@ -6,7 +6,7 @@ sizes.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from threading import Lock
@@ -100,7 +100,7 @@ class History:
         is_speed = study.direction is StudyDirection.MAXIMIZE
         ended, still = [], []
         self.running = []
-        for trial in self._new(trials):
+        for trial in (*(trials[number] for number in self._open), *trials[self._seen :]):
             if trial.state in (TrialState.RUNNING, TrialState.WAITING):
                 still.append(trial.number)
             point = None if trial.number == asking.number else self._point(trial)
@@ -108,11 +108,8 @@ class History:
             if point is not None and trial.state is TrialState.RUNNING:
                 self.running.append(point)
             elif point is not None and trial.state.is_finished():
-                ended.append(
-                    Reported(
-                        point, _time(trial, is_speed), trial.user_attrs.get(SPEED_FACTOR) or 1.0
-                    )
-                )
+                speed_factor = trial.user_attrs.get(SPEED_FACTOR) or 1.0
+                ended.append(Reported(point, _time(trial, is_speed), speed_factor))
         self._open, self._seen = still, len(trials)
         return ended
 
@@ -125,10 +122,6 @@ class History:
             )
         if len(study.directions) != 1:
             raise SamplerError(f"the study {study.study_name} has several objectives; give one")
-
-    def _new(self, trials: list[FrozenTrial]) -> Iterator[FrozenTrial]:
-        yield from (trials[number] for number in self._open)
-        yield from trials[self._seen :]
 
     def _point(self, trial: FrozenTrial) -> Point | None:
         """Return the point of a trial; None if it is of another space or not chosen yet."""
@@ -162,10 +155,14 @@ class FreeSampler(BaseSampler):
 
     All parameters are chosen together; a point that is not free is replaced by a near one. The
     objective reads them by `suggest_point`; its value is a time to minimise or a speed to maximise.
+    `sampler` samples parameters outside the space.
     """
 
-    def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
+    def __init__(
+        self, space: Space, seed: int, refused: Iterable[str], sampler: BaseSampler
+    ) -> None:
         self._space = space
+        self._sampler = sampler
         self._aside = Random(seed)
         self._history = History(space, refused)
         self._lock = Lock()
@@ -199,28 +196,39 @@ class FreeSampler(BaseSampler):
         """
         with self._lock:  # the threads of a study share its sampler
             point = self.wanted(study, trial, self._history.read(study, trial))
-            free: Point | None = point
-            if not self._history.is_free(point):
-                is_free = self._history.is_free
-                free = self._space.free_neighbour(point, is_free, self._aside)
+            is_free, aside = self._history.is_free, self._aside
+            free = point if is_free(point) else self._space.free_neighbour(point, is_free, aside)
             if free is not None:
                 self._history.take(free)
-        if free is None:
-            _end(study)
-        return params_of(self._space, free or point)
+                return params_of(self._space, free)
+        try:
+            study.stop()
+        except RuntimeError:  # no loop of the study runs that could be stopped
+            raise UsedUpError("every schedule of the space has been tried") from None
+        return params_of(self._space, point)
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Sample a parameter outside the space."""
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
         """Draw other numbers than copies of this sampler in other threads."""
         self._aside.seed()
+        self._sampler.reseed_rng()
 
 
 class SpaceSampler(FreeSampler):
     """A sampler that learns from every trial of the study and proposes points."""
 
     def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
-        super().__init__(space, seed, refused)
+        super().__init__(space, seed, refused, RandomSampler(seed))
         self._random = Random(seed)
-        self._independent = RandomSampler(seed)
 
     @abstractmethod
     def propose(self) -> Point:
@@ -235,26 +243,7 @@ class SpaceSampler(FreeSampler):
             self.learn(one)
         return self.propose()
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Return a random value of a parameter outside the space."""
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
-
     def reseed_rng(self) -> None:
         """Draw other numbers than the copies of this sampler in other threads."""
         super().reseed_rng()
         self._random.seed()
-        self._independent.reseed_rng()
-
-
-def _end(study: Study) -> None:
-    """End a study whose space is used up; raise UsedUpError if only the caller can."""
-    try:
-        study.stop()
-    except RuntimeError:  # no loop of the study runs that could be stopped
-        raise UsedUpError("every schedule of the space has been tried") from None

@@ -31,17 +31,14 @@ class _Fitted:
     Attributes:
         factor: L, lower, where L L' is the correlation of the points with the noise.
         half: L^-1 times the values.
-        likelihood: logarithm of the marginal likelihood at the best amplitude.
+        amplitude: the likeliest variance of the function.
+        likelihood: logarithm of the marginal likelihood at that amplitude.
     """
 
     factor: Array
     half: Array
+    amplitude: float
     likelihood: float
-
-    @property
-    def amplitude(self) -> float:
-        """The likeliest variance of the function."""
-        return max(LEAST_AMPLITUDE, float(self.half @ self.half) / len(self.half))
 
 
 class GaussianProcess:
@@ -159,7 +156,8 @@ class _Data:
         half = whole[count, :count]
         amplitude = max(LEAST_AMPLITUDE, float(half @ half) / count)
         volume = float(np.log(whole.diagonal()[:count]).sum())
-        return _Fitted(whole[:count, :count], half, -0.5 * count * log(amplitude) - volume)
+        likelihood = -0.5 * count * log(amplitude) - volume
+        return _Fitted(whole[:count, :count], half, amplitude, likelihood)
 
 
 def _others(noise: float, count: int) -> list[float]:

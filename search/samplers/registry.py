@@ -9,7 +9,6 @@ from math import gcd
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -85,8 +84,7 @@ class Distinct(FreeSampler):
     def __init__(
         self, sampler: BaseSampler, space: Space, seed: int = 0, refused: Iterable[str] = ()
     ) -> None:
-        super().__init__(space, seed, refused)
-        self._sampler = sampler
+        super().__init__(space, seed, refused, sampler)
 
     def __str__(self) -> str:
         return str(self._sampler)
@@ -102,16 +100,6 @@ class Distinct(FreeSampler):
                 params[name] = self._sampler.sample_independent(study, trial, name, distribution)
         return point_of(self._space, params)
 
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Sample a parameter outside the space."""
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
-
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Forward to the other sampler."""
         self._sampler.before_trial(study, trial)
@@ -121,11 +109,6 @@ class Distinct(FreeSampler):
     ) -> None:
         """Forward to the other sampler."""
         self._sampler.after_trial(study, trial, state, values)
-
-    def reseed_rng(self) -> None:
-        """Draw other numbers than copies of this sampler in other threads."""
-        super().reseed_rng()
-        self._sampler.reseed_rng()
 
 
 PACKAGES = {"gp": ("torch", "gp"), "cmaes": ("cmaes", "search")}

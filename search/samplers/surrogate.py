@@ -143,9 +143,8 @@ class SurrogateSampler(SpaceSampler):
         """Keep a trial that was timed."""
         self._untried.take_out(reported.point)
         if reported.time is not None:
-            self._timed.append(
-                _Timed(log(reported.time), reported.point, log(reported.speed_factor))
-            )
+            speed_factor = log(reported.speed_factor)
+            self._timed.append(_Timed(log(reported.time), reported.point, speed_factor))
 
     def propose(self) -> Point:
         """Return a due change of the fastest point, else the largest expected improvement."""

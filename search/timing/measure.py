@@ -25,11 +25,18 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from tilewise.search.timing.samples import VERY_LONG_RUN_S, Run, Samples, is_narrow, spent_s, start
+from tilewise.search.timing.samples import (
+    VERY_LONG_RUN_S,
+    Run,
+    Samples,
+    is_narrow,
+    settle,
+    spent_s,
+    start,
+)
 
 if TYPE_CHECKING:
     from tilewise.search.timing.cold import ColdMode
-from tilewise.search.timing.samples import leading_runs, settle, started
 
 LEAST_SAMPLES, MOST_SAMPLES = 5, 25
 PATIENCE = 3  # slow runs stretch the budget at most this many times
@@ -47,24 +54,18 @@ def measure(
     samples: Samples | None = None,
     behind_s: float | None = None,
 ) -> tuple[Samples, bool]:
-    """Time `run` until its interval is narrow, within about `budget_s`.
+    """Time `run` until its interval is narrow; return samples, and whether they stopped early.
 
-    Args:
-        run: what to time.
-        budget_s: seconds of `spent_s`, stretched up to `PATIENCE` times by slow runs.
-        stop_above_s: stop early if it is clearly slower than this.
-        threads: of a run.
-        samples: of a warm run; None starts here.
-        behind_s: take few samples of a run slower than this: no finalist.
-
-    Returns the samples, and whether they were stopped early.
+    That takes about `budget_s` of `spent_s`, and up to `PATIENCE` times as long for slow runs. It
+    stops if the run is clearly slower than `stop_above_s`, and takes few samples of one slower than
+    `behind_s`, which is no finalist. Without `samples` of a warm run it starts here.
     """
     samples = start(run, threads) if samples is None else samples
     begin, stopped = spent_s(threads), False
     while len(samples.times) < MOST_SAMPLES:
         samples.take(run)
         taken, elapsed = len(samples.times), spent_s(threads) - begin
-        if stop_above_s is not None and _is_hopeless(samples, stop_above_s):
+        if stop_above_s is not None and is_hopeless(taken, samples.least_s, stop_above_s):
             stopped = True
             break
         if behind_s is not None and taken >= FEW_SAMPLES and min(samples.times) > behind_s:
@@ -77,9 +78,9 @@ def measure(
     return samples, stopped
 
 
-def _is_hopeless(samples: Samples, limit_s: float) -> bool:
-    margin = 1.0 if len(samples.times) >= DECIDE_AFTER else OUT_OF_REACH
-    return samples.least_s > margin * limit_s
+def is_hopeless(samples: int, least: float, limit: float) -> bool:
+    """Return whether the least of some samples is clearly above a limit."""
+    return least > (1.0 if samples >= DECIDE_AFTER else OUT_OF_REACH) * limit
 
 
 def interleave(
@@ -93,7 +94,7 @@ def interleave(
 
     No round but the first two begins after `until`, a moment of `time.monotonic`.
     """
-    all_samples = [_start_in_turn(run, threads, cold) for run in runs]
+    all_samples = [start(run, threads, cold) for run in runs]
     order = list(range(len(runs)))
     for index in range(rounds):
         if until is not None and index >= DECIDE_AFTER and time.monotonic() > until:
@@ -106,16 +107,3 @@ def interleave(
                 runs[i](all_samples[i].lead)
             all_samples[i].take(runs[i], index)
     return all_samples
-
-
-def _start_in_turn(run: Run, threads: int, cold: "ColdMode | None") -> Samples:
-    """Return samples that follow untimed runs of their own, unless caches are cold.
-
-    On several threads that run wakes them.
-    """
-    samples, run_s = started(run, threads, cold)
-    if threads > 1:
-        samples.lead = 1
-    elif cold is None:
-        samples.lead = leading_runs(run_s)
-    return samples

@@ -38,12 +38,6 @@ def summarise(times: Sequence[float], flops: int) -> Measurement:
     )
 
 
-def running_medians(samples: Sequence[float]) -> dict[int, float]:
-    """Return the median of the first 1, 2, 4, ... samples and of all."""
-    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
-    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
-
-
 SAMPLE_S = 500e-6
 PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
 PAUSE_S = 3e-3  # several times what `tilewise.search.runner.runner.PARK_EARLY` lets a thread spin
@@ -145,28 +139,28 @@ def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
 def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
     """Warm up, and choose repeats so that a sample is long enough to be timed.
 
-    One thread's own time decides, so that preemption does not. Cold runs repeat once per copy.
+    One thread's own time decides, so that preemption does not. Cold runs repeat once per copy. In
+    turn with other runs, an untimed run wakes several threads, or some fill hot caches.
     """
-    return started(run, threads, cold)[0]
-
-
-def started(run: Run, threads: int, cold: "ColdMode | None") -> tuple[Samples, float]:
-    """Return the samples of `start`, and about how many seconds a run takes."""
     settle(threads)
     ran, wall = _ran(run, 1, threads)
     if cold is not None:
-        return Samples(cold.copies, threads, evict=cold.evict), ran
-    if ran >= LONG_RUN_S:
-        return Samples(1, threads), ran
-    repeat, passed, least_s = 1, 0.0, wall
+        return Samples(cold.copies, threads, evict=cold.evict, lead=1 if threads > 1 else 0)
+    run_s = ran if ran >= LONG_RUN_S else _seconds_of(run, wall, threads)
+    repeat = 1 if ran >= LONG_RUN_S else max(1, round(SAMPLE_S / run_s))
+    return Samples(repeat, threads, lead=1 if threads > 1 else leading_runs(run_s))
+
+
+def _seconds_of(run: Run, least_s: float, threads: int) -> float:
+    """Return about how many seconds a short run takes, whose first took `least_s` at most."""
+    repeat, passed = 1, 0.0
     while True:
         ran, wall = _ran(run, repeat, threads)
         passed, least_s = passed + wall, min(least_s, wall / repeat)
         if ran >= SAMPLE_S / 2:
-            run_s = ran / repeat
-            return Samples(max(1, round(SAMPLE_S / run_s)), threads), run_s
+            return ran / repeat
         if passed > WAITING_S:
-            return Samples(max(1, round(SAMPLE_S / least_s)), threads), least_s
+            return least_s
         wanted = repeat * SAMPLE_S / max(ran, 1e-7)
         repeat = max(repeat * 2, int(min(wanted, repeat * WAITING_S / max(wall, 1e-7))))
 

@@ -27,8 +27,8 @@ from tilewise.search.timing.measure import (
     DECIDE_AFTER,
     FEW_SAMPLES,
     LEAST_SAMPLES,
-    OUT_OF_REACH,
     PATIENCE,
+    is_hopeless,
 )
 from tilewise.search.timing.samples import (
     LONG_RUN_S,
@@ -211,9 +211,8 @@ class _Turns:
 
     @property
     def _is_hopeless(self) -> bool:
-        margin = 1.0 if len(self.ratios) >= DECIDE_AFTER else OUT_OF_REACH
-        limit = margin * self.limits.stop_above_s / self.control.seconds
-        return bool(self.ratios) and min(self.ratios) > limit
+        limit = self.limits.stop_above_s / self.control.seconds
+        return bool(self.ratios) and is_hopeless(len(self.ratios), min(self.ratios), limit)
 
     @property
     def ratio(self) -> float:

@@ -41,14 +41,14 @@ class Machines:
 
     def tried(self, number, start):
         candidate = self.out.pop(number)
-        trial = attempt(lambda: self.reply(candidate), candidate, SQUARE.flops)
+        trial = attempt(self.reply, candidate, SQUARE.flops)
         trials = self.store.trials()
         stored = replace(trial, number=trials[-1].number + 1 if trials else 0, takes_over=False)
         self.store.add(stored)
         return Helped(number, stored, "there")
 
-    def reply(self, candidate):
-        reply = self.runner.trial(candidate.steps, candidate.best_s, candidate.control)
+    def reply(self, steps, best_s, control):
+        reply = self.runner.trial(steps, best_s, control)
         times = tuple(self.factor * seconds for seconds in reply.times)
         return replace(reply, times=times, speed_factor=self.factor)
 
@@ -173,10 +173,9 @@ def interrupt(phase: SearchPhase) -> None:
 class Far(Machines):
     """Undisturbed machines, which tell times by what they are told of the control."""
 
-    def reply(self, candidate):
-        control = candidate.control
+    def reply(self, steps, _best_s, control):
         known = control["seconds"] / FakeRunner.seconds(Schedule.from_json(control["steps"]))
-        reply = self.runner.trial(candidate.steps, None)
+        reply = self.runner.trial(steps, None)
         return replace(reply, speed_factor=1 / known)
 
 
