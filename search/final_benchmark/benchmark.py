@@ -31,7 +31,7 @@ from tilewise.search.runner.runner import Runner
 from tilewise.search.timing.samples import SAMPLE_S, sample_cost, summarise
 from tilewise.search.timing.speed_factor import FASTER, spread
 
-FINALISTS = 4
+FINALISTS = 4  # where runs are long, and as many are reported
 CONTENDERS = 12
 WHEN_NOISY = 2  # times as many, and times the rounds of a semifinal: trials err by more then
 LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
@@ -48,16 +48,14 @@ class RoundsPlan:
     """How many finalists and rounds fit the remaining time.
 
     Attributes:
-        most: finalists where runs are long.
         evicting_s: time to empty the caches before each sample; 0 if not done.
         is_noisy: whether speed factors varied a lot in the trials.
     """
 
     budget: Budget
-    most: int
     threads: int
     evicting_s: float
-    is_noisy: bool = False
+    is_noisy: bool
 
     @property
     def _times(self) -> int:
@@ -72,7 +70,7 @@ class RoundsPlan:
             max(CHECK_S, self._semifinal_s(time_us(trial) / 1e6)) + evicting_s for trial in ranking
         )
         fitting = sum(seconds <= within_s for seconds in taken_s)
-        return list(ranking[: max(self.most, min(self._times * CONTENDERS, fitting))])
+        return list(ranking[: max(FINALISTS, min(self._times * CONTENDERS, fitting))])
 
     def _semifinal_s(self, run_s: float) -> float:
         """Return the seconds that a contender's runs take, without emptying caches."""
@@ -131,7 +129,6 @@ class FinalBenchmark:
 
     Attributes:
         peers: whether other libraries take part.
-        most: finalists where runs are long, and how many are reported.
         speed_factors: speed factors of the search's trials.
         earlier: those of each earlier search on the target.
         evicting_s: time to empty the caches before each sample; 0 if not done.
@@ -145,7 +142,6 @@ class FinalBenchmark:
     peers: bool
     runner: Runner
     budget: Budget
-    most: int = FINALISTS
     speed_factors: Sequence[float] = ()
     earlier: Sequence[Sequence[float]] = ()
     threads: int = 1
@@ -161,7 +157,7 @@ class FinalBenchmark:
     @property
     def _plan(self) -> RoundsPlan:
         is_noisy = spread(self.speed_factors) > FASTER
-        return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s, is_noisy)
+        return RoundsPlan(self.budget, self.threads, self.evicting_s, is_noisy)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Winner | None, dict[str, Measurement]]:
         """Time the first of a ranking, and rank them by that."""
@@ -197,8 +193,8 @@ class FinalBenchmark:
         """Remove a failed finalist, or the last ones if it is unknown."""
         if index is not None:
             finalists.pop(index)
-        elif len(finalists) > self.most:
-            del finalists[self.most :]
+        elif len(finalists) > FINALISTS:
+            del finalists[FINALISTS:]
         else:
             finalists.pop()
 
@@ -207,7 +203,7 @@ class FinalBenchmark:
 
         A trial's time errs by more than the best differ.
         """
-        if len(contenders) <= self.most:
+        if len(contenders) <= FINALISTS:
             return contenders
         rounds, budget_s = self._plan.semifinal(contenders)
         try:
@@ -216,10 +212,10 @@ class FinalBenchmark:
             if failure.index is not None:
                 contenders.pop(failure.index)
                 return self._semifinal(contenders)
-            return contenders[: self.most]
+            return contenders[:FINALISTS]
         standings = rounds_of(reply).standings
         order = sorted(range(len(contenders)), key=lambda i: standings[i])
-        return [contenders[i] for i in order[: self.most]]
+        return [contenders[i] for i in order[:FINALISTS]]
 
     def _time(
         self,
@@ -235,9 +231,8 @@ class FinalBenchmark:
     def _wait_until_undisturbed(self, finalists: list[TrialRecord], rounds: int) -> None:
         """Repeat in further processes, unless seconds are limited."""
         for process in range(2, 2 + WAITING):
-            is_over = self.budget.final_left_s is not None or (
-                self.should_stop is not None and self.should_stop()
-            )
+            stops = self.should_stop is not None and self.should_stop()
+            is_over = self.budget.final_left_s is not None or stops
             if is_over or not self._were_disturbed(finalists):
                 return
             if not self._time_afresh(finalists, rounds, process):
@@ -248,12 +243,9 @@ class FinalBenchmark:
 
         Which finalist is faster can depend on other load.
         """
-        speed_factors = sorted(self._speed_factors(finalists, Rounds(tuple(self._timed))))
-        is_known = len(speed_factors) >= ENOUGH_SPEED_FACTORS
-        return (
-            is_known
-            and speed_factors[int(UNDISTURBED_SHARE * len(speed_factors))] < -LESS_DISTURBED
-        )
+        factors = sorted(self._speed_factors(finalists, Rounds(tuple(self._timed))))
+        is_known = len(factors) >= ENOUGH_SPEED_FACTORS
+        return is_known and factors[int(UNDISTURBED_SHARE * len(factors))] < -LESS_DISTURBED
 
     def _time_afresh(self, finalists: list[TrialRecord], rounds: int, process: int) -> bool:
         """Repeat in another process; return whether that succeeded.
@@ -279,23 +271,18 @@ class FinalBenchmark:
         own, peak = self._speed_factors(finalists, rounds), self._peak
         if self.problem.accuracy == BF16X3:
             peak = inf  # that of f32, which products of bf16 exceed
-        earlier = [
-            speed_factor
-            for speed_factors in self.earlier
-            for speed_factor in over_undisturbed(speed_factors)
-        ]
+        earlier = [factor for one in self.earlier for factor in over_undisturbed(one)]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [
             (finalists[i].schedule, rounds.measurement(i, flops, own, earlier, peak)) for i in order
         ]
-        others = others[: self.most - 1]
         winner = order[0]
         times = rounds.undisturbed_times(winner)
         best = Winner(
             schedule,
             measurement,
             peak,
-            tuple(others),
+            tuple(others[: FINALISTS - 1]),
             reply.scratch_bytes[winner],
             samples=len(times),
             placements=len({at // PLACEMENT_ROUNDS for at in times}),

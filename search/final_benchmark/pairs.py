@@ -72,9 +72,8 @@ def placement_ratios(reply: FinalistsReply) -> list[float]:
 
 def _timing(medians: Sequence[float], processes: int) -> PairTiming:
     """Return the mean over placements with Student's interval; any ratio, if there are few."""
+    middle = fmean(medians) if medians else 0.0
     if len(medians) < LEAST_GROUPS:
-        ratio = exp(fmean(medians)) if medians else 1.0
-        return PairTiming(ratio, (0.0, float("inf")), processes)
-    middle = fmean(medians)
+        return PairTiming(exp(middle), (0.0, float("inf")), processes)
     reach = student(len(medians)) * stdev(medians) / sqrt(len(medians))
     return PairTiming(exp(middle), (exp(middle - reach), exp(middle + reach)), processes)

@@ -144,10 +144,8 @@ class Rounds:
         """Return seconds at the ends of the interval at a constant factor."""
         ordered = sorted(times.values())
         first, last = median_interval(len(ordered))
-        groups: dict[int, list[float]] = {}
-        for at, taken in times.items():
-            groups.setdefault(at // PLACEMENT_ROUNDS, []).append(log(taken))
-        centres = [median(each) for each in groups.values() if len(each) >= LEAST_IN_GROUP]
+        groups = [group for group in _by_placement(times) if len(group) >= LEAST_IN_GROUP]
+        centres = [median(map(log, group)) for group in groups]
         if len(centres) < LEAST_GROUPS:
             return ordered[first], ordered[last]
         middle = fmean(centres)
@@ -162,14 +160,8 @@ class Rounds:
         Rounds and trials count separately. If earlier searches saw a wider range, the rest is added
         on both sides, since it is unknown whether now was a good time.
         """
-        by_placement: dict[int, list[float]] = {}
-        for at, level in self.levels.items():
-            by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(
-                level - self._undisturbed_level
-            )
-        rounds = [
-            speed_factor for levels in by_placement.values() for speed_factor in lasting(levels)
-        ]
+        over = {at: level - self._undisturbed_level for at, level in self.levels.items()}
+        rounds = [factor for levels in _by_placement(over) for factor in lasting(levels)]
         reaches = [_middle(shown) for shown in (rounds, speed_factors) if shown]
         slow = max((high for _, high in reaches), default=0.0)
         fast = min((low for low, _ in reaches), default=0.0)
@@ -199,6 +191,13 @@ def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:
         for placement, (times, rounds) in enumerate(zip(timed.times, timed.rounds, strict=True))
         for at, seconds in zip(rounds, times, strict=True)
     }
+
+
+def _by_placement(values: ByRound) -> list[list[float]]:
+    groups: dict[int, list[float]] = {}
+    for at, value in values.items():
+        groups.setdefault(at // PLACEMENT_ROUNDS, []).append(value)
+    return list(groups.values())
 
 
 def rounds_of(reply: FinalistsReply) -> Rounds:
