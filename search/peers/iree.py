@@ -106,7 +106,7 @@ class Maker:
         try:
             runtime()
             code = self._compiled(problem)
-        except (CompilerAbsentError, CompilerError, KernelsError) as error:
+        except KernelsError as error:
             raise PeerAbsentError(str(error)) from error
         return [bound(code, problem, operands, threads, WAY, NAME)]
 

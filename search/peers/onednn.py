@@ -8,17 +8,17 @@ also come in PyTorch's own layout and, if constant, packed by oneDNN.
 from collections.abc import Callable, Iterator
 from functools import partial, singledispatch
 
-import numpy as np
-
-from tilewise.kernels.oracle.operands import Array, Operands, operand_type
+from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.search.peers.variant import PeerAbsentError, Variant
-from tilewise.search.peers.weight_only import Tensor, torch_variant, torch_variants
+from tilewise.search.peers.weight_only import Tensor, tensor, torch_variant, torch_variants
 
 Way = tuple[str, Callable[[], Tensor]]
 """A name, and a function that computes the whole problem and returns where the result is."""
 End = Callable[[Tensor], Tensor]
 """Makes the result of sums with their bias."""
+Addend = Tensor | None
+"""A bias, or what a result is added to, if there is one."""
 
 NARROW = ("bf16", "f16")
 ONEDNN_TYPES = ("f32", "bf16")
@@ -50,17 +50,6 @@ def version() -> str:
     return f"torch {torch.__version__} with oneDNN {onednn}"
 
 
-def tensor(array: Array, problem: Problem, name: str) -> Tensor:
-    """Return a tensor over the array's memory; NumPy holds bf16, and may hold f16, as uint16."""
-    import torch
-
-    if array.dtype == np.uint16:
-        is_bf16 = operand_type(problem, name) == "bf16"
-        dtype = torch.bfloat16 if is_bf16 else torch.float16
-        return torch.from_numpy(array.view(np.int16)).view(dtype)
-    return torch.from_numpy(array)
-
-
 def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Variant:
     narrow = problem.element.name in NARROW and "f32" not in name
     output = problem.element.name if narrow else None
@@ -77,6 +66,8 @@ def _ways(problem: Problem, t: dict[str, Tensor]) -> Iterator[Way]:
 
 @_ways.register
 def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
+    import torch
+
     end = partial(_finished, problem, t.get("add"))
     a = t["A"].transpose(-1, -2) if problem.transpose_a else t["A"]
     b = t["B"].transpose(-1, -2) if problem.transpose_b else t["B"]
@@ -94,14 +85,11 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
     if dtype in ONEDNN_TYPES and problem.batch == 1:
         yield "linear", _linear(problem, a, b.t(), c, bias, end)
         if packs_weights(problem):
-            yield (
-                "linear, packed weights",
-                _linear(problem, a, _packed(b.t(), problem.m), c, bias, end),
-            )
+            packed = torch.ops.mkldnn._reorder_linear_weight(b.t(), problem.m)
+            yield "linear, packed weights", _linear(problem, a, packed, c, bias, end)
 
 
-def _finished(problem: Problem, added: Tensor | None, out: Tensor) -> Tensor:
-    """Return the result of sums with their bias."""
+def _finished(problem: Problem, added: Addend, out: Tensor) -> Tensor:
     from torch.nn.functional import gelu, silu
 
     out = out if added is None else out.add_(added)
@@ -128,14 +116,7 @@ def _fused_end(problem: Problem) -> tuple[str, list[float], str]:
 
 
 def _product(
-    problem: Matmul,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    bias: Tensor | None,
-    end: End,
-    *,
-    widen: bool = False,
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Addend, end: End, *, widen: bool = False
 ) -> Callable[[], Tensor]:
     """Use `addmm` and `baddbmm` into C, or into the type of A where PyTorch writes no other.
 
@@ -163,14 +144,7 @@ def _product(
 
 
 def _int_product(
-    problem: Matmul,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    bias: Tensor | None,
-    end: End,
-    *,
-    copy: bool = False,
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Addend, end: End, *, copy: bool = False
 ) -> Callable[[], Tensor]:
     """Use `_int_mm` per matrix: int8 into int32."""
     import torch
@@ -210,14 +184,8 @@ def _has_kernels(problem: Problem) -> bool:
     return problem.dtype in ONEDNN_TYPES
 
 
-def _packed(weights: Tensor, rows: int) -> Tensor:
-    import torch
-
-    return torch.ops.mkldnn._reorder_linear_weight(weights, rows)
-
-
 def _linear(
-    problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None, end: End
+    problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Addend, end: End
 ) -> Callable[[], Tensor]:
     """Use oneDNN's inner product with fused bias and relu, which allocates its result."""
     import torch
@@ -237,17 +205,18 @@ def _linear(
 
 @_ways.register
 def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
+    import torch
+
     if not problem.element.is_float:
         raise PeerAbsentError(f"PyTorch has no {problem.dtype} convolution on a processor")
-    image, filters, added = t["A"], t["B"], t.get("add")
-    if added is not None and problem.layout == "nhwc_hwcf":
-        added = added.permute(0, 3, 1, 2)
-    end = partial(_finished, problem, added)
-    if problem.layout == "nhwc_hwcf":
-        image, filters = image.permute(0, 3, 1, 2), filters.permute(3, 2, 0, 1)
-    held = None
-    if problem.accumulates:
-        held = t["C"].permute(0, 3, 1, 2) if problem.layout == "nhwc_hwcf" else t["C"]
+    is_first = problem.has_channels_first
+
+    def image_of(name: str) -> Tensor:
+        return t[name] if is_first else t[name].permute(0, 3, 1, 2)
+
+    image, filters = image_of("A"), t["B"] if is_first else t["B"].permute(3, 2, 0, 1)
+    end = partial(_finished, problem, image_of("add") if "add" in t else None)
+    held = image_of("C") if problem.accumulates else None
     bias = None if "bias" not in t else t["bias"].to(image.dtype)
     convolve = _fused if _has_kernels(problem) else _plain
     for name, weights in _layouts(problem, filters):
@@ -255,7 +224,8 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     if problem.dtype == "f16" and not problem.out:
         yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, end, widen=True)
     if packs_weights(problem):
-        packed = _packed_filters(problem, filters, image)
+        sizes = (*_geometry(problem), list(image.shape))
+        packed = torch.ops.mkldnn._reorder_convolution_weight(filters, *sizes)
         yield "conv2d, packed weights", convolve(problem, image, packed, bias, held, end)
 
 
@@ -263,9 +233,9 @@ def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the filter as it is, and in PyTorch's two layouts."""
     import torch
 
-    yield ("hwio weights" if problem.layout == "nhwc_hwcf" else "oihw weights"), filters
+    yield ("oihw weights" if problem.has_channels_first else "hwio weights"), filters
     yield "ohwi weights", filters.contiguous(memory_format=torch.channels_last)
-    if problem.layout == "nhwc_hwcf":
+    if not problem.has_channels_first:
         yield "oihw weights", filters.contiguous()
 
 
@@ -276,20 +246,8 @@ def _geometry(problem: Conv2d) -> tuple[list[int], list[int], list[int], int]:
     return [top, left], list(problem.strides), list(problem.dilations), problem.groups
 
 
-def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
-    import torch
-
-    shape = list(image.shape)
-    return torch.ops.mkldnn._reorder_convolution_weight(filters, *_geometry(problem), shape)
-
-
 def _fused(
-    problem: Conv2d,
-    image: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    held: Tensor | None,
-    end: End,
+    problem: Conv2d, image: Tensor, weights: Tensor, bias: Addend, held: Addend, end: End
 ) -> Callable[[], Tensor]:
     """Use oneDNN's convolution with fused bias, sum and relu."""
     import torch
@@ -301,9 +259,7 @@ def _fused(
         return (lambda: end(fused())) if problem.add else fused
     if held.dtype == image.dtype and ends[0] in ("none", "relu"):
         add, after = torch.ops.mkldnn._convolution_pointwise_, "relu" if problem.has_relu else None
-        return lambda: add(
-            held, image, weights, bias, *geometry, "add", 1.0, after, [], None
-        )  # fmt: skip
+        return partial(add, held, image, weights, bias, *geometry, "add", 1.0, after, [], None)
 
     def compute() -> Tensor:
         held.add_(call(image, weights, bias, *geometry, "none", [], ""))
@@ -316,8 +272,8 @@ def _plain(
     problem: Conv2d,
     image: Tensor,
     weights: Tensor,
-    bias: Tensor | None,
-    held: Tensor | None,
+    bias: Addend,
+    held: Addend,
     end: End,
     *,
     widen: bool = False,
@@ -330,7 +286,6 @@ def _plain(
     def compute() -> Tensor:
         x, w = (image.float(), weights.float()) if widen else (image, weights)
         out = conv2d(x, w, bias, stride, padding, dilation, groups)
-        out = out if held is None else held.add_(out)
-        return end(out)
+        return end(out if held is None else held.add_(out))
 
     return compute

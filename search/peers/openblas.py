@@ -33,9 +33,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
     if problem.function.is_smooth:
         raise PeerAbsentError(f"NumPy has no epilogue={problem.epilogue}")
     a, b, c = _matrices(problem, operands)
-    product = c
-    if problem.accumulates:
-        product = np.empty_like(c)
+    product = np.empty_like(c) if problem.accumulates else c
     passes = _passes(problem, operands, product, c)
 
     def run(repeat: int) -> None:

@@ -6,11 +6,12 @@ of scales where the problem allows that. Weights are brought to their layout ahe
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tilewise.kernels.oracle.operands import Array, Operands, widened
+from tilewise.kernels.oracle.operands import Array, Operands, operand_type, widened
 from tilewise.kernels.problem import Matmul, Problem
 from tilewise.kernels.problem.weights import QuantisedWeights
 from tilewise.search.peers.variant import PeerAbsentError, Variant
@@ -30,16 +31,19 @@ def torch_variants(problem: Problem, operands: Operands) -> list[Variant]:
     weights = problem.quantised_weights
     assert isinstance(problem, Matmul) and weights is not None
     _check_plain(problem)
-    is_bf16 = problem.dtype == "bf16"
     codes, scales, zeros = _columns_first(problem, weights, operands)
-    a = torch.from_numpy(operands["A"].view(np.int16) if is_bf16 else operands["A"])
-    a = a.view(torch.bfloat16) if is_bf16 else a
+    a = tensor(operands["A"], problem, "A")
+    output = "bf16" if a.dtype == torch.bfloat16 else None
     own = torch.from_numpy(scales.astype(np.float32)).to(a.dtype)
     if weights.bits == 8:
         if weights.groups > 1 or weights.zero:
             raise PeerAbsentError("PyTorch's 8 bits have a scale for each column, no zero points")
         b = torch.from_numpy(codes.astype(np.int8))
-        return [_torch(a, lambda: torch._weight_int8pack_mm(a, b, own[:, 0].contiguous()))]
+
+        def in_bytes() -> Tensor:
+            return torch._weight_int8pack_mm(a, b, own[:, 0].contiguous())
+
+        return [torch_variant("packed weights", in_bytes, output)]
     if weights.group not in TORCH_GROUPS or problem.k % weights.group or problem.n % 16:
         raise PeerAbsentError("PyTorch's 4 bits have whole groups of 32, 64, 128 or 256")
     unsigned = torch.from_numpy((codes - weights.least).astype(np.int32))
@@ -47,13 +51,19 @@ def torch_variants(problem: Problem, operands: Operands) -> list[Variant]:
     shifts = torch.from_numpy(((8 - zeros) * scales).astype(np.float32)).to(a.dtype)
     both = torch.stack([own.t(), shifts.t()], dim=2).contiguous()
     multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
-    return [_torch(a, lambda: multiply(a, packed, weights.group, both))]
+    compute = partial(multiply, a, packed, weights.group, both)
+    return [torch_variant("packed weights", compute, output)]
 
 
-def _torch(a: Tensor, compute: Callable[[], Tensor]) -> Variant:
+def tensor(array: Array, problem: Problem, name: str) -> Tensor:
+    """Return a tensor over the array's memory; NumPy holds bf16, and may hold f16, as uint16."""
     import torch
 
-    return torch_variant("packed weights", compute, "bf16" if a.dtype == torch.bfloat16 else None)
+    if array.dtype == np.uint16:
+        is_bf16 = operand_type(problem, name) == "bf16"
+        dtype = torch.bfloat16 if is_bf16 else torch.float16
+        return torch.from_numpy(array.view(np.int16)).view(dtype)
+    return torch.from_numpy(array)
 
 
 def torch_variant(

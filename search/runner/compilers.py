@@ -4,7 +4,6 @@ Object code reaches the timing process through the cache folder. A candidate tha
 compiler fails alone. While the timing process waits, it compiles what no compiler has begun.
 """
 
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -18,11 +17,6 @@ READY_AHEAD = 4  # candidates proposed by the sampler before the present one is 
 GIVE_WAY = 10
 
 Steps = list[Any]
-
-
-def compiler_count(others: set[int]) -> int:
-    """Return how many compilers run on processors without timing."""
-    return min(MOST_COMPILERS, len(others))
 
 
 @dataclass
@@ -53,14 +47,19 @@ class Compilers:
         """Queue a schedule."""
         self._waiting[str(steps)] = steps, self._pool.submit(self._compile, steps)
 
-    def help(self, steps: Steps, compile_here: Callable[[Steps], CompileReply]) -> None:
-        """Compile queued schedules by `compile_here` until the wanted one is ready."""
+    def help(self, steps: Steps, child: ChildProcess) -> None:
+        """Compile queued schedules in another child until the wanted one is ready."""
         wanted = self._waiting.get(str(steps))
         for key, (waiting, future) in list(self._waiting.items()):
             if wanted is None or wanted[1].done():
                 return
             if future.cancel():
-                self._waiting[key] = (waiting, _outcome(compile_here, waiting))
+                outcome: Future[CompileReply] = Future()
+                try:
+                    outcome.set_result(self._compile_in(child, waiting))
+                except CandidateFailureError as failure:
+                    outcome.set_exception(failure)
+                self._waiting[key] = waiting, outcome
 
     def finish(self, steps: Steps) -> float | None:
         """Return the compile time of a prepared schedule in seconds; None for any other.
@@ -86,16 +85,9 @@ class Compilers:
         try:
             if self._closed:
                 raise CancelledError
-            return child.ask({"do": "compile", "steps": steps}, self.limit_s, CompileReply)
+            return self._compile_in(child, steps)
         finally:
             self._idle.put(child)
 
-
-def _outcome(compile_here: Callable[[Steps], CompileReply], steps: Steps) -> "Future[CompileReply]":
-    """Return the outcome of compiling here as a future."""
-    done: Future[CompileReply] = Future()
-    try:
-        done.set_result(compile_here(steps))
-    except CandidateFailureError as failure:
-        done.set_exception(failure)
-    return done
+    def _compile_in(self, child: ChildProcess, steps: Steps) -> CompileReply:
+        return child.ask({"do": "compile", "steps": steps}, self.limit_s, CompileReply)

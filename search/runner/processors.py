@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewise.kernels.native.threads.pinning import core_of, pin, usable_processors
 from tilewise.kernels.target import parse_target
@@ -39,14 +38,14 @@ class Claim:
             self._holder.close()
             self._holder = None
 
-    def change(self, left: Mapping[int, Any] | None = None) -> bool:
+    def change(self, left: Mapping[int, tuple[float, float]]) -> bool:
         """Move the timing to another free processor; return whether there is one.
 
         Processors that were not `left` come first, then those left longest ago.
         """
         if self._holder is None or not self.others:
             return False
-        for processor in sorted(self.others, key=lambda p: (left or {}).get(p, (0.0,))):
+        for processor in sorted(self.others, key=lambda p: left.get(p, (0.0, 0.0))):
             holder = _hold(processor)
             if holder is not None:
                 self.release()

@@ -24,15 +24,10 @@ class CompileReply:
 
 @dataclass(frozen=True)
 class TrialReply:
-    """A schedule was compiled, correct and timed.
+    """A schedule was compiled, correct and timed, as a `TrialRecord` has it.
 
-    Attributes:
-        times: seconds of one run in each sample.
-        speed_factor: the machine's speed factor; None without a control.
-        takes_over: whether it may become the control.
-        rejected: preempted samples.
-        pruned: whether it was stopped early, clearly slower than the best.
-        accuracy: rms errors relative to the direct method, by kind of operands; empty if direct.
+    It is `pruned` if it was stopped early. `accuracy` has rms errors relative to the direct method,
+    by kind of operands; it is empty for the direct one.
     """
 
     times: tuple[float, ...]
@@ -57,13 +52,9 @@ class TimedInTurn:
 
 @dataclass(frozen=True)
 class FinalistsReply:
-    """Finalists and other libraries timed in turn.
+    """Finalists, and the fastest way of each other library, timed in turn.
 
-    Attributes:
-        rejected: preempted samples of finalists.
-        peers: the fastest way of each library.
-        peak_gflops: multiply-add peak of the same run.
-        cold: how the caches were emptied before each sample; None if they were hot.
+    `rejected` counts preempted samples of finalists. The other facts are those of a `Winner`.
     """
 
     finalists: tuple[TimedInTurn, ...]

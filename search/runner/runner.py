@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from tilewise.kernels.footprint import working_bytes
@@ -16,12 +15,11 @@ from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.target import detect, parse_target, resolve
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode, TuneRequest
-from tilewise.search.runner.child_process import Answer, ChildProcess
-from tilewise.search.runner.compilers import READY_AHEAD, Compilers, compiler_count
+from tilewise.search.runner.child_process import ChildProcess
+from tilewise.search.runner.compilers import MOST_COMPILERS, READY_AHEAD, Compilers
 from tilewise.search.runner.processors import Claim, SpeedFactors, claim
 from tilewise.search.runner.protocol import (
     CandidateFailureError,
-    CompileReply,
     FinalistsReply,
     Message,
     PeerReply,
@@ -123,7 +121,10 @@ class Runner:
 
     @property
     def _limits(self) -> RunnerLimits:
-        return self.limits or _usual_limits(self.problem, self.target, self.cache)
+        if self.limits is not None:
+            return self.limits
+        emptying = added_bytes(resolve(self.target)) if self.cache == "cold" else 0
+        return RunnerLimits.for_problem(self.problem, emptying)
 
     @property
     def processors(self) -> Claim:
@@ -148,7 +149,8 @@ class Runner:
             others = self.processors.others
             if not others:
                 return
-            children = [self._child(self.compiler, others) for _ in range(compiler_count(others))]
+            count = min(MOST_COMPILERS, len(others))
+            children = [self._child(self.compiler, others) for _ in range(count)]
             self._compilers = Compilers(children, self._limits.trial_s)
         self._compilers.prepare(steps)
 
@@ -162,7 +164,7 @@ class Runner:
         self._timed.start()  # while the first candidate is compiled
         ahead_s = None
         if self._compilers:
-            self._compilers.help(steps, partial(_compile, self._timed, self._limits.trial_s))
+            self._compilers.help(steps, self._timed)
             ahead_s = self._compilers.finish(steps)
         request = {"do": "trial", "steps": steps, "best_s": best_s, "control": control}
         reply = self._ask_with_control(request)
@@ -174,12 +176,13 @@ class Runner:
 
     def _ask_with_control(self, request: Message) -> TrialReply:
         """Run a trial; if the child dies, retry without the control."""
+        limit_s = self._limits.trial_s
         try:
-            return self._ask(request, self._limits.trial_s, TrialReply)
+            return self._timed.ask(request, limit_s, TrialReply)
         except CandidateFailureError as failure:
             if request["control"] is None or failure.kind not in ("crash", "memory"):
                 raise
-            return self._ask(request | {"control": None}, self._limits.trial_s, TrialReply)
+            return self._timed.ask(request | {"control": None}, limit_s, TrialReply)
 
     def _is_slow_here(self, reply: TrialReply) -> bool:
         timing, speed_factor = self.processors.timing, reply.speed_factor
@@ -209,7 +212,7 @@ class Runner:
         request = {"do": "finalists", "schedules": schedules, "rounds": rounds, "with_peers": peers}
         request |= {"placements": placements, "budget_s": budget_s}
         limit_s = self._limits.trial_s * (len(schedules) + 1) + (budget_s or 0.0)
-        return self._ask(request, limit_s, FinalistsReply)
+        return self._timed.ask(request, limit_s, FinalistsReply)
 
     def settle(self) -> None:
         """End the compilers, so that nothing of this runner competes with the child."""
@@ -229,13 +232,13 @@ class Runner:
         kills the child, RunnerError as `trial`.
         """
         request = {"do": "peer", "name": name, "steps": list(steps)}
-        return self._ask(request, PEER_LIMIT_S + self._limits.trial_s, PeerReply)
+        return self._timed.ask(request, PEER_LIMIT_S + self._limits.trial_s, PeerReply)
 
     def time_with_peers(self, steps: list[Any], peers: list[str], budget_s: float) -> RoundsReply:
         """Time one schedule and all peers in interleaved rounds; raise as `trial`."""
         request = {"do": "with_peers", "steps": steps, "peers": peers, "budget_s": budget_s}
         limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
-        return self._ask(request, limit_s, RoundsReply)
+        return self._timed.ask(request, limit_s, RoundsReply)
 
     def close(self) -> None:
         """End all processes and release the processor."""
@@ -249,8 +252,8 @@ class Runner:
     @property
     def _timed(self) -> ChildProcess:
         if self._timing is None:
-            self._timing = self._child(self.child, self.processors.timing, cache=self.cache)
-            self._timing.setup["seed"] = self.seed
+            processors = self.processors.timing
+            self._timing = self._child(self.child, processors, cache=self.cache, seed=self.seed)
         return self._timing
 
     def _child(self, module: str, processors: set[int] | None, **setup: Any) -> ChildProcess:
@@ -261,9 +264,6 @@ class Runner:
             module, first, limits.setup_s, limits.memory_bytes, environment, processors
         )
 
-    def _ask(self, request: Message, limit_s: float, kind: type[Answer]) -> Answer:
-        return self._timed.ask(request, limit_s, kind)
-
     def _time_elsewhere(self) -> None:
         """Leave a busy processor."""
         claimed = self.processors
@@ -271,15 +271,6 @@ class Runner:
             self._timed.move(claimed.timing)
             if self._compilers is not None:
                 self._compilers.move(claimed.others)
-
-
-def _compile(child: ChildProcess, limit_s: float, steps: list[Any]) -> CompileReply:
-    return child.ask({"do": "compile", "steps": steps}, limit_s, CompileReply)
-
-
-def _usual_limits(problem: Problem, target: str, cache: CacheMode) -> RunnerLimits:
-    measuring = added_bytes(resolve(target)) if cache == "cold" else 0
-    return RunnerLimits.for_problem(problem, measuring)
 
 
 RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[Runner]]

@@ -13,7 +13,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.search.peers import available_peers
 from tilewise.search.peers.iree import Maker as LibraryMaker
 from tilewise.search.peers.iree import modes
-from tilewise.search.peers.screen import MAKERS, Maker, screened
+from tilewise.search.peers.screen import MAKERS, screened
 from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, right_ways
 from tilewise.search.records import OWN
 from tilewise.search.runner.child.lowered import Lowered, lowered
@@ -26,7 +26,7 @@ from tilewise.search.runner.protocol import (
     TimedInTurn,
     TimedWay,
 )
-from tilewise.search.timing.cold import ColdMode, evicting_s, in_turn
+from tilewise.search.timing.cold import evicting_s, in_turn
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run, Samples, sample_cost
 
@@ -65,7 +65,8 @@ def time_finalists(
         ways = _peers_on(session, session.operands)
         peers = right_ways(ways, _bench(session, session.expected))
     cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
-    ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
+    ours: list[list[Samples]] = [[] for _ in schedules]
+    theirs: list[list[Samples]] = [[] for _ in peers]
     before = time.monotonic()
     rejected, peak = 0, session.peak()
     peak_s = time.monotonic() - before  # which it takes after each placement again
@@ -133,10 +134,6 @@ def _bench(session: Session, expected: Expected) -> Bench:
     )
 
 
-def _nothing_yet(count: int) -> list[list[Samples]]:
-    return [[] for _ in range(count)]
-
-
 def _timed(placements: list[Samples]) -> TimedInTurn:
     return TimedInTurn(
         tuple(tuple(samples.times) for samples in placements),
@@ -164,14 +161,14 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
     A peer that runs our kernel may be as inexact as the schedule's method.
     """
     own = name in OWN
-    session.makers[name] = _maker(session, steps) if own else MAKERS[name]
+    make = LibraryMaker(Schedule.from_json(steps), session.target).variants if own else MAKERS[name]
     expected = session.expected_of(steps) if own else session.expected
+    session.makers[name] = make
     try:
-        session.screened[name] = screened(session.makers[name], _bench(session, expected))
+        ways = session.screened[name] = screened(make, _bench(session, expected))
     except PeerAbsentError as error:
         session.screened[name] = []
         return PeerReply(absent=str(error))
-    ways = session.screened[name]
     found = tuple((way.error, way.tolerance) for way in ways)
     return PeerReply(tuple(way.variant.name for way in ways), None, found)
 
@@ -182,12 +179,9 @@ def time_with_peers(session: Session, steps: Any, peers: list[str], budget_s: fl
     A way that takes far longer keeps the time of its check: without bf16 instructions, a product by
     oneDNN takes up to a minute.
     """
-    absent = {}
-    for name in peers:
-        if name in session.screened:
-            continue
-        if (reason := peer(session, name, steps).absent) is not None:
-            absent[name] = reason
+    new = [name for name in peers if name not in session.screened]
+    reasons = {name: peer(session, name, steps).absent for name in new}
+    absent = {name: reason for name, reason in reasons.items() if reason is not None}
     ways = [way for name in peers for way in session.screened[name]]
     call = session.call(steps)
     session.check(call, steps)
@@ -210,7 +204,11 @@ def time_with_peers(session: Session, steps: Any, peers: list[str], budget_s: fl
     if cold:
         made = partial(_made, session, peers, is_timed)
         runs = [session.on_copies(steps, call), *on_every_place(session, variants, made)]
-    (own, *theirs), peak = _with_peak(session, runs, rounds, cold)
+    # The best peak of before and after bounds the rounds: its median in the same rounds does not
+    # (kernels reached 104 to 110% of it).
+    peak = session.peak()
+    own, *theirs = interleave(runs, rounds, threads, cold)
+    peak = max(peak, session.peak())
     in_rounds = iter(theirs)
     times = [
         next(in_rounds).times if once else [s] for once, s in zip(is_timed, taken, strict=True)
@@ -226,25 +224,7 @@ def _made(
     session: Session, peers: list[str], is_timed: list[bool], operands: Operands
 ) -> list[Variant]:
     """Return the ways of present peers on operands, those that are timed in rounds."""
-    there = [name for name in peers if session.screened[name]]
+    makers = [session.makers[name] for name in peers if session.screened[name]]
     threads = session.target.threads
-    makers = [session.makers[name] for name in there]
     every = (way for make in makers for way in make(session.problem, operands, threads))
     return list(compress(every, is_timed))
-
-
-def _maker(session: Session, steps: Any) -> Maker:
-    return LibraryMaker(Schedule.from_json(steps), session.target).variants
-
-
-def _with_peak(
-    session: Session, runs: list[Run], rounds: int, cold: ColdMode | None
-) -> tuple[list[Samples], float]:
-    """Return interleaved rounds and the multiply-add peak in GFLOP/s.
-
-    The peak is the best of before and after, so that it bounds the rounds: its median in the same
-    rounds does not (kernels reached 104 to 110% of it).
-    """
-    before = session.peak()
-    timed = interleave(runs, rounds, session.target.threads, cold)
-    return timed, max(before, session.peak())

@@ -1,6 +1,7 @@
 """One trial: compile, check, and time a schedule in the rounds of a control."""
 
 import time
+from math import inf
 from typing import Any
 
 from tilewise.kernels.errors import LoweringError, ScheduleError
@@ -42,9 +43,8 @@ def trial(
     accuracy = session.accuracy(steps)
     limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
     timed = _timed(session, steps, call, first, limits, known)
-    session.speed_factor = (
-        timed.speed_factor or session.speed_factor
-    )  # until a control tells another
+    if timed.speed_factor:
+        session.speed_factor = timed.speed_factor  # until a control says otherwise
     return TrialReply(
         times=tuple(timed.samples.times),
         speed_factor=timed.speed_factor,
@@ -71,11 +71,8 @@ def _timed(
     threads = session.target.threads
     cold = session.how_cold(call)
     is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
-    if (
-        is_long
-        and limits
-        and first.least_s > FIRST_RUN * limits.stop_above_s * session.speed_factor
-    ):
+    slowest_s = FIRST_RUN * limits.stop_above_s * session.speed_factor if limits else inf
+    if is_long and first.least_s > slowest_s:
         # Touching its memory for the first time does not double a run this long.
         only = Samples(1, times=[first.least_s], preempted=first.preempted)
         return ControlledTiming(only, True, session.speed_factor if control else None)
