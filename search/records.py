@@ -72,23 +72,17 @@ class TuneRequest:
     def __post_init__(self) -> None:
         if self.cache not in CACHE_MODES:
             raise BudgetError(f"cache={quoted(self.cache)} is not one of hot, cold", "cache")
-        if not 1 <= self.trials <= MOST_TRIALS:
-            raise BudgetError(
-                f"trials={quoted(self.trials)} is out of range; give 1 to {MOST_TRIALS}", "trials"
-            )
-        if self.seconds is not None and not 0 < self.seconds <= 7 * 86400:
-            raise BudgetError(
-                f"seconds={self.seconds} is out of range; give above 0 and up to a week", "seconds"
-            )
-        if not 0 <= self.seed < 2**32:
-            raise BudgetError(
-                f"seed={quoted(self.seed)} is out of range; give 0 to 2**32-1", "seed"
-            )
-        if not 1 <= self.spread <= MOST_SPREAD:
-            raise BudgetError(
-                f"spread={quoted(self.spread)} is out of range; give 1 to {MOST_SPREAD}", "spread"
-            )
+        in_a_week = self.seconds is None or 0 < self.seconds <= 7 * 86400
+        self._check("trials", 1 <= self.trials <= MOST_TRIALS, f"1 to {MOST_TRIALS}")
+        self._check("seconds", in_a_week, "above 0 and up to a week")
+        self._check("seed", 0 <= self.seed < 2**32, "0 to 2**32-1")
+        self._check("spread", 1 <= self.spread <= MOST_SPREAD, f"1 to {MOST_SPREAD}")
         check_sampler(self.sampler)
+
+    def _check(self, name: str, is_right: bool, limits: str) -> None:
+        if not is_right:
+            value = quoted(getattr(self, name))
+            raise BudgetError(f"{name}={value} is out of range; give {limits}", name)
 
     @classmethod
     def of(cls, source: object) -> "TuneRequest":

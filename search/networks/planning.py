@@ -83,16 +83,15 @@ def in_order_of_axes(
     if set(layout.order) != {axis for axis, size in enumerate(read.shape) if size != 1}:
         return None
     if action.window is not None or action.pad is not None:
-        pairs = list(zip(read.shape, made.shape, strict=True))
+        pairs = zip(read.shape, made.shape, strict=True)
         if any(before == 1 != behind for before, behind in pairs):
             return None  # an axis that the layout has no place for
         to = TensorLayout(tuple(axis for axis in layout.order if made.shape[axis] != 1))
         return ProblemVariant(None, (layout,), (to,))
     if action.sum is not None:
         left = [axis for axis in layout.order if axis not in action.sum.axes]
-        return (
-            ProblemVariant(None, (layout,), (plain(made.shape),)) if left == sorted(left) else None
-        )
+        if left == sorted(left):
+            return ProblemVariant(None, (layout,), (plain(made.shape),))
     return None
 
 
@@ -158,17 +157,15 @@ class _Choice:
                   for i, one in enumerate(self.graph.tensors)),
             copies, Totals(0.0, 0.0, 0.0), accuracy=self.named.accuracy,
         )  # fmt: skip
-        return plan if self.passes is None else _with_passes(plan, self.passes.of(plan))
-
-
-def _with_passes(plan: Plan, passes: tuple[PlannedPass, ...]) -> Plan:
-    """Return a plan with its passes; a pool that is one is not planned around."""
-    done = {number for one in passes for number in one.nodes}
-    nodes = tuple(
-        replace(node, reason="") if number in done else node
-        for number, node in enumerate(plan.nodes)
-    )
-    return replace(plan, nodes=nodes, passes=passes)
+        if self.passes is None:
+            return plan
+        passes = self.passes.of(plan)
+        done = {number for one in passes for number in one.nodes}
+        nodes = tuple(
+            replace(node, reason="") if number in done else node  # a pool that is a pass, say
+            for number, node in enumerate(plan.nodes)
+        )
+        return replace(plan, nodes=nodes, passes=passes)
 
 
 def planned(
@@ -183,10 +180,9 @@ def planned(
     ways = [list(_ways(node, graph, costs, layouts)) for node in graph.nodes]
     offer_orders(graph, ways, () if passes is None else passes.outline.actions)
     own = [_fastest(some, [way for way in some if way.variant == some[0].variant]) for some in ways]
-    choice, conversion = _Choice(graph, named, ways, passes), _conversion(graph, costs)
-    if passes is not None:
-        kept = _kept(choice, _with_times(choice, own))
-        conversion = _but_inside(conversion, kept)
+    choice = _Choice(graph, named, ways, passes)
+    kept = {} if passes is None else _kept(choice, _with_times(choice, own))
+    conversion = _conversion(graph, costs, kept)
     flow = _flow(graph, ways, conversion)
     plain_plan = choice.plan(own, conversion)
     chosen = choose(flow)
@@ -251,21 +247,12 @@ def _kept(choice: _Choice, passes: Iterable[PlannedPass]) -> dict[int, set[Hasha
     return found
 
 
-def _but_inside(conversion: Conversion, kept: dict[int, set[Hashable]]) -> Conversion:
-    def dearer(tensor: int, made: Hashable, wanted: Hashable) -> float:
-        if made in kept.get(tensor, ()):
-            return float("inf")
-        return conversion(tensor, made, wanted)
-
-    return dearer
-
-
-def _conversion(graph: Graph, costs: LayerTimes) -> Conversion:
+def _conversion(graph: Graph, costs: LayerTimes, kept: dict[int, set[Hashable]]) -> Conversion:
     def conversion(tensor: int, made: Hashable, wanted: Hashable) -> float:
         one, at, to = graph.tensors[tensor], _layout(made), _layout(wanted)
         shape = tuple(size for size in one.shape if size is not None)
-        if len(shape) != len(one.shape) or at.halo:
-            return float("inf")  # nobody copies what has no size, or out of a halo
+        if made in kept.get(tensor, ()) or len(shape) != len(one.shape) or at.halo:
+            return float("inf")  # nobody copies inside a pass, what has no size, or out of a halo
         return costs.conversion_us(shape, one.dtype, at, to)
 
     return conversion
@@ -334,14 +321,9 @@ def _made(graph: Graph, taken: list[Way]) -> dict[int, TensorLayout]:
 
 def _node(node: Node, graph: Graph, way: Way) -> PlannedNode:
     reads, makes = (
-        tuple(
-            PlannedUse(**vars(use), layout=layout)
-            for use, layout in zip(uses, layouts, strict=True)
-        )
-        for uses, layouts in (
-            (node.reads, way.variant.reads), (node.makes, way.variant.makes),
-        )
-    )  # fmt: skip
+        tuple(PlannedUse(**vars(use), layout=one) for use, one in zip(uses, layouts, strict=True))
+        for uses, layouts in ((node.reads, way.variant.reads), (node.makes, way.variant.makes))
+    )
     return PlannedNode(
         node.kind, node.op, node.where, reads, makes, node.found, node.place, way.variant.problem,
         way.timed, _reason(node, graph, way),

@@ -133,16 +133,13 @@ def _as_found(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> 
     roles = {"A": found.a, "B": found.b, "C": found.c}
 
     def layout(use: TensorUse) -> TensorLayout:
-        return _stored(use, graph, roles.get(use.role))
+        arrangement = roles.get(use.role)
+        if arrangement is None or not _is_whole(use, graph, arrangement):
+            return plain(graph.tensors[use.tensor].shape)
+        return ordered(arrangement.axes, use.shape)
 
-    return ProblemVariant(problem.canonical, tuple(map(layout, node.reads)),
-                   tuple(map(layout, node.makes)))  # fmt: skip
-
-
-def _stored(use: TensorUse, graph: Graph, arrangement: Arrangement | None) -> TensorLayout:
-    if arrangement is None or not _is_whole(use, graph, arrangement):
-        return plain(graph.tensors[use.tensor].shape)
-    return ordered(arrangement.axes, use.shape)
+    reads, makes = (tuple(map(layout, uses)) for uses in (node.reads, node.makes))
+    return ProblemVariant(problem.canonical, reads, makes)
 
 
 def _is_whole(use: TensorUse, graph: Graph, arrangement: Arrangement) -> bool:

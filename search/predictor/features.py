@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from tilewise.search.model.amounts import AMOUNTS, FMA_UNITS
 from tilewise.search.model.traffic import PAGE_BYTES
+from tilewise.search.predictor.candidates import Candidate
 from tilewise.search.space.algorithms import PAST_CACHES, WANTED, algorithm_of
 from tilewise.search.space.parameters import Size
 from tilewise.search.space.points import Point
@@ -30,24 +31,19 @@ OF_PROBLEM = (
 NAMES = (*OF_POINT, *AMOUNTS, *OF_PROBLEM)
 
 
-def features(space: Space, points: Sequence[Point], counted: Sequence[Sequence[float]]) -> Array:
-    """Return a row of `NAMES` for each point, given its `AMOUNTS`."""
+def features(space: Space, candidates: Sequence[Candidate]) -> Array:
+    """Return a row of `NAMES` for each candidate."""
     workload = space.workload
     ideal = space.problem.flops / 2 / workload.lanes / FMA_UNITS
     problem = _of_problem(space)
     depth, cols = space.parameter("depth"), space.parameter("cols")
     rows = space.parameter("image_rows") or space.parameter("rows")
     assert isinstance(depth, Size) and isinstance(cols, Size) and isinstance(rows, Size)
-    return np.array(
-        [
-            [
-                *_of_point(space, point, depth, cols, rows),
-                *(amount / ideal for amount in amounts),
-                *problem,
-            ]
-            for point, amounts in zip(points, counted, strict=True)
-        ]
-    )
+    sides = depth, cols, rows
+    return np.array([
+        [*_of_point(space, one.point, *sides), *(count / ideal for count in one.amounts), *problem]
+        for one in candidates
+    ])  # fmt: skip
 
 
 def _number_of(kind: str) -> int:

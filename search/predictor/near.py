@@ -4,11 +4,10 @@ The winner of a near problem is adapted as a search adapts it. It is expected to
 shorter than there by as much as the analytical model says.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
-from typing import NamedTuple
 
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
@@ -73,19 +72,14 @@ class Winners:
         return [alike[place] for _, place in apart]
 
 
-class Expected(NamedTuple):
-    """A legal schedule with its point and the time that it should take, in us."""
-
-    point: Point
-    schedule: Schedule
-    time_us: float
-
-
-def expected(model: AnalyticalModel, near: Sequence[Winner]) -> Iterator[Expected]:
-    """Yield the legal schedules that near problems support, in their order."""
+def expected(
+    model: AnalyticalModel, near: Sequence[Winner]
+) -> tuple[Point, Schedule, float] | None:
+    """Return the first legal schedule that near problems support, its point and time in us."""
     space = model.space
     for winner in near:
         point = winner.point and adapt(space, winner.space, winner.point)
         schedule = point and space.schedule(point)
         if point and isinstance(schedule, Schedule) and space.why_illegal(schedule) is None:
-            yield Expected(point, schedule, exp(model.log_time(point) + winner.error))
+            return point, schedule, exp(model.log_time(point) + winner.error)
+    return None

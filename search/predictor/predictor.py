@@ -147,13 +147,12 @@ class Predictor:
         known = [one for one in found if one is not None]
         if not known:
             return [None] * len(problems)
-        rows = [_rows(*one) for one in known]
+        rows = [features(space, few.some) for space, few in known]
         ends = np.cumsum([len(some) for some in rows])
         corrections = iter(np.split(self.trees.predict(np.concatenate(rows)), ends[:-1]))
         return [one and self._best(*one, next(corrections)) for one in found]
 
     def _best(self, space: Space, few: Candidates, corrections: Array) -> Prediction | None:
-        """Return the best legal candidate."""
         scores = np.array([one.log_cycles for one in few.some]) + corrections
         order = range(len(few.some)) if few.is_ruled else np.argsort(scores, kind="stable").tolist()
         for place in order:
@@ -213,13 +212,14 @@ def _near(problem: Problem, target: Target, near: Sequence[Winner]) -> Predictio
     """Return the winner of the nearest problem, adapted; None without any."""
     space = Space(problem, target)
     try:
-        best = next(expected(AnalyticalModel.shipped(space), near), None)
+        best = expected(AnalyticalModel.shipped(space), near)
     except KernelsError:
         return None
     if best is None:
         return None
-    low, median, high = (best.time_us * exp(error) for error in NEAR_ERRORS)
-    return Prediction(problem, best.point, best.schedule, median, (low, high))
+    point, schedule, time_us = best
+    low, median, high = (time_us * exp(error) for error in NEAR_ERRORS)
+    return Prediction(problem, point, schedule, median, (low, high))
 
 
 def _candidates(problem: Problem, target: Target) -> tuple[Space, Candidates] | None:
@@ -229,10 +229,6 @@ def _candidates(problem: Problem, target: Target) -> tuple[Space, Candidates] | 
         return space, candidates(AnalyticalModel.shipped(space))
     except KernelsError:
         return None
-
-
-def _rows(space: Space, few: Candidates) -> Array:
-    return features(space, [one.point for one in few.some], [one.amounts for one in few.some])
 
 
 _SIZES = ("vector_bytes", "vector_registers", "l1_bytes", "l2_bytes", "l3_bytes")

@@ -64,8 +64,7 @@ class TimedSpace:
     @cached_property
     def rows(self) -> Array:
         """The features of `known`."""
-        points = [one.point for one, _ in self.known]
-        return features(self.model.space, points, [one.amounts for one, _ in self.known])
+        return features(self.model.space, [one for one, _ in self.known])
 
     @cached_property
     def weights(self) -> Array:

@@ -12,7 +12,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.native import Executable, lower
 from tilewise.kernels.native.executable import KernelCall as Bound
 from tilewise.kernels.native.macrokernel.parameters import Addresses, names_of
-from tilewise.kernels.native.programs.steps import At, Kernel, Pass, ProgramStep
+from tilewise.kernels.native.programs.steps import Kernel, Pass, ProgramStep
 from tilewise.kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -185,22 +185,19 @@ class _Layer:
         if self._packs_ahead:
             scratch["B"] = memory.weights.take(self.executable.scratch_bytes["B"])
         step = self._step(self.executable.bind(operands, scratch), memory)
-        return [step] if start is None else [_copy(memory, start, operands["C"]), step]
+        if start is None:
+            return [step]
+        ends = start, memory.place(operands["C"].ctypes.data)
+        return [pass_step(Pass("copy"), memory, ends, operands["C"].nbytes // 4), step]
 
     def _step(self, bound: Bound, memory: Memory) -> ProgramStep:
         """Return the kernel's call, without unpacked weights."""
-        gone = {"b"} if self._packs_ahead else set()
         rows = []
         for given in self.executable.given(bound):
-            held = {name: 0 if name in gone else value for name, value in given.items()}
+            held = given | {"b": 0} if self._packs_ahead else given
             rows.append(tuple(
                 memory.place(value) if value and name in names_of(Addresses) else value
                 for name, value in held.items()
             ))  # fmt: skip
         does = Kernel(self.executable.problem, self.executable.schedule)
         return ProgramStep(does, tuple(rows))
-
-
-def _copy(memory: Memory, source: At, target: Array) -> ProgramStep:
-    ends = source, memory.place(target.ctypes.data)
-    return pass_step(Pass("copy"), memory, ends, target.nbytes // 4)

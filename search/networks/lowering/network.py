@@ -26,12 +26,6 @@ from tilewise.search.networks.plan import Plan, PlannedTensor
 from tilewise.search.networks.variants import plain
 
 
-def check(plan: Plan, program: ModuleProgram) -> None:
-    """Raise NetworkError for a plan of another module, or an unsupported op."""
-    _check_same(plan, program)
-    check_ops(program)
-
-
 def check_ops(program: ModuleProgram) -> None:
     """Raise NetworkError for the first unsupported op of a program."""
     outline = program.outline
@@ -91,7 +85,8 @@ class LoweredNetwork:
     """
 
     def __init__(self, plan: Plan, program: ModuleProgram) -> None:
-        check(plan, program)
+        _check_same(plan, program)
+        check_ops(program)
         try:
             self.target = resolve(plan.target)
         except TargetError as error:

@@ -129,7 +129,8 @@ class SingleOps:
         target = self.buffers.of(made.tensor, made.layout)
         order = _order(read)
         shape, above, to = (_moved(one, order) for one in (shape, above, _sizes(made)))
-        sizes = _geometry(_window_moved(window, order), shape, to, above)
+        parts = (_moved(one, order) for one in (window.size, window.strides, window.dilations))
+        sizes = _geometry(PoolWindow(window.kind, *parts), shape, to, above)
         if sizes is None:
             raise refused(node, "moves its window over axes that are not neighbours")
         outer, height, numbers = sizes
@@ -207,13 +208,6 @@ def _order(use: PlannedUse) -> Shape:
 
 def _moved(values: Sequence[int], order: Shape) -> Shape:
     return tuple(values[axis] for axis in order)
-
-
-def _window_moved(window: PoolWindow, order: Shape) -> PoolWindow:
-    size, strides, dilations = (
-        _moved(one, order) for one in (window.size, window.strides, window.dilations)
-    )
-    return PoolWindow(window.kind, size, strides, dilations)
 
 
 def _fills_none(pad: Pad, window: PoolWindow, image: Shape) -> bool:

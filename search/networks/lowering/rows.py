@@ -62,14 +62,10 @@ def groups_of(plan: Plan, program: ModuleProgram) -> Iterator[Group]:
     grown: _Growing | None = None
     for number, action in enumerate(program.outline.actions):
         loops = None if action.loops is None else _as_stored(plan.nodes[number], action.loops)
-        if loops is None:
-            yield from _ended(grown, program)
-            grown = None
-            continue
-        longer = None if grown is None else grown.joined(number, loops)
+        longer = None if grown is None or loops is None else grown.joined(number, loops)
         if longer is None:
             yield from _ended(grown, program)
-            longer = _begun(plan, number, loops)
+            longer = None if loops is None else _begun(plan, number, loops)
         grown = longer
     yield from _ended(grown, program)
 
@@ -318,7 +314,6 @@ class NonGemmOps:
 
 
 def _joined(parts: Sequence[KernelCalls]) -> KernelCalls:
-    """Join several kernel calls into one."""
     return KernelCalls(
         "; ".join(part.label for part in parts), parts[-1].node,
         tuple(one for part in parts for one in part.reads),
@@ -342,7 +337,6 @@ def _step(made: _MadeRows, program: ModuleProgram, rows: int, memory: Memory) ->
 
 
 def _label(program: RowProgram) -> str:
-    """Return a short description of a program."""
     names = [one.name for one in program.operations if one.name not in ("read", "number")]
     shown = ", ".join(dict.fromkeys(names)) or "copy"
     shown = shown if len(names) <= _SAID else f"{len(names)} operations: {shown}"
