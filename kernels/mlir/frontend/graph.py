@@ -53,9 +53,19 @@ class Occurrence:
     wide: str = ""
 
     @property
+    def inputs(self) -> tuple[int, int]:
+        """The numbers of the op's inputs that are the problem's A and B."""
+        return (1, 0) if self.is_swapped else (0, 1)
+
+    @property
+    def arrangements(self) -> dict[str, Arrangement]:
+        """Those of the operands by their names in the problem."""
+        return {"A": self.a, "B": self.b, "C": self.c}
+
+    @property
     def is_plain(self) -> bool:
         """Whether the problem's operands have the op's order in memory."""
-        return not (self.a.moves or self.b.moves or self.c.moves)
+        return not any(one.moves for one in self.arrangements.values())
 
     def with_accuracy(self, accuracy: Accuracy) -> "Occurrence":
         """Return the op with a problem of another accuracy, which modules do not specify."""
@@ -202,22 +212,19 @@ class Graph:
     @property
     def layers(self) -> tuple[ModuleProblem, ...]:
         """The distinct problems with their counts, in the order of the first nodes."""
-        found = tuple(node.found for node in self.nodes if node.found is not None)
-        return Imported(found, ()).problems
+        found = (node.found for node in self.nodes if node.found is not None)
+        return grouped((one.problem, one.where) for one in found)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The nodes that multiply, convolve or pool and are not problems."""
-        return self._without_problem(*self.nodes)
+        return tuple(Skipped(one.op, one.reason, one.where) for one in self.nodes if one.reason)
 
     @property
     def why_no_layer(self) -> str:
         """The end of a message that the graph has no layers."""
-        return why_none(self._without_problem(*(one for one in self.nodes if one.kind != "pool")))
-
-    @staticmethod
-    def _without_problem(*nodes: Node) -> tuple[Skipped, ...]:
-        return tuple(Skipped(node.op, node.reason, node.where) for node in nodes if node.reason)
+        others = tuple(node for node in self.nodes if node.kind != "pool")
+        return why_none(replace(self, nodes=others).skipped)
 
     def with_accuracy(self, accuracy: Accuracy) -> "Graph":
         """Return the graph with all problems at an accuracy."""

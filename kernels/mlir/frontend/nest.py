@@ -4,8 +4,8 @@ In `C[..] += A[..] * B[..]` each axis is indexed by a sum of loop dims times con
 operands may have another order of axes; the order that moves the fewest elements is chosen.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import cast
@@ -53,8 +53,10 @@ class NestOperand:
         """Whether an axis is indexed by sums or multiples of dims, as in a convolution."""
         return any(map(slides, self.axes))
 
-    def transposed(self, axes: Sequence[int]) -> "NestOperand":
-        """Return the operand with its axes in another order."""
+    def transposed(self, axes: Sequence[int] | None) -> "NestOperand":
+        """Return the operand with its axes in another order, or some of them; itself for None."""
+        if axes is None:
+            return self
         return NestOperand(tuple(self.axes[i] for i in axes), tuple(self.shape[i] for i in axes))
 
 
@@ -79,6 +81,10 @@ class ContractionNest:
     def has_length(self, dim: int) -> bool:
         """Return whether a loop has more than one step."""
         return self.extents[dim] > 1
+
+    def swapped(self) -> "ContractionNest":
+        """Return the nest with its inputs exchanged."""
+        return replace(self, a=self.b, b=self.a)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,11 @@ class OperandLayout:
         """Whether it is a conv2d."""
         return bool(self.spatial)
 
+    @property
+    def inputs(self) -> tuple[int, int]:
+        """The numbers of the nest's inputs that are the problem's A and B."""
+        return (1, 0) if self.is_swapped else (0, 1)
+
 
 def moves(axes: Sequence[int], shape: Sequence[int]) -> bool:
     """Return whether a transposition moves elements in memory."""
@@ -129,15 +140,15 @@ def _orders(dims: frozenset[int], *operands: NestOperand) -> tuple[Dims, ...]:
     ))  # fmt: skip
 
 
-def check_whole(nest: ContractionNest, operand: NestOperand, name: str) -> None:
-    """Refuse diagonals, and operands that are only partly read."""
-    seen = [dim for axis in operand.axes for dim, _ in axis]
-    if len(seen) != len(set(seen)):
-        raise NestRefusedError(f"reads {name} along a diagonal: one index runs over two axes")
-    for axis, size in zip(operand.axes, operand.shape, strict=True):
-        is_plain = not axis or (len(axis) == 1 and axis[0][1] == 1)
-        if is_plain and size != nest.extent(dim for dim, _ in axis):
-            raise NestRefusedError(f"reads a part of {name} alone")
+def _check_whole(nest: ContractionNest, a: str, b: str) -> None:
+    """Refuse diagonals, and operands that are only partly read; A and B have these names."""
+    for name, operand in ((a, nest.a), (b, nest.b), ("the result", nest.c)):
+        seen = [dim for axis in operand.axes for dim, _ in axis]
+        if len(seen) != len(set(seen)):
+            raise NestRefusedError(f"reads {name} along a diagonal: one index runs over two axes")
+        for axis, size in zip(operand.axes, operand.shape, strict=True):
+            if not slides(axis) and size != nest.extent(dims_of([axis])):
+                raise NestRefusedError(f"reads a part of {name} alone")
 
 
 def is_contraction(nest: ContractionNest) -> bool:
@@ -155,9 +166,7 @@ def matmul_layout(
 
     `is_swapped` says whether the nest's second input has to be A; None for either.
     """
-    for name, operand in (("the first input", nest.a), ("the second input", nest.b),
-                          ("the result", nest.c)):  # fmt: skip
-        check_whole(nest, operand, name)
+    _check_whole(nest, "the first input", "the second input")
     swaps = (False, True) if is_swapped is None else (is_swapped,)
     found = [one for swapped in swaps for one in _product_layouts(nest, costs, is_swapped=swapped)]
     return min(found, key=_rank)
@@ -168,15 +177,24 @@ def contraction_roles(nest: ContractionNest) -> tuple[Loops, Loops, Loops, Loops
 
     A loop of one step has no role.
     """
+    in_a, in_b, in_c = _long_loops(nest, "the first input", "the second input")
+    return in_a & in_b & in_c, in_a - in_b, in_b - in_a, in_a & in_b - in_c
+
+
+def _long_loops(
+    nest: ContractionNest, a: str, b: str, without: Collection[int | None] = ()
+) -> tuple[Loops, Loops, Loops]:
+    """Return the loops of A, B (in a message by these names) and the result, with several steps."""
     in_a, in_b, in_c = (
-        frozenset(filter(nest.has_length, operand.dims)) for operand in (nest.a, nest.b, nest.c)
+        frozenset(dim for dim in operand.dims.difference(without) if nest.has_length(dim))
+        for operand in (nest.a, nest.b, nest.c)
     )
     if alone := (in_a ^ in_b) - in_c:
-        which = "first" if alone & in_a else "second"
-        raise NestRefusedError(f"sums the {which} input alone over an index that the other lacks")
+        which = a if alone & in_a else b
+        raise NestRefusedError(f"sums {which} alone over an index that the other lacks")
     if in_c - in_a - in_b:
         raise NestRefusedError("repeats its result along an axis that neither input has")
-    return in_a & in_b & in_c, in_a - in_b, in_b - in_a, in_a & in_b - in_c
+    return in_a, in_b, in_c
 
 
 def _rank(layout: OperandLayout) -> tuple[int, bool, int]:
@@ -189,13 +207,13 @@ def _product_layouts(
 ) -> Iterator[OperandLayout]:
     """Yield every way to name the dims and to order them."""
     batches, rows, columns, sums = contraction_roles(nest)
-    a, b = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
-    rows, columns = (columns, rows) if is_swapped else (rows, columns)
+    if is_swapped:
+        nest, costs, rows, columns = nest.swapped(), _swapped(costs), columns, rows
     for batch, m, n, k in product(
-        _orders(batches, nest.c, a, b),
-        _orders(rows, nest.c, a),
-        _orders(columns, nest.c, b),
-        _orders(sums, a, b),
+        _orders(batches, nest.c, nest.a, nest.b),
+        _orders(rows, nest.c, nest.a),
+        _orders(columns, nest.c, nest.b),
+        _orders(sums, nest.a, nest.b),
     ):
         named = zip(("batch", "m", "n", "k"), (batch, m, n, k), strict=True)
         sizes: Keys = {name: nest.extent(dims) for name, dims in named}
@@ -209,6 +227,11 @@ def _product_layouts(
             yield _layout(nest, costs, keys, wanted, n, is_swapped=is_swapped)
 
 
+def _swapped(costs: Costs) -> Costs:
+    first, second, result = costs
+    return second, first, result
+
+
 def _layout(
     nest: ContractionNest,
     costs: Costs,
@@ -219,14 +242,11 @@ def _layout(
     *,
     is_swapped: bool,
 ) -> OperandLayout:
-    """Return the layout in which A, B and C have their dims in the `wanted` orders."""
-    order = (1, 0, 2) if is_swapped else (0, 1, 2)
-    operands = [(nest.a, nest.b, nest.c)[i] for i in order]
+    """Return the layout of a nest of A, B and C that have their dims in the `wanted` orders."""
+    operands = nest.a, nest.b, nest.c
     a, b, c = map(_axes_in_order, operands, wanted)
-    moved = sum(
-        effort(axes, operand.shape, costs[i])
-        for axes, operand, i in zip((a, b, c), operands, order, strict=True)
-    )
+    shapes = (operand.shape for operand in operands)
+    moved = sum(map(effort, (a, b, c), shapes, costs))
     along = frozenset(i for i, axis in enumerate(nest.c.axes) if axis and axis[0][0] in columns)
     return OperandLayout(sizes, (a, b, c), is_swapped, moved, along, spatial)
 
@@ -280,14 +300,12 @@ def convolution_layout(nest: ContractionNest, costs: Costs = (1, 1, 1)) -> Opera
     The image's size is that of what the op reads, padded or not.
     """
     is_swapped = not nest.a.has_windows
-    image, filters = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
-    if filters.has_windows:
+    if is_swapped:
+        nest, costs = nest.swapped(), _swapped(costs)
+    if nest.b.has_windows:
         raise NestRefusedError("both inputs are read through windows")
-    for name, operand in (("the image", image), ("the filter", filters), ("the result", nest.c)):
-        check_whole(nest, operand, name)
-    windows = _windows(nest, image, filters)
-    roles = _image_roles(nest, image, filters, windows)
-    found = _image_layouts(nest, windows, roles, costs, is_swapped=is_swapped)
+    _check_whole(nest, "the image", "the filter")
+    found = _image_layouts(nest, costs, is_swapped=is_swapped)
     return min(found, key=lambda layout: (layout.moved, layout.sizes["w"] == 1))  # a line is long
 
 
@@ -295,19 +313,17 @@ def convolution_roles(
     nest: ContractionNest,
 ) -> tuple[tuple[WindowAxis, WindowAxis], ConvolutionRoles]:
     """Return the windows and other loops of a nest whose first input is the image."""
-    windows = _windows(nest, nest.a, nest.b)
-    return windows, _image_roles(nest, nest.a, nest.b, windows)
+    windows = _windows(nest)
+    used = {dim for window in windows for dim in (window.out, window.tap)}
+    in_a, in_b, in_c = _long_loops(nest, "one input", "one input", used)
+    return windows, ConvolutionRoles(
+        in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a
+    )
 
 
-def _windows(
-    nest: ContractionNest, image: NestOperand, filters: NestOperand
-) -> tuple[WindowAxis, WindowAxis]:
+def _windows(nest: ContractionNest) -> tuple[WindowAxis, WindowAxis]:
     """Return the two windows in the result's order."""
-    found = [
-        _window(nest, filters, axis, i, image.shape[i])
-        for i, axis in enumerate(image.axes)
-        if slides(axis)
-    ]
+    found = [_window(nest, i) for i, axis in enumerate(nest.a.axes) if slides(axis)]
     if len(found) > 2:
         raise NestRefusedError(f"convolves {len(found)} dimensions; conv2d has two")
     place = {dim: i for i, axis in enumerate(nest.c.axes) for dim, _ in axis}
@@ -317,12 +333,11 @@ def _windows(
     return found[0], found[1]
 
 
-def _window(
-    nest: ContractionNest, filters: NestOperand, axis: Axis, place: int, size: int
-) -> WindowAxis:
+def _window(nest: ContractionNest, place: int) -> WindowAxis:
+    """Return the window along an axis of the image."""
     out = tap = None
     stride = dilation = 0
-    for dim, step in axis:
+    for dim, step in nest.a.axes[place]:
         if step < 1:
             raise NestRefusedError("reads the image backwards")
         if dim in nest.c.dims and out is None:
@@ -331,52 +346,27 @@ def _window(
             tap, dilation = dim, step
         else:
             raise NestRefusedError("reads the image at a sum of more than an output and a tap")
-    if out is not None and out in filters.dims and nest.has_length(out):
+    if out is not None and out in nest.b.dims and nest.has_length(out):
         raise NestRefusedError("has another filter for each pixel")
-    if tap is not None and tap not in filters.dims and nest.has_length(tap):
+    if tap is not None and tap not in nest.b.dims and nest.has_length(tap):
         raise NestRefusedError("sums windows without a filter, as a pooling does")
     outs = 1 if out is None else nest.extents[out]
     taps = 1 if tap is None else nest.extents[tap]
-    return WindowAxis(
-        place, size, out, tap, stride if outs > 1 else 0, dilation if taps > 1 else 0, outs, taps
-    )
-
-
-def _image_roles(
-    nest: ContractionNest,
-    image: NestOperand,
-    filters: NestOperand,
-    windows: tuple[WindowAxis, WindowAxis],
-) -> ConvolutionRoles:
-    used = {dim for window in windows for dim in (window.out, window.tap)}
-    in_a, in_b, in_c = (
-        frozenset(dim for dim in operand.dims - used if nest.has_length(dim))
-        for operand in (image, filters, nest.c)
-    )
-    if (in_a ^ in_b) - in_c:
-        raise NestRefusedError("sums one input alone over an index that the other lacks")
-    if in_c - in_a - in_b:
-        raise NestRefusedError("repeats its result along an axis that neither input has")
-    return ConvolutionRoles(
-        in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a
-    )
+    stride, dilation = stride if outs > 1 else 0, dilation if taps > 1 else 0
+    return WindowAxis(place, nest.a.shape[place], out, tap, stride, dilation, outs, taps)
 
 
 def _image_layouts(
-    nest: ContractionNest,
-    windows: tuple[WindowAxis, WindowAxis],
-    roles: ConvolutionRoles,
-    costs: Costs,
-    *,
-    is_swapped: bool,
+    nest: ContractionNest, costs: Costs, *, is_swapped: bool
 ) -> Iterator[OperandLayout]:
-    image, filters = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
+    """Yield every way to name the dims and to order them."""
+    windows, roles = convolution_roles(nest)
     for seen in (windows, windows[::-1]):
         for n, g, c, f in product(
-            _orders(roles.images, nest.c, image),
-            _orders(roles.groups, nest.c, image, filters),
-            _orders(roles.inputs, image, filters),
-            _orders(roles.outputs, nest.c, filters),
+            _orders(roles.images, nest.c, nest.a),
+            _orders(roles.groups, nest.c, nest.a, nest.b),
+            _orders(roles.inputs, nest.a, nest.b),
+            _orders(roles.outputs, nest.c, nest.b),
         ):
             sizes, spatial = _sizes(nest, seen, (n, g, c, f)), (seen[0].axis, seen[1].axis)
             for layout in LAYOUTS:

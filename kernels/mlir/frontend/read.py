@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # NumPy is loaded for weights alone: the service reads module
 
     from tilewise.kernels.mlir.frontend.program import Constant, ModuleProgram, Outline
 
-BYTECODE = b"ML\xefR"
 _LONG = re.compile(rb'"0x[0-9A-Fa-f]{4096,}"')  # passes read shapes and scalars, which are shorter
 _CUT = b'"0x cut"'
 _INLINE = b"dense<" + _CUT + b">"
@@ -44,7 +43,7 @@ def is_onnx(module: bytes) -> bool:
 
 def is_bytecode(module: bytes) -> bool:
     """Return whether a module is in MLIR's binary form."""
-    return module.startswith(BYTECODE)
+    return module.startswith(b"ML\xefR")
 
 
 def without_weights(module: bytes) -> bytes:
@@ -129,11 +128,11 @@ def read_op(module: bytes, place: str | None = None, limits: ReadLimits = USUAL_
 
 
 def ask_of_module(
-    module: bytes, limits: ReadLimits, more: dict[str, Any] | None = None, child: str = CHILD
+    module: bytes, limits: ReadLimits, more: dict[str, Any], child: str = CHILD
 ) -> dict[str, Any]:
     """Return a child's reply on a module; raise as `read_module`."""
     with on_disk(module) as path:
-        return ask_of_file(path, limits, more or {}, child)
+        return ask_of_file(path, limits, more, child)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from typing import Any
 
 from numpy.typing import NDArray
 
+from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.bodies import (
     HUGE_FLOAT,
     Expr,
@@ -17,11 +18,13 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
 from tilewise.kernels.mlir.frontend.child.constants import Constants
 from tilewise.kernels.mlir.frontend.child.dataflow import OF_A_PLACE, Tensors, kind_of
 from tilewise.kernels.mlir.frontend.child.values import (
+    Number,
     Structured,
     element,
-    integers,
+    is_permutation,
     rank,
     splat,
+    static_numbers,
     static_shape,
     structured,
 )
@@ -46,6 +49,8 @@ _COMBINED: dict[str, Combine] = {
     "arith.minimumf": "min",
     "arith.minnumf": "minnum",
 }
+_NEUTRAL = {"sum": (0.0, 0.0), "max": (-inf, -HUGE_FLOAT), "min": (HUGE_FLOAT, inf)}
+"""From where to where numbers are that change no result of a reduction."""
 _FLOATS = ("f32", "bf16")
 _CASTS = ("arith.truncf", "arith.extf")
 _POWERS = ("math.powf", "math.fpowi")
@@ -53,14 +58,8 @@ _MOST_POWER = 4
 _KNOWN_TYPES = (*_FLOATS, "i1")
 Maps = tuple[tuple[Axis, ...], ...]
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Read:
-    """An op as loops, with the values of its constants by role."""
-
-    loops: Loops
-    constants: dict[str, Array]
+Held = tuple[str, str, Array]
+"""Role, element type and values of a constant."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ class _Nest:
     maps: Maps
 
 
-def loops_of(op: Any, tensors: Tensors, constants: Constants) -> Read:
-    """Return an op as loops; a broadcast constant has axes of one element."""
+def loops_of(op: Any, tensors: Tensors, constants: Constants) -> tuple[Loops, list[Held]]:
+    """Return an op as loops, and its constants; a broadcast one has axes of one element."""
     seen = structured(op)
     nest, body, combine, start = _of_tensors(op) if seen is None else _of_linalg(seen)
     writer = _Writer(op, tensors, constants, nest)
@@ -83,7 +82,7 @@ def loops_of(op: Any, tensors: Tensors, constants: Constants) -> Read:
         nest.extents, nest.reduced, combine, tuple(writer.accesses), tuple(writer.body),
         _float(op.results[0]), start,
     )  # fmt: skip
-    return Read(loops, writer.values)
+    return loops, writer.held
 
 
 def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine, float | None]:
@@ -138,24 +137,18 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
     if combine is None or out not in body.of:
         raise NestRefusedError("reduces by an operation other than sum, maximum and minimum")
     start = splat(op.init)
-    huge = start is not None and abs(start) >= HUGE_FLOAT
-    is_neutral = {
-        "sum": start == 0,
-        "max": huge and start is not None and start < 0,
-        "min": huge and start is not None and start > 0,
-    }[combine[:3]]
-    if not is_neutral:
+    if start is None or not _is_neutral(start, combine):
         raise NestRefusedError(f"starts its {combine} from {start}")
     first, second = body.of
     taken = second if first == out else first
     if out in parts(taken):
         raise NestRefusedError(f"reads its intermediate result in the {combine}")
-    return taken, combine, None if combine == "sum" else finite(start)
+    return taken, combine, float(start) if isfinite(start) and combine != "sum" else None
 
 
-def finite(number: float | None) -> float | None:
-    """Return a finite number; None for others."""
-    return float(number) if number is not None and isfinite(number) else None
+def _is_neutral(start: Number, combine: str) -> bool:
+    least, most = _NEUTRAL[combine[:3]]
+    return least <= start <= most
 
 
 def _check_types(ops: Iterable[Any]) -> None:
@@ -185,7 +178,7 @@ class _Writer:
         self._op, self._tensors, self._constants, self._nest = op, tensors, constants, nest
         self.accesses: list[Access] = []
         self.body: list[ScalarOp] = []
-        self.values: dict[str, Array] = {}
+        self.held: list[Held] = []
         self._done: dict[int, int] = {}
         self._read: dict[int, int] = {}
 
@@ -233,9 +226,9 @@ class _Writer:
             raise NestRefusedError("reads a scalar that is not a constant")
         dtype = _float(value)
         if not self._tensors.is_activation(value):
-            role = f"operand {number}"
-            self.values[role] = held = _without_repeats(self._constants.value(value))
-            return Access(None, role, dtype, self._steps(number, held.shape))
+            role, values = f"operand {number}", _without_repeats(self._constants.value(value))
+            self.held.append((role, dtype, values))
+            return Access(None, role, dtype, self._steps(number, values.shape))
         place = sum(self._tensors.is_activation(one) for one in list(self._op.operands)[:number])
         return Access(place, "", dtype, self._steps(number, static_shape(value)))
 
@@ -289,12 +282,11 @@ def _pad(op: Any) -> Pad:
     static_shape(op.operands[0])
     if len(op.operands) != 1:
         raise NestRefusedError("pads by dynamic sizes")
-    block = op.regions[0].blocks[0]
-    yielded = block.operations[len(block.operations) - 1].operation
-    value = splat(yielded.operands[0])
+    *_, end = children(op)
+    value = splat(end.operands[0])
     if value is None:
         raise NestRefusedError("pads with more than one number")
-    low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
+    low, high = static_numbers(op, "low", "high")
     if min(*low, *high) < 0:
         raise NestRefusedError("pads by a negative size")
     return Pad(tuple(low), tuple(high), float(value))
@@ -317,13 +309,10 @@ def _window(op: Structured) -> PoolWindow:
         raise NestRefusedError("reads an operand at an index that is not a sum of loop indices")
     taps = zip(window, static_shape(op.inputs[1]), strict=True)
     within = {axis[0][0]: size for axis, size in taps if axis}
-    axes = [_moved(axis, within) for axis in read]
-    if [outer for outer, *_ in axes] != [
-        axis[0][0] if len(axis) == 1 else None for axis in written
-    ]:
+    outers, *moved = zip(*(_moved(axis, within) for axis in read), strict=True)
+    if list(outers) != [axis[0][0] if len(axis) == 1 else None for axis in written]:
         raise NestRefusedError("writes its result in another order of axes")
-    return PoolWindow(kind, tuple(one[1] for one in axes), tuple(one[2] for one in axes),
-                  tuple(one[3] for one in axes))  # fmt: skip
+    return PoolWindow(kind, *moved)
 
 
 def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
@@ -337,14 +326,13 @@ def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
 
 
 def _sum(op: Structured) -> Sum:
-    if len(op.inputs) != 1 or not op.is_identity_of_loops(0):
+    read, written = op.maps[0], op.maps[-1]
+    if len(op.inputs) != 1 or read is None or not is_permutation(read):
         raise NestRefusedError("is not supported in native networks")
     _check_f32(op.inputs[0])
-    if _OF_BODY.get(_combined(op, 1)) != "sum":
+    if _combined(op, 1) != "arith.addf":
         raise NestRefusedError("reduces by an operation other than a sum")
     _check_start(op, "sum")
-    read, written = op.maps
-    assert read is not None
     dims = [axis[0][0] for axis in read]
     kept = [axis[0][0] for axis in written or () if axis]
     if written is None or len(kept) != len(written) or kept != sorted(kept, key=dims.index):
@@ -361,7 +349,7 @@ def _combined(op: Structured, out: int) -> str:
 
 def _check_start(op: Structured, kind: WindowKind) -> None:
     start = splat(op.init)
-    if start is None or (start != 0 if kind == "sum" else start > -HUGE_FLOAT):
+    if start is None or not _is_neutral(start, kind):
         raise NestRefusedError(f"starts the {kind} of a window from {start}")
 
 

@@ -25,7 +25,7 @@ from tilewise.kernels.mlir.frontend.child.torch_writing import (
     constant,
     tensor_type_of,
 )
-from tilewise.kernels.mlir.frontend.child.values import splat
+from tilewise.kernels.mlir.frontend.child.values import is_used, splat
 
 ONNX = "onnx.Attention"
 SDPA = "torch.aten.scaled_dot_product_attention"
@@ -286,6 +286,6 @@ def _replace(op: Any, results: Sequence[Any]) -> None:
     for number, (old, new) in enumerate(zip(op.results, results, strict=True)):
         if new is not None:
             old.replace_all_uses_with(new)
-        elif next(iter(old.uses), None) is not None:
+        elif is_used(old):
             raise RefusedError(f"gives scores or their sums as result {number + 1}, which is used")
     op.erase()

@@ -18,7 +18,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     splat,
     structured,
 )
-from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestRefusedError
+from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestRefusedError, slides
 from tilewise.kernels.problem import EPILOGUES
 from tilewise.kernels.quoting import quoted
 
@@ -149,22 +149,18 @@ def multiplies(op: Any) -> bool:
 
     Squares and products with a number do not count.
     """
-    block, count = op.regions[0].blocks[0], _inputs(op)
-    sources: dict[Any, frozenset[int]] = {}
-    for number, argument in enumerate(block.arguments):
-        has_elements = number < count and _has_elements(op.operands[number])
-        sources[argument] = frozenset([number] if has_elements else [])
+    count, none = _inputs(op), frozenset[int]()
+    inputs = list(zip(op.operands, op.regions[0].blocks[0].arguments, strict=False))[:count]
+    sources = {argument: frozenset([number]) for number, (value, argument) in enumerate(inputs)
+               if _has_elements(value)}  # fmt: skip
     for inner in inside(op):
-        first, *others = [sources.get(value, frozenset()) for value in inner.operands] or [
-            frozenset[int]()
-        ]
-        made = first.union(*others)
+        read = [sources.get(value, none) for value in inner.operands]
+        is_product = inner.name in MULTIPLICATIONS and inner.operands[0] != inner.operands[1]
+        if is_product and read[0] and read[1] and len(read[0] | read[1]) > 1:
+            return True
+        made = none.union(*read)
         if inner.name == "tensor.extract":
             made = frozenset([len(sources) + count])  # an element of a tensor that is no operand
-        elif inner.name in MULTIPLICATIONS and inner.operands[0] != inner.operands[1]:
-            both = first | others[0] if first and others[0] else frozenset[int]()
-            if len(both) > 1:
-                return True
         sources |= dict.fromkeys(inner.results, made)
     return False
 
@@ -183,6 +179,16 @@ def inside(op: Any) -> Iterator[Any]:
             for view in block.operations:
                 yield view.operation
                 yield from inside(view.operation)
+
+
+def body_operations(op: Any) -> Iterator[tuple[Any, set[Any]]]:
+    """Yield the operations of an op's body, each with the values that the body makes before it."""
+    for region in op.regions:
+        for block in region.blocks:
+            own = set(block.arguments)
+            for view in block.operations:
+                yield view.operation, own
+                own |= set(view.operation.results)
 
 
 def _has_elements(value: Any) -> bool:
@@ -212,8 +218,12 @@ def formula(body: Expr, out: int, depth: int = DEEPEST) -> str:
     )
 
 
-def product_of_two(op: Any) -> tuple[Structured, ContractionNest] | None:
-    """Return an op that adds products of its two inputs, and its loops; None for any other."""
+def convolution_of(op: Any) -> tuple[Structured, ContractionNest, int] | None:
+    """Return an op that convolves one of its two inputs, its nest, and which input that is.
+
+    In the nest the image is the first input. Filter and result have a loop for each axis. None for
+    any other op.
+    """
     seen = structured(op)
     if seen is None or len(seen.inputs) != INPUTS:
         return None
@@ -221,7 +231,13 @@ def product_of_two(op: Any) -> tuple[Structured, ContractionNest] | None:
         nest = seen.nest()
     except NestRefusedError:
         return None
-    return (seen, nest) if is_multiply_add(body_of(seen, knows_tensors=False), INPUTS) else None
+    image = 0 if nest.a.has_windows else 1
+    nest = nest.swapped() if image else nest
+    is_plain = all(len(axis) == 1 and not slides(axis) for axis in (*nest.b.axes, *nest.c.axes))
+    if not (is_plain and nest.a.has_windows):
+        return None
+    is_product = is_multiply_add(body_of(seen, knows_tensors=False), INPUTS)
+    return (seen, nest, image) if is_product else None
 
 
 def is_multiply_add(body: Expr, out: int) -> bool:

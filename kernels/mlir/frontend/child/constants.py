@@ -15,10 +15,10 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
     gathered,
-    integers,
     owner,
     rank,
     splat,
+    static_numbers,
     static_shape,
     structured,
 )
@@ -207,13 +207,8 @@ def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
 
 def _sliced(op: Any, values: Array) -> Array:
     """Return a slice of an array; offsets, sizes and steps are static."""
-    offsets, sizes, steps = (
-        integers(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides")
-    )
-    return values[tuple(
-        slice(first, first + size * step, step)
-        for first, size, step in zip(offsets, sizes, steps, strict=True)
-    )]  # fmt: skip
+    parts = zip(*static_numbers(op, "offsets", "sizes", "strides"), strict=True)
+    return values[tuple(slice(first, first + size * step, step) for first, size, step in parts)]
 
 
 _INTEGERS = {"arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply}

@@ -5,6 +5,7 @@ A value and its views are one tensor. A contraction is a node with everything th
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from iree.compiler import ir
@@ -17,10 +18,11 @@ from tilewise.kernels.mlir.frontend.child.values import (
     RESHAPES,
     Number,
     Structured,
+    copy_of,
     element,
     gathered,
     is_constant,
-    is_copy,
+    is_empty,
     only_user,
     owner,
     rank,
@@ -58,9 +60,7 @@ class Tensors:
     def is_known(self, value: Any) -> bool:
         """Return whether a value is known at load time, or is an uninitialised tensor."""
         root = root_of(value)
-        maker = owner(root)
-        is_empty = maker is not None and maker.name == "tensor.empty"
-        return root in self._known or is_empty or splat(root) is not None or is_constant(root)
+        return root in self._known or is_empty(root) or splat(root) is not None or is_constant(root)
 
     def is_activation(self, value: Any) -> bool:
         """Return whether a value is a tensor between nodes."""
@@ -129,7 +129,10 @@ def kind_of(op: Any) -> NodeKind:
         return "elementwise" if is_math and rank(op.results[0]) else "other"
     if seen.name.startswith("linalg.pooling"):
         return "pool"
-    return "elementwise" if _is_elementwise(seen) else "other"
+    is_in_order = seen.is_parallel and seen.is_identity(len(seen.inputs))
+    reads_place = any(view.operation.name in OF_A_PLACE for view in seen.body.operations)
+    reads_tensors = any(map(rank, seen.inputs))
+    return "elementwise" if is_in_order and reads_tensors and not reads_place else "other"
 
 
 def reads_in_place(op: Any, number: int) -> bool:
@@ -138,15 +141,6 @@ def reads_in_place(op: Any, number: int) -> bool:
     if seen is None:
         return bool(op.operands[number].type.shape == op.results[0].type.shape)
     return seen.is_identity(number)
-
-
-def _is_elementwise(op: Structured) -> bool:
-    """Return whether no loop reduces, and the result is written in the order of its axes."""
-    if not op.is_identity(len(op.inputs)) or not any(rank(value) for value in op.inputs):
-        return False
-    return op.is_parallel and not any(
-        view.operation.name in OF_A_PLACE for view in op.body.operations
-    )
 
 
 _PADS = ("tensor.pad", "tensor.insert_slice")
@@ -178,35 +172,22 @@ class Surroundings:
 def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundings:
     """Follow what `recognised` has included, backwards and forwards."""
     inside: set[Any] = set()
-    inputs = op.inputs[1::-1] if found.is_swapped else op.inputs[:2]
     reads = [
-        (role, _source(value, _taken(found, role), inside))
-        for role, value in zip("AB", inputs, strict=True)
+        (role, _source(op.inputs[number], _taken(found, role), inside))
+        for role, number in zip("AB", found.inputs, strict=True)
     ]
     if ending.added is not None:
         reads.append(("C", ending.added))
-    if ending.added is None and "init=accumulate" in found.problem:
+    elif "init=accumulate" in found.problem:
         reads.append(("C", op.init))
     if ending.bias is not None:
         reads.append((BIAS, ending.bias))
-    after = list(forward(op.result, ending.value))
-    inside |= set(ending.repeated)
-    result = root_of(ending.value)
-    inside = (inside | set(after)) - {result}
-    shape = shape_of(_before_views([*after, ending.value]))
+    after, result = list(forward(op.result, ending.value)), root_of(ending.value)
+    chain = (*after, ending.value)
+    *_, sums = takewhile(lambda one: one.owner.operation.name not in VIEWS, chain)
+    inside = inside.union(ending.repeated, after) - {result}
     number = ending.number if ending.has_bias and ending.bias is None else None
-    return Surroundings(op, found, tuple(reads), result, shape, frozenset(inside), number)
-
-
-def _before_views(chain: list[Any]) -> Any:
-    """Return the last value of a chain before the first view."""
-    views = (i for i, value in enumerate(chain) if _is_view(value))
-    return chain[next(views, len(chain)) - 1]
-
-
-def _is_view(value: Any) -> bool:
-    maker = owner(value)
-    return maker is not None and maker.name in VIEWS
+    return Surroundings(op, found, tuple(reads), result, shape_of(sums), frozenset(inside), number)
 
 
 def _taken(found: Occurrence, role: str) -> set[str]:
@@ -217,20 +198,18 @@ def _taken(found: Occurrence, role: str) -> set[str]:
 
 def _source(value: Any, taken: set[str], inside: set[Any]) -> Any:
     """Return an operand before everything in `taken`; add intermediate values to `inside`."""
-    passed: list[Any] = []
     for _ in range(MOST_STEPS):
         op = owner(value)
         if not taken or op is None or (only_user(value) is None and not is_constant(value)):
             break
         if op.name in _PADS and "pad" in taken:
             taken = taken - {"pad"}
-        elif is_copy(op):
+        elif copy_of(op):
             taken = taken & {"pad"}
         elif op.name not in VIEWS:
             break
-        passed.append(value)
+        inside.add(value)
         value = op.operands[0]
-    inside.update(passed)
     return value
 
 
@@ -278,13 +257,8 @@ class _Found:
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
 
 
-def graph_of(module: Any) -> Graph:
-    """Return the graph of a module on linalg, all functions in one."""
-    return traced(module).graph
-
-
 def traced(module: Any) -> Traced:
-    """Return the graph of a module with the ops of its nodes.
+    """Return the graph of a module on linalg, all functions in one, with the ops of its nodes.
 
     A contraction is placed at the last op that it includes, where all its operands exist.
     """
@@ -294,7 +268,8 @@ def traced(module: Any) -> Traced:
     for op, function, number in operations(module.operation):
         if op.name in FUNCTIONS:
             functions.append(op)
-        if op.name in _SKIPPED or _is_inside(op, found):
+        is_inside = len(op.results) == 1 and op.results[0] in found.inside
+        if op.name in _SKIPPED or is_inside:
             continue
         if op.name in _LEAVES:
             left += op.operands
@@ -337,10 +312,6 @@ def _contractions(module: Any) -> _Found:
         found.by_result[around.result] = around
         found.inside |= around.inside
     return found
-
-
-def _is_inside(op: Any, found: _Found) -> bool:
-    return len(op.results) == 1 and op.results[0] in found.inside
 
 
 def _contraction(around: Surroundings, tensors: Tensors, place: int) -> Node:

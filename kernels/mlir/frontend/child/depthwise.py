@@ -74,19 +74,17 @@ def _inserted(
     write: TorchWriter, value: Any, first: list[int], steps: list[int], shape: list[int]
 ) -> Any:
     """Return a tensor whose elements are `steps` apart in zeros, from `first` on."""
-    sizes, dtype = tensor_type_of(value)
-    context = write.op.context
-    kind = ir.Type.parse(f"tensor<{'x'.join(map(str, (*shape, dtype)))}>", context)
-    zeros = ir.Attribute.parse(f"dense<0.0> : {kind}", context)
-    inner = str(kind).replace("x".join(map(str, shape)), "x".join(map(str, sizes)), 1)
+    (sizes, dtype), context = tensor_type_of(value), write.op.context
+    outer, inner = (f"tensor<{'x'.join(map(str, (*of, dtype)))}>" for of in (shape, sizes))
+    zeros = ir.Attribute.parse(f"dense<0.0> : {outer}", context)
     attributes = {
         f"static_{name}": ir.DenseI64ArrayAttr.get(list(of), context)
         for name, of in (("offsets", first), ("sizes", sizes), ("strides", steps))
     }
     attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0], context)
     plain = write.op_of("torch_c.to_builtin_tensor", [value], inner)
-    around = write.op_of("arith.constant", (), str(kind), value=zeros)
-    made = write.op_of("tensor.insert_slice", [plain, around], str(kind), **attributes)
+    around = write.op_of("arith.constant", (), outer, value=zeros)
+    made = write.op_of("tensor.insert_slice", [plain, around], outer, **attributes)
     return write.op_of("torch_c.from_builtin_tensor", [made], tensor_type(shape, dtype))
 
 

@@ -1,21 +1,16 @@
 """Copy one op of a module into a function of its own."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.bodies import FUSED, body_of, first_factor
 from tilewise.kernels.mlir.frontend.child.candidates import candidates, is_quantised
-from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.recognise import recognised
-from tilewise.kernels.mlir.frontend.child.values import (
-    Structured,
-    element,
-    owner,
-    splat,
-    structured,
-)
+from tilewise.kernels.mlir.frontend.child.values import Structured, element, owner, splat
 from tilewise.kernels.mlir.frontend.child.writing import function_text, parsed_function
 from tilewise.kernels.mlir.frontend.graph import LoneOp, Occurrence
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
@@ -39,14 +34,15 @@ def extract(module: Any, place: str) -> LoneOp:
     if body.name == FUSED:
         raise NestRefusedError(f"adds products by {FUSED}, which scripts do not match; "
                            "give arith.mulf and arith.addf")  # fmt: skip
-    starts_from_fill = splat(op.init) == 0 or _has_groups(within)
-    payload = _alone(op, starts_from_fill)
-    alone = recognised(_contraction(payload), within.where)
-    assert alone is not None
+    # No problem with groups starts from a tensor, so a bias is dropped like the surroundings.
+    starts_from_fill = splat(op.init) == 0 or parse_problem(within.problem).groups > 1
+    payload, copy = _alone(op, starts_from_fill)
+    found = recognised(copy, within.where)
+    assert found is not None
     return LoneOp(
         function_text(payload),
         op.nest(),
-        alone[0],
+        found[0],
         within,
         starts_from_fill=starts_from_fill,
         first_factor=first_factor(body),
@@ -87,19 +83,11 @@ def _places(found: list[tuple[Structured, Occurrence]]) -> str:
     named = [one[1].where.rpartition(" ")[0] for one in found[:MOST_NAMED]]
     if len(found) > MOST_NAMED:
         named.append("...")
-    return ", ".join(named) or "none"
+    return ", ".join(named)
 
 
-def _has_groups(within: Occurrence) -> bool:
-    """Return whether an op is a grouped convolution, whose sums start from zeros or a bias.
-
-    No problem with groups starts from another tensor, so a bias is dropped like the surroundings.
-    """
-    return parse_problem(within.problem).groups > 1
-
-
-def _alone(op: Structured, starts_from_fill: bool) -> Any:
-    """Return a module with the op as the body of `@kernel`."""
+def _alone(op: Structured, starts_from_fill: bool) -> tuple[Any, Structured]:
+    """Return a module with the op as the body of `@kernel`, and the op there."""
     a, b, c = (str(value.type) for value in (*op.inputs, op.init))
     wide, start = element(op.init), ""
     if starts_from_fill:
@@ -115,19 +103,17 @@ def _alone(op: Structured, starts_from_fill: bool) -> Any:
         f"return {'%init' if start else '%C'} : {c}\n}}"
     )
     module, block, end = parsed_function(text, op.op.context)
-    copy = op.op.clone(ip=ir.InsertionPoint(end))
+    copy = op.op.clone(ip=ir.InsertionPoint(end)).operation
     for number, value in enumerate((*list(block.arguments)[:2], end.operands[0])):
         copy.operands[number] = value
     _take_in_constants(copy)
     end.operands[0] = copy.results[0]
-    return module
+    return module, replace(op, op=copy, inputs=tuple(copy.operands)[:-1], init=copy.operands[-1])
 
 
 def _take_in_constants(copy: Any) -> None:
     """Copy the constants that an op's body reads from outside."""
-    inside = list(copy.regions[0].blocks[0].operations)
-    for view in inside:
-        inner = view.operation
+    for inner in list(children(copy)):
         for number, value in enumerate(inner.operands):
             maker = owner(value)
             if maker is None or maker.parent.operation == copy:
@@ -137,12 +123,3 @@ def _take_in_constants(copy: Any) -> None:
                     "reads a value from outside of its body, and cannot stand alone"
                 )
             inner.operands[number] = maker.clone(ip=ir.InsertionPoint(copy)).results[0]
-
-
-def _contraction(module: Any) -> Structured:
-    """Return the op of a payload."""
-    for op, _, _ in operations(module.operation):
-        seen = structured(op)
-        if seen is not None and op.name != "linalg.fill":
-            return seen
-    raise NestRefusedError("cannot stand alone")

@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from iree.compiler import ir
-
+from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.bodies import (
     ROUNDING,
     SMOOTH,
@@ -27,11 +26,10 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Number,
     Structured,
     axes_before,
+    copy_of,
     element,
-    integers,
     is_argument,
     is_constant,
-    is_copy,
     long_axes,
     only_user,
     origins,
@@ -40,12 +38,15 @@ from tilewise.kernels.mlir.frontend.child.values import (
     rank,
     reassociation,
     splat,
+    static_numbers,
     static_shape,
     structured,
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import SIGNIFICAND_BITS
 from tilewise.kernels.problem.spatial import Pads
+
+NO_PADS = Pads((0, 0, 0, 0))
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Before:
 
 def befores(value: Any, *, may_repeat: bool) -> list[Before]:
     """Return the alternatives to include before an input, also nothing."""
-    order, axes = transposed_source(value), repeated_source(value) if may_repeat else None
+    order, axes = _transposed_source(value), _repeated_source(value) if may_repeat else None
     return [
         Before(),
         *([] if order is None else [Before(order)]),
@@ -74,27 +75,23 @@ def befores(value: Any, *, may_repeat: bool) -> list[Before]:
     ]
 
 
-def transposed_source(value: Any) -> tuple[int, ...] | None:
+def _transposed_source(value: Any) -> tuple[int, ...] | None:
     """Return the axis of `value` for each axis of what is transposed (and perhaps padded) to it."""
     op = owner(value)
-    if op is not None and op.name == "tensor.pad" and _is_taken(value):
-        return transposed_source(op.operands[0]) if pads_zeros(op) else None
-    if op is None or not is_copy(op) or not _is_taken(value):
+    if op is None or not _is_taken(value):
         return None
-    seen = structured(op)
-    order = permutation(seen) if seen is not None else None
-    if order is None or list(order) == sorted(order):
-        return None
-    return tuple(order.index(axis) for axis in range(len(order)))
+    if pads_zeros(op):
+        return _transposed_source(op.operands[0])
+    order = _transposition(op)
+    return None if order is None else tuple(order.index(axis) for axis in range(len(order)))
 
 
-def repeated_source(value: Any) -> tuple[int, ...] | None:
+def _repeated_source(value: Any) -> tuple[int, ...] | None:
     """Return the axes of a value that its broadcast source has, in order; None if not broadcast."""
     op = owner(value)
-    if op is None or not is_copy(op) or not _is_taken(value):
+    seen = None if op is None else copy_of(op)
+    if seen is None or not _is_taken(value):
         return None
-    seen = structured(op)
-    assert seen is not None
     read, written = seen.maps
     if read is None or written is None or not 0 < len(read) < len(written):
         return None
@@ -120,62 +117,48 @@ def zeros_around(
     for _ in range(MOST_STEPS):
         op = owner(value)
         if op is None or only_user(value) is None:
-            return Pads((0, 0, 0, 0))
+            break
         if op.name in ("tensor.pad", "tensor.insert_slice"):
             pads = pads_zeros(op, zero) if op.name == "tensor.pad" else _inserted(op, zero)
-            return _padding(pads, [None if axis is None or (axis,) not in at
-                                   else at.index((axis,)) for axis in spatial])  # fmt: skip
+            axes = [None if axis is None or (axis,) not in at else at.index((axis,))
+                    for axis in spatial]  # fmt: skip
+            return NO_PADS if pads is None else _padding(*pads, axes)
         before = axes_before(op, at)
         if before is None or not (reshapes if op.name in RESHAPES else transposes):
-            return Pads((0, 0, 0, 0))
+            break
         value, at, transposes = op.operands[0], before, transposes and op.name in RESHAPES
-    return Pads((0, 0, 0, 0))
+    return NO_PADS
 
 
 def pads_zeros(op: Any, zero: Number = 0) -> tuple[list[int], list[int]] | None:
-    """Return the padding before and after each axis; None if unknown or of another number."""
-    low, high = (integers(op.attributes[name]) for name in ("static_low", "static_high"))
+    """Return the padding before and after each axis; None if unknown or not of this number."""
+    if op.name != "tensor.pad":
+        return None
+    low, high = static_numbers(op, "low", "high")
     if any(one < 0 for one in (*low, *high)):  # dynamic ones, too
         return None
-    block = op.regions[0].blocks[0]
-    first = next(iter(block.operations)).operation
-    if first.name != "tensor.yield" or splat(first.operands[0]) != zero:
-        return None
-    return low, high
+    first = next(children(op))
+    is_of_zeros = first.name == "tensor.yield" and splat(first.operands[0]) == zero
+    return (low, high) if is_of_zeros else None
 
 
 def _inserted(op: Any, zero: Number) -> tuple[list[int], list[int]] | None:
     """Return the same for a tensor that is inserted into zeros."""
-    source, target = op.operands[0], op.operands[1]
-    offsets, steps = (
-        integers(op.attributes[name]) for name in ("static_offsets", "static_strides")
-    )
-    inner, outer = source.type, target.type
-    if not (isinstance(inner, ir.RankedTensorType) and inner.rank == outer.rank):
+    inner, outer = (one.type for one in list(op.operands)[:2])
+    offsets, steps = static_numbers(op, "offsets", "strides")
+    if zero or splat(op.operands[1]) != 0 or any(step != 1 for step in steps):
         return None
-    if (
-        zero
-        or splat(target) != 0
-        or any(one != 1 for one in steps)
-        or any(one < 0 for one in offsets)
-    ):
+    is_static = inner.has_static_shape and outer.has_static_shape
+    if inner.rank != outer.rank or not is_static or any(one < 0 for one in offsets):
         return None
-    if not (inner.has_static_shape and outer.has_static_shape):
-        return None
-    after = [
-        whole - part - before
-        for whole, part, before in zip(outer.shape, inner.shape, offsets, strict=True)
-    ]
-    return offsets, after
+    sizes = zip(outer.shape, inner.shape, offsets, strict=True)
+    return offsets, [whole - part - before for whole, part, before in sizes]
 
 
-def _padding(pads: tuple[list[int], list[int]] | None, at: Sequence[int | None]) -> Pads:
+def _padding(low: list[int], high: list[int], at: Sequence[int | None]) -> Pads:
     """Return the padding along the windows, if nothing else is padded; a window of one has none."""
-    if pads is None:
-        return Pads((0, 0, 0, 0))
-    low, high = pads
     if any(low[i] or high[i] for i in range(len(low)) if i not in at):
-        return Pads((0, 0, 0, 0))
+        return NO_PADS
     return Pads(0 if axis is None else side[axis] for side in (low, high) for axis in at)
 
 
@@ -206,19 +189,24 @@ class Ending:
     number: Number = 0
     repeated: tuple[Any, ...] = ()
 
+    @property
+    def epilogue(self) -> str:
+        """The function that is applied in the end, as problems name it."""
+        if self.has_relu:
+            return "relu6" if self.has_ceiling else "relu"
+        return self.smooth or "none"
+
 
 @dataclass(frozen=True)
 class _State:
-    """The search's state; a bias varies along the axes `columns` of its value, in this order.
-
-    `summed` is the op if its sums may start from a tensor.
-    """
+    """What is included so far, and `columns`, axes of its value; the rest as in `ending_of`."""
 
     ending: Ending
     columns: Axes
     summed: Structured | None
+    transposes: bool
+    without: Collection[str]
     is_reshaped: bool = False
-    without: Collection[str] = ()
 
 
 def following_transpose(value: Any) -> tuple[int, ...] | None:
@@ -253,17 +241,17 @@ def ending_of(
         transposes: whether a transposition is included.
         without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
     """
-    state = _State(begun, columns, summed, without=without)
+    state = _State(begun, columns, summed, transposes, without)
     for _ in range(MOST_STEPS):
         user = only_user(state.ending.value)
-        following = None if user is None else _after(state, user, transposes)
+        following = None if user is None else _after(state, user)
         if following is None:
             return state.ending
         state = following
     return state.ending
 
 
-def _after(state: _State, user: Any, transposes: bool) -> _State | None:
+def _after(state: _State, user: Any) -> _State | None:
     if user.name in RESHAPES:
         columns = _reshaped(user, state.columns)
         if columns is None:
@@ -272,17 +260,16 @@ def _after(state: _State, user: Any, transposes: bool) -> _State | None:
         return replace(state, ending=ending, columns=columns, is_reshaped=True)
     order = _transposition(user)
     if order is not None:
-        if not transposes or state.is_reshaped or state.ending.axes is not None:
+        if not state.transposes or state.is_reshaped or state.ending.axes is not None:
             return None
         ending = replace(state.ending, value=user.results[0], axes=order)
-        return replace(
-            state, ending=ending, columns=tuple(order.index(one) for one in state.columns)
-        )
-    taken = _taken_in(state, user, transposes)
+        columns = tuple(order.index(one) for one in state.columns)
+        return replace(state, ending=ending, columns=columns)
+    taken = _taken_in(state, user)
     return None if taken is None else replace(state, ending=taken)
 
 
-def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
+def _taken_in(state: _State, user: Any) -> Ending | None:
     """Return the ending with an elementwise op; None if a problem cannot express the op."""
     steps = _steps(user, state.ending.value)
     if steps is None or state.ending.rounds_to:
@@ -296,7 +283,7 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
         return None
     if smooth and ("relu" in state.without or element(state.ending.value) != "f32"):
         return None
-    ending = _with_steps(state, user, transposes, steps)
+    ending = _with_steps(state, user, steps)
     if ending is None or (smooth and ending.has_relu):
         return None
     is_known = rounded in SIGNIFICAND_BITS and "rounding" not in state.without
@@ -305,9 +292,7 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
     return replace(ending, smooth=smooth or ending.smooth, rounds_to=rounded)
 
 
-def _with_steps(
-    state: _State, user: Any, transposes: bool, steps: tuple[ResultStep, ...]
-) -> Ending | None:
+def _with_steps(state: _State, user: Any, steps: tuple[ResultStep, ...]) -> Ending | None:
     value, ending = state.ending.value, state.ending
     for step in steps:
         may_have_bias = "bias" not in state.without and not ending.has_bias
@@ -324,7 +309,7 @@ def _with_steps(
         elif may_have_bias and (found := _bias(user, step, state)) is not None:
             ending = replace(ending, has_bias=True, bias=found[0], repeated=found[1])
         else:
-            is_kept = transposes or state.is_reshaped or "addition" in state.without
+            is_kept = state.transposes or state.is_reshaped or "addition" in state.without
             added = None if is_kept else _whole(user, step, value)
             if added is None or ending.added is not None or not _may_add(state.summed, added):
                 return None
@@ -374,10 +359,8 @@ def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
 
 def _transposition(op: Any) -> tuple[int, ...] | None:
     """Return the axis order of a transposition; None for another op."""
-    if not is_copy(op):
-        return None
-    seen = structured(op)
-    order = permutation(seen) if seen is not None else None
+    seen = copy_of(op)
+    order = None if seen is None else permutation(seen)
     return None if order is None or list(order) == sorted(order) else order
 
 

@@ -9,12 +9,8 @@ requantisation behind scaled sums are computed in floats, and stay outside of th
 
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of, is_multiply_add
-from tilewise.kernels.mlir.frontend.child.fusion import (
-    pads_zeros,
-    repeated_source,
-    transposed_source,
-)
+from tilewise.kernels.mlir.frontend.child.bodies import INPUTS, Expr, body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
 from tilewise.kernels.mlir.frontend.child.quantised import (
     Codes,
     FactorAxes,
@@ -22,13 +18,7 @@ from tilewise.kernels.mlir.frontend.child.quantised import (
     keys_of_weights,
     scale_varies,
 )
-from tilewise.kernels.mlir.frontend.child.recognise import (
-    INPUTS,
-    Seen,
-    best_way,
-    byte_types,
-    occurrence,
-)
+from tilewise.kernels.mlir.frontend.child.recognise import Seen, best_way, byte_types, occurrence
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
@@ -84,14 +74,11 @@ def _of_bytes(op: Structured, codes: list[Codes | None], where: str) -> Occurren
     if is_scaled and {element(one) for one in op.inputs} != {"f32"}:  # which rounds each factor
         return None
     seen = best_way(op, _SUMS[element(op.init)])
-    inputs = (1, 0) if seen.layout.is_swapped else (0, 1)
-    a, b = (codes[i] for i in inputs)
-    assert a is not None and b is not None
-    if any(scale_varies(one, _axes(op, seen, i)) for one, i in zip((a, b), inputs, strict=True)):
+    if any(scale_varies(one, _axes(seen, i)) for i, one in enumerate((first, second))):
         return None
-    types = byte_types(*((one.is_unsigned, one.zero is not None) for one in (a, b)))
+    a, b = ((first, second)[i] for i in seen.layout.inputs)
     constant = is_constant(b.source.value)
-    found = occurrence(op, seen, types, where, has_constant_weights=constant)
+    found = occurrence(op, seen, byte_types(a, b), where, has_constant_weights=constant)
     if element(op.init) == "i64" and not _is_exact(op, found):
         raise NestRefusedError("adds products of bytes up in i64 beyond what i32 holds")
     return found
@@ -109,9 +96,7 @@ def _is_exact(op: Structured, found: Occurrence) -> bool:
 def _unpadded(value: Any) -> Any:
     """Return what zeros are added around, which stand for the zero point of codes."""
     op = owner(value)
-    return (
-        op.operands[0] if op is not None and op.name == "tensor.pad" and pads_zeros(op) else value
-    )
+    return op.operands[0] if op is not None and pads_zeros(op) else value
 
 
 def _why_no_byte(codes: Codes) -> str:
@@ -135,22 +120,17 @@ def _of_weights(op: Structured, codes: list[Codes | None], where: str) -> Occurr
         if op.nest().has_windows:
             continue
         seen = best_way(op, (), is_swapped=number == 0)
-        keys = keys_of_weights(weights, _axes(op, seen, number))
+        keys = keys_of_weights(weights, _axes(seen, number))
         if keys is not None:
             types = {"dtype": dtype, **keys}
             return occurrence(op, seen, types, where, has_constant_weights=True)
     return None
 
 
-def _axes(op: Structured, seen: Seen, number: int) -> FactorAxes:
+def _axes(seen: Seen, number: int) -> FactorAxes:
     """Return the axes of an input along the reduction and along other loops, in problem order."""
-    value, operand = op.inputs[number], (seen.nest.a, seen.nest.b)[number]
-    order = None
-    if seen.taken[number]:
-        order = transposed_source(value)
-    elif seen.repeats[number]:
-        order = repeated_source(value)
-    axes = seen.layout.axes[1 if number != seen.layout.is_swapped else 0]
+    operand, order = (seen.nest.a, seen.nest.b)[number], seen.before[number].axes
+    axes = seen.layout.axes[seen.layout.inputs[number]]
     kept = dims_of(seen.nest.c.axes)
     found: tuple[list[int], list[int]] = ([], [])
     for axis in axes:

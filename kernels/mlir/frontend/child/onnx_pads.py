@@ -72,18 +72,6 @@ class PaddedWindow:
         return max((outputs - 1) * self.stride + self.span - self.size - self.begin, 0)
 
 
-def same_padding(window: PaddedWindow, *, is_upper: bool) -> tuple[int, int] | None:
-    """Return the padding of `SAME_UPPER` or `SAME_LOWER`; None if it needs an unknown size."""
-    if window.stride == 1:
-        total = window.span - 1
-    elif window.size is None:
-        return None
-    else:
-        outputs = -(-window.size // window.stride)
-        total = max((outputs - 1) * window.stride + window.span - window.size, 0)
-    return halves(total, is_upper=is_upper)
-
-
 def halves(total: int, *, is_upper: bool) -> tuple[int, int]:
     """Split padding into both sides; an odd element goes to the end if `is_upper`."""
     less = total // 2
@@ -131,10 +119,13 @@ class _Writer(NodeWriter):
     def written(self, opset: int) -> list[Any]:
         """Return the nodes that replace it."""
         windows = self._windows()
-        if windows is None or self._node.op_type in _READ:
-            if windows is not None and self._node.op_type == _READ[1]:
-                self._check_average(windows)
-            self._nodes.append(self._node)  # without windows the importer says what the node lacks
+        if windows is None:  # the importer says what the node lacks
+            self._nodes.append(self._node)
+        elif self._node.op_type in _READ:
+            is_uneven = any(one.begin != one.end for one in windows)
+            if is_uneven and self._node.op_type == "AveragePool" and self._given.get("ceil_mode"):
+                self._refuse("ceil_mode=1, and pads differ before and behind an axis")
+            self._nodes.append(self._node)
         elif self._node.op_type == "ConvTranspose":
             self._transposed(windows, opset)
         elif all(one.begin == one.end for one in windows) or opset < LEAST_OPSET:
@@ -159,13 +150,8 @@ class _Writer(NodeWriter):
         if reason := _why_malformed(self._given, self._auto, len(taps), len(sizes)):
             self._refuse(reason)
         ones = [1] * len(taps)
-        found = [
-            PaddedWindow(*one)
-            for one in zip(
-                sizes, taps, self._given.get("strides", ones), self._given.get("dilations", ones),
-                strict=True,
-            )
-        ]  # fmt: skip
+        strides, dilations = (self._given.get(name, ones) for name in ("strides", "dilations"))
+        found = list(map(PaddedWindow, sizes, taps, strides, dilations))
         if self._node.op_type == "ConvTranspose":
             return found
         if self._auto in SAME:
@@ -175,14 +161,14 @@ class _Writer(NodeWriter):
         return [replace(one, begin=begin, end=end) for one, begin, end in pairs]
 
     def _same(self, window: PaddedWindow) -> PaddedWindow:
-        pair = same_padding(window, is_upper=self._auto == SAME[0])
-        if pair is None:
-            self._refuse_size(f"auto_pad={self._auto}")
-        return replace(window, begin=pair[0], end=pair[1])
-
-    def _check_average(self, windows: list[PaddedWindow]) -> None:
-        if self._given.get("ceil_mode") and any(one.begin != one.end for one in windows):
-            self._refuse("ceil_mode=1, and pads differ before and behind an axis")
+        """Return a window with the padding that gives one output for each stride."""
+        total = window.span - 1
+        if window.stride > 1:
+            if window.size is None:
+                self._refuse_size(f"auto_pad={self._auto}")
+            total = window.needed_end(-(-window.size // window.stride))
+        begin, end = halves(total, is_upper=self._auto == SAME[0])
+        return replace(window, begin=begin, end=end)
 
     def _padded(self, windows: list[PaddedWindow]) -> None:
         """Write a `Pad` and the node without pads."""

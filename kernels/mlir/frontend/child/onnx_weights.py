@@ -44,14 +44,14 @@ class _Writer(NodeWriter):
 
     def written(self) -> list[Any]:
         """Return the nodes that replace it, or the node itself."""
-        node, done = self._node, False
+        node = self._node
         if node.op_type == "MatMulNBits" and node.domain == CONTRIBUTED:
-            done = self._matmul()
+            self._matmul()
         elif node.op_type == "DequantizeLinear" and not node.domain:
-            done = self._linear()
-        return self._nodes if done else [node]
+            self._linear()
+        return self._nodes or [node]
 
-    def _matmul(self) -> bool:
+    def _matmul(self) -> None:
         inputs = [*self._node.input, *[""] * 6]
         depth, columns, block, bits = (
             int(self._given.get(name, default))
@@ -82,7 +82,6 @@ class _Writer(NodeWriter):
             self._add("Add", [product, inputs[5]], self._node.output[0])
         else:
             self._add("MatMul", [inputs[0], transposed], self._node.output[0])
-        return True
 
     def _zeros(self, given: Array | None, columns: int, blocks: int, bits: int) -> Array:
         """Return the zero points of `MatMulNBits`: packed as codes are, or floats."""
@@ -109,21 +108,21 @@ class _Writer(NodeWriter):
             self._refuse(f"{what} of shape {_by(array.shape)}, where {_by(shape)} are needed")
         return array.reshape(shape)
 
-    def _linear(self) -> bool:
-        """Write a `DequantizeLinear` of constants; return whether it has to be."""
+    def _linear(self) -> None:
+        """Write a `DequantizeLinear` of constants, if it has to be."""
         codes, scales = (self._array(name) for name in self._node.input[:2])
         block = int(self._given.get("block_size", 0))
         if codes is None or scales is None:
-            return False
+            return
         kinds = self._onnx.TensorProto
         kind = self._tensors[self._node.input[0]].data_type
         bits = {kinds.INT4: _NIBBLE, kinds.UINT4: _NIBBLE, kinds.INT8: _BYTE, kinds.UINT8: _BYTE}
         if kind not in bits or not (block or bits[kind] == _NIBBLE):
-            return False
+            return
         given = self._node.input[2] if len(self._node.input) > 2 else ""
         zeros = self._array(given)
         if given and zeros is None:
-            return False
+            return
         half = 1 << (bits[kind] - 1) if kind in (kinds.INT4, kinds.INT8) else 0
         axis = int(self._given.get("axis", 1)) % max(codes.ndim, 1)
         if block and (scales.ndim != codes.ndim or any(
@@ -141,7 +140,6 @@ class _Writer(NodeWriter):
         )
         kind = self._given.get("output_dtype") or self._tensors[self._node.input[1]].data_type
         self._add("Cast", [weights], self._node.output[0], to=kind)
-        return True
 
     def _dequantised(
         self, codes: Array, bits: int, scales: Array, zeros: Array | int, axis: int, block: int
@@ -172,12 +170,8 @@ class _Writer(NodeWriter):
             self._made("BitShift", [one, four], "half", direction="RIGHT") for one in (left, packed)
         ]
         last = self._integers([values.ndim])
-        pairs = self._made(
-            "Concat",
-            [self._made("Unsqueeze", [one, last], "pair") for one in halves],
-            "pairs",
-            axis=values.ndim,
-        )
+        halves = [self._made("Unsqueeze", [one, last], "pair") for one in halves]
+        pairs = self._made("Concat", halves, "pairs", axis=values.ndim)
         flat = self._made("Reshape", [pairs, self._integers(even.shape)], "flat")
         return flat if even.shape == values.shape else self._cut(flat, values.ndim - 1, length)
 

@@ -19,12 +19,12 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Number,
     axes_of,
     element,
-    integers,
     is_constant,
     owner,
     rank,
     reassociation,
     splat,
+    static_numbers,
     static_shape,
     structured,
 )
@@ -183,14 +183,14 @@ class _Reader:
     def _dequantised(self, op: Any) -> Expr | None:
         """Return the expression of `dequantize_affine`: a tensor, its scale, its zero point."""
         maps = axes_of(op.attributes["indexing_maps"])
-        signs = ["input_unsigned" in op.attributes, False, "zp_unsigned" in op.attributes]
+        signs = ("input_unsigned" in op.attributes, "zp_unsigned" in op.attributes)
         codes, scale, *zero = [
             self._moved(value, read, op.results[0])
             for value, read in zip(list(op.operands)[:-1], maps, strict=False)
         ]
         codes, *zero = [
             one if one.name == "const" else Expr((_UNSIGNED if sign else _SIGNED)[0], (one,))
-            for one, sign in zip((codes, *zero), (signs[0], signs[2]), strict=False)
+            for one, sign in zip((codes, *zero), signs, strict=False)
         ]
         shifted = Expr("arith.subi", (codes, zero[0])) if zero else codes
         return Expr("arith.mulf", (shifted, scale))
@@ -227,7 +227,7 @@ def _half(expr: Expr) -> bool | None:
 
 def _is_first(op: Any) -> bool:
     """Return whether a slice has all axes of its source, and the first elements of each."""
-    offsets, steps = (integers(op.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
+    offsets, steps = static_numbers(op, "offsets", "strides")
     is_whole = rank(op.operands[0]) == rank(op.results[0])
     return is_whole and not any(offsets) and all(step == 1 for step in steps)
 

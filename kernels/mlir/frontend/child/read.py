@@ -20,23 +20,16 @@ NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a module contains, or MLIR's first error."""
-    path, is_run = Path(request["path"]), "pieces" in request
-    if "apart" in request:
-        folder = Path(request["apart"])
-        return looked_at(
-            path,
-            lambda one: _written(one, folder),
-            request.get("sizes"),
-            keeps_weights=True,
-            lowers=False,
-            splits="split" in request,
-        )
+    is_apart = "apart" in request
+    look = _written if is_apart else _asked
     return looked_at(
-        path,
-        lambda parsed: _asked(parsed, request),
+        Path(request["path"]),
+        lambda parsed: look(parsed, request),
         request.get("sizes"),
-        keeps_weights=is_run,
-        keeps_functions=is_run or "graph" in request or "outline" in request,
+        keeps_weights=is_apart or "pieces" in request,
+        keeps_functions=not request.keys().isdisjoint(("pieces", "graph", "outline")),
+        lowers=not is_apart,
+        splits=not is_apart or "split" in request,
     )
 
 
@@ -59,11 +52,12 @@ def looked_at(
     stage("removing weights")
     source = path.read_bytes()
     try:
-        module = _without_weights(source, sizes, keeps_weights=keeps_weights)
+        module = bytecode_of(source, sizes) if is_onnx(source) else source
     except DimError as error:
         return {"dim": str(error)}
     except OnnxError as error:
         return {"error": str(error)}
+    module = module if keeps_weights else without_weights(module)
     if b"\0" in module and not is_bytecode(module):  # MLIR would take it for the end
         return {"error": "the text holds a null byte"}
     stage("loading MLIR")
@@ -115,21 +109,14 @@ def looked_at(
         return look(parsed)
 
 
-def _without_weights(source: bytes, sizes: dict[str, int] | None, *, keeps_weights: bool) -> bytes:
-    """Return a module's text or bytecode, also of an ONNX model with sizes for its dims."""
-    if is_onnx(source):
-        return bytecode_of(source, sizes)
-    return source if keeps_weights else without_weights(source)
-
-
-def _written(module: Any, folder: Path) -> dict[str, Any]:
-    """Write a module as pieces of bytecode in a folder, and return their number."""
+def _written(module: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Write a module as pieces of bytecode in the folder `apart`, and return their number."""
     file = io.BytesIO()
     module.operation.write_bytecode(file)
     code = file.getvalue()
     starts = range(0, len(code), PIECE)
     for number, start in enumerate(starts):
-        (folder / str(number)).write_bytes(code[start : start + PIECE])
+        Path(request["apart"], str(number)).write_bytes(code[start : start + PIECE])
     return {"pieces": len(starts)}
 
 
@@ -148,9 +135,9 @@ def _found(module: Any, request: dict[str, Any]) -> "Graph | Imported | LoneOp |
     if "pieces" in request or "outline" in request:
         return _outline(module, request)
     if "graph" in request:
-        from tilewise.kernels.mlir.frontend.child.dataflow import graph_of
+        from tilewise.kernels.mlir.frontend.child.dataflow import traced
 
-        return graph_of(module)
+        return traced(module).graph
     if "place" in request:
         from tilewise.kernels.mlir.frontend.child.extract import extract
 

@@ -1,14 +1,16 @@
 """Recognise one linalg op with its surroundings as a problem, or say why it is not one."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.child.bodies import (
+    INPUTS,
     MOST_OPS,
     OTHER,
+    ByteFactor,
     Expr,
     body_of,
     byte_factors,
@@ -19,30 +21,33 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     sums,
 )
 from tilewise.kernels.mlir.frontend.child.fusion import (
+    NO_PADS,
     Before,
     Ending,
     befores,
     ending_of,
     following_transpose,
     repeated_bias,
-    transposed_source,
     zeros_around,
 )
 from tilewise.kernels.mlir.frontend.child.operations import CHOSEN
+from tilewise.kernels.mlir.frontend.child.quantised import Codes
 from tilewise.kernels.mlir.frontend.child.values import (
     Axes,
     Number,
     Structured,
     element,
     is_constant,
+    is_empty,
+    is_used,
     long_axes,
-    owner,
     rank,
     splat,
 )
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
     ContractionNest,
+    Keys,
     NestRefusedError,
     OperandLayout,
     convolution_layout,
@@ -53,7 +58,6 @@ from tilewise.kernels.mlir.frontend.nest import (
 from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, Problem
 from tilewise.kernels.problem.spatial import Pads, canonical
 
-INPUTS = 2
 LONGEST_FORMULA = 120  # characters of one in a message
 PARTS = ("pad", "relu", "addition", "bias", "copies", "rounding")
 """What a problem may include besides its op; `recognised` leaves out what its caller names.
@@ -74,11 +78,9 @@ class Seen:
 
     nest: ContractionNest
     layout: OperandLayout
-    taken: tuple[bool, bool, bool]
+    before: tuple[Before, Before]
     ending: Ending
-    has_bias: bool
     accumulates: bool
-    repeats: tuple[bool, bool] = (False, False)
 
 
 def recognised(
@@ -89,14 +91,17 @@ def recognised(
     Return None if it neither multiplies matrices nor convolves; raise RefusedError if it nearly
     does.
     """
-    if (reason := _refusal(op)) is not None:
-        raise NestRefusedError(reason)
-    is_product = op.name != "linalg.generic" or (reduces(op.op) and multiplies(op.op))
+    if op.name in ELSEWHERE:
+        raise NestRefusedError(ELSEWHERE[op.name])
+    if op.name.startswith("linalg.pooling"):
+        raise NestRefusedError("is a pooling, which multiplies nothing")
+    has_products = op.name == "linalg.generic" and reduces(op.op) and multiplies(op.op)
+    is_product = has_products or op.name != "linalg.generic"
     if len(op.inputs) < INPUTS:
-        if is_product and op.name == "linalg.generic":
+        if has_products:
             raise NestRefusedError("multiplies elements that its body reads by tensor.extract")
         return None
-    if not _may_be(op) and not (is_product and op.name == "linalg.generic"):
+    if not _may_be(op) and not has_products:
         if _is_summed_later(op):
             raise NestRefusedError("makes products that another op sums; give both as one op")
         return None
@@ -116,23 +121,19 @@ def recognised(
     seen = best_way(op, without)
     zero = None
     if factors:
-        inputs = (1, 0) if seen.layout.is_swapped else (0, 1)
-        first, second = (factors[i] for i in inputs)
-        zero = first.zero
-        types = byte_types(
-            (first.is_unsigned, zero is not None), (second.is_unsigned, second.zero is not None)
-        )
+        first, second = (factors[i] for i in seen.layout.inputs)
+        types, zero = byte_types(first, second), first.zero
     may_pad = "pad" not in without and (zero is None or zero.name == "const")
     fill = zero.value if zero else 0
     return occurrence(op, seen, types, where, fill if may_pad else None), seen.ending
 
 
-def byte_types(a: tuple[bool, bool], b: tuple[bool, bool]) -> dict[str, Any]:
-    """Return the keys of factors of bytes, of which each is unsigned or not, with a zero or not."""
+def byte_types(a: ByteFactor | Codes, b: ByteFactor | Codes) -> dict[str, Any]:
+    """Return the keys of factors of bytes."""
     return {
-        "dtype": "u8" if a[0] else "i8",
-        "b": "u8" if b[0] else "i8",
-        "zero": "".join(name for name, one in (("a", a), ("b", b)) if one[1]),
+        "dtype": "u8" if a.is_unsigned else "i8",
+        "b": "u8" if b.is_unsigned else "i8",
+        "zero": "".join(name for name, one in (("a", a), ("b", b)) if one.zero is not None),
     }
 
 
@@ -147,14 +148,8 @@ def best_way(
 
 
 def _rank(seen: Seen) -> tuple[int, int]:
-    return seen.layout.moved, -sum(seen.taken) - sum(seen.repeats)
-
-
-def _refusal(op: Structured) -> str | None:
-    """Return why an op of this name is never a problem."""
-    if op.name.startswith("linalg.pooling"):
-        return "is a pooling, which multiplies nothing"
-    return ELSEWHERE.get(op.name)
+    copies = (*(one.axes for one in seen.before), seen.ending.axes)
+    return seen.layout.moved, copies.count(None)
 
 
 def _may_be(op: Structured) -> bool:
@@ -168,7 +163,7 @@ def _may_be(op: Structured) -> bool:
     if op.dims is None or not rank(op.inputs[0]):
         return False
     first, second, result = op.dims
-    return bool(first & second - result) or (_is_outer(op) and _uses_result(op))
+    return bool(first & second - result) or (_is_outer(op) and is_used(op.body.arguments[-1]))
 
 
 def _is_outer(op: Structured) -> bool:
@@ -185,10 +180,6 @@ def _is_summed_later(op: Structured) -> bool:
         return False
     readers = [use.owner for use in op.result.uses]
     return any(reduces(reader) and sums(reader) for reader in readers)
-
-
-def _uses_result(op: Structured) -> bool:
-    return next(iter(op.body.arguments[-1].uses), None) is not None
 
 
 def _other_body(op: Structured, body: Expr) -> str:
@@ -222,22 +213,15 @@ def _ways(
         before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
         after = following_transpose(op.result)
     refusal, found = None, False
-    for first, second, last in product(before[0], before[1], (False, True) if after else (False,)):
+    for first, second, order in product(before[0], before[1], (None, after) if after else (None,)):
         try:
-            seen = ContractionNest(
-                nest.extents,
-                nest.a if first.axes is None else nest.a.transposed(first.axes),
-                nest.b if second.axes is None else nest.b.transposed(second.axes),
-                nest.c.transposed(after) if last and after else nest.c,
-            )
-            taken = first.is_transposed, second.is_transposed, last
-            way = _way(op, seen, taken, after, without, is_swapped)
+            way = _way(op, nest, (first, second), order, without, is_swapped)
         except NestRefusedError as error:
             refusal = refusal or error
             continue
         if way is not None:
             found = True
-            yield replace(way, repeats=(first.is_repeated, second.is_repeated))
+            yield way
     if not found and refusal is not None:
         raise refusal
 
@@ -245,19 +229,22 @@ def _ways(
 def _way(
     op: Structured,
     nest: ContractionNest,
-    taken: tuple[bool, bool, bool],
-    after: tuple[int, ...] | None,
+    before: tuple[Before, Before],
+    order: tuple[int, ...] | None,
     without: Collection[str],
     is_swapped: bool | None,
 ) -> Seen | None:
+    """Return the way with these copies; None if that of the result, `order`, is not included."""
+    a, b = (one.transposed(copy.axes) for one, copy in zip((nest.a, nest.b), before, strict=True))
+    nest = ContractionNest(nest.extents, a, b, nest.c.transposed(order))
     costs = (0 if is_constant(op.inputs[0]) else 1, 0 if is_constant(op.inputs[1]) else 1, 1)
     if nest.has_windows:
         layout = convolution_layout(nest, costs)
     else:
         layout = matmul_layout(nest, costs, is_swapped=is_swapped)
     columns = tuple(i for i in layout.axes[2] if i in layout.columns and nest.c.shape[i] > 1)
-    if taken[2] and after is not None:
-        columns = tuple(after[i] for i in columns)
+    if order is not None:
+        columns = tuple(order[i] for i in columns)
     begun = _begun(op, columns, may_have_bias="bias" not in without)
     if "init" in without:
         begun = Ending(op.result)
@@ -270,13 +257,12 @@ def _way(
         begun or Ending(op.result),
         columns,
         summed=op if may_add else None,
-        transposes=taken[2],
+        transposes=order is not None,
         without=without if rounds else {*without, "rounding"},
     )
-    if taken[2] and (ending.axes is None or begun is None):  # what sums start from is not moved
-        return None
-    accumulates = begun is None or ending.added is not None
-    return Seen(nest, layout, taken, ending, ending.has_bias, accumulates)
+    if order is not None and (ending.axes is None or begun is None):
+        return None  # what sums start from is not moved
+    return Seen(nest, layout, before, ending, begun is None or ending.added is not None)
 
 
 def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | None:
@@ -288,8 +274,7 @@ def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | No
     number = splat(init)
     if number == 0 or (number is not None and may_have_bias):
         return Ending(op.result, has_bias=bool(number), number=number)
-    maker = owner(init)
-    if maker is not None and maker.name == "tensor.empty":
+    if is_empty(init):
         raise NestRefusedError("accumulates onto an uninitialised tensor")
     is_broadcast = set(columns) < {i for i, size in enumerate(init.type.shape) if size > 1}
     found = repeated_bias(init, long_axes(init), columns)
@@ -312,10 +297,9 @@ def occurrence(
     `fill` is what its padding is filled with, None for padding that stays outside;
     `has_constant_weights` whether B is a constant, None to look at it.
     """
-    layout = seen.layout
-    inputs = (1, 0) if layout.is_swapped else (0, 1)
+    layout, (first, second) = seen.layout, seen.layout.inputs
     may_pad = layout.is_convolution and fill is not None
-    pad = _pad(op, seen, inputs[0], fill or 0) if may_pad else Pads((0, 0, 0, 0))
+    pad = _pad(op, seen, fill or 0) if may_pad else NO_PADS
     sizes = dict(layout.sizes)
     if any(pad):
         height, width = int(sizes["h"]), int(sizes["w"])
@@ -325,87 +309,58 @@ def occurrence(
             "w": width - pad.left - pad.right,
         }
     if has_constant_weights is None:
-        has_constant_weights = is_constant(op.inputs[inputs[1]])
+        has_constant_weights = is_constant(op.inputs[second])
     problem = _problem(seen, sizes, types, has_constant_weights)
-    operands = (seen.nest.a, seen.nest.b)
-    stored = problem.operand_shapes
+    operands = ((seen.nest.a, seen.nest.b)[first], (seen.nest.a, seen.nest.b)[second], seen.nest.c)
     a, b, c = (
-        Arrangement(axes, stored[name], moves(axes, operand.shape))
-        for name, axes, operand in zip(
-            ("A", "B", "C"),
-            layout.axes,
-            (operands[inputs[0]], operands[inputs[1]], seen.nest.c),
-            strict=True,
-        )
+        Arrangement(axes, problem.operand_shapes[name], moves(axes, operand.shape))
+        for name, axes, operand in zip("ABC", layout.axes, operands, strict=True)
     )
     return Occurrence(
-        problem.canonical,
-        op.name,
-        where,
-        a,
-        b,
-        c,
-        is_swapped=layout.is_swapped,
-        fused=_fused(seen, pad, inputs),
+        problem.canonical, op.name, where, a, b, c, layout.is_swapped, _fused(seen, pad)
     )
 
 
-def _pad(op: Structured, seen: Seen, image: int, zero: Number) -> Pads:
+def _pad(op: Structured, seen: Seen, zero: Number) -> Pads:
     """Return the zeros, or zero points, around the image; its axes must be known before them."""
-    operand = (seen.nest.a, seen.nest.b)[image]
+    image, spatial = seen.layout.inputs[0], seen.layout.spatial
+    order = seen.before[image].axes
+    if order is not None:
+        spatial = tuple(axis if axis is None else order[axis] for axis in spatial)
     return zeros_around(
         op.inputs[image],
-        _spatial(op, seen),
-        transposes=seen.taken[image],
-        reshapes=not moves(seen.layout.axes[0], operand.shape),
+        spatial,
+        transposes=order is not None,
+        reshapes=not moves(seen.layout.axes[0], (seen.nest.a, seen.nest.b)[image].shape),
         zero=zero,
     )
 
 
-def _spatial(op: Structured, seen: Seen) -> tuple[int | None, ...]:
-    """Return the windows' axes of the op's own operand, before an included transposition."""
-    which = 1 if seen.layout.is_swapped else 0
-    order = transposed_source(op.inputs[which]) if seen.taken[which] else None
-    return tuple(
-        axis if axis is None or order is None else order[axis] for axis in seen.layout.spatial
-    )
-
-
-def _epilogue(ending: Ending) -> str:
-    if ending.has_relu:
-        return "relu6" if ending.has_ceiling else "relu"
-    return ending.smooth or "none"
-
-
-def _fused(seen: Seen, pad: Pads, inputs: tuple[int, int]) -> tuple[str, ...]:
+def _fused(seen: Seen, pad: Pads) -> tuple[str, ...]:
+    ending, (a, b) = seen.ending, seen.layout.inputs
     flags = {
         "pad": any(pad),
-        "broadcast_a": seen.repeats[inputs[0]],
-        "broadcast_b": seen.repeats[inputs[1]],
-        "transpose_a": seen.taken[inputs[0]],
-        "transpose_b": seen.taken[inputs[1]],
-        "transpose_c": seen.taken[2],
-        "bias": seen.has_bias,
-        "addition": seen.ending.added is not None,
-        _epilogue(seen.ending): _epilogue(seen.ending) != "none",
-        "rounding": bool(seen.ending.rounds_to),
+        "broadcast_a": seen.before[a].is_repeated,
+        "broadcast_b": seen.before[b].is_repeated,
+        "transpose_a": seen.before[a].is_transposed,
+        "transpose_b": seen.before[b].is_transposed,
+        "transpose_c": ending.axes is not None,
+        "bias": ending.has_bias,
+        "addition": ending.added is not None,
+        ending.epilogue: ending.epilogue != "none",
+        "rounding": bool(ending.rounds_to),
     }
     return tuple(name for name, is_so in flags.items() if is_so)
 
 
-def _problem(
-    seen: Seen,
-    sizes: dict[str, int | str | bool],
-    types: dict[str, Any],
-    has_constant_weights: bool,
-) -> Problem:
+def _problem(seen: Seen, sizes: Keys, types: dict[str, Any], has_constant_weights: bool) -> Problem:
     ending = seen.ending
     keys: dict[str, Any] = {
         **sizes,
         **types,
         "out": ending.rounds_to,
-        "bias": seen.has_bias,
-        "epilogue": _epilogue(ending),
+        "bias": ending.has_bias,
+        "epilogue": ending.epilogue,
         "weights": "constant" if has_constant_weights else "variable",
     }
     if seen.accumulates:

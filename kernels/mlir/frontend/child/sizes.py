@@ -12,9 +12,10 @@ from tilewise.kernels.mlir.frontend.child.operations import (
     ONNX,
     PIPELINES,
     number_operations,
+    operations,
     pipelines_of,
 )
-from tilewise.kernels.mlir.frontend.child.values import owner
+from tilewise.kernels.mlir.frontend.child.values import is_used, owner
 from tilewise.kernels.mlir.frontend.dims import check_names
 
 _TYPE = re.compile(r"(tensor<|!torch\.vtensor<\[)((?:\?|\d+)(?:[x,](?:\?|\d+))*)(.*)", re.DOTALL)
@@ -100,16 +101,9 @@ def _cast_arguments(function: Any) -> None:
 
 def _drop_symbols(module: Any) -> None:
     """Erase what says of dynamic dims how they depend on each other."""
-    found = []
-
-    def look(op: Any) -> Any:
+    for op, _, _ in list(operations(module.operation)):
         if op.name == "torch.bind_symbolic_shape":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    for op in found:
-        op.erase()
+            op.erase()
 
 
 def _set_type(function: Any) -> None:
@@ -120,7 +114,7 @@ def _set_type(function: Any) -> None:
         cast = owner(value)
         if cast is not None and cast.name in _CASTS:
             end.operands[number] = cast.operands[0]
-            if not any(True for _ in cast.results[0].uses):
+            if not is_used(cast.results[0]):
                 cast.erase()
     inputs, results = ([one.type for one in values] for values in (block.arguments, end.operands))
     kind = ir.FunctionType.get(inputs, results, function.context)

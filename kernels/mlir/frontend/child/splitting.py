@@ -4,8 +4,9 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.transposed import split_transposed
-from tilewise.kernels.mlir.frontend.child.values import integers, owner
-from tilewise.kernels.mlir.frontend.child.volumes import split_volumes
+from tilewise.kernels.mlir.frontend.child.values import owner, static_numbers
+from tilewise.kernels.mlir.frontend.child.volumes import split_volume
+from tilewise.kernels.mlir.frontend.child.writing import replace
 
 _IS_TRANSPOSED = 6  # operand of torch.aten.convolution
 _VOLUME = 5  # axes
@@ -22,7 +23,8 @@ def _may_be(op: Any) -> bool:
     if name.startswith(_NAMES):
         return True
     if name == "tensor.insert_slice":
-        return max(integers(op.attributes["static_strides"]), default=1) > 1
+        (steps,) = static_numbers(op, "strides")
+        return max(steps, default=1) > 1
     if not name.startswith(("torch.aten.convolution", "stablehlo.convolution", "onnx.", "linalg.")):
         return False
     if "onv" in name and len(op.results) == 1 and _axes(op.results[0]) == _VOLUME:
@@ -42,5 +44,11 @@ def _axes(value: Any) -> int:
 
 def split(module: Any) -> bool:
     """Split the convolutions of a module on linalg in place; return whether there were any."""
-    is_split = split_transposed(module)
-    return split_volumes(module) or is_split
+    is_split = False
+    for split_one in (split_transposed, split_volume):
+        found = [(op, split_one(op)) for op, _, _ in operations(module.operation)]
+        for op, made in found:
+            if made is not None:
+                replace(op, *made)
+                is_split = True
+    return is_split

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import product_of_two
+from tilewise.kernels.mlir.frontend.child.bodies import convolution_of
 from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
-from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
-    integers,
     owner,
     reassociation,
     splat,
+    static_numbers,
 )
 from tilewise.kernels.mlir.frontend.child.writing import (
     Writer,
@@ -30,22 +29,19 @@ from tilewise.kernels.mlir.frontend.child.writing import (
     index,
     is_float,
     region_of,
-    replace,
 )
 from tilewise.kernels.mlir.frontend.nest import ContractionNest
 
-INPUTS = 2
+TERMS = 2  # of a window: an output and a tap
 
 
-def split_transposed(module: Any) -> bool:
-    """Split the transposed convolutions of a module on linalg in place; return whether any was."""
-    found = [(op, _spread(op)) for op, _, _ in operations(module.operation)]
-    for op, spread in found:
-        if spread is not None:
-            seen = spread.op
-            replace(op, _Split(spread).text(),
-                    (spread.source, seen.inputs[1 - spread.image], seen.init))  # fmt: skip
-    return any(spread is not None for _, spread in found)
+def split_transposed(op: Any) -> tuple[str, tuple[Any, ...]] | None:
+    """Return what replaces a transposed convolution: a function and its operands."""
+    spread = _spread(op)
+    if spread is None:
+        return None
+    filters = spread.op.inputs[1 - spread.image]
+    return _Split(spread).text(), (spread.source, filters, spread.op.init)
 
 
 @dataclass(frozen=True)
@@ -108,6 +104,7 @@ class _Spread:
     """A convolution of an image with inserted zeros.
 
     Attributes:
+        nest: with the image first.
         image: the operand's number; `source` is what the zeros were inserted into, in the axes
             before `groups`, the reassociation of a reshape, if any.
         low, high: plain zeros around the image on each axis without inserted ones.
@@ -126,33 +123,27 @@ class _Spread:
 
 def _spread(op: Any) -> _Spread | None:
     """Return how an op convolves an image with inserted zeros; None if it does not."""
-    found = product_of_two(op)
-    if found is None:
+    found = convolution_of(op)
+    inserted = None if found is None else _inserted(found[0].inputs[found[2]])
+    if found is None or inserted is None:
         return None
-    seen, nest = found
-    image = 0 if nest.a.has_windows else 1
-    operand, filters = (nest.b, nest.a) if image else (nest.a, nest.b)
-    inserted = _inserted(seen.inputs[image])
-    is_plain = all(len(axis) == 1 and axis[0][1] == 1 for axis in (*filters.axes, *nest.c.axes))
-    if inserted is None or not operand.has_windows or not is_plain:
-        return None
-    source, groups, offsets, steps = inserted
-    inner = _grown(tuple(source.type.shape), groups, operand.shape)
+    (seen, nest, image), (source, groups, offsets, steps) = found, inserted
+    inner = _grown(tuple(source.type.shape), groups, nest.a.shape)
     axes = dict[int, _SpreadAxis]()
-    for i, (axis, step) in enumerate(zip(operand.axes, steps, strict=True)):
+    for i, (axis, step) in enumerate(zip(nest.a.axes, steps, strict=True)):
         if step == 1:
             continue
         dims = [dim for dim, _ in axis]
         outs = [dim for dim in dims if dim in nest.c.dims]
-        taps = [dim for dim in dims if dim in filters.dims and dim not in nest.c.dims]
-        is_known = len(axis) == len(outs) + len(taps) == INPUTS and all(by == 1 for _, by in axis)
+        taps = [dim for dim in dims if dim in nest.b.dims and dim not in nest.c.dims]
+        is_known = len(axis) == len(outs) + len(taps) == TERMS and all(by == 1 for _, by in axis)
         if not is_known or len(outs) != 1 or nest.extents[taps[0]] < step:
             return None
         axes[i] = _SpreadAxis(outs[0], taps[0], step, offsets[i], inner[i],
                               nest.extents[taps[0]], nest.extents[outs[0]])  # fmt: skip
     low = [0 if i in axes else offset for i, offset in enumerate(offsets)]
     high = [0 if i in axes else whole - part - before for i, (whole, part, before)
-            in enumerate(zip(operand.shape, inner, offsets, strict=True))]  # fmt: skip
+            in enumerate(zip(nest.a.shape, inner, offsets, strict=True))]  # fmt: skip
     return _Spread(seen, nest, image, source, groups, low, high, axes)
 
 
@@ -161,19 +152,13 @@ def _inserted(value: Any) -> tuple[Any, list[list[int]] | None, list[int], list[
     op, groups, low = owner(value), None, None
     if op is not None and op.name == "tensor.expand_shape":
         groups, op = reassociation(op), owner(op.operands[0])
-    if op is not None and op.name == "tensor.pad":
-        pads = pads_zeros(op)
-        if pads is None:
-            return None
+    if op is not None and (pads := pads_zeros(op)):
         low, op = pads[0], owner(op.operands[0])
     if op is None or op.name != "tensor.insert_slice" or splat(op.operands[1]) != 0:
         return None
-    source, offsets, steps = op.operands[0], *(
-        integers(op.attributes[name]) for name in ("static_offsets", "static_strides")
-    )  # fmt: skip
-    kind = source.type
-    if len(kind.shape) != len(steps) or not kind.has_static_shape or min(offsets) < 0 \
-            or all(step == 1 for step in steps):  # fmt: skip
+    source, (offsets, steps) = op.operands[0], static_numbers(op, "offsets", "strides")
+    is_whole = source.type.rank == len(steps) and source.type.has_static_shape
+    if not is_whole or min(offsets) < 0 or all(step == 1 for step in steps):
         return None
     offsets = [a + b for a, b in zip(offsets, low or [0] * len(steps), strict=True)]
     if groups is not None:
@@ -215,31 +200,29 @@ class _Split(Writer):
         super().__init__()
         self._spread = spread
         op, nest, image = spread.op, spread.nest, spread.image
-        self._image, filters = (nest.b, nest.a) if image else (nest.a, nest.b)
         self._x = Written("%x", tuple(spread.source.type.shape), element(op.inputs[image]))
-        self._w = Written("%w", filters.shape, element(op.inputs[1 - image]))
+        self._w = Written("%w", nest.b.shape, element(op.inputs[1 - image]))
         self._init = Written("%init", nest.c.shape, element(op.init))
         first = len(nest.extents)
         self._phase = {axis.out: first + i for i, axis in enumerate(spread.axes.values())}
         self._tap = {axis.tap: axis for axis in spread.axes.values()}
         self._out = {axis.out: axis for axis in spread.axes.values()}
-        results, taps = [_dim(axis) for axis in nest.c.axes], [_dim(axis) for axis in filters.axes]
-        self._results, self._taps = results, taps
-        channel = next(dim for dim in reversed(results) if dim in taps)
-        is_before = channel == results[-1] and channel not in self._image.dims
+        self._results, self._taps = ([dim for ((dim, _),) in one.axes] for one in (nest.c, nest.b))
+        channel = next(dim for dim in reversed(self._results) if dim in self._taps)
+        is_before = channel == self._results[-1] and channel not in nest.a.dims
         self._c_dims, self._b_dims = (
-            self._with_phases(dims, channel, is_before=is_before) for dims in (results, taps)
+            self._with_phases(dims, dims.index(channel) + (0 if is_before else 1))
+            for dims in (self._results, self._taps)
         )
 
-    def _with_phases(self, dims: Sequence[int], channel: int, *, is_before: bool) -> list[int]:
-        at = dims.index(channel) + (0 if is_before else 1)
+    def _with_phases(self, dims: Sequence[int], at: int) -> list[int]:
         return [*dims[:at], *self._phase.values(), *dims[at:]]
 
     def text(self) -> str:
         """Return the function."""
         groups, x = self._spread.groups, self._x
         if groups is not None:
-            shape = _grown(x.shape, groups, self._image.shape)
+            shape = _grown(x.shape, groups, self._spread.nest.a.shape)
             x = self.add(f"tensor.expand_shape %x {groups} output_shape {list(shape)} : {x.type}",
                          shape, x.kind, "into")  # fmt: skip
         result = self._interleaved(self._joined(x))
@@ -276,7 +259,7 @@ class _Split(Writer):
         zeros = self.zeros([extents[dim] for dim in self._c_dims], self._init.kind)
         inputs = [self.padded(x, low, high), self._filter(phases, extents)]
         names = ", ".join(f"d{dim}" for dim in extents)
-        reads = ", ".join(map(index, self._image.axes))
+        reads = ", ".join(map(index, nest.a.axes))
         places = [reads, *(", ".join(f"d{dim}" for dim in dims)
                            for dims in (self._b_dims, self._c_dims))]  # fmt: skip
         if spread.image:
@@ -329,9 +312,3 @@ class _Split(Writer):
                 f"linalg.yield %s : {of}\n")  # fmt: skip
         same = [identity(len(value.shape))] * 3
         return self.generic(same, [value, self._init], self.empty(value.shape, of), body)
-
-
-def _dim(axis: Sequence[tuple[int, int]]) -> int:
-    """Return the one loop that an axis of a filter or a result runs along."""
-    ((dim, _),) = axis
-    return dim

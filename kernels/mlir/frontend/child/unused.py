@@ -5,19 +5,16 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.operations import operations
+from tilewise.kernels.mlir.frontend.child.values import is_used
 
 
 def drop_unused_results(module: Any) -> None:
     """Rewrite each `linalg.generic` of several results to return only the used one, if possible."""
     for op, _, _ in list(operations(module.operation)):
         if op.name == "linalg.generic" and len(op.results) > 1:
-            used = [i for i, one in enumerate(op.results) if _is_used(one)]
+            used = [i for i, one in enumerate(op.results) if is_used(one)]
             if len(used) == 1 and not _needs_others(op, used[0]):
                 _keep(op, used[0])
-
-
-def _is_used(value: Any) -> bool:
-    return next(iter(value.uses), None) is not None
 
 
 def _needs_others(op: Any, kept: int) -> bool:
@@ -58,7 +55,7 @@ def _keep(op: Any, kept: int) -> None:
                         ip=ir.InsertionPoint(end))  # fmt: skip
     end.erase()
     for one in reversed(inner):
-        if not any(map(_is_used, one.results)):
+        if not any(map(is_used, one.results)):
             one.erase()
     for i in reversed(range(count, len(block.arguments))):
         if i != count + kept:

@@ -93,12 +93,7 @@ class Structured:
     def is_identity(self, number: int) -> bool:
         """Return whether an operand is read as the result is written, axis by axis."""
         axes = self.maps[number]
-        return axes is not None and axes == self.maps[-1] and _is_permutation(axes)
-
-    def is_identity_of_loops(self, number: int) -> bool:
-        """Return whether each axis of an operand is read along a loop of its own, with step 1."""
-        axes = self.maps[number]
-        return axes is not None and _is_permutation(axes)
+        return axes is not None and axes == self.maps[-1] and is_permutation(axes)
 
 
 def structured(op: Any) -> Structured | None:
@@ -184,19 +179,18 @@ def _axis(text: str) -> Axis | None:
     return tuple((int(term[1]), int(term[2] or 1)) for term in terms if term is not None)
 
 
-def _is_permutation(axes: Sequence[Axis]) -> bool:
+def is_permutation(axes: Sequence[Axis]) -> bool:
+    """Return whether each axis is read along a loop of its own, with step 1."""
     dims = [axis[0][0] for axis in axes if len(axis) == 1 and axis[0][1] == 1]
     return len(dims) == len(axes) == len(set(dims))
 
 
 def permutation(op: Structured) -> tuple[int, ...] | None:
-    """Return the input's axis for each axis of the result, if the op may be a transposition."""
-    if len(op.inputs) != 1:
-        return None
+    """Return the input's axis for each axis of a copy, if that may be a transposition."""
     read, written = op.maps
     if read is None or written is None or len(read) != len(written):
         return None
-    if not (_is_permutation(read) and _is_permutation(written)):
+    if not (is_permutation(read) and is_permutation(written)):
         return None
     return tuple(read.index(axis) for axis in written)
 
@@ -214,10 +208,14 @@ Number = int | float
 
 def owner(value: Any) -> Any | None:
     """Return the operation that makes a value; None for an argument."""
-    found = value.owner
-    return (
-        None if isinstance(found, ir.Block) else found.operation
-    )  # some views have another `name`
+    found = value.owner  # a view, which may have another `name`
+    return None if isinstance(found, ir.Block) else found.operation
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a value is an uninitialised tensor."""
+    maker = owner(value)
+    return maker is not None and bool(maker.name == "tensor.empty")
 
 
 def is_argument(value: Any) -> bool:
@@ -238,14 +236,19 @@ def only_user(value: Any) -> Any | None:
     return uses[0].owner.operation if len(uses) == 1 else None
 
 
-def is_copy(op: Any) -> bool:
-    """Return whether a linalg op yields its only input."""
+def is_used(value: Any) -> bool:
+    """Return whether any operation reads a value."""
+    return next(iter(value.uses), None) is not None
+
+
+def copy_of(op: Any) -> Structured | None:
+    """Return a linalg op that yields its only input; None for any other op."""
     seen = structured(op)
     if seen is None or len(seen.inputs) != 1:
-        return False
-    block = seen.body
-    last = next(iter(block.operations)).operation
-    return bool(last.name == "linalg.yield" and last.operands[0] == block.arguments[0])
+        return None
+    first = next(iter(seen.body.operations)).operation
+    is_copy = first.name == "linalg.yield" and first.operands[0] == seen.body.arguments[0]
+    return seen if is_copy else None
 
 
 def splat(value: Any) -> Number | None:
@@ -256,7 +259,7 @@ def splat(value: Any) -> Number | None:
             return None
         if op.name == "arith.constant":
             return _number(op.attributes["value"])
-        if op.name in ("linalg.fill", "tensor.splat", *SAME_BYTES) or is_copy(op):
+        if op.name in ("linalg.fill", "tensor.splat", *SAME_BYTES) or copy_of(op):
             value = op.operands[0]
         else:
             return None
@@ -299,7 +302,7 @@ def gathered(op: Any) -> Any | None:
     Such ops reverse the filters of transposed convolutions. None for other ops.
     """
     seen = structured(op)
-    if seen is None or seen.inputs or list(islice(seen.body.arguments[-1].uses, 1)):
+    if seen is None or seen.inputs or is_used(seen.body.arguments[-1]):
         return None
     *_, read, left = (None, *(view.operation for view in seen.body.operations))
     if read is None or read.name != "tensor.extract" or left.operands[0] != read.results[0]:
@@ -312,8 +315,7 @@ def _is_of_one(op: Any) -> bool:
     if op.name == DEQUANTIZED:
         return all(not rank(one) and is_constant(one) for one in list(op.operands)[1:-1])
     seen = structured(op)
-    return seen is not None and len(seen.inputs) == 1 and not list(islice(
-        seen.body.arguments[-1].uses, 1))  # fmt: skip
+    return seen is not None and len(seen.inputs) == 1 and not is_used(seen.body.arguments[-1])
 
 
 def _is_immutable(load: Any) -> bool:
@@ -359,18 +361,17 @@ def axes_before(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
             for axis in long:
                 found[axis] = at[i]
         return found
-    return _before_copy(op, at) if is_copy(op) and rank(op.operands[0]) else None
+    seen = copy_of(op)
+    return _before_copy(seen, at) if seen is not None and rank(op.operands[0]) else None
 
 
-def _before_copy(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
+def _before_copy(op: Structured, at: Sequence[Axes]) -> list[Axes] | None:
     """Return the same for a transposition or a broadcast."""
-    seen = structured(op)
-    assert seen is not None
-    read, written = seen.maps
+    read, written = op.maps
     if read is None or written is None:
         return None
-    sizes, found = tuple(op.operands[0].type.shape), list[Axes]()
-    for axis, size in zip(read, sizes, strict=True):
+    found = list[Axes]()
+    for axis, size in zip(read, op.inputs[0].type.shape, strict=True):
         if size == 1:
             found.append(())
         elif axis in written and len(axis) == 1 and read.count(axis) == written.count(axis) == 1:
@@ -390,6 +391,7 @@ def reassociation(op: Any) -> list[list[int]]:
     return [[int(i) for i in group] for group in op.attributes["reassociation"]]
 
 
-def integers(attribute: Any) -> list[int]:
-    """Return the numbers of an array attribute."""
-    return [int(getattr(one, "value", one)) for one in attribute]
+def static_numbers(op: Any, *names: str) -> list[list[int]]:
+    """Return the static offsets, sizes, strides or pads of an op, one list for each name."""
+    return [[int(getattr(one, "value", one)) for one in op.attributes[f"static_{name}"]]
+            for name in names]  # fmt: skip

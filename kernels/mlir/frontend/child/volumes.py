@@ -8,15 +8,14 @@ channels before the depth are transposed once, and so is their result.
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import product_of_two
+from tilewise.kernels.mlir.frontend.child.bodies import convolution_of
 from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
-from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import Structured, element, owner, splat
-from tilewise.kernels.mlir.frontend.child.writing import Writer, Written, index, region_of, replace
+from tilewise.kernels.mlir.frontend.child.writing import Writer, Written, index, region_of
 from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestOperand, dims_of, slides
 
-INPUTS = 2
 WINDOWS = 3
+TERMS = 2  # of a window: an output and a tap
 
 
 @dataclass(frozen=True)
@@ -24,18 +23,17 @@ class _Volume:
     """A convolution of volumes.
 
     Attributes:
-        operands: the nest's accesses to the volume, the filter and the result.
+        nest: of the volume, the filter and the result.
         values: the volume without its zeros, the filter, and what the sums start from.
         low, high: zeros around the volume on each axis.
         depth, tap: the volume's and the filter's axis of depth.
         out, along: the loops along the result's and the filter's depth.
         step, dilation: slices between outputs, and between taps.
-        is_swapped: whether the volume is the op's second input.
+        image: which input of the op the volume is.
     """
 
     op: Structured
     nest: ContractionNest
-    operands: tuple[NestOperand, NestOperand, NestOperand]
     values: tuple[Any, Any, Any]
     low: tuple[int, ...]
     high: tuple[int, ...]
@@ -45,48 +43,41 @@ class _Volume:
     along: int
     step: int
     dilation: int
-    is_swapped: bool
+    image: int
 
 
-def split_volumes(module: Any) -> bool:
-    """Split convolutions of volumes of a module on linalg in place; return whether any was."""
-    found = [(op, _volume(op)) for op, _, _ in operations(module.operation)]
-    for op, volume in found:
-        if volume is not None:
-            replace(op, _Slices(volume).text(), volume.values)
-    return any(volume is not None for _, volume in found)
+def split_volume(op: Any) -> tuple[str, tuple[Any, ...]] | None:
+    """Return what replaces a convolution of volumes: a function and its operands."""
+    volume = _volume(op)
+    return None if volume is None else (_Slices(volume).text(), volume.values)
 
 
 def _volume(op: Any) -> _Volume | None:
     """Return how an op convolves volumes; None if it does not, or in groups."""
-    found = product_of_two(op)
+    found = convolution_of(op)
     if found is None:
         return None
-    seen, nest = found
-    is_swapped = not nest.a.has_windows
-    x, w = (nest.b, nest.a) if is_swapped else (nest.a, nest.b)
-    windows = [i for i, axis in enumerate(x.axes) if slides(axis)]
-    is_plain = all(len(axis) == 1 and axis[0][1] == 1 for axis in (*w.axes, *nest.c.axes))
-    has_groups = any(nest.has_length(dim) for dim in x.dims & w.dims & nest.c.dims)
-    if len(windows) != WINDOWS or not is_plain or has_groups or len(x.axes[windows[0]]) != INPUTS:
-        return None
+    seen, nest, image = found
+    windows = [i for i, axis in enumerate(nest.a.axes) if slides(axis)]
+    has_groups = any(nest.has_length(dim) for dim in nest.a.dims & nest.b.dims & nest.c.dims)
     depth = windows[0]
-    terms = sorted(x.axes[depth], key=lambda term: term[0] not in nest.c.dims)
-    (out, step), (along, dilation) = terms
-    if out not in nest.c.dims or along not in w.dims or out in w.dims:
+    if len(windows) != WINDOWS or has_groups or len(nest.a.axes[depth]) != TERMS:
         return None
-    image, filters = seen.inputs[::-1] if is_swapped else seen.inputs
-    source, low, high = _without_zeros(image)
+    terms = sorted(nest.a.axes[depth], key=lambda term: term[0] not in nest.c.dims)
+    (out, step), (along, dilation) = terms
+    if out not in nest.c.dims or along not in nest.b.dims or out in nest.b.dims:
+        return None
+    source, low, high = _without_zeros(seen.inputs[image])
     return _Volume(
-        seen, nest, (x, w, nest.c), (source, filters, seen.init), low, high, depth,
-        w.axes.index(((along, 1),)), out, along, step, dilation, is_swapped,
+        seen, nest, (source, seen.inputs[1 - image], seen.init), low, high, depth,
+        nest.b.axes.index(((along, 1),)), out, along, step, dilation, image,
     )  # fmt: skip
 
 
 def _without_zeros(image: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Return what zeros were padded to an image, and how many on each axis."""
     op = owner(image)
-    pads = pads_zeros(op) if op is not None and op.name == "tensor.pad" else None
+    pads = None if op is None else pads_zeros(op)
     if op is None or pads is None:
         none = (0,) * len(image.type.shape)
         return image, none, none
@@ -106,15 +97,15 @@ class _Slices(Writer):
     def text(self) -> str:
         """Return the function."""
         volume, (x, w, init) = self._volume, self._given
-        of_x, of_w, of_c = volume.operands
-        images = dims_of(axis for axis in of_x.axes if not slides(axis)) - of_w.dims
-        orders = [self._depth_first(one, images) for one in (of_x, of_c)]
+        nest = volume.nest
+        images = dims_of(axis for axis in nest.a.axes if not slides(axis)) - nest.b.dims
+        orders = [self._depth_first(one, images) for one in (nest.a, nest.c)]
         low, high = ([0 if i != volume.depth else side[i] for i in range(len(side))]
                      for side in (volume.low, volume.high))  # fmt: skip
         x = self.transposed(self.padded(x, low, high), orders[0])
         sums = self.transposed(init, orders[1]) if splat(volume.values[2]) != 0 else self.zeros(
             [init.shape[at] for at in orders[1]], init.kind)  # fmt: skip
-        for number in range(volume.nest.extents[volume.along]):
+        for number in range(nest.extents[volume.along]):
             sums = self._tap(number, x, w, sums, orders)
         back = [orders[1].index(at) for at in range(len(orders[1]))]
         return self.function(self._given, self.transposed(sums, back))
@@ -123,15 +114,16 @@ class _Slices(Writer):
         """Return the axes of a volume with the depth behind the images, before all others."""
         axes = list(range(len(operand.axes)))
         depth = next(i for i in axes if self._volume.out in {dim for dim, _ in operand.axes[i]})
-        lead = [i for i in axes if i != depth and _is_of(operand, i, images)]
+        lead = [i for i, axis in enumerate(operand.axes)
+                if i != depth and not slides(axis) and dims_of([axis]) & images]  # fmt: skip
         return [*lead, depth, *(i for i in axes if i != depth and i not in lead)]
 
     def _tap(
         self, number: int, x: Written, w: Written, sums: Written, orders: list[list[int]]
     ) -> Written:
         """Return sums with the products of one tap along the depth."""
-        volume, (of_x, of_w, of_c) = self._volume, self._volume.operands
-        extents, (order, order_c) = volume.nest.extents, orders
+        volume, nest = self._volume, self._volume.nest
+        extents, (order, order_c) = nest.extents, orders
         at, rank = order.index(volume.depth), len(order)
         first, sizes, steps = [0] * rank, list(x.shape), [1] * rank
         first[at], steps[at] = number * volume.dilation, volume.step
@@ -144,18 +136,12 @@ class _Slices(Writer):
         filters = self.sliced(w, first, sizes, without=volume.tap)
         inputs = [self.padded(image, low, high), filters]
         loops = [dim for dim in range(len(extents)) if dim != volume.along]
-        reads = [f"d{volume.out}" if i == volume.depth else index(of_x.axes[i]) for i in order]
-        places = [reads, [index(axis) for i, axis in enumerate(of_w.axes) if i != volume.tap],
-                  [index(of_c.axes[i]) for i in order_c]]  # fmt: skip
-        if volume.is_swapped:
+        reads = [f"d{volume.out}" if i == volume.depth else index(nest.a.axes[i]) for i in order]
+        places = [reads, [index(axis) for i, axis in enumerate(nest.b.axes) if i != volume.tap],
+                  [index(nest.c.axes[i]) for i in order_c]]  # fmt: skip
+        if volume.image:
             places[:2], inputs = places[1::-1], inputs[::-1]
         names = ", ".join(f"d{dim}" for dim in loops)
         return self.generic([f"({names}) -> ({', '.join(place)})" for place in places], inputs,
                             sums, region_of(volume.op.op),
-                            [dim not in of_c.dims for dim in loops])  # fmt: skip
-
-
-def _is_of(operand: NestOperand, axis: int, dims: frozenset[int]) -> bool:
-    """Return whether an axis runs along one of some loops alone."""
-    terms = operand.axes[axis]
-    return len(terms) == 1 and terms[0][1] == 1 and terms[0][0] in dims
+                            [dim not in nest.c.dims for dim in loops])  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import inside
-from tilewise.kernels.mlir.frontend.child.values import owner
+from tilewise.kernels.mlir.frontend.child.values import is_used, owner
 
 
 @dataclass(frozen=True)
@@ -180,5 +180,5 @@ def _erase(op: Any) -> None:
     makers = [owner(value) for value in op.operands]
     op.erase()
     for maker in dict.fromkeys(one for one in makers if one is not None):
-        if not any(list(result.uses) for result in maker.results):
+        if not any(map(is_used, maker.results)):
             _erase(maker)
