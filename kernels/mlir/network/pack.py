@@ -1,6 +1,6 @@
 """Pack a whole module, and prove its script."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from tilewise.kernels.errors import PlaceError, ProofError
@@ -26,18 +26,12 @@ def pack_module(
         ProofError: the script does not apply; the message is MLIR's.
         CompilerAbsentError: MLIR is not installed.
     """
-    reply = ask_of_module(module, limits, wishes(blocks), PACK)
+    reply = ask_of_module(module, limits, asdict(blocks), PACK)
     if "refused" in reply:
         raise PlaceError(reply["refused"])
     if "failed" in reply:
         raise ProofError(f"packing the module: apply: {reply['failed']}")
     return from_json(PackPlan, reply["plan"])
-
-
-def wishes(blocks: Blocks) -> dict[str, Any]:
-    """Return blocks as JSON for a request."""
-    of_ops = {str(i): [one.rows, one.columns, one.depth] for i, one in blocks.of_ops.items()}
-    return {"channels": blocks.channels, "rows": blocks.rows, "of_ops": of_ops}
 
 
 def prove_packs(plan: PackPlan, *, limits: ReadLimits = USUAL_LIMITS) -> ScriptProof:
@@ -58,5 +52,4 @@ def run_request(plan: PackPlan) -> dict[str, Any]:
         "script": plan.script,
         "depths": list(plan.depths),
         "work": plan.work,
-        "seed": 0,
     }

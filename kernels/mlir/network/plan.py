@@ -69,10 +69,7 @@ class PackPlan:
         return {
             **self.counts,
             "apply_s": self.apply_s,
-            "packed": [
-                {"number": one.number, "op": one.op, "where": one.where, "blocks": list(one.blocks)}
-                for one in self.packed
-            ],
+            "packed": [{**vars(one), "blocks": list(one.blocks)} for one in self.packed],
             "left": [
                 {"number": one.number or None, "op": one.op, "where": one.where,
                  "reason": one.reason}

@@ -45,10 +45,9 @@ def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
             f"transform.include @{names[_how(one)]} failures(propagate) ({handle}) : ({ANY}) -> ()"
         )
         w.include("propagate")
-    told_lines = "\n".join(w.lines)
-    body = [network_sequence("pack_module", lines=told_lines), network_sequence("propagate")]
-    body += [_sequence(name, *how) for how, name in names.items()]
-    sequences = textwrap.indent("\n".join(body), "  ")
+    packs = network_sequence("pack_module", lines="\n".join(w.lines))
+    named = (_sequence(name, *how) for how, name in names.items())
+    sequences = textwrap.indent("\n".join([packs, network_sequence("propagate"), *named]), "  ")
     return f"{HEADER_END}{MODULE}\n{sequences}}}\n"
 
 

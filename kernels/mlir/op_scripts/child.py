@@ -28,11 +28,10 @@ def passing_of(found: Occurrence, shapes: tuple[Shape, Shape, Shape]) -> Passing
     """Return the transforms from a problem's operands to an op's, and from its result to C."""
     inputs = ("B", "A") if found.is_swapped else ("A", "B")
     names = (*inputs, "C")
-    arrangements = {"A": found.a, "B": found.b, "C": found.c}
     of_name = dict(zip(names, shapes, strict=True))
 
     def argument(name: str, array: Array) -> Array:
-        return _as_the_op_has_it(array, arrangements[name], of_name[name])
+        return _as_the_op_has_it(array, found.arrangements[name], of_name[name])
 
     def result(array: Array) -> Array:
         return np.ascontiguousarray(array.transpose(found.c.axes)).reshape(found.c.shape)

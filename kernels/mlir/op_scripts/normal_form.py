@@ -15,7 +15,6 @@ from itertools import takewhile
 
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import LoneOp
-from tilewise.kernels.mlir.frontend.nest import ContractionNest as OpNest
 from tilewise.kernels.mlir.frontend.nest import Dims
 from tilewise.kernels.mlir.op_scripts.packing import (
     OpLoops,
@@ -127,7 +126,6 @@ class NormalForm:
     Attributes:
         problem: whose schedules apply.
         form: the normalised op.
-        numbers: of the op's inputs that play A and B.
         interchange: the op's loop for each of `Parts.order`, without loops of one step.
         has_units: whether the op has loops or axes of one step, which are dropped first.
         names: dims of A, B and C before the schedule's steps.
@@ -136,7 +134,6 @@ class NormalForm:
 
     problem: Problem
     form: LinalgForm
-    numbers: tuple[int, int]
     interchange: Dims
     has_units: bool
     names: tuple[tuple[str, ...], ...]
@@ -183,9 +180,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
         UnsupportedError: no script can normalise the op.
     """
     problem = schedulable(lone)
-    numbers = (1, 0) if lone.found.is_swapped else (0, 1)
-    inputs = lone.nest.a, lone.nest.b
-    nest = OpNest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
+    nest = lone.nest.swapped() if lone.found.is_swapped else lone.nest
     planned = loop_nest(problem, schedule)
     if planned.algorithm is not None or planned.problem != problem:
         step = planned.algorithm.name if planned.algorithm else "fuse"
@@ -201,8 +196,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     kept = sorted(parts.order)
     return NormalForm(
         problem=problem,
-        form=_form(lone, parts, packed, loops, numbers),
-        numbers=numbers,
+        form=_form(lone, parts, packed, loops),
         interchange=tuple(kept.index(dim) for dim in parts.order),
         has_units=1 in nest.extents or any(1 in one.shape for one in (nest.a, nest.b, nest.c)),
         names=tuple(parts.names_of(dims) for dims in packed.operands),
@@ -221,10 +215,8 @@ def _reading(planned: Nest, parts: OpLoops) -> Reading:
     return Reading(turns, is_split, planned.tile.rows, problem.element.bytes)
 
 
-def _form(
-    lone: LoneOp, parts: OpLoops, packed: Packing, loops: Nest, numbers: tuple[int, int]
-) -> LinalgForm:
-    problem = parse_problem(lone.found.problem)
+def _form(lone: LoneOp, parts: OpLoops, packed: Packing, loops: Nest) -> LinalgForm:
+    problem, numbers = parse_problem(lone.found.problem), lone.found.inputs
     a, b, c = (parts.names_of(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
     return LinalgForm(

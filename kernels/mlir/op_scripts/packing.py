@@ -7,7 +7,6 @@ from math import gcd, prod
 from tilewise.kernels.mlir.cpu.loops import largest_divisor
 from tilewise.kernels.mlir.frontend.graph import Arrangement, Occurrence
 from tilewise.kernels.mlir.frontend.nest import (
-    Axis,
     ContractionNest,
     Dims,
     NestOperand,
@@ -135,18 +134,17 @@ def convolution_parts(nest: ContractionNest, found: Occurrence) -> OpLoops:
     )
 
 
-def axes_of(nest: ContractionNest, operand: NestOperand) -> Dims:
-    """Return the dims of an operand's axes in order, without those of one step.
+def sizes_of(nest: ContractionNest, operand: NestOperand) -> dict[int, int]:
+    """Return the sizes of an operand's axes in order by their dims, without axes of one step.
 
     For an axis indexed by a sum it is the result's dim, if that is a loop.
     """
-    return tuple(dim for axis in operand.axes if (dim := _dim(nest, axis)) is not None)
-
-
-def _dim(nest: ContractionNest, axis: Axis) -> int | None:
-    long = [dim for dim, _ in axis if nest.has_length(dim)]
-    of_result = [dim for dim in long if dim in nest.c.dims]
-    return next(iter((*of_result, *long)), None)
+    found: dict[int, int] = {}
+    for axis, size in zip(operand.axes, operand.shape, strict=True):
+        long = [dim for dim, _ in axis if nest.has_length(dim)]
+        if long:
+            found[next((dim for dim in long if dim in nest.c.dims), long[0])] = size
+    return found
 
 
 def _arranged(operand: NestOperand, how: Arrangement) -> Dims:
@@ -171,11 +169,10 @@ def _inner_last(nest: ContractionNest, dims: Dims, lead: frozenset[int]) -> Dims
 
     If A's innermost axis is short or in `lead`, A is packed, and the longest is best.
     """
-    inner = axes_of(nest, nest.a)
-    if not inner or inner[-1] in lead or nest.extents[inner[-1]] < LONG:
-        return _largest_last(nest, dims)
+    inner = tuple(sizes_of(nest, nest.a))
+    is_packed = not inner or inner[-1] in lead or nest.extents[inner[-1]] < LONG
     long = [dim for dim in inner if dim in dims and nest.extents[dim] >= LONG]
-    if not long:
+    if is_packed or not long:
         return _largest_last(nest, dims)
     return (*(dim for dim in dims if dim != long[-1]), long[-1])
 
@@ -185,10 +182,6 @@ def _named(name: str, dims: Dims, *, has_main: bool = True) -> dict[int, str]:
     outer = dims[:-1] if has_main else dims
     names = {dim: f"{name}{i}" for i, dim in enumerate(outer)}
     return names | ({dims[-1]: name} if has_main and dims else {})
-
-
-Triple = tuple[Dims, Dims, Dims]
-"""The dims of A, B and C."""
 
 
 LONGEST_VECTOR = 256
@@ -241,7 +234,7 @@ class Packing:
         needs_panels: whether B can only be read from panels, as its columns are not contiguous.
     """
 
-    operands: Triple
+    operands: tuple[Dims, Dims, Dims]
     order: Dims
     sizes: Dims = ()
     transposed: tuple[Dims | None, ...] = (None, None, None)
@@ -252,7 +245,7 @@ class Packing:
 def packing(nest: ContractionNest, parts: OpLoops, reading: Reading) -> Packing:
     """Return how operands are packed, if they are."""
     operands = nest.a, nest.b, nest.c
-    lies = [axes_of(nest, operand) for operand in operands]
+    lies = [tuple(sizes_of(nest, operand)) for operand in operands]
     wanted = [
         parts.within(parts.rows, reduction_first=reading.turns[0]),
         parts.within(parts.cols, reduction_first=reading.turns[1]),
@@ -348,7 +341,7 @@ def _move(
     """Return the copy of an operand between two orders of its axes; None if they are equal."""
     if read == written:
         return None
-    sizes = dict(zip(axes_of(nest, operand), _long_sizes(nest, operand), strict=True))
+    sizes = sizes_of(nest, operand)
     tile = dict.fromkeys(written, 1)
     if read[-1] == written[-1]:
         tile[read[-1]] = largest_divisor((sizes[read[-1]],), LONGEST_VECTOR)
@@ -356,12 +349,3 @@ def _move(
         for dim in (read[-1], written[-1]):
             tile[dim] = largest_divisor((sizes[dim],), BLOCK)
     return PackingCopy(tuple(sizes[dim] for dim in written), tuple(tile.values()))
-
-
-def _long_sizes(nest: ContractionNest, operand: NestOperand) -> Dims:
-    """Return the sizes of the axes in `axes_of`."""
-    return tuple(
-        size
-        for axis, size in zip(operand.axes, operand.shape, strict=True)
-        if any(nest.has_length(dim) for dim, _ in axis)
-    )

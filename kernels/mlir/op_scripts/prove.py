@@ -52,9 +52,8 @@ def _shared(normal: NormalForm) -> list[str]:
     return [*units, *packs, *moves]
 
 
-def _whole_script(normal: NormalForm, writer: SequenceWriter, handle: str) -> str:
+def _whole_script(normal: NormalForm, w: SequenceWriter, handle: str) -> str:
     """Write lines that normalise the op of a handle; return the new handle."""
-    w = writer
     w.line("// the normal form: loops by what they do, and none of one step")
     if normal.form.op != "linalg.generic":
         handle = w.generalize(handle, "generic")
@@ -66,15 +65,15 @@ def _whole_script(normal: NormalForm, writer: SequenceWriter, handle: str) -> st
     return _packed_lines(normal, w, handle) if normal.packing.sizes else handle
 
 
-def _packed_lines(normal: NormalForm, writer: SequenceWriter, handle: str) -> str:
+def _packed_lines(normal: NormalForm, w: SequenceWriter, handle: str) -> str:
     """Write lines that pack whole operands; return a handle on the op over them."""
-    w = writer
     named = zip("ABC", normal.names, strict=True)
     forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in named)
     w.line(f"// one packed form: {forms}")
     op = f"structured.pack {handle} packed_sizes = {list(normal.packing.sizes)}"
     packed = w.handle("packed_op", op)
-    for operand, order in zip((*normal.numbers, None), normal.packing.transposed, strict=True):
+    operands = (*normal.form.operands, None)
+    for operand, order in zip(operands, normal.packing.transposed, strict=True):
         if order is not None:
             packed = _transpose_lines(w, packed, operand, order)
     w.include("lower_packs")
@@ -85,9 +84,8 @@ def _packed_lines(normal: NormalForm, writer: SequenceWriter, handle: str) -> st
     return w.collect("contraction")
 
 
-def _transpose_lines(writer: SequenceWriter, packed: str, operand: int | None, order: Dims) -> str:
+def _transpose_lines(w: SequenceWriter, packed: str, operand: int | None, order: Dims) -> str:
     """Write lines that reorder a packed operand's dims; return a handle on the op."""
-    w = writer
     pack, swapped, again, none = (w.name(n) for n in ("pack", "swapped", "repacked", "unused"))
     if operand is None:
         found = f"get_consumers_of_result {packed}[0]"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from tilewise.kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from tilewise.kernels.mlir.frontend.child.bodies import INPUTS, body_of, is_multiply_add
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
-from tilewise.kernels.mlir.frontend.child.values import Structured, extents, structured
+from tilewise.kernels.mlir.frontend.child.values import Structured, extents, is_used, structured
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind
 from tilewise.kernels.mlir.network.packing import OpShape
@@ -16,7 +16,6 @@ from tilewise.kernels.mlir.network.plan import Left
 KNOWN = ("arith.", "builtin.", "func.", "linalg.", "math.", "tensor.", "ml_program.", "util.")
 """Dialects whose other ops packs may pass, or that compute no tensors."""
 UNKNOWN = "is nothing that packs know: what it reads and makes stays plain"
-INPUTS = 2
 
 
 @dataclass
@@ -42,10 +41,8 @@ def read(module: Any, origins: Origins) -> Seen:
     for op, function, number in operations(module.operation):
         name, place = op.name, where(op, function, number)
         seen.counts[name] += 1
-        if not name.startswith(KNOWN):
-            seen.left.append(Left(name, place, UNKNOWN))
-            continue
-        if name.startswith("linalg.") and structured(op) is None:
+        has_no_form = name.startswith("linalg.") and structured(op) is None
+        if has_no_form or not name.startswith(KNOWN):
             seen.left.append(Left(name, place, UNKNOWN))
             continue
         try:
@@ -95,8 +92,7 @@ def pools(op: Structured) -> bool:
     first = op.maps[0]
     if len(op.inputs) != INPUTS or first is None:
         return False
-    is_read = next(iter(op.body.arguments[1].uses), None) is not None
-    return not is_read and any(len(axis) > 1 for axis in first)
+    return not is_used(op.body.arguments[1]) and any(len(axis) > 1 for axis in first)
 
 
 def _multiplies(op: Structured) -> bool:

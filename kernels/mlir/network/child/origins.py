@@ -5,6 +5,7 @@ from typing import Any
 
 from iree.compiler import ir
 
+from tilewise.kernels.mlir.frontend.child.bodies import body_operations
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, rank, splat, structured
 from tilewise.kernels.mlir.network.plan import Remaining
@@ -94,12 +95,8 @@ def argument_behind(value: Any) -> int | None:
 def read_by(op: Any) -> Iterator[Any]:
     """Yield the values from outside that an op or its body reads."""
     yield from op.operands
-    for region in op.regions:
-        for block in region.blocks:
-            inside = {*block.arguments}
-            for inner in block.operations:
-                yield from (value for value in inner.operands if value not in inside)
-                inside.update(inner.results)
+    for inner, known in body_operations(op):
+        yield from (value for value in inner.operands if value not in known)
 
 
 NAMES = ("linalg.pack", "linalg.unpack")

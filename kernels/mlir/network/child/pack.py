@@ -30,7 +30,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """
     from tilewise.kernels.mlir.lowering.apply import StageError
 
-    wished = {int(number): OpBlocks(*sizes) for number, sizes in request["of_ops"].items()}
+    wished = {int(number): OpBlocks(**sizes) for number, sizes in request["of_ops"].items()}
     blocks = Blocks(request["channels"], request["rows"], wished)
 
     def look(module: Any) -> dict[str, Any]:

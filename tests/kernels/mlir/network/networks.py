@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from examples.models.graph import Graph, Value
 from examples.models.mixer import mixer as mixed
 from examples.models.mlp import mlp
 from examples.models.spellings import spelled
-from tilewise.kernels.mlir.network.pack import run_request, wishes
+from tilewise.kernels.mlir.network.pack import run_request
 from tilewise.kernels.mlir.network.packing import Blocks
 from tilewise.kernels.mlir.network.plan import PackPlan
 from tilewise.kernels.mlir.proof.proof import ProofReply
@@ -84,7 +85,7 @@ def pack(module: bytes, blocks: Blocks | None = None) -> PackPlan:
 
     with tempfile.NamedTemporaryFile(suffix=".mlir") as file:
         Path(file.name).write_bytes(module)
-        reply = answer({"path": file.name, **wishes(blocks or Blocks())})
+        reply = answer({"path": file.name, **asdict(blocks or Blocks())})
     return from_json(PackPlan, json.loads(json.dumps(reply["plan"])))
 
 
