@@ -37,11 +37,6 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
     return Replaced(code, calls_in(after))
 
 
-def replaced_in(text: str | bytes, library: str) -> tuple[str, ...]:
-    """Return the names of the kernels that a module would call, one for each place."""
-    return calls_in(preprocessed(text, library))
-
-
 def preprocessed(
     text: str | bytes, library: str, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> str:

@@ -14,7 +14,7 @@ The kernel of a range takes its sizes as push constants. IREE's own code of the 
 outside of the range.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -158,13 +158,14 @@ class Dispatch:
 def executable_text(kernel: CompiledEntry) -> str:
     """Return the executable of a kernel."""
     name, dispatches = kernel.name, _dispatches(kernel)
-
-    def element(of: str) -> str:
-        return _element(kernel, of)
-
-    exports = (_export(dispatch, at) for at, dispatch in enumerate(dispatches))
-    declared = dict.fromkeys(_declaration(dispatch, element) for dispatch in dispatches)
-    shims = (*declared, *(_shim(dispatch, element) for dispatch in dispatches))
+    exports = (
+        template("export", name=one.name, ordinal=at, layout=_layout(one), parts=one.parts)
+        for at, one in enumerate(dispatches)
+    )
+    declared = dict.fromkeys(
+        template("declaration", calls=one.calls, types=_types(kernel, one)) for one in dispatches
+    )
+    shims = (*declared, *(_shim(kernel, one) for one in dispatches))
     held = f'#hal.executable.object<{{path = "{name}.bc", data = #code_{name}}}>'
     objects = ", ".join(f"#tilewise_{_alias(key)} = [{held}]" for key in FORMATS)
     return template("executable", name=name, objects=objects, exports="".join(exports),
@@ -182,7 +183,7 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     function = CallLines([*pattern.sizes])
     arguments, values = _read(kernel, pattern, main, function, copies=copies)
     *_, back = pattern.orders
-    shape = pattern.result.shape or ()
+    shape = pattern.result.shape
     kept = tuple(shape[at] for at in back or range(len(shape)))
     is_laid = kernel.found != kernel.problem
     made = Value(
@@ -222,7 +223,7 @@ def _read(
         value = one
         arguments.append(f"{value.name}: {value.type}")
         if copies and name == "C":
-            function.lines += copy_lines(value.name, "%copied", value.shape or (), value.element)
+            function.lines += copy_lines(value.name, "%copied", value.shape, value.element)
             value = replace(value, name="%copied")
         value = function.transposed(value, axes)
         values[name] = laid(function, kernel.found, kernel.problem, name, value)
@@ -242,7 +243,7 @@ def _dispatch_line(
 ) -> str:
     """Return the line that makes the results of a dispatch."""
     read = [values[name] for name in dispatch.reads]
-    numbers = [Value(f"%number{at}", None, "i32") for at in range(dispatch.sizes)]
+    numbers = [Value(f"%number{at}", (), "i32", is_scalar=True) for at in range(dispatch.sizes)]
     names, types = (", ".join(getattr(value, of) for value in (*read, *numbers))
                     for of in ("name", "sized"))  # fmt: skip
     results = ", ".join(values[name].name if name in dispatch.reads else values[name].sized
@@ -338,27 +339,17 @@ def _layout(dispatch: Dispatch) -> str:
     return f"#hal.pipeline.layout<{constants}bindings = [{listed}]>"
 
 
-def _export(dispatch: Dispatch, at: int) -> str:
-    return template(
-        "export", name=dispatch.name, ordinal=at, layout=_layout(dispatch), parts=dispatch.parts
-    )
-
-
-def _types(dispatch: Dispatch, element: Callable[[str], str]) -> str:
+def _types(kernel: CompiledEntry, dispatch: Dispatch) -> str:
     """Return the types of the arguments of a kernel's function."""
-    types = [f"memref<{element(name)}>" for name in dispatch.passes]
+    types = [f"memref<{_element(kernel, name)}>" for name in dispatch.passes]
     return ", ".join([*types, *["i64"] * len(dispatch.numbers)])
 
 
-def _declaration(dispatch: Dispatch, element: Callable[[str], str]) -> str:
-    return template("declaration", calls=dispatch.calls, types=_types(dispatch, element))
-
-
-def _shim(dispatch: Dispatch, element: Callable[[str], str]) -> str:
+def _shim(kernel: CompiledEntry, dispatch: Dispatch) -> str:
     layout = _layout(dispatch)
     bindings = [
         f"%{name} = hal.interface.binding.subspan layout({layout}) binding({at}) "
-        f"alignment({LINE_BYTES}) offset(%zero) : memref<{element(name)}>"
+        f"alignment({LINE_BYTES}) offset(%zero) : memref<{_element(kernel, name)}>"
         for at, name in enumerate(dispatch.bindings)
     ]
     for at in range(dispatch.sizes):
@@ -372,7 +363,7 @@ def _shim(dispatch: Dispatch, element: Callable[[str], str]) -> str:
     return template(
         "shim", name=dispatch.name, bindings="\n".join(bindings),
         part=template("part") if dispatch.parts > 1 else "", asks=asks, calls=dispatch.calls,
-        given=", ".join(given), types=_types(dispatch, element),
+        given=", ".join(given), types=_types(kernel, dispatch),
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ class CallLines:
         """Return a value whose axis i is axis `axes[i]` of another; that one for no axes."""
         if not axes:
             return value
-        made = self._named(value, [_shape(value)[at] for at in axes])
+        made = self._named(value, [value.shape[at] for at in axes])
         self.lines += [
             f"{made.name}_empty = tensor.empty({made.sizes}) : {made.type}",
             f"{made.name} = linalg.transpose ins({value.name} : {value.type}) "
@@ -75,19 +75,13 @@ class CallLines:
 
     def padded(self, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
         """Return a value with zeros before and after each axis."""
-        shape = _shape(value)
-        made = self._named(value, [sum(one) for one in zip(shape, low, high, strict=True)])
+        made = self._named(value, [sum(one) for one in zip(value.shape, low, high, strict=True)])
         zero = f"{'0' if value.element.startswith('i') else '0.0'} : {value.element}"
-        self.lines += padded(value.name, made.name, shape, _shape(made), tuple(low), zero)
+        self.lines += padded(value.name, made.name, value.shape, made.shape, tuple(low), zero)
         return made
 
     def _named(self, value: Value, shape: Sequence[int]) -> Value:
         return Value(f"%v{len(self.lines)}", tuple(shape), value.element)
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    assert value.shape is not None
-    return value.shape
 
 
 _IMAGES = {True: (0, 2, 3, 1), False: (0, 3, 1, 2)}

@@ -290,15 +290,12 @@ def _uses(kernel: CompiledEntry, name: str, cuts: Cuts) -> list[_Use]:
 
 def _calls(uses: Sequence[_Use]) -> Iterator[str]:
     """Yield the functions that replace ops, and the sequences that insert them."""
-    for use in {(use.name, use.suffix): use for use in uses}.values():
-        yield call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern)
-        yield replacer_text(use.kernel.name, use.name, use.suffix)
-    for use in {
-        (use.name, use.suffix): use for use in uses if use.pattern.init is not None
-    }.values():
-        suffix = f"{use.suffix}{COPIED}"
-        yield call_text(use.kernel, f"{use.name}_call{suffix}", use.pattern, copies=True)
-        yield replacer_text(use.kernel.name, use.name, suffix)
+    for more in ("", COPIED):
+        found = (use for use in uses if not more or use.pattern.init is not None)
+        for use in {(use.name, use.suffix): use for use in found}.values():
+            name = f"{use.name}_call{use.suffix}{more}"
+            yield call_text(use.kernel, name, use.pattern, copies=bool(more))
+            yield replacer_text(use.kernel.name, use.name, f"{use.suffix}{more}")
     for use in uses:
         yield from matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern)
 

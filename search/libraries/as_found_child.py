@@ -36,7 +36,7 @@ def _answer(case: Case, request: dict[str, Any]) -> Any:
     weights = None
     if problem.has_constant_weights:
         weights = Parameters(SCOPE, {WEIGHTS: given.pop(1)[0]})
-    out = empty_aligned(pattern.result.shape or (), operands["C"].dtype.type)
+    out = empty_aligned(pattern.result.shape, operands["C"].dtype.type)
     given.append((out, pattern.result.element))
     device = open_device(request["threads"])
     modules = {
@@ -70,7 +70,7 @@ def _as_found(
     names = ["A", "B", *["bias"] * has_bias, *["C"] * problem.accumulates]
     found = []
     for name, value, axes in zip(names, pattern.operands, pattern.orders[:-1], strict=True):
-        shape = value.shape or ()
+        shape = value.shape
         order = axes or tuple(range(len(shape)))
         plain = operands[name].reshape([shape[axis] for axis in order])
         array = empty_aligned(shape, plain.dtype.type)

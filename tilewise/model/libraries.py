@@ -141,10 +141,11 @@ def read_model(
 
 def replaced_by(made: "ProvenLibrary", models: Sequence[UserModel]) -> list[ModelReplacement]:
     """Return the effect of a library on each model."""
-    from tilewise.kernels.dispatches.compilation import replaced_in
+    from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
 
     return [
-        _replaced(model, Counter(replaced_in(model.module, made.text)), made) for model in models
+        _replaced(model, Counter(calls_in(preprocessed(model.module, made.text))), made)
+        for model in models
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.values import owner
+from tilewise.kernels.mlir.frontend.child.values import owner, reassociation
 from tilewise.kernels.mlir.frontend.dims import DimRange
 
 _SAME = ("util.assume.int", "arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui",
@@ -128,10 +128,9 @@ class DynamicTensors:
             )  # fmt: skip
         if op.name == "tensor.collapse_shape":
             source = self.shape(op.operands[0])
-            groups = [[axis.value for axis in group] for group in op.attributes["reassociation"]]
             return tuple(
-                tuple(prod(one) for one in zip(*(source[axis] for axis in group), strict=True))
-                for group in groups
+                tuple(map(prod, zip(*(source[axis] for axis in group), strict=True)))
+                for group in reassociation(op)
             )
         if op.name.startswith("linalg."):  # its last operands are the tensors that it writes
             results = list(op.results)

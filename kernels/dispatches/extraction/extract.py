@@ -7,17 +7,13 @@ from pathlib import Path
 
 from tilewise.kernels.dispatches.library import FLAG, Cuts, prelude_text
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.dims import DimRange
+from tilewise.kernels.mlir.frontend.read import ReadLimits, ask_of_file
 from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
 from tilewise.kernels.problem import Accuracy, parse_any
-from tilewise.kernels.quoting import one_line
-from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json, to_json
 
 CHILD = "tilewise.kernels.dispatches.extraction.child"
-MEMORY_BYTES = 4 << 30  # that the child may hold
-LONGEST = 300  # characters of an error
 
 
 @dataclass(frozen=True)
@@ -60,12 +56,9 @@ def cut_module(
         prelude.write_text(prelude_text())
         flags = (f"{FLAG}={prelude}", *SHORT_VALUES)
         seen.write_text(compiled_text(module, "preprocessing", flags, seconds))
-        request = {"path": str(seen), "seconds": seconds, "memory_bytes": MEMORY_BYTES,
-                   "dim": to_json(dim) if dim else None}  # fmt: skip
-        ended = run_limited(request, CHILD)
-    if ended.reply is None:
-        raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
-    return tuple(from_json(Cut, one) for one in ended.reply["cuts"])
+        more = {"dim": to_json(dim) if dim else None}
+        reply = ask_of_file(seen, ReadLimits(seconds), more, CHILD)
+    return tuple(from_json(Cut, one) for one in reply["cuts"])
 
 
 def patterns_of(cuts: Sequence[Cut]) -> Cuts:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -13,10 +13,12 @@ from iree.compiler import ir
 
 from tilewise.kernels.dispatches.extraction.dynamic import DynamicTensors, Sizes, UnknownSizeError
 from tilewise.kernels.dispatches.extraction.extract import Cut
+from tilewise.kernels.dispatches.library import CONSTANTS
 from tilewise.kernels.dispatches.patterns.any_size import size_lines
 from tilewise.kernels.dispatches.patterns.graph import Inner, Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.mlir.frontend.child.bodies import body_operations
 from tilewise.kernels.mlir.frontend.child.dataflow import BIAS, forward, surroundings
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
@@ -120,18 +122,12 @@ def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
 def _check_captured(ops: Sequence[Any]) -> None:
     """Refuse ops whose bodies read values that none of the ops makes."""
     made = {value for op in ops for value in op.results}
-    for op in ops:
-        for inner, value in _captured(op):
-            if value not in made and not _is_moved(inner, value):
+    for inner, own in (one for op in ops for one in body_operations(op)):
+        for value in inner.operands:
+            if value not in own and value not in made and not _is_moved(inner, value):
                 raise UnseenError(
                     "IREE's matcher does not see a constant that only a body reads, as relu's 0"
                 )
-
-
-def _captured(op: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the values from outside that an op's body reads, each with its reader."""
-    for inner, arguments in _inner(op):
-        yield from ((inner, value) for value in inner.operands if value not in arguments)
 
 
 def _is_moved(inner: Any, value: Any) -> bool:
@@ -141,12 +137,12 @@ def _is_moved(inner: Any, value: Any) -> bool:
 def _moved_inside(op: Any) -> list[Inner]:
     """Copy constants in front of each op of a body that reads them, as a library does."""
     made = []
-    for inner, arguments in list(_inner(op)):
-        own = [value not in arguments and _is_moved(inner, value) for value in inner.operands]
-        if not any(own):
+    for inner, own in list(body_operations(op)):
+        moved = [value not in own and _is_moved(inner, value) for value in inner.operands]
+        if not any(moved):
             continue
-        made.append(_alone(inner, own))
-        for at, is_moved in enumerate(own):
+        made.append(_alone(inner, moved))
+        for at, is_moved in enumerate(moved):
             if is_moved:
                 held = inner.operands[at].owner.operation.clone(ip=ir.InsertionPoint(inner))
                 inner.operands[at] = held.results[0]
@@ -172,19 +168,6 @@ def _alone(op: Any, constants: Sequence[bool]) -> Inner:
     name = f"tilewise_inner_{hashlib.sha256(f'{types} {text}'.encode()).hexdigest()[:12]}"
     result = text.splitlines()[-1].partition(" ")[0]
     return Inner(name, names, text, result, str(made.results[0].type))
-
-
-def _inner(op: Any) -> Iterator[tuple[Any, set[Any]]]:
-    """Yield the ops of a body, each with the values that the body makes before it."""
-    for region in op.regions:
-        for block in region.blocks:
-            own = set(block.arguments)
-            for view in block.operations:
-                yield view.operation, own
-                own |= set(view.operation.results)
-
-
-PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
 
 @dataclass(frozen=True)
@@ -340,8 +323,8 @@ def _pattern(op: Structured, found: _Found, problem: Problem, extents: _Extents)
     *_, last = (line for line in text.splitlines() if line.startswith("  %"))
     result = extents.typed(last.split()[0], root.results[0])
     path = _path(op, users)
-    b = 0 if occurrence.is_swapped else 1
-    steps_to_a = _steps_between(op.inputs[1 - b], operands["A"])
+    a, b = occurrence.inputs
+    steps_to_a = _steps_between(op.inputs[a], operands["A"])
     steps_to_b = _steps_between(op.inputs[b], operands["B"])
     maker = owner(operands["B"])
     name = maker.name if maker is not None else ""
@@ -352,9 +335,9 @@ def _pattern(op: Structured, found: _Found, problem: Problem, extents: _Extents)
         size=size,
         once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
         weights=(*path, b, *[0] * steps_to_b),
-        constant="" if name in PLAIN else name,
+        constant="" if name in CONSTANTS else name,
         added=None if ending.added is None else _path_to(ending.added, users, path),
-        read=(*path, 1 - b, *[0] * steps_to_a),
+        read=(*path, a, *[0] * steps_to_a),
         init=(*path, len(op.inputs)) if problem.accumulates and ending.added is None else None,
         turns=_turns(occurrence, operands, users),
         bias=_number(problem, ending),
@@ -371,12 +354,11 @@ def _turns(
         return ()
     if occurrence.c.moves and any(user.name in RESHAPES for user in users):
         raise UnseenError("its result lies in another order, and is reshaped")
-    arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
     turns = []
     for name, value in (*operands.items(), ("C", users[-1].results[0])):
         if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
             raise UnseenError("its result lies in another order, and the bias has several dims")
-        one = arrangements.get(name)
+        one = occurrence.arrangements.get(name)
         turns.append(one.axes if one is not None and one.moves else ())
     return tuple(turns)
 

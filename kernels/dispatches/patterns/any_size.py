@@ -42,7 +42,7 @@ def _of_any_size(own: Pattern, *others: Pattern) -> Pattern:
     text = re.sub(r"\?(\d)\?", r"%size\1", re.sub(r"\?\d\?x", "?x", text))
     values = zip(*((*one.operands, one.result) for one in (own, *others)), strict=True)
     *operands, result = (
-        replace(same[0], shape=_shape([one.shape or () for one in same])) for same in values
+        replace(same[0], shape=_shape([one.shape for one in same])) for same in values
     )
     lines = [line for dim in range(len(others)) for line in size_lines(operands, dim)]
     return replace(own, operands=tuple(operands), result=result, text=text, sizes=tuple(lines))
@@ -84,7 +84,7 @@ def of_size(pattern: Pattern, size: Size) -> Pattern:
     """Return a pattern with the extents that its operands and its result have at a size."""
 
     def at(value: Value) -> Value:
-        shape = tuple(size[-1 - one] if one < 0 else one for one in value.shape or ())
+        shape = tuple(size[-1 - one] if one < 0 else one for one in value.shape)
         return replace(value, shape=shape)
 
     return replace(pattern, operands=tuple(map(at, pattern.operands)), result=at(pattern.result))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import singledispatch
 
-from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Value, dims, identity_map
+from tilewise.kernels.dispatches.patterns.graph import DispatchGraph, Value, identity_map, map_of
 from tilewise.kernels.dispatches.patterns.spelling import (
     CLAMP,
     CLAMP_SIX,
@@ -70,7 +70,6 @@ def _apply(
 
 def _transposed(graph: DispatchGraph, spelling: Spelling, value: Value) -> Value:
     """Exchange the last two dims by ops of their own."""
-    assert value.shape is not None
     order = [*range(len(value.shape) - 2), len(value.shape) - 1, len(value.shape) - 2]
     shape = tuple(value.shape[at] for at in order)
     if spelling.transposes == "generic":
@@ -84,8 +83,7 @@ def _transposed(graph: DispatchGraph, spelling: Spelling, value: Value) -> Value
 
 def copied(graph: DispatchGraph, value: Value, reads: str, shape: tuple[int, ...]) -> Value:
     """Return a transposed or broadcast copy: `reads` says where each element comes from."""
-    names = ", ".join(dims(len(shape)))
-    maps = f"({names}) -> ({reads})", f"({names}) -> ({names})"
+    maps = map_of(len(shape), reads), identity_map(len(shape))
     out = graph.empty(shape, value.element)
     return graph.generic(maps, (value,), out, (f"linalg.yield %in0 : {value.element}",))
 
@@ -124,7 +122,6 @@ def _padded(graph: DispatchGraph, problem: Conv2d, image: Value, spatial: tuple[
     """Pad with zeros: `tensor.pad` as the library rewrites it before matching."""
     if not problem.is_padded:
         return image
-    assert image.shape is not None
     axes = range(len(image.shape))
     by, behind = (
         [side[spatial.index(axis)] if axis in spatial else 0 for axis in axes]
@@ -161,7 +158,7 @@ def _grouped(
         graph.reshaped(value, split, shape)
         for value, split, shape in zip(operands, splits, shapes, strict=True)
     )
-    maps = [f"({', '.join(dims(8))}) -> ({place})" for place in places]
+    maps = [map_of(8, place) for place in places]
     grouped = graph.generic(maps, (a, b), sums, multiply_add(problem), reductions=3)
     whole = operands[2].shape
     assert whole is not None
@@ -220,7 +217,7 @@ def finished(
     if problem.out in ("", value.element):
         return value
     lines = [_rounded("%in0", problem), f"linalg.yield %n : {problem.out}"]
-    return _pass(graph, [identity_map(len(value.shape or ()))], [value], lines, problem.out)
+    return _pass(graph, [identity_map(len(value.shape))], [value], lines, problem.out)
 
 
 def _rounded(value: str, problem: Problem) -> str:
@@ -235,14 +232,15 @@ def _ended(
     bias: Value | None,
     addition: Addition | None,
 ) -> Value:
-    assert sums.shape is not None
     whole = identity_map(len(sums.shape))
     lines: list[str] = []
     inputs, maps = [sums], [whole]
     if bias is not None:
         lines = [f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}"]
-        inputs.append(bias if spelling.bias != "tensor" else _broadcast(graph, problem, bias))
-        maps.append(whole if spelling.bias == "tensor" else _along(problem))
+        along, shape = f"d{channel(problem)}", sums.shape
+        is_whole = spelling.bias == "tensor"
+        inputs.append(copied(graph, bias, along, shape) if is_whole else bias)
+        maps.append(whole if is_whole else map_of(len(shape), along))
     is_joined, ends = spelling.bias == "joined", problem.epilogue != "none"
     rounds = is_joined and bool(problem.out) and not spelling.rounds_apart
     if addition is not None and problem.add and is_joined and not addition.is_first:
@@ -292,7 +290,7 @@ def _made_by(lines: list[str]) -> str:
 
 def _relu6_in_passes(graph: DispatchGraph, spelling: Spelling, value: Value) -> Value:
     """Apply relu6 by one op for each limit."""
-    whole = [identity_map(len(value.shape or ()))]
+    whole = [identity_map(len(value.shape))]
     if spelling.relu6 == "scalars":
         value = _chosen(graph, (value, graph.scalar(0, value.element)), "ogt")
     else:
@@ -309,12 +307,8 @@ def _relu6_in_passes(graph: DispatchGraph, spelling: Spelling, value: Value) -> 
 def _chosen(graph: DispatchGraph, pair: tuple[Value, Value], compare: str) -> Value:
     """Select the first of two values where they compare so; one of them is a scalar."""
     large = next(one for one in pair if one.shape)
-    assert large.shape is not None
-    names = dims(len(large.shape))
-    maps = [
-        identity_map(len(large.shape)) if one.shape else f"({', '.join(names)}) -> ()"
-        for one in (*pair, large)
-    ]
+    count = len(large.shape)
+    maps = [identity_map(count) if one.shape else map_of(count, "") for one in (*pair, large)]
     lines = [
         f"%q = arith.cmpf {compare}, %in0, %in1 : {large.element}",
         f"%r = arith.select %q, %in0, %in1 : {large.element}",
@@ -326,19 +320,8 @@ def _chosen(graph: DispatchGraph, pair: tuple[Value, Value], compare: str) -> Va
 def _pass(
     graph: DispatchGraph, maps: list[str], inputs: list[Value], lines: list[str], element: str = ""
 ) -> Value:
-    sums = inputs[0]
-    assert sums.shape is not None
-    out = graph.empty(sums.shape, element or sums.element)
+    out = graph.empty(inputs[0].shape, element or inputs[0].element)
     return graph.generic([*maps, maps[0]], inputs, out, lines)
-
-
-def _broadcast(graph: DispatchGraph, problem: Problem, bias: Value) -> Value:
-    return copied(graph, bias, f"d{channel(problem)}", problem.operand_shapes["C"])
-
-
-def _along(problem: Problem) -> str:
-    names = dims(len(problem.operand_shapes["C"]))
-    return f"({', '.join(names)}) -> ({names[channel(problem)]})"
 
 
 def _limits(spelling: Spelling, problem: Problem) -> tuple[Limit, ...]:

@@ -1,7 +1,7 @@
 """A graph of ops as text; equal ops are one, as after CSE in the module that is matched."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 PARALLEL = '"parallel"'
 ANY = '{"match.operation_name_only"}'
@@ -9,19 +9,20 @@ ANY = '{"match.operation_name_only"}'
 
 @dataclass(frozen=True)
 class Value:
-    """A result of an op, or an operand of the whole graph; a scalar has no `shape`.
+    """A result of an op, or an operand of the whole graph: a tensor, or a scalar.
 
     A dynamic extent is -1 - i; its name is `%size{i}`. The first are the sizes of a range.
     """
 
     name: str
-    shape: tuple[int, ...] | None
+    shape: tuple[int, ...]
     element: str
+    is_scalar: bool = False
 
     @property
     def type(self) -> str:
         """Its type in MLIR."""
-        return self.element if self.shape is None else tensor_type(self.shape, self.element)
+        return self.element if self.is_scalar else tensor_type(self.shape, self.element)
 
     @property
     def sized(self) -> str:
@@ -31,7 +32,7 @@ class Value:
     @property
     def sizes(self) -> str:
         """The names of its dynamic extents."""
-        return ", ".join(f"%size{-1 - size}" for size in self.shape or () if size < 0)
+        return ", ".join(f"%size{-1 - size}" for size in self.shape if size < 0)
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,7 @@ class DispatchGraph:
     count: int = 0
 
     def add(
-        self,
-        name: str,
-        rest: str,
-        operands: Sequence[Value],
-        shape: tuple[int, ...] | None,
-        element: str,
+        self, name: str, rest: str, operands: Sequence[Value], shape: tuple[int, ...], element: str
     ) -> Value:
         """Return the value of an op, which is added unless there is an equal one."""
         op = DispatchOp(name, f"{name} {rest}", tuple(operand.name for operand in operands))
@@ -82,11 +78,6 @@ class DispatchGraph:
                 continue
         raise KeyError(sought)
 
-    def zero(self, element: str) -> Value:
-        """Return the scalar 0."""
-        literal = "0" if element.startswith("i") else "0.0"
-        return self.add("arith.constant", f"{literal} : {element}", (), None, element)
-
     def scalar(self, number: int, element: str) -> Value:
         """Return a tensor of rank 0 that holds a float."""
         kind = tensor_type((), element)
@@ -100,9 +91,13 @@ class DispatchGraph:
 
     def zeros(self, shape: tuple[int, ...], element: str) -> Value:
         """Return a tensor of zeros."""
-        zero, empty = self.zero(element), self.empty(shape, element)
-        rest = f"ins({zero.name} : {zero.type}) outs({empty.name} : {empty.type}) -> {empty.type}"
-        return self.add("linalg.fill", rest, (zero, empty), shape, element)
+        literal = "0" if element.startswith("i") else "0.0"
+        zero = self.add("arith.constant", f"{literal} : {element}", (), (), element)
+        return self._filled(replace(zero, is_scalar=True), self.empty(shape, element))
+
+    def _filled(self, number: Value, out: Value) -> Value:
+        rest = f"ins({number.name} : {number.type}) outs({out.name} : {out.type}) -> {out.type}"
+        return self.add("linalg.fill", rest, (number, out), out.shape, out.element)
 
     def generic(
         self,
@@ -132,7 +127,6 @@ class DispatchGraph:
 
     def reshaped(self, value: Value, groups: str, shape: tuple[int, ...]) -> Value:
         """Return a tensor with dims joined or split, as `groups` says."""
-        assert value.shape is not None
         if value.name in self.ops and self.ops[value.name].name == "linalg.fill":
             return self._reshaped_zeros(value, groups, shape)
         to = tensor_type(shape, value.element)
@@ -146,10 +140,8 @@ class DispatchGraph:
         """Fill the wanted shape instead, as canonicalisation does."""
         filled = self.ops[zeros.name]
         empty = Value(filled.operands[1], zeros.shape, zeros.element)
-        zero = Value(filled.operands[0], None, zeros.element)
-        wide = self.reshaped(empty, groups, shape)
-        rest = f"ins({zero.name} : {zero.type}) outs({wide.name} : {wide.type}) -> {wide.type}"
-        return self.add("linalg.fill", rest, (zero, wide), shape, zeros.element)
+        zero = Value(filled.operands[0], (), zeros.element, is_scalar=True)
+        return self._filled(zero, self.reshaped(empty, groups, shape))
 
 
 def tensor_type(shape: tuple[int, ...], element: str) -> str:
@@ -157,15 +149,14 @@ def tensor_type(shape: tuple[int, ...], element: str) -> str:
     return f"tensor<{''.join('?x' if size < 0 else f'{size}x' for size in shape)}{element}>"
 
 
-def dims(rank: int) -> list[str]:
-    """Return names for a map's dims."""
-    return [f"d{i}" for i in range(rank)]
+def map_of(rank: int, results: str) -> str:
+    """Return the map from dims `d0`, ... to results."""
+    return f"({', '.join(f'd{i}' for i in range(rank))}) -> ({results})"
 
 
 def identity_map(rank: int) -> str:
     """Return the identity map."""
-    names = ", ".join(dims(rank))
-    return f"({names}) -> ({names})"
+    return map_of(rank, ", ".join(f"d{i}" for i in range(rank)))
 
 
 @dataclass(frozen=True)

@@ -99,28 +99,22 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     Raises:
         UnsupportedError: sums would start from results that are rounded.
     """
-    if problem.requant:
-        raise UnsupportedError(f"{problem} has no dispatch: requant is not matched", "requant")
-    if problem.quantised_weights:
-        raise UnsupportedError(
-            f"{problem} has no dispatch: quantised weights are not matched", "group"
-        )
-    if widens_ahead(problem):
-        key = "zero" if problem.zero else "b" if problem.b else "dtype"
-        raise UnsupportedError(
-            f"{problem} has no dispatch: unsigned bytes and zero points are not matched", key
-        )
-    if problem.accumulates and problem.out:
-        raise UnsupportedError(
-            f"{problem} has no dispatch: it adds to results in {problem.out}; give add", "init"
-        )
+    of_bytes = "zero" if problem.zero else "b" if problem.b else "dtype"
+    for is_refused, why, key in (
+        (problem.requant, "requant is not matched", "requant"),
+        (problem.quantised_weights, "quantised weights are not matched", "group"),
+        (widens_ahead(problem), "unsigned bytes and zero points are not matched", of_bytes),
+        (problem.accumulates and problem.out, f"it adds to results in {problem.out}; give add",
+         "init"),
+    ):  # fmt: skip
+        if is_refused:
+            raise UnsupportedError(f"{problem} has no dispatch: {why}", key)
     graph = DispatchGraph()
     bias = operand(problem, "bias") if problem.has_bias else None
     held = operand(problem, "C") if problem.accumulates else None
     init = held if side is None else None
-    begins_with_bias = bias is not None and init is None and spelling.bias == "init"
-    if begins_with_bias and not turns_layout(spelling, problem):
-        assert bias is not None
+    is_init = init is None and spelling.bias == "init" and not turns_layout(spelling, problem)
+    if bias is not None and is_init:
         init, bias = bias_as_init(graph, problem, bias), None
     if init is None:
         init = graph.zeros(_result_shape(problem, spelling), problem.element.accumulator)

@@ -27,7 +27,6 @@ class Spelling:
             the bias is joined.
     """
 
-    name: str
     attributes: Literal["tensor", "vector"] = "tensor"
     transposes: Literal["maps", "transpose", "generic"] = "maps"
     bias: Literal["joined", "vector", "tensor", "init"] = "joined"
@@ -37,11 +36,11 @@ class Spelling:
 
 
 SPELLINGS = (
-    Spelling("linalg"),
-    Spelling("linalg, an op for each step", bias="vector"),
-    Spelling("torch-mlir, linear", "vector", "transpose", "vector", "select"),
-    Spelling("torch-mlir, convolution", "vector", "transpose", "init", "select"),
-    Spelling("StableHLO", "tensor", "generic", "tensor", "maximum"),
+    Spelling(),  # linalg
+    Spelling(bias="vector"),  # linalg, an op for each step
+    Spelling("vector", "transpose", "vector", "select"),  # torch-mlir, linear
+    Spelling("vector", "transpose", "init", "select"),  # torch-mlir, convolution
+    Spelling("tensor", "generic", "tensor", "maximum"),  # StableHLO
 )
 """To see how a frontend's module looks here, run `iree-compile --compile-to=preprocessing`."""
 
@@ -53,7 +52,7 @@ OF_RELU6 = (
 )
 """Further spellings of PyTorch's `relu6` and `hardtanh`; its `clamp` is a body."""
 
-OF_ROUNDING = (replace(SPELLINGS[0], name="linalg, rounded apart", rounds_apart=True),)
+OF_ROUNDING = (replace(SPELLINGS[0], rounds_apart=True),)
 """Those of results of another type than the sums'."""
 
 
@@ -100,35 +99,31 @@ class Limit:
         return lines
 
 
-def _named(op: str, number: int = 0) -> Limit:
-    return Limit(op, ("%x",), (f"$R = arith.{op} %x, $N : $T",), number)
+def _named(op: str, number: int = 0, *, name: str = "") -> Limit:
+    return Limit(name or op, ("%x",), (f"$R = arith.{op} %x, $N : $T",), number)
 
 
-def _kept_where(name: str, compare: str, number: int = 0) -> Limit:
-    """Keep the value where it compares so, take the number elsewhere."""
-    taken = f"%q{number}"
-    lines = f"{taken} = arith.{compare}, %x, $N : $T", f"$R = arith.select {taken}, %y, $N : $T"
+_KEEP, _REPLACE = "%y, $N", "$N, %y"
+"""What a select takes where the value compares so, and elsewhere: the value or the number."""
+
+
+def _selected(compare: str, chosen: str, number: int = 0) -> Limit:
+    name = compare.partition(" ")[2] + "_six" * (number == SIX)
+    lines = (
+        f"%q{number} = arith.{compare}, %x, $N : $T",
+        f"$R = arith.select %q{number}, {chosen} : $T",
+    )
     return Limit(name, ("%x", "%y"), lines, number)
 
 
-def _replaced(name: str, compare: str, number: int = 0) -> Limit:
-    """Take the number where the value compares so, keep the value elsewhere."""
-    taken = f"%q{number}"
-    lines = f"{taken} = arith.{compare}, %x, $N : $T", f"$R = arith.select {taken}, $N, %y : $T"
-    return Limit(name, ("%x", "%y"), lines, number)
-
-
-MAXIMUM, SELECT, CLAMP = (
-    _named("maximumf"),
-    _kept_where("ugt", "cmpf ugt"),
-    _replaced("ult", "cmpf ult"),
-)
-OF_FLOATS = (MAXIMUM, _named("maxnumf"), SELECT, _kept_where("ogt", "cmpf ogt"), CLAMP)
-MAXIMUM_INTEGER, SELECT_INTEGER = _named("maxsi"), _kept_where("sgt", "cmpi sgt")
+MAXIMUM, SELECT = _named("maximumf"), _selected("cmpf ugt", _KEEP)
+CLAMP = _selected("cmpf ult", _REPLACE)
+OF_FLOATS = (MAXIMUM, _named("maxnumf"), SELECT, _selected("cmpf ogt", _KEEP), CLAMP)
+MAXIMUM_INTEGER, SELECT_INTEGER = _named("maxsi"), _selected("cmpi sgt", _KEEP)
 OF_INTEGERS = (MAXIMUM_INTEGER, SELECT_INTEGER)
-MINIMUM, CLAMP_SIX = _named("minimumf", SIX), _replaced("ugt_six", "cmpf ugt", SIX)
-CEILINGS = (MINIMUM, _named("minnumf", SIX), _kept_where("ult_six", "cmpf ult", SIX), CLAMP_SIX)
-UNLIMITED = Limit("minimumf_largest", ("%x",), ("$R = arith.minimumf %x, $N : $T",), LARGEST)
+MINIMUM, CLAMP_SIX = _named("minimumf", SIX), _selected("cmpf ugt", _REPLACE, SIX)
+CEILINGS = (MINIMUM, _named("minnumf", SIX), _selected("cmpf ult", _KEEP, SIX), CLAMP_SIX)
+UNLIMITED = _named("minimumf", LARGEST, name="minimumf_largest")
 
 
 def limits_of(element: str) -> tuple[Limit, ...]:

@@ -38,11 +38,10 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
 @contextmanager
 def without_children() -> Iterator[None]:
     """Answer here what is read of modules, cut out of them, and proven of scripts."""
-    from tilewise.kernels.dispatches.extraction import extract
     from tilewise.kernels.mlir.frontend import read
     from tilewise.kernels.mlir.proof import proof
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (extract, read, proof):
+        for module in (read, proof):
             patch.setattr(module, "run_limited", answered_here)
         yield
