@@ -133,7 +133,7 @@ NO_OP = texts.DEPTHWISE.replace("%r =", "%r = %x +")
         (texts.SUM_OVER_K, texts.PAYLOAD, "race: iterations of scf.forall depend on each other",
          "tiling is not thread safe at axis #2"),
         (texts.demoted("f16"), texts.PAYLOAD, "wrong: the result is", ""),
-    ], of=2),
+    ], of=3),
     ids=["tiles", "op", "payload", "race", "precision"],
 )  # fmt: skip
 def test_what_a_script_does_wrong_is_one_line(cli, tmp_path, given, payload, says, shown) -> None:

@@ -10,7 +10,6 @@ import pytest
 from examples.models import MODELS
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from tests.cases import some
 from tests.search.networks.lowering.drawn import (
     Drawn,
     apart,
@@ -249,7 +248,8 @@ def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: ModuleProgram) -
     assert fast.totals.plain_us > slow.totals.plain_us + 90
 
 
-@pytest.mark.parametrize("seed", some(range(4), of=4))
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(4))
 def test_a_network_with_its_passes_in_another_order_runs_right(seed, resnet) -> None:
     graph = MODELS["resnet50"](True)
     times = {("pool", True): 99.0, ("other", True): 99.0 * (seed % 2), ("elementwise", True): 9.0}

@@ -143,6 +143,7 @@ def test_a_search_is_seen_as_it_runs(page, service):
     assert numbers.all_inner_texts() == [str(number) for number in range(TRIALS)]
 
 
+@pytest.mark.full
 def test_a_live_plot_has_the_trials_that_came_while_it_was_drawn(page, service):
     page.route("**/vega.js", lambda route: time.sleep(1.5) or route.continue_())
     asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 500})

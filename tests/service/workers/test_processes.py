@@ -60,6 +60,7 @@ def test_a_job_goes_on_after_kill_9(start):
     assert service.client.get(f"/v1/schedules/{key}/script").status_code == 200
 
 
+@pytest.mark.full
 def test_a_stopped_service_gives_its_job_back(start):
     service = start()
     job_id = begin(service, 1000)

@@ -80,7 +80,7 @@ def test_each_size_runs_its_variant() -> None:
     "matmul:m=3..12,n=40,k=32,dtype=i8,out=i8,requant=channel",
     "matmul:batch=2..4,m=3..12,n=40,k=32,dtype=bf16,out=bf16",
     "matmul:batch=1..4,m=1..12,n=48,k=32,dtype=f32,bias",
-], of=4))  # fmt: skip
+], of=5))  # fmt: skip
 def test_results_of_other_types_and_two_dims_prove(text: str) -> None:
     problems = parse_range(text)
     lead = ("tile dim=batch size=1",) if "batch" in problems.dims else ()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.cases import cases
+from tests.cases import cases, some
 from tests.kernels.native.objects.test_objects import needs_a_library
 from tests.kernels.native.objects.test_objects_from_c import compiled, needs_c
 from tests.kernels.native_case import TARGETS
@@ -123,7 +123,7 @@ LINES = Schedule((Tile("n", 1), Tile("oh", 1), Pack("A"), Register(3, 16)))
 IMAGES = "conv2d:n=1..4,h=5,w=6,ci=3,co=18,kh=3,kw=2,pad=1,dtype=f32,weights=constant"
 
 
-@pytest.mark.parametrize(("text", "variants"), [
+@pytest.mark.parametrize(("text", "variants"), some([
     ("matmul:m=1..13,n=37,k=50,dtype=f32,bias,epilogue=relu", (PACKED, IN_PLACE)),
     ("matmul:m=4..28:4,n=37,k=50,dtype=f32,weights=constant", (PACKED, IN_PLACE)),
     ("matmul:m=1..9,n=64,k=50,dtype=f32,weights=constant", (PACKED, WIDER)),
@@ -134,7 +134,7 @@ IMAGES = "conv2d:n=1..4,h=5,w=6,ci=3,co=18,kh=3,kw=2,pad=1,dtype=f32,weights=con
     ("matmul:n=20..60:8,m=9,k=33,dtype=f64,transpose_b", (BOTH,)),
     (IMAGES, (LINES,)),
     ("matmul:m=4..20:2,n=32,k=64,dtype=f32", (Schedule((Strassen(1), *PACKED.steps[1:])),)),
-])  # fmt: skip
+], of=3))  # fmt: skip
 def test_each_size_of_a_range(text: str, variants: tuple[Schedule, ...], host: Target) -> None:
     problems = parse_range(text)
     check(in_turn(problems, *variants), host, problems.sizes)

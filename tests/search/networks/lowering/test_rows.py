@@ -211,6 +211,7 @@ func.func @main(%x: tensor<1x6x7x4xf32>) -> (tensor<1x4x5x8xf32>, tensor<1x6x7xf
 """
 
 
+@pytest.mark.full
 def test_a_tensor_inside_a_group_is_copied_behind_it() -> None:
     weights, image = values(3, 3, 4, 8), values(1, 6, 7, 4)
     text = SQUEEZED.replace("@FILTER@", weights.tobytes().hex().upper())
