@@ -245,21 +245,21 @@ class Packing:
 def packing(nest: ContractionNest, parts: OpLoops, reading: Reading) -> Packing:
     """Return how operands are packed, if they are."""
     operands = nest.a, nest.b, nest.c
-    lies = [tuple(sizes_of(nest, operand)) for operand in operands]
+    stored = [tuple(sizes_of(nest, operand)) for operand in operands]
     wanted = [
         parts.within(parts.rows, reduction_first=reading.turns[0]),
         parts.within(parts.cols, reduction_first=reading.turns[1]),
         parts.result,
     ]
-    stays = _stay(nest, parts, reading, list(zip(lies, wanted, strict=True)))
+    stays = _stay(nest, parts, reading, list(zip(stored, wanted, strict=True)))
     is_apart = not parts.fixed and not reading.is_split
-    ends_in_sums = lies[1] != wanted[1] and lies[1][-1] in parts.sums
+    ends_in_sums = stored[1] != wanted[1] and stored[1][-1] in parts.sums
     needs_panels = is_apart and stays[1] and bool(parts.cols) and ends_in_sums
     if all(stays):
-        return Packing((lies[0], lies[1], lies[2]), parts.order, needs_panels=needs_panels)
+        return Packing((stored[0], stored[1], stored[2]), parts.order, needs_panels=needs_panels)
     a, b, c = (
         one if stay and is_apart else _packed(one, other, parts.fixed)
-        for one, other, stay in zip(lies, wanted, stays, strict=True)
+        for one, other, stay in zip(stored, wanted, stays, strict=True)
     )
     return Packing(
         (a, b, c),
@@ -267,9 +267,9 @@ def packing(nest: ContractionNest, parts: OpLoops, reading: Reading) -> Packing:
         tuple(0 if dim in parts.fixed else nest.extents[dim] for dim in parts.order),
         tuple(_transposed(parts, order) for order in (a, b, c)),
         (
-            _move(nest, operands[0], lies[0], a),
-            _move(nest, operands[1], lies[1], b),
-            _move(nest, operands[2], c, lies[2]),
+            _move(nest, operands[0], stored[0], a),
+            _move(nest, operands[1], stored[1], b),
+            _move(nest, operands[2], c, stored[2]),
         ),
         needs_panels,
     )
@@ -294,7 +294,7 @@ def _stay(
     ]
 
 
-def _ends_so(lies: Dims, wanted: Dims, parts: OpLoops) -> bool:
+def _ends_so(stored: Dims, wanted: Dims, parts: OpLoops) -> bool:
     """Return whether the schedule's loops are innermost, in the wanted order.
 
     A convolution's pixels need not be contiguous, since they are read one by one.
@@ -302,30 +302,30 @@ def _ends_so(lies: Dims, wanted: Dims, parts: OpLoops) -> bool:
     count = sum(dim in parts.mains for dim in wanted)
     if parts.fixed and any(dim in parts.mains and dim in parts.rows for dim in wanted):
         count -= 1
-    return lies[len(lies) - count :] == wanted[len(wanted) - count :]
+    return stored[len(stored) - count :] == wanted[len(wanted) - count :]
 
 
-def _ends_in_tile(lies: Dims, parts: OpLoops) -> bool:
+def _ends_in_tile(stored: Dims, parts: OpLoops) -> bool:
     """Return whether contiguous elements of an input are contiguous in its tile."""
-    return bool(lies) and lies[-1] in parts.mains
+    return bool(stored) and stored[-1] in parts.mains
 
 
-def _fits_ways(nest: ContractionNest, parts: OpLoops, lies: Dims, reading: Reading) -> bool:
+def _fits_ways(nest: ContractionNest, parts: OpLoops, stored: Dims, reading: Reading) -> bool:
     """Return whether the rows of A in a register tile fit into the first-level cache together.
 
     Rows at a multiple of a way's bytes share its lines and evict each other.
     """
-    row = next((dim for dim in lies if dim in parts.rows and dim in parts.mains), None)
-    if row is None or lies[-1] == row:
+    row = next((dim for dim in stored if dim in parts.rows and dim in parts.mains), None)
+    if row is None or stored[-1] == row:
         return reading.rows > 1 or row is None
-    inner = lies[lies.index(row) + 1 :]
+    inner = stored[stored.index(row) + 1 :]
     apart = prod(nest.extents[dim] for dim in inner) * reading.element_bytes
     return reading.rows * gcd(apart, WAY_BYTES) <= MOST_WAYS * WAY_BYTES
 
 
-def _packed(lies: Dims, wanted: Dims, fixed: frozenset[int]) -> Dims:
+def _packed(stored: Dims, wanted: Dims, fixed: frozenset[int]) -> Dims:
     """Return the dims of a packed operand: fixed ones first, in their order."""
-    return (*(dim for dim in lies if dim in fixed), *(dim for dim in wanted if dim not in fixed))
+    return (*(dim for dim in stored if dim in fixed), *(dim for dim in wanted if dim not in fixed))
 
 
 def _transposed(parts: OpLoops, dims: Dims) -> Dims | None:
