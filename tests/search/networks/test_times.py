@@ -249,7 +249,7 @@ def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: ModuleProgram) -
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_network_with_its_passes_in_another_order_runs_right(seed, resnet) -> None:
     graph = MODELS["resnet50"](True)
     times = {("pool", True): 99.0, ("other", True): 99.0 * (seed % 2), ("elementwise", True): 9.0}

@@ -5,18 +5,16 @@ from unittest.mock import Mock
 import pytest
 
 from tests.search.engine.faults import propose_rows
-from tests.search.registers import register_of
 from tests.search.runner import faulty_child
+from tests.search.runner.patience import LIMITS, Patient
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, stored_best
 from tests.short_timings import FINAL_S
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
-from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
-from tilewise.search.runner.runner import Runner, RunnerLimits
 from tilewise.service.api.documents import trial_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.host.process_identity import me
@@ -179,20 +177,12 @@ FAULTS = {
 }  # fmt: skip
 
 
-class Impatient(Runner):
-    def _ask(self, request, limit_s, kind):
-        steps = request.get("steps")
-        hangs = steps and register_of(Schedule.from_json(steps)).rows == faulty_child.HANG
-        return super()._ask(request, 1.0 if hangs else limit_s, kind)
-
-
 @pytest.mark.full
 def test_each_fault_is_stored_with_its_class_and_the_job_ends(sessions, submit, run, monkeypatch):
     rows = [1, *FAULTS, 8, faulty_child.WRONG]
 
     def runner(problem, target, request):
-        limits = RunnerLimits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
-        return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
+        return Patient(problem, target, request.seed, LIMITS, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
     monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINAL_S", FINAL_S)

@@ -144,11 +144,14 @@ def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
 
 @pytest.mark.parametrize(
     ("kind", "place"),
+    # Each type with half of the places, each place with a signed type and an unsigned one.
     some(
-        product(
-            ("u4", "i8", "u8", "i4"),
-            ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, "")),
-        ),
+        [
+            *product(
+                ("u4", "i8", "i4", "u8"),
+                ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, "")),
+            )
+        ][::2],
         of=20,
     ),
 )
