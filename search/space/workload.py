@@ -31,12 +31,11 @@ class Workload:
 
     @classmethod
     def of(cls, problem: Problem, target: Target) -> Self:
-        """Return the one of a search, which fuses pixels where matrix tiles want more rows."""
+        """Return the one of a search, which fuses pixels where it can: lines are short."""
         matrices = problem.as_matmul
         if matrices is None or matrices == problem:
             return cls(problem, target)
-        fused = cls(matrices, target, fuses=True)
-        return cls(problem, target) if fused.tile_arithmetic is None else fused
+        return cls(matrices, target, fuses=True)
 
     @cached_property
     def nest(self) -> Nest:

@@ -299,9 +299,9 @@ def instruction_text(problem: str, steps: Any, machine: models.Machine | None) -
 def proof_json(proof: models.Proof) -> Json:
     """Describe a proof; `failure` and `message` say why it is not served.
 
-    `hash` names the script's schedule, which may differ from the fastest native one; `reason` says
-    of a single result why that one has no script. `sha256` is of the script's text. `by` is the
-    machine of the cluster worker that proved it, null for a process of this service.
+    `hash` and `steps` are of the script's schedule, which may differ from the fastest native one;
+    `reason` says of a single result why that one has no script. `sha256` is of the script's text.
+    `by` is the machine of the cluster worker that proved it, null for a process of this service.
     """
     script = proof.script
     return shown(
@@ -310,6 +310,7 @@ def proof_json(proof: models.Proof) -> Json:
         max_error=_finite(proof.max_error),
         interval=_interval(proof.low, proof.high),
         hash=None if script is None else script.hash,
+        steps=None if script is None else script.steps,
         sha256=None if script is None else script.sha256,
         by=None if script is None else prover_of(script.text),
     )

@@ -132,13 +132,17 @@ def op_source(session: Session, lone: LoneOp, lookup: Lookup) -> tuple[str, Orig
         raise NotFoundError(f"no schedule of {names} is stored for {lookup.target}; tune it first")
     for row in rows.values():
         integrity.check_result(row)
-    stored = [(one, row, Schedule.from_json(row.steps)) for one, row in rows.items()]
+    proofs = shown_proofs(session, [row.id for row in rows.values()])
+    of_scripts = [
+        (one, row, proof.script.steps)
+        for one, row in rows.items()
+        if (proof := proofs.get(row.id)) and proof.script and proof.failure is None
+    ]
+    steps = (*of_scripts, *((one, row, row.steps) for one, row in rows.items()))
+    stored = [(one, row, Schedule.from_json(each)) for one, row, each in steps]
     for one, row in rows.items():
         timed = islice(trials_for_same_work(session, row, ("timed",)), MOST_PROOFS)
         stored += [(one, row, trial.schedule) for trial in timed]
-    proofs = shown_proofs(session, [row.id for row in rows.values()]).values()
-    of_scripts = {one.script.hash for one in proofs if one.script and one.failure is None}
-    stored.sort(key=lambda each: each[2].hash not in of_scripts)
     tried: dict[str, tuple[models.Schedule, Schedule]] = {}
     for one, row, schedule in stored:
         fit = fitting(lone, one, schedule)

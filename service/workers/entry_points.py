@@ -12,7 +12,6 @@ from tilewise.search.records import TuneRequest, TuneResult
 if TYPE_CHECKING:
     from tilewise.kernels.mlir.proof.proof import ScriptProof
 
-DIRECT = "tilewise.search.model.prior:direct_schedules"
 EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
 TUNER = "tilewise.search.engine.tune:tune"
 PROVER = "tilewise.service.workers.prover:prove"
@@ -20,6 +19,7 @@ HELPER = "tilewise.search.engine.distributed:run_worker"
 RANGE_CHECK = "tilewise.search.ranges.tune:check_served"
 RANGE_TUNER = "tilewise.search.ranges.tune:tune_range"
 PLANNER = "tilewise.service.workers.planning:make"
+SCRIPTED = "tilewise.search.transfer.scripted:scripted_schedules"
 
 
 Tuner = Callable[..., TuneResult]

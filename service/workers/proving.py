@@ -14,7 +14,7 @@ from tilewise.search.progress import OnPhase, SearchPhase, ignore_phase
 from tilewise.search.records import TrialRecord, TuneResult, Winner
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.process import load
-from tilewise.service.workers.entry_points import DIRECT, EMITTER
+from tilewise.service.workers.entry_points import EMITTER, SCRIPTED
 
 MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0
@@ -80,25 +80,25 @@ def with_a_script(
     Strassen, fused pixels, single columns and unequal split-K parts have no script. If none of the
     fastest has one, the fastest trial that does replaces the last. For Strassen, whose nearest
     rivals have none either, the fastest direct schedules come first, and only the winner of the
-    others, to report why. Where no trial has one, those come that the model prefers.
+    others, to report why. Where no trial has one, untimed schedules that are like them come.
     """
     if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
     is_filtered = any(map(_is_filtered, fastest))
     kept = fastest[: 1 if is_filtered else MOST_PROOFS - 1]
-    timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
-    ranked = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])]
-    nearest = [schedule for schedule in ranked if not _is_filtered(schedule)]
-    wanted = MOST_PROOFS - len(kept)
+    timed = [(t.measurement.time_us, t) for t in trials if t.measurement]
+    ranked = [trial for _, trial in sorted(timed, key=lambda pair: pair[0])]
+    nearest = [trial.schedule for trial in ranked if not _is_filtered(trial.schedule)]
 
-    def first_able(schedules: Sequence[AnySchedule]) -> list[AnySchedule]:
+    def first_able(schedules: Sequence[AnySchedule], wanted: int) -> list[AnySchedule]:
         able = (one for one in schedules[:MOST_TRIED] if _has_script(problem, one))
         return list(islice(able, wanted))
 
-    found = first_able(nearest) or first_able(load(DIRECT)(problem, target, MOST_TRIED))
-    if not found:
-        return list(fastest)
-    return [*found, *kept] if is_filtered else [*kept, *found]
+    if found := first_able(nearest, MOST_PROOFS - len(kept)):
+        return [*found, *kept] if is_filtered else [*kept, *found]
+    points = [trial.params for trial in ranked]
+    made = load(SCRIPTED)(problem, target, points, MOST_TRIED)
+    return first_able(made, MOST_PROOFS) or list(fastest)
 
 
 def _is_filtered(schedule: AnySchedule) -> bool:

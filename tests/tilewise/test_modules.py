@@ -188,7 +188,7 @@ def test_the_schedule_of_the_problems_own_script_comes_first(failure, wanted) ->
     """Behind it the fastest kernel, and the others as fast as they are."""
     rows = {n: Schedule((Register(n, 16),)) for n in (1, 2, 3)}
     told = {n: {"hash": one.hash, "steps": one.to_json()} for n, one in rows.items()}
-    proof = {"failure": failure, "hash": rows[3].hash}
+    proof = {"failure": failure, **told[3]}
     trials = [{**told[n], "state": "timed", "gflops": 9.0 - n} for n in (3, 1, 2)]
     backend = Mock(LocalBackend)
     backend.show.return_value = {"best": told[1], "proof": proof}

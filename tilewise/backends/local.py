@@ -165,8 +165,10 @@ class LocalBackend:
         from tilewise.kernels.mlir.cpu.range_script import range_payload
         from tilewise.kernels.mlir.proof.prove import prove_range
         from tilewise.kernels.mlir.transform.module import with_function
+        from tilewise.kernels.target import resolve
+        from tilewise.search.transfer.scripted import range_in_lines
 
-        proof = prove_range(schedule)
+        proof = prove_range(range_in_lines(schedule, resolve(target)))
         if not proof.ok:
             why = proof.message.partition("\n")[0]
             raise TilewiseError(f"{wanted}: no proof: {proof.failure}: {why}")
@@ -182,10 +184,14 @@ class LocalBackend:
         if found is None:
             return None
         from tilewise.kernels.mlir.proof.prove import prove
+        from tilewise.kernels.target import resolve
+        from tilewise.search.transfer.scripted import in_lines
         from tilewise.service.workers.proving import PROOF_LIMIT_S
 
         sys.stderr.write(f"tilewise: proves the variant of {found['match']['range']}\n")
-        proof = prove(problem, Schedule.from_json(found["best"]["steps"]), seconds=PROOF_LIMIT_S)
+        best = Schedule.from_json(found["best"]["steps"])
+        schedule = in_lines(problem, resolve(target), best)
+        proof = prove(problem, schedule, seconds=PROOF_LIMIT_S)
         if not proof.ok:
             raise TilewiseError(f"{problem}: no proof: {proof.failure}: {proof.message}")
         return proof.script

@@ -133,6 +133,7 @@ class Proof:
     message: str
     reason: str | None = None
     hash: str | None
+    steps: tuple[Json, ...] | None = older(None)
     sha256: str | None = older(None)
     by: str | None = None
 

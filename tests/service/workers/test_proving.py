@@ -36,7 +36,7 @@ class Clock:
 def make(monkeypatch):
     """Proofs on a clock; the schedules of the numbers in `scriptless` have no script."""
 
-    def made(each_s=1.0, *, scriptless=(), should_stop=lambda: False, has_seconds=False):
+    def made(each_s=1.0, *, scriptless=(), like=(), should_stop=lambda: False, has_seconds=False):
         clock = Clock(each_s)
         without = {fakes.schedule(number).hash for number in scriptless}
 
@@ -45,7 +45,7 @@ def make(monkeypatch):
                 raise UnsupportedError("it has no script", "steps")
 
         monkeypatch.setattr(proving, "time", clock)
-        loaded = {proving.EMITTER: emit, proving.DIRECT: lambda *_: []}
+        loaded = {proving.EMITTER: emit, proving.SCRIPTED: lambda *_: schedules(*like)}
         monkeypatch.setattr(proving, "load", loaded.__getitem__)
         proofs = Proofs(parse_problem(PROBLEM), TARGET, clock.attempt, should_stop, has_seconds)
         return proofs, clock
@@ -93,6 +93,12 @@ def test_what_was_stopped_early_is_proven_where_others_have_no_script(
     trials = ranking(*numbers)
     proofs.prove([replace(t, state="pruned") if t.number == pruned else t for t in trials], None)
     assert tried(proofs) == schedules(*proven)
+
+
+def test_where_no_trial_has_a_script_schedules_that_are_like_them_are_proven(make):
+    proofs, _clock = make(scriptless=(0, 1, 2, 6), like=(6, 5, 4))
+    proofs.prove(ranking(0, 1, 2), None)
+    assert tried(proofs) == schedules(5, 4)
 
 
 @pytest.mark.parametrize(("has_seconds", "more"), [(False, [7]), (True, [])])

@@ -142,19 +142,12 @@ def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
     return model(nodes, (5, k), (5, n), weights), wide
 
 
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    # Each type with half of the places, each place with a signed type and an unsigned one.
-    some(
-        [
-            *product(
-                ("u4", "i8", "i4", "u8"),
-                ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, "")),
-            )
-        ][::2],
-        of=20,
-    ),
-)
+PLACES = ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, ""))
+# Each type with half of the places, each place with a signed type and an unsigned one.
+DEQUANTISED = [*product(("u4", "i8", "i4", "u8"), PLACES)][::2]
+
+
+@pytest.mark.parametrize(("kind", "place"), some(DEQUANTISED, of=20))
 def test_dequantised_weights_are_problems_and_compile(kind, place) -> None:
     axis, block, group = place
     source, weights = dequantised(kind, axis, block)

@@ -78,8 +78,8 @@ def _schedules(
             if trial["state"] == "timed" and trial["hash"] != best["hash"]
         ]
         timed.sort(key=lambda trial: -trial["gflops"])
-        of_script = proof and not proof["failure"] and proof["hash"]
-        for each in sorted([best, *timed], key=lambda each: each["hash"] != of_script):
+        of_script = [proof] if proof and not proof["failure"] and proof.get("steps") else []
+        for each in (*of_script, best, *timed):
             schedule = fit(one, Schedule.from_json(each["steps"]))
             if schedule.hash not in given:
                 given.add(schedule.hash)
