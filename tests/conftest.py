@@ -97,22 +97,14 @@ LEAST_ROOM = 12 << 30  # for the databases of two workers, and what tests need b
 
 @pytest.fixture(scope="session")
 def new_postgresql_folder() -> Iterator[Callable[[], Path]]:
-    """Makes a folder for a server's data and socket; all of them go with the session.
-
-    None is a folder of pytest's: the server may be another user, and each run of pytest that
-    starts closes those folders to others. The path of a socket may have a hundred characters.
-    """
+    """Makes a folder with a short path for a server's data and socket, open to other users."""
     with contextlib.ExitStack() as held:
         yield lambda: Path(held.enter_context(tempfile.TemporaryDirectory(
             prefix="pg", dir=folder_of_databases(), ignore_cleanup_errors=True)))  # fmt: skip
 
 
 def folder_of_databases() -> str | None:
-    """Memory, where there is plenty; else where temporary files are.
-
-    Each database has 430 files and 10 MB, and there are hundreds. To remove them from a disk takes
-    ten times as long, in which the last worker of a run only waits.
-    """
+    """Memory, where there is plenty: disks take ten times as long to remove hundreds of them."""
     memory = "/dev/shm"
     is_there = Path(memory).is_dir() and os.access(memory, os.W_OK)
     room = min(shutil.disk_usage(memory).free, virtual_memory().available) if is_there else 0

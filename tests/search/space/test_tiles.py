@@ -7,12 +7,15 @@ from random import Random
 import pytest
 
 from tests.search.targets import NARROW, SQUARE, WIDE, nest_at
+from tilewise.kernels.mlir.cpu.range_script import emit_range_script
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.mlir.tuning_spec.form import form_of
 from tilewise.kernels.mlir.tuning_spec.text import check_levels, outgrows_stack
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem.ranges import parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import (
     Fuse,
     Jam,
@@ -30,7 +33,7 @@ from tilewise.search.model.prior import prior_points
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.space import Space
 from tilewise.search.space.tiles import register_tiles, skinny_tiles, split_tiles
-from tilewise.search.transfer.scripted import scripted_schedules
+from tilewise.search.transfer.scripted import in_lines, range_in_lines, scripted_schedules
 
 
 def test_register_tiles_fit_the_registers() -> None:
@@ -57,6 +60,10 @@ def test_single_pixels_are_fused_and_others_are_not(dtype: str) -> None:
     for like, point in zip(lines, points[:2], strict=False):
         assert emit_script(space.problem, like)
         assert loop_nest(space.problem, like).tile.rows == min(7, point["tile"].rows)
+    sizes = parse_range(text.replace("n=1,", "n=1..3,"))
+    (line,) = range_in_lines(RangeSchedule(sizes, (schedule,), (0, 0, 0)), WIDE).variants
+    assert emit_range_script(RangeSchedule(sizes, (line,), (0, 0, 0)))
+    assert in_lines(space.problem, WIDE, line) == line
     other = Space(parse_problem(f"{text},stride=2"), WIDE)
     assert not other.workload.fuses and other.workload.problem == other.problem
 
