@@ -37,7 +37,8 @@ Array = NDArray[np.float64]
 def read(path: Path) -> tuple[Array, Array]:
     """The amounts (rows) and times in us of a recording's schedules."""
     recording = Recording.load(path)
-    space = Space(recording.problem, recording.target)
+    has_lines = "image_rows" in recording.parameters
+    space = Space(recording.problem, recording.target, has_lines)
     trials = [t for t in recording.by_time() if space.holds(t.params)]
     rows = [[amounts(space, t.params)[name] for name in AMOUNTS] for t in trials]
     return np.array(rows), np.array([recording.time_us(t) for t in trials])

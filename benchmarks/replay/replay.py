@@ -38,12 +38,14 @@ class RecordedSpace(Space):
     def of(cls, recording: Recording) -> "RecordedSpace":
         """Return the space of a recording.
 
-        A recording older than fast algorithms has the direct method alone.
+        A recording older than fast algorithms has the direct method alone, one older than fused
+        pixels has lines of them.
         """
         problem = recording.problem
         if ALGORITHM not in recording.parameters:
             problem = parse_problem({**problem.to_json(), "accuracy": "strict"})
-        return cls(problem, recording.target, recording=recording)
+        has_lines = "image_rows" in recording.parameters
+        return cls(problem, recording.target, has_lines, recording=recording)
 
     @cached_property
     def trials(self) -> dict[str, TrialRecord]:
@@ -67,7 +69,7 @@ class RecordedSpace(Space):
     def prior(self, weights: Weights) -> list[Point]:
         """Return the recorded points nearest to the prior of the model with `weights`."""
         if weights not in self._priors:
-            own = AnalyticalModel(Space(self.problem, self.target), weights)
+            own = AnalyticalModel(Space(self.problem, self.target, self.has_scripts), weights)
             self._priors[weights] = [self.nearest(point) for point in prior_points(own, PRIOR)]
         return self._priors[weights]
 

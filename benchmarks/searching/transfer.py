@@ -74,7 +74,9 @@ def compare(
     seeds: int,
 ) -> Row:
     """Search a space cold and warm with the same seeds; its own trials are in no store."""
-    begins = AnalyticalModel(Space(space.problem, space.target), costs or shipped(space.target))
+    begins = AnalyticalModel(
+        Space(space.problem, space.target, space.has_scripts), costs or shipped(space.target)
+    )
     beginnings = []
     for store in stores:
         others = MemoryStore(known for other, known in store.items() if other != name)

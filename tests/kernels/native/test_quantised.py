@@ -104,7 +104,7 @@ def test_a_process_that_is_refused_has_no_tiles(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("target", [SERVER, pytest.param(detect(), marks=needs_amx)])
-@cases(60, short=16)
+@cases(40, short=16)
 @given(data=st.data())
 def test_any_schedule_of_tiles_is_right_between_guard_pages(data, target) -> None:
     plain = (matmuls | convolutions()).filter(lambda p: p.dtype in (*TILE_OPS, "u8", "f32"))

@@ -106,7 +106,7 @@ def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> No
 ])  # fmt: skip
 def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) -> None:
     space = RecordedSpace.of(Recording.load(SPACES / f"{name}.json.gz"))
-    own = Space(space.problem, space.target)
+    own = Space(space.problem, space.target, space.has_scripts)
     first = own.schedule(prior_points(AnalyticalModel.shipped(own), 1)[0])
     assert first.hash in space.trials, "record what the prior proposes now"
     assert space.recording.time_us(space.trials[first.hash]) <= best_us(space) / 0.8

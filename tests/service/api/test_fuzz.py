@@ -131,7 +131,7 @@ def statuses_of(operation, admin, offer):
     """The answers to random requests, in which some parameters are such as lead somewhere."""
     statuses: Counter[int] = Counter()
 
-    @settings(FUZZ, max_examples=-(-FUZZ.max_examples // 10) if IS_LONG else FUZZ.max_examples)
+    @settings(FUZZ, max_examples=-(-FUZZ.max_examples // (10 if IS_LONG else 2)))
     @given(case=operation.as_strategy(), right=st.sets(st.sampled_from(sorted(PARAMETERS))))
     def ask(case, right):
         for name in right:

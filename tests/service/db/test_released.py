@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from alembic.script import ScriptDirectory
@@ -45,8 +46,9 @@ def test_a_database_has_rows_of_every_table():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("revision", dumps.REVISIONS)
+@pytest.mark.parametrize(("kind", "revision"), [
+    *product(["sqlite"], dumps.REVISIONS), *product(["postgresql"], dumps.REVISIONS[::-2]),
+])  # fmt: skip
 def test_an_old_database_is_upgraded(kind, revision, tmp_path, request, client_factory, machine):
     url = f"sqlite:///{tmp_path / 'old.db'}"
     old = request.getfixturevalue("new_postgresql")() if kind == "postgresql" else url
