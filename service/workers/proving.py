@@ -80,7 +80,8 @@ def with_a_script(
     Strassen, fused pixels, single columns and unequal split-K parts have no script. If none of the
     fastest has one, the fastest trial that does replaces the last. For Strassen, whose nearest
     rivals have none either, the fastest direct schedules come first, and only the winner of the
-    others, to report why. Where no trial has one, untimed schedules that are like them come.
+    others, to report why. Where no trial has one, untimed schedules that are like them come before
+    the winner.
     """
     if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
@@ -97,8 +98,8 @@ def with_a_script(
     if found := first_able(nearest, MOST_PROOFS - len(kept)):
         return [*found, *kept] if is_filtered else [*kept, *found]
     points = [trial.params for trial in ranked]
-    made = load(SCRIPTED)(problem, target, points, MOST_TRIED)
-    return first_able(made, MOST_PROOFS) or list(fastest)
+    able = first_able(load(SCRIPTED)(problem, target, points, MOST_TRIED), MOST_PROOFS)
+    return [*able, *fastest[:1]] if able else list(fastest)
 
 
 def _is_filtered(schedule: AnySchedule) -> bool:

@@ -187,11 +187,11 @@ def applied(file: Path) -> str:
 def test_the_schedule_of_the_problems_own_script_comes_first(failure, wanted) -> None:
     """Behind it the fastest kernel, and the others as fast as they are."""
     rows = {n: Schedule((Register(n, 16),)) for n in (1, 2, 3)}
-    told = {n: {"hash": one.hash, "steps": one.to_json()} for n, one in rows.items()}
-    proof = {"failure": failure, **told[3]}
-    trials = [{**told[n], "state": "timed", "gflops": 9.0 - n} for n in (3, 1, 2)]
+    shown = {n: {"hash": one.hash, "steps": one.to_json()} for n, one in rows.items()}
+    proof = {"failure": failure, **shown[3]}
+    trials = [{**shown[n], "state": "timed", "gflops": 9.0 - n} for n in (3, 1, 2)]
     backend = Mock(LocalBackend)
-    backend.show.return_value = {"best": told[1], "proof": proof}
+    backend.show.return_value = {"best": shown[1], "proof": proof}
     backend.trials.return_value = trials
     found = list(_schedules(backend, [parse_problem(PROBLEM)], "host", lambda _, one: one))
     assert found == [rows[n] for n in wanted]

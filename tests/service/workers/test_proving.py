@@ -98,7 +98,7 @@ def test_what_was_stopped_early_is_proven_where_others_have_no_script(
 def test_where_no_trial_has_a_script_schedules_that_are_like_them_are_proven(make):
     proofs, _clock = make(scriptless=(0, 1, 2, 6), like=(6, 5, 4))
     proofs.prove(ranking(0, 1, 2), None)
-    assert tried(proofs) == schedules(5, 4)
+    assert tried(proofs) == schedules(5, 4, 0)
 
 
 @pytest.mark.parametrize(("has_seconds", "more"), [(False, [7]), (True, [])])
