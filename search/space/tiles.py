@@ -29,6 +29,7 @@ SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if regis
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
 MIN_CHAINS = 8  # multiply-adds under way, each of a vector of sums, that hide their latency
+MIN_ADDED_CHAINS = 2  # where sums wait for additions of integers, of one cycle, alone
 MAX_THIN_ROWS = 4  # rows of C up to which a B that lies along the reduction is a stream
 MAX_ROWS_IN_PLACE = 128  # and up to which packing it can cost more than adding up partial sums
 IN_PLACE_SIZES = (2, 3, 4, 6, 8)  # rows or columns of tiles that serve several of both
@@ -45,7 +46,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     products are added apart one register more, and where words of B are widened as they are
     multiplied a row of their upper halves. No tile is wider than the problem, or than what
     the Winograd algorithm makes of it: 7x7 pixels are 16 tiles of its rows. None has
-    fewer accumulators than hide a multiply-add's latency, unless the problem is that small.
+    fewer accumulators than hide a multiply-add's latency, unless all that fit have.
     """
     how, registers = workload.arithmetic, workload.target.vector_registers
     registers -= 2 if workload.adds_apart else 1
@@ -53,14 +54,18 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     if isinstance(how, SlicedWeights):  # sums of a block of each slice, and both halves of bytes
         of_b, sums = 2, how.products
     vectors = -(-workload.cols // workload.lanes)
+    chains = MIN_CHAINS
+    if isinstance(how, SlicedWeights) and not how.instruction.adds:
+        chains = MIN_ADDED_CHAINS
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
-    least = min(MIN_CHAINS, max_rows * max_vectors)
-    return tuple(
+    fitting = [
         (tall, wide)
         for wide in range(1, max_vectors + 1)
         for tall in range(1, max_rows + 1)
-        if tall * wide * sums >= least and tall * wide * sums + of_b * wide <= registers
-    )
+        if tall * wide * sums + of_b * wide <= registers
+    ]
+    least = min(chains, max((tall * wide * sums for tall, wide in fitting), default=0))
+    return tuple((tall, wide) for tall, wide in fitting if tall * wide * sums >= least)
 
 
 def _rows(workload: Workload) -> int:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.kernels.emulated_tiles import ALDER_LAKE
 from tests.search.targets import NARROW, SQUARE, WIDE, nest_at
 from tilewise.kernels.mlir.cpu.range_script import emit_range_script
 from tilewise.kernels.mlir.cpu.script import emit_script
@@ -106,6 +107,14 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
 ])  # fmt: skip
 def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
     assert split_tiles(Space(parse_problem(text), WIDE).workload) == ()
+
+
+@pytest.mark.parametrize("target", [WIDE, NARROW, ALDER_LAKE], ids=str)
+@pytest.mark.parametrize("a", ["bf16", "f32", "f32,a=dynamic_i8"])
+def test_any_number_of_rows_has_tiles_of_quantised_weights(a: str, target: Target) -> None:
+    for rows in range(1, 9):
+        text = f"matmul:m={rows},n=96,k=64,dtype={a},b=i4,group=32,scale=f32,weights=constant"
+        assert Space(parse_problem(text), target).values("tile")
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)
