@@ -66,6 +66,8 @@ class Instruction:
         words: words of the reduction that one sums; more than one for matrix tiles.
         accuracy: the accuracy that a problem has to ask for; empty for any.
         parts: pairs of parts of A and B, high (0) or low (1), whose products are summed.
+        pairs: the type in which it sums neighbouring products, two lanes for each of C; empty
+            where it sums all of a word in C's.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Instruction:
     words: int = 1
     accuracy: str = ""
     parts: tuple[tuple[int, int], ...] = ((0, 0),)
+    pairs: str = ""
 
     @property
     def unit(self) -> str:
@@ -124,8 +127,9 @@ class Instruction:
         """Return whether it multiplies `FACTORS`, as they are, widened, or A made unsigned."""
         a, b = (factors.split("*") * 2)[:2]
         sums = STORED[a].accumulator
-        fits = b == self.b and (a == self.a or self.offset(a) > 0)
-        is_widened = self.b == sums or (self.b == "i16" and {a, b} <= {"i8", "u8"})
+        is_small = (self.a, a) == ("u8", "u4")
+        fits = b == self.b and (a == self.a or is_small or self.offset(a) > 0)
+        is_widened = self.b == sums or (self.b == "i16" and {a, b} <= {"i8", "u8", "u4"})
         return self.c == sums and (fits or is_widened)
 
 
@@ -220,6 +224,11 @@ _WIDENED = replace(
     _VPMADDWD, name="x86.avx512.vpmaddwd", a="i8", b="i8", widened="i16", slots=2,
     forms=frozenset({Form.SPLIT}),
 )  # fmt: skip
+_VPMADDUBSW = replace(  # larger factors than u4 saturate
+    _VPMADDWD, name="x86.avx512.vpmaddubsw", k=4, a="u4", b="i8", pairs="i16",
+    intrinsic="llvm.x86.avx512.pmaddubs.w.512", assembly="vpmaddubsw",
+    unless=frozenset({"avx512vnni", "avxvnni"}), forms=frozenset({Form.OUTER_PRODUCT}),
+)  # fmt: skip
 
 DECLARED = (
     _TDPBF16PS,
@@ -242,6 +251,8 @@ DECLARED = (
     _SWAPPED,
     _VPMADDWD,
     _WIDENED,
+    _VPMADDUBSW,
+    _on_avx2(_VPMADDUBSW, "llvm.x86.avx2.pmadd.ub.sw"),
     *(_on_avx2(one, "llvm.x86.avx512.vpdpbusd.256", "avxvnni") for one in (_VPDPBUSD, _SWAPPED)),
     *(_on_avx2(one, "llvm.x86.avx2.pmadd.wd") for one in (_VPMADDWD, _WIDENED)),
     *(*_plain("fma", "f32"), *_plain("fma", "f64")),

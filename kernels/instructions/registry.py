@@ -12,10 +12,11 @@ from collections.abc import Iterator, KeysView
 from contextlib import contextmanager
 
 from tilewise.kernels.instructions.declaration import DECLARED, UNITS, Form, Instruction
-from tilewise.kernels.problem.keys import FACTORS, WEIGHTS
+from tilewise.kernels.problem.keys import FACTORS, SMALL_WEIGHTS, WEIGHTS
 from tilewise.kernels.target.cores import core_of
 from tilewise.kernels.target.model import Target
 
+_CODES = {WEIGHTS: "u8*i8", SMALL_WEIGHTS: "u4*i8"}  # and slices of the float
 _declared: dict[str, Instruction] = {}
 
 NAMES: KeysView[str] = _declared.keys()
@@ -115,8 +116,8 @@ def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT, accuracy
 
 
 def _fitting(dtype: str, form: Form, accuracy: str = "") -> list[Instruction]:
-    if dtype == WEIGHTS:
-        dtype = "bf16" if form is Form.TILES else "u8*i8"
+    if dtype in _CODES:
+        dtype = "bf16" if form is Form.TILES else _CODES[dtype]
     found = [
         one
         for one in _declared.values()

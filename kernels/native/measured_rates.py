@@ -4,7 +4,7 @@ import contextlib
 import subprocess
 from dataclasses import replace
 
-from tilewise.kernels.instructions import usable
+from tilewise.kernels.instructions import WITH_CHOICE, usable
 from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.kernels.target.machine import kept_rates, this_processor
 from tilewise.kernels.target.model import Target
@@ -36,5 +36,7 @@ def with_rates(target: Target, dtype: str) -> Target:
 
 def lacks_rates(dtype: str, target: Target) -> bool:
     """Return whether a target has several instructions for a type that were not measured yet."""
+    if dtype not in WITH_CHOICE:
+        return False
     forms = [usable(dtype, target, split) for split in (False, True)]
     return any(len(names) > 1 and not dict(target.rates).keys() >= set(names) for names in forms)

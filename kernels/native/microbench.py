@@ -138,8 +138,7 @@ def multiplier(
         op: the instruction; by default the one that is chosen for the type.
     """
     op, chains = op or chosen(dtype, target), CHAINS[target.vector_registers]
-    found = {one.name: one for form in Form for one in instructions(dtype, target, form)}
-    one, lanes = found[op], target.lanes(dtype)
+    one, lanes = known_instruction(op), target.lanes(dtype)
     if one.words > 1:
         operations = 2 * TILE_CHAINS * one.cols * one.products
         return _compiled(one, one.c, lanes, TILE_CHAINS), operations
@@ -245,6 +244,8 @@ def _compiled(
 
 def _emit_peak(fn: ir.Function, v: Vectors, one: Instruction, chains: int) -> None:
     address, steps, to = fn.args
+    if one.pairs:
+        v = Vectors(v.builder, ELEMENTS[one.pairs], 2 * v.lanes)
     x = v.load(address)
     one = replace(one, widened="", b=one.widened or one.b)  # as the micro-kernel multiplies
     loop = CountedLoop(v.builder, [v.zero] * chains, "chain")

@@ -25,7 +25,7 @@ from tilewise.kernels.nest.nodes import (
     Store,
 )
 from tilewise.kernels.problem.base import Problem
-from tilewise.kernels.problem.keys import WEIGHTS
+from tilewise.kernels.problem.keys import SMALL_WEIGHTS, WEIGHTS
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -57,8 +57,8 @@ class Nest:
     def factors(self) -> str:
         """Return the types that are multiplied, of `FACTORS`; less zero points, bytes are i16."""
         a, b = (self.problem.type_of(self.operand(role).name) for role in "AB")
-        if self.problem.quantised_weights:
-            return WEIGHTS
+        if weights := self.problem.quantised_weights:
+            return SMALL_WEIGHTS if weights.bits < 8 else WEIGHTS
         if self.operand("B").name.lower() in self.problem.zero:
             return "i16"
         return a if a == b else f"{a}*{b}"

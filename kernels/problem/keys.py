@@ -51,7 +51,7 @@ Arrays of i4 and u4 have one value in a byte."""
 FACTORS = (*DTYPES, "i16", "u8*i8", "i8*u8")
 """Types of two factors as they are multiplied: one for both, or those of A and B."""
 
-WEIGHTS = "weights"
+WEIGHTS, SMALL_WEIGHTS = "weights", "weights of 4 bits"
 """Those of a float and quantised weights, which instructions multiply as bytes or as bf16."""
 
 SIGNIFICAND_BITS = {"bf16": 8, "f16": 11}

@@ -165,8 +165,6 @@ def test_commands_do_what_the_page_shows(page: str, session: Session) -> None:
 def test_many_commands_are_run() -> None:
     """The collector still finds what it found when it was written."""
     assert sum(map(len, RUN.values())) >= 45
-    for page in ("README.md", "docs/tutorial.md", "docs/ci.md", "docs/cluster.md"):
-        assert RUN[page]
 
 
 def test_what_is_not_run_or_replaced_is_on_a_page() -> None:

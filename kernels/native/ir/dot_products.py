@@ -29,12 +29,16 @@ _FACTORS = {name: e.type for name, e in ELEMENTS.items()} | {"bf16": _BFloat()}
 
 
 def multiply_add(v: Vectors, one: Instruction, x: Value, y: Value, acc: Value) -> Value:
-    """Return the accumulators plus, lane by lane, the (dot) products of x and y."""
+    """Return the accumulators plus, lane by lane, the (dot) products of x and y.
+
+    Those of `Instruction.pairs` are sums of two products each.
+    """
     if not one.intrinsic:
         return v.multiply_add(x, y, acc)
     b, factors = v.builder, v.type
     if one.k > 1:
-        factors = ir.VectorType(_FACTORS[one.widened or one.b], one.k * v.lanes)
+        products = 2 if one.pairs else one.k
+        factors = ir.VectorType(_FACTORS[one.widened or one.b], products * v.lanes)
         x, y = (b.sext(f, factors) if one.widened else b.bitcast(f, factors) for f in (x, y))
     given = {"x": (x, factors), "y": (y, factors), "acc": (acc, v.type)}
     values, types = zip(*(given[name] for name in one.arguments), strict=True)

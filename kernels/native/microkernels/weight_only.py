@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, SlicedWeights, size_of
-from tilewise.kernels.instructions import Form
+from tilewise.kernels.instructions import Form, known_instruction
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
@@ -33,6 +33,9 @@ from tilewise.kernels.native.packing.quantised import PLACES, emit_pack_weights,
 from tilewise.kernels.native.strides import Strides
 from tilewise.kernels.nest import Nest
 from tilewise.kernels.target.model import Target
+
+MOST_PAIRS = 8
+"""Words of codes of 4 bits whose sums of two products are added in i16: 2 * 15 * 128 at most."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ class _Emitter:
         self.b, self.spec, self.arg, self.how = b, spec, arg, spec.how
         self.v = Vectors(b, ELEMENTS["f32"], spec.lanes, fma=spec.fuses)
         self.ints = Vectors(b, ELEMENTS["i32"], spec.lanes)
+        self.pairs = Vectors(b, ELEMENTS["i16"], 2 * spec.lanes)
         self.floats = Floats(self.v)
         self.masks = [
             self.v.first_lanes(arg.cols, j * spec.lanes) if is_edge else None
@@ -184,24 +188,34 @@ class _Emitter:
         self, rows: list[Value], streams: list[Value], zeros: list[Value | None]
     ) -> dict[tuple[int, int], list[Value]]:
         """For each row and vector, sums of the products of each slice with all codes of a block."""
-        spec, how = self.spec, self.how
+        spec, how, one = self.spec, self.how, self.how.instruction
         parts = 8 // how.weights.bits
         sums = {
             (i, j): [self._begin(row, piece, zero) for piece in range(how.products)]
             for i, row in enumerate(rows)
             for j, zero in enumerate(zeros)
         }
+        pairs: dict[tuple[int, int, int], Value] = {}
         fours = how.depth // parts // PLACES
         for four in range(fours):
             bytes_of = [self.ints.load(self.ints.at(at, four * spec.lanes)) for at in streams]
             for part in range(parts):
-                codes = [self._unpacked(one, part) for one in bytes_of]
+                codes = [self._unpacked(stored, part) for stored in bytes_of]
                 for i, row in enumerate(rows):
                     for piece in range(how.products):
                         place = piece * how.depth + (part * fours + four) * PLACES
                         factor = self.ints.load_splat(self.b.add(row, const(place)))
                         for j in range(spec.vectors):
-                            sums[i, j][piece] = self._multiply(codes[j], factor, sums[i, j][piece])
+                            if one.pairs:
+                                before = pairs.get((i, j, piece), self.pairs.zero)
+                                after = multiply_add(self.pairs, one, codes[j], factor, before)
+                                pairs[i, j, piece] = after
+                            else:
+                                before = sums[i, j][piece]
+                                sums[i, j][piece] = self._multiply(codes[j], factor, before)
+                if (four * parts + part + 1) % MOST_PAIRS == 0:
+                    self._join_pairs(pairs, sums)
+        self._join_pairs(pairs, sums)
         return sums
 
     def _begin(self, row: Value, piece: int, zero: Value | None) -> Value:
@@ -209,6 +223,16 @@ class _Emitter:
         at = self.b.add(row, const(self.how.products * self.how.depth))
         begins = self.ints.load_splat(self.ints.at(at, piece))
         return begins if zero is None else self.b.mul(begins, zero)
+
+    def _join_pairs(
+        self, pairs: dict[tuple[int, int, int], Value], sums: dict[tuple[int, int], list[Value]]
+    ) -> None:
+        """Add each two neighbouring sums of pairs to the sums of their column."""
+        ones = ir.Constant(self.pairs.type, [1] * self.pairs.lanes)
+        for (i, j, piece), found in pairs.items():
+            one = known_instruction(f"{self.how.instruction.unit}.vpmaddwd.i16")
+            sums[i, j][piece] = multiply_add(self.ints, one, found, ones, sums[i, j][piece])
+        pairs.clear()
 
     def _multiply(self, codes: Value, factor: Value, total: Value) -> Value:
         """The sums plus the products of four codes of each column with four bytes of A."""

@@ -131,7 +131,8 @@ def by_meaning(one: Instruction, a: Array, b: Array, dtype: str) -> Array:
 
 
 def test_every_dot_product_of_this_machine_is_one_of_the_cases() -> None:
-    dots = {one.name for one in DECLARED if one.k > 1 and one.features <= detect().features}
+    here = [one for one in DECLARED if one.k > 1 and one.features <= detect().features]
+    dots = {one.name for one in here if not one.pairs}  # which quantised weights alone have
     assert dots <= {one.name for _, _, _, one in MEANINGS.values()}
 
 

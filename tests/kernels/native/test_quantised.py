@@ -140,16 +140,6 @@ def test_infinities_and_nans_stay_in_their_rows_in_parts() -> None:
     assert np.isfinite(np.delete(operands["C"], [3, 4], axis=0)).all()
 
 
-@pytest.mark.parametrize("dtype", TILE_OPS)
-def test_emulated_tiles_complain_as_a_processor(dtype, monkeypatch) -> None:
-    problem = parse_problem(f"matmul:m=32,n=32,k=64,dtype={dtype}")
-    one_register = TileRegisters.b
-    monkeypatch.setattr(TileRegisters, "a", lambda self, row: one_register(self, 0))
-    with emulated_tiles() as complaints, pytest.raises(AssertionError):
-        check(problem, schedule_of(dtype), SERVER, 0)
-    assert any("are not three" in text for text in complaints)
-
-
 @needs_amx
 @pytest.mark.parametrize(("text", "schedule", "products", "loads"), [
     (f"{IN_PARTS},accuracy=bf16x3", PARTS, 12, 10),  # three products of each tile
@@ -377,8 +367,18 @@ def test_the_tolerance_of_dynamic_i8_sees_a_group_that_is_left_out() -> None:
     assert np.greater(*compare(problem, without.astype(np.float32), expected))
 
 
-@pytest.mark.parametrize("b", ["i4", "i8"])
-def test_every_code_less_every_zero_point_is_exact(b: str) -> None:
+@pytest.mark.parametrize(("a", "keys"), [(-1, ",a=dynamic_i8"), (0.5, "")])
+def test_sums_of_the_largest_slices_and_codes_are_exact(a: float, keys: str, host: Target) -> None:
+    problem = problem_of(f"m=1,n=32,k=128,dtype=f32,b=i4,group=128{keys}")
+    operands = make_operands(problem, 1)
+    operands["A"][...], operands["B"][...], operands["scale_b"][...] = a, 7, 1
+    operands["A"][0, 0] = 127 if a > 0 else a
+    expected = np.full((1, 32), 7 * operands["A"].sum())
+    np.testing.assert_array_equal(result(problem, operands, host), expected)
+
+
+@pytest.mark.parametrize(("b", "target"), product(("i4", "i8"), (TARGETS[0], SERVER)))
+def test_every_code_less_every_zero_point_is_exact(b: str, target: Target) -> None:
     """Rows of A have a single 1: C is B less its zero points, times scales that are powers of 2."""
     bits = int(b[1:])
     problem = problem_of(f"m=32,n=256,k=32,dtype=bf16,b={b},group=32,zero_b=u{bits}")
@@ -389,7 +389,7 @@ def test_every_code_less_every_zero_point_is_exact(b: str) -> None:
     operands["zero_b"][...] = np.arange(256) % (1 << bits)
     operands["scale_b"][...] = 0.5
     expected = (operands["B"].astype(int) - operands["zero_b"].astype(int)) * 0.5
-    np.testing.assert_array_equal(result(problem, operands, SERVER), expected)
+    np.testing.assert_array_equal(result(problem, operands, target), expected)
 
 
 def test_an_f32_is_the_sum_of_its_parts() -> None:
@@ -406,7 +406,7 @@ def test_what_cannot_be_is_refused() -> None:
     problem = problem_of(KINDS[0])
     with pytest.raises(LoweringError, match="16x16 at a time, not 32x32"):
         plan(problem, Schedule((*PACKS, InstructionChoice(OP), Register(32, 32))), SERVER)
-    with pytest.raises(ScheduleError, match=r"of weights has .*vpdpbusd.*tdpbf16ps"):
+    with pytest.raises(ScheduleError, match=r"of weights of 4 bits has .*vpdpbusd.*tdpbf16ps"):
         other = InstructionChoice("x86.amx.tdpbssd")
         loop_nest(problem, Schedule((*PACKS, other, Register(16, 16))))
     plain = described("sapphirerapids", ("avx512f", "avx512bw", "fma", "avx2"))
