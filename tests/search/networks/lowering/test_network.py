@@ -123,6 +123,7 @@ def test_two_threads_compute_the_same(residual: tuple[Graph, ModuleProgram]) -> 
         assert apart(computed(two, graph, "linalg", argument), first) < 1e-5
 
 
+@pytest.mark.full
 def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, ModuleProgram]) -> None:
     graph, program = residual
     weights = {key: value.copy() for key, value in program.weights.items()}
