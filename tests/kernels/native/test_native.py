@@ -329,7 +329,7 @@ def of_pixels(problem: Conv2d) -> Conv2d:
     return replace(problem, layout="nhwc_hwcf", **alone)
 
 
-@cases(25, short=10)
+@cases(25, short=6)
 @given(st.data(), convolutions().map(of_pixels), st.sampled_from(TARGETS))
 def test_any_schedule_after_fuse_is_right(data, problem, target) -> None:
     matrices = problem.as_matmul

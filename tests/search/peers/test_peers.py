@@ -333,6 +333,7 @@ def new_workers(before: set[str], expected: int) -> int:
     return len(iree_workers() - before)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not TASKS.exists(), reason="threads are listed by Linux's /proc only")
 def test_iree_starts_as_many_workers_as_asked_whatever_ran_before() -> None:
     require("iree")

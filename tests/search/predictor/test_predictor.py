@@ -115,6 +115,7 @@ def test_what_trials_of_other_problems_teach_holds_for_a_new_one(tmp_path: Path)
     assert found is not None and not found.point["pack_b"]
 
 
+@pytest.mark.full
 def test_a_space_is_evaluated_without_its_own_problem(monkeypatch):
     spaces = training.usable([timed(f"matmul:m={m},n=512,k=640,dtype=f32") for m in (96, 256)])
     fitted = Mock(wraps=training._fitted)

@@ -68,6 +68,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content) -> None:
         Recording.load(path)
 
 
+@pytest.mark.full
 def test_a_stored_job_is_replayed_from_its_trials() -> None:
     recording = stored()
     space = RecordedSpace.of(recording)

@@ -80,6 +80,7 @@ def identity(row):
     return [str(row.get(name)) for name in named]
 
 
+@pytest.mark.full
 def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tmp_path):
     from benchmarks.serving.populated import Sizes, populate
     from tilewise.service.db.base import now

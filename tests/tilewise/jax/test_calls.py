@@ -1,11 +1,14 @@
 """Kernels called from JAX, against JAX's own ops and NumPy in f64."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tilewise.jax as door
+from tests.cases import some
 from tests.tilewise.stored_kernels import Stored, lines
 from tilewise.errors import BadInputError
 from tilewise.jax import calls
@@ -32,18 +35,14 @@ def arrays(problem: str) -> dict[str, jax.Array]:
     return {name.lower() if name in "AB" else name: array for name, array in made.items()}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(
-    "problem",
-    [
-        f"{MATMUL}f32,bias,epilogue=relu,weights=constant",
-        f"{MATMUL}f32,transpose_b,add,epilogue=silu",
-        f"{MATMUL}bf16,out=bf16,bias,epilogue=gelu,weights=constant",
-        "matmul:batch=3,m=6,n=32,k=20,dtype=f32,init=accumulate",
-        f"{CONV}f32,stride=2,init=accumulate,bias,epilogue=relu6,weights=constant",
-        f"{CONV}bf16,out=bf16,groups=16,dilation=1x2,bias",
-    ],
-)
+@pytest.mark.parametrize(("problem", "threads"), some(product([
+    f"{MATMUL}f32,bias,epilogue=relu,weights=constant",
+    f"{MATMUL}f32,transpose_b,add,epilogue=silu",
+    f"{MATMUL}bf16,out=bf16,bias,epilogue=gelu,weights=constant",
+    "matmul:batch=3,m=6,n=32,k=20,dtype=f32,init=accumulate",
+    f"{CONV}f32,stride=2,init=accumulate,bias,epilogue=relu6,weights=constant",
+    f"{CONV}bf16,out=bf16,groups=16,dilation=1x2,bias",
+], [1, 2]), of=5))  # fmt: skip
 def test_a_kernel_and_jax_compute_the_same(stored: Stored, problem: str, threads: int) -> None:
     given, wanted = arrays(problem), parse_problem(problem)
     call = door.load(problem, threads=threads)

@@ -188,7 +188,7 @@ def check(problem: Problem, schedule: Schedule) -> None:
 
 
 @pytest.mark.timeout(1800)
-@cases(60, short=6)
+@cases(40, short=6)
 @given(st.data())
 def test_random_schedules_prove(data: st.DataObject) -> None:
     problem = data.draw(problems)
@@ -196,7 +196,7 @@ def test_random_schedules_prove(data: st.DataObject) -> None:
 
 
 @pytest.mark.timeout(3600)
-@cases(60, short=2)
+@cases(32, short=2)
 @given(st.data())
 def test_random_schedules_of_quantised_problems_prove(data: st.DataObject) -> None:
     problem = data.draw(quantised)

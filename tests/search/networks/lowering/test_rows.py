@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from examples.models.graph import Array
+from tests.cases import some
 from tests.kernels.mlir.payloads import generic
 from tests.search.networks.lowering.drawn import labels, loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
@@ -337,11 +338,11 @@ func.func @main(%x: tensor<1x{h}x{w}x4xf32>) -> tensor<1x{mh}x{mw}x4xf32> {{
 }}"""
 
 
-@pytest.mark.parametrize(("image", "pads", "taps", "dilation", "start"), [
+@pytest.mark.parametrize(("image", "pads", "taps", "dilation", "start"), some([
     ((3, 3), ((3, 2), (2, 3)), (2, 2), 1, "-3.40282347E+38"),  # windows outside of the image
     ((1, 1), ((1, 1), (0, 0)), (2, 1), 2, "0xFF800000"),  # and around it
     ((1, 1), ((2, 2), (0, 0)), (2, 1), 3, "0xFF800000"),
-])  # fmt: skip
+], of=3))  # fmt: skip
 def test_windows_without_a_pixel_have_the_number_around(image, pads, taps, dilation, start) -> None:
     x = values(1, *image, 4)
     wide = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=np.finfo(np.float32).min)

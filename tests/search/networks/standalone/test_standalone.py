@@ -303,12 +303,8 @@ def double(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     return drawn_at(graph, tmp_path_factory.mktemp("double"), 3, threads=2)
 
 
-def test_two_threads_run_a_folder(double: Drawn) -> None:
-    assert np.array_equal(run_alone(double.folder, double.argument, runs=50), double.expected)
-
-
-@pytest.mark.parametrize("text", [WHOLE, FORKED], ids=["whole", "forked"])
+@pytest.mark.parametrize("text", [ALONE, TWO + WHOLE, TWO + FORKED], ids=["alone", "whole", "fork"])
 def test_two_threads_end_well(text: str, double: Drawn) -> None:
-    """Where one thread does it all, and in a process that is forked off."""
-    found = run_alone(double.folder, double.argument, text=TWO + text)
+    """Run after run, where one thread does it all, and in a process that is forked off."""
+    found = run_alone(double.folder, double.argument, runs=50, text=text)
     assert np.array_equal(found, double.expected)
