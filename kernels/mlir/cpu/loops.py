@@ -33,6 +33,7 @@ class LoopHandle:
         lanes: panel width of packed B; None while B is read in place.
         merged: whether the handle stands for several ops.
         moves_image: whether the innermost loop around it moves A, for a convolution the image.
+        loops: the loops around it, outermost first, by the handles that they were made with.
     """
 
     handle: str
@@ -40,6 +41,7 @@ class LoopHandle:
     lanes: int | None = None
     merged: bool = False
     moves_image: bool = False
+    loops: tuple[str, ...] = ()
 
     def with_extent(self, handle: str, dim: str, extents: tuple[int, ...]) -> "LoopHandle":
         """Return the piece with another handle and new extents of `dim`."""
@@ -209,8 +211,8 @@ class LoopEmitter:
         if self.fill_follows:  # a part split off adds to what the others left, not to the fill
             w.fuse(w.match("linalg.fill", "fill"), loop, "fill_tile")
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
-        moves = dim in form.moving_dims
-        return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
+        moves, loops = dim in form.moving_dims, (*piece.loops, loop)
+        return replace(piece.with_extent(tiled, dim, extents), moves_image=moves, loops=loops)
 
     def _pack(self, stage: Stage) -> None:
         copies = {
@@ -280,6 +282,7 @@ class PackEmitter:
         self._panel_widths: dict[int, None] = {}
         self._epilogue_lanes = 0
         self._copies: dict[tuple[int, ...], list[str]] = {}
+        self._padding_loops = set[str]()
 
     def copy_panels(self, piece: LoopHandle) -> LoopHandle:
         """Copy B to panels of columns; a piece narrower than a panel has narrower ones."""
@@ -330,8 +333,11 @@ class PackEmitter:
         """
         if piece.merged or not self.form.pads_image:
             return self.copy_rows(piece)
-        if piece.moves_image:  # zeros, and the pixels that exist, in the loop around the piece
+        if piece.moves_image and self._padding_loops.isdisjoint(piece.loops):
+            # Fuse zeros, and the pixels that exist, into the loop around the piece, for all pieces
+            # in it at once: afterwards a block of padding alone has no tensor.pad to fuse.
             w = self.writer
+            self._padding_loops.add(piece.loops[-1])
             w.apply_patterns("%func", MERGE_SLICES)
             padded = w.producer(
                 w.producer(piece.handle, self.form.image_operand, "block"), 0, "padded"
