@@ -118,17 +118,14 @@ def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT, accuracy
 def _fitting(dtype: str, form: Form, accuracy: str = "") -> list[Instruction]:
     if dtype in _CODES:
         dtype = "bf16" if form is Form.TILES else _CODES[dtype]
+    if dtype == "i16" and form not in (Form.OUTER_PRODUCT, Form.DEPTHWISE):
+        return []  # only these subtract zero points
     found = [
         one
         for one in _declared.values()
-        if form in _forms(one, dtype) and one.takes(dtype) and one.accuracy in ("", accuracy)
+        if form in one.forms and one.takes(dtype) and one.accuracy in ("", accuracy)
     ]
     return sorted(found, key=lambda one: -one.products)
-
-
-def _forms(one: Instruction, dtype: str) -> frozenset[Form]:
-    """Return the forms that can use an instruction; zero points are subtracted in two of them."""
-    return one.forms & {Form.OUTER_PRODUCT, Form.DEPTHWISE} if dtype == "i16" else one.forms
 
 
 def _units(target: Target) -> set[str]:

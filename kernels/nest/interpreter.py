@@ -142,15 +142,12 @@ class Interpreter:
         """
         operand = self.nest.operand(role)
         stored = (self.operands[operand.name] if values is None else values).reshape(operand.shape)
-        where = [_positions(axis, state.at, dims) for axis in operand.axes]
-        inside = np.array(True)
-        for axis, positions in zip(operand.axes, where, strict=True):
+        inside, clipped = np.array(True), list[Array]()
+        for axis in operand.axes:
+            positions = _positions(axis, state.at, dims)
             inside = inside & (positions >= 0) & (positions < axis.size)
-        clipped = tuple(
-            np.clip(positions, 0, axis.size - 1)
-            for axis, positions in zip(operand.axes, where, strict=True)
-        )
-        found = np.where(inside, stored[clipped], 0)
+            clipped.append(np.clip(positions, 0, axis.size - 1))
+        found = np.where(inside, stored[tuple(clipped)], 0)
         return np.broadcast_to(found, [len(state.at[d]) if d in operand.dims else 1 for d in dims])
 
     def _compute(self, compute: Compute, state: State) -> None:

@@ -160,30 +160,25 @@ def _grouped(problem: Convolution) -> Nest:
     outputs, taps = _axis("co", problem.co), (_axis("kh", problem.kh), _axis("kw", problem.kw))
     images, lines = _axis("n", problem.n), _lines_and_pixels(problem)
     pixels = (_axis("oh", problem.oh), _axis("ow", problem.ow))
-    depth, bias = Dim("ci", ci, Role.K), Operand("bias", "bias", (outputs,))
     n, oh, ow = _pixel_dims(problem)
-    dims: tuple[Dim, ...]
     if problem.has_channels_first:
-        ow = Dim("ow", problem.ow, Role.COL)
-        dims = (n, Dim("co", problem.co, Role.ROW), oh, ow, depth)
-        operands = (
-            Operand("A", "B", (outputs, _axis("ci", ci), *taps)),
-            Operand("B", "A", (images, inputs, *lines)),
-            Operand("C", "C", (images, outputs, *pixels)),
-            bias,
-        )
-        image = "B"
+        dims = (n, Dim("co", problem.co, Role.ROW), oh, Dim("ow", problem.ow, Role.COL))
+        a = Operand("A", "B", (outputs, _axis("ci", ci), *taps))
+        b = Operand("B", "A", (images, inputs, *lines))
+        c = Operand("C", "C", (images, outputs, *pixels))
     else:
-        dims = (n, oh, ow, Dim("co", problem.co, Role.COL), depth)
-        operands = (
-            Operand("A", "A", (images, *lines, inputs)),
-            Operand("B", "B", (*taps, _axis("ci", ci), outputs)),
-            Operand("C", "C", (images, *pixels, outputs)),
-            bias,
-        )
-        image = "A"
-    dims = (*dims, *_tap_dims(problem))
-    return Nest(problem, dims, operands, whole(problem), image=image, group=group)
+        dims = (n, oh, ow, Dim("co", problem.co, Role.COL))
+        a = Operand("A", "A", (images, *lines, inputs))
+        b = Operand("B", "B", (*taps, _axis("ci", ci), outputs))
+        c = Operand("C", "C", (images, *pixels, outputs))
+    return Nest(
+        problem,
+        (*dims, Dim("ci", ci, Role.K), *_tap_dims(problem)),
+        (a, b, c, Operand("bias", "bias", (outputs,))),
+        whole(problem),
+        image="B" if problem.has_channels_first else "A",
+        group=group,
+    )
 
 
 def _axis(dim: str, size: int) -> Axis:

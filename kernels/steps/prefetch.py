@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from tilewise.kernels.nest import Fetch, Fetched, Loop, LoopKind, Nest, Stage
+from tilewise.kernels.nest import Fetch, Fetched, Loop, LoopKind, Nest
 from tilewise.kernels.steps.base import OperandName, Part, Step, register_step
 from tilewise.kernels.steps.pack import Pack
 from tilewise.kernels.steps.stream import Stream
@@ -104,10 +104,6 @@ class Prefetch(Step):
 
 def _loops_around_block(nest: Nest) -> list[Loop]:
     """Return the loops that cut B: those around its stage, or all so far where it is in place."""
-    staged = [
-        here.loops
-        for here in nest.visit()
-        if isinstance(here.node, Stage) and here.node.operand == "B"
-    ]
-    loops = staged[0] if staged else nest.loops
+    staged = (here.loops for here in nest.visit() if here.node == nest.stage("B"))
+    loops = next(staged, nest.loops)
     return [loop for loop in loops if loop.kind in (LoopKind.TILE, LoopKind.K_BLOCK)]

@@ -180,15 +180,13 @@ class WinogradTiles:
     def stored(self, role: str) -> Operand:
         """Return the image by (n, y, x, ci), the filter by (kh, kw, ci, co)."""
         p = self.problem
-        if role == "A":
-            name, sizes = "A", {"n": p.n, "y": p.h, "x": p.w, "ci": p.ci}
-        else:
-            name, sizes = "B", {"kh": p.kh, "kw": p.kw, "ci": p.ci, "co": p.co}
+        image = {"n": p.n, "y": p.h, "x": p.w, "ci": p.ci}
+        sizes = image if role == "A" else {"kh": p.kh, "kw": p.kw, "ci": p.ci, "co": p.co}
         order = [*sizes]
         if p.has_channels_first:
             order = ["n", "ci", "y", "x"] if role == "A" else ["co", "ci", "kh", "kw"]
         axes = tuple(Axis(sizes[dim], (Term(dim),)) for dim in order)
-        return Operand(role, name, axes, role == "B" and p.has_constant_weights)
+        return Operand(role, role, axes, role == "B" and p.has_constant_weights)
 
     def stage(self, role: str, arrays: "Mapping[str, Array]", at: "Mapping[str, Array]") -> "Array":
         """Return transformed images, [point, t, ci], or filters, [point, ci, co]."""
