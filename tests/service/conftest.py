@@ -1,9 +1,11 @@
 """Databases on the migrated schema, and clients of an application over them."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if getattr(request, "param", "sqlite") == "postgresql":
         make: Callable[[], str] = request.getfixturevalue("migrated_postgresql")
         return make()
+    file = tmp_path / "tilewise.db"
+    if "tuned" in request.fixturenames:
+        return f"sqlite:///{shutil.copyfile(request.getfixturevalue('tuned_once'), file)}"
     copy: Callable[[Path], str] = request.getfixturevalue("migrated_sqlite")
-    return copy(tmp_path / "tilewise.db")
+    return copy(file)
 
 
 @pytest.fixture
@@ -154,42 +159,55 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+def _submit(
+    sessions: Sessions, machine: MachineInfo, /, problem: str = PROBLEM, toolchain: str = TOOLCHAIN,
+    **request: object,
+) -> int:  # fmt: skip
+    wanted = TuneRequest(**{"trials": 4, **request})
+    with writing(sessions) as session:
+        made = queue.create_or_join(
+            session, parse_problem(problem), machine.target, wanted, toolchain
+        )
+        assert made.job is not None, "a stored schedule answers this"
+        return made.job.id
+
+
 @pytest.fixture
 def submit(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
     """Queues a job and gives its number."""
+    return partial(_submit, sessions, machine)
 
-    def make(problem: str = PROBLEM, toolchain: str = TOOLCHAIN, **request: object) -> int:
-        wanted = TuneRequest(**{"trials": 4, **request})
-        with writing(sessions) as session:
-            made = queue.create_or_join(
-                session, parse_problem(problem), machine.target, wanted, toolchain
-            )
-            assert made.job is not None, "a stored schedule answers this"
-            return made.job.id
 
-    return make
+def _run(sessions: Sessions, machine: MachineInfo, /, job_id: int, **parts: object) -> JobOutcome:
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, me())
+    assert held is not None, "it has ended, or somebody runs it"
+    given = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
+    return run_job(SqlRunStore(sessions, held), **{**given, **parts})
 
 
 @pytest.fixture
 def run(sessions: Sessions, machine: MachineInfo) -> Callable[..., JobOutcome]:
     """Claims a job and runs it in this process, with the fakes unless told otherwise."""
+    return partial(_run, sessions, machine)
 
-    def make(job_id: int, **parts: object) -> JobOutcome:
-        with writing(sessions) as session:
-            held = lease.claim_one(session, job_id, me())
-        assert held is not None, "it has ended, or somebody runs it"
-        given = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
-        return run_job(SqlRunStore(sessions, held), **{**given, **parts})
 
-    return make
+@pytest.fixture(scope="session")
+def tuned_once(tmp_path_factory, machine, migrated_sqlite) -> Path:
+    """The file of an SQLite with a job that is done, and nothing else."""
+    file: Path = tmp_path_factory.mktemp("tuned") / "tilewise.db"
+    engine = make_engine(migrated_sqlite(file))
+    of = make_sessions(engine), machine
+    assert _run(*of, _submit(*of)).state == "done"
+    engine.dispose()
+    return file
 
 
 @pytest.fixture
-def tuned(submit: Callable[..., int], run: Callable[..., JobOutcome]) -> int:
-    """The number of a job that is done."""
-    job_id = submit()
-    assert run(job_id).state == "done"
-    return job_id
+def tuned(url: str, submit: Callable[..., int], run: Callable[..., JobOutcome]) -> int:
+    """The number of a job that is done; an SQLite has it from its start."""
+    assert url.startswith("sqlite") or run(submit()).state == "done"
+    return 1
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ ASKED = {"problem": TEXT, "trials": 3, "peers": True}
 
 
 @pytest.fixture
-def tuned(client, sessions, machine):
+def ranged(client, sessions, machine):
     """Posts the range, and runs its job."""
     job = client.post("/v1/jobs", json=ASKED).json()["id"]
     with writing(sessions) as session:
@@ -29,14 +29,14 @@ def tuned(client, sessions, machine):
     return job
 
 
-def test_a_range_is_a_job_like_any_other_whose_result_answers(client, tuned):
-    job = client.get(f"/v1/jobs/{tuned}").json()
+def test_a_range_is_a_job_like_any_other_whose_result_answers(client, ranged):
+    job = client.get(f"/v1/jobs/{ranged}").json()
     assert (job["problem"], job["state"]) == (TEXT, "done")
     assert job["phase"] == {"name": "samples", "done": 6, "total": 7}
-    assert tuned in [one["id"] for one in client.get("/v1/jobs").json()["jobs"]]
-    events = client.get(f"/v1/jobs/{tuned}/events").text
+    assert ranged in [one["id"] for one in client.get("/v1/jobs").json()["jobs"]]
+    events = client.get(f"/v1/jobs/{ranged}/events").text
     assert "event: phase" in events and "event: end" in events
-    assert client.get(f"/jobs/{tuned}").status_code == 200  # the dashboard's page
+    assert client.get(f"/jobs/{ranged}").status_code == 200  # the dashboard's page
     assert client.get("/jobs").status_code == 200
     again = client.post("/v1/jobs", json=ASKED)
     found = client.get("/v1/schedules", params={"problem": TEXT})
@@ -46,7 +46,7 @@ def test_a_range_is_a_job_like_any_other_whose_result_answers(client, tuned):
     assert found.json()["toolchain"] == TOOLCHAIN
 
 
-def test_a_stored_range_is_code(client, tuned):
+def test_a_stored_range_is_code(client, ranged):
     path = f"/v1/schedules/{RANGE.key}/kernel"
     found = client.get(path, params={"format": "json"})
     made = found.json()
@@ -65,7 +65,7 @@ def test_a_stored_range_is_code(client, tuned):
     assert absent.status_code == 404
 
 
-def test_the_page_of_a_range_shows_its_variants(client, tuned):
+def test_the_page_of_a_range_shows_its_variants(client, ranged):
     shown = client.get(f"/problems/{RANGE.key}").text
     for text in ("m=2..19", "m=20..40", *(fakes.schedule(at).hash for at in (0, 1))):
         assert text in shown
@@ -79,7 +79,7 @@ def test_the_page_of_a_range_shows_its_variants(client, tuned):
     assert client.get("/plots/ranges/2").status_code == 404
 
 
-def test_a_size_is_looked_up(client, tuned):
+def test_a_size_is_looked_up(client, ranged):
     alone = client.get("/v1/schedules", params={"problem": INSIDE})
     assert alone.status_code == 404
     found = client.get("/v1/schedules", params={"problem": INSIDE, "match": "range"}).json()

@@ -1,5 +1,6 @@
 """Stores of both kinds, filled and empty."""
 
+import shutil
 from contextlib import ExitStack
 
 import pytest
@@ -24,9 +25,17 @@ def new_store(request, tmp_path, migrated_sqlite):
         yield make
 
 
+@pytest.fixture(scope="session")
+def filled_once(tmp_path_factory, migrated_sqlite):
+    """The file of an SQLite with one of everything that a store can have."""
+    file = tmp_path_factory.mktemp("filled") / "store.db"
+    with opened_store(migrated_sqlite(file)) as store:
+        fill(store)
+    return file
+
+
 @pytest.fixture
-def filled(new_store):
-    """An SQLite with one of everything that a store can have."""
-    made = new_store()
-    fill(made)
-    return made
+def filled(filled_once, tmp_path):
+    """A copy of that store."""
+    with opened_store(f"sqlite:///{shutil.copyfile(filled_once, tmp_path / 'filled.db')}") as store:
+        yield store
