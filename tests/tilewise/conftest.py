@@ -145,16 +145,26 @@ def search_by(
     return seen
 
 
-def store_result(database: str, patch: pytest.MonkeyPatch) -> None:
+def store_result(database: str, patch: pytest.MonkeyPatch, problem: str = PROBLEM) -> None:
     """Put a result into a database, which nobody timed."""
     search_by(patch)
-    local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
+    local.LocalBackend(database).tune(problem, "host", TuneRequest(4), lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def with_a_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The SQLite file of such a database."""
+    file = tmp_path_factory.mktemp("tuned") / "results.db"
+    with pytest.MonkeyPatch.context() as patch:
+        store_result(f"sqlite:///{file}", patch)
+    return file
 
 
 @pytest.fixture
-def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database with a result, which nobody timed."""
-    store_result(database, monkeypatch)
+def tuned(with_a_result: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with a result, which nobody timed; other searches are faked as well."""
+    search_by(monkeypatch)
+    copied(with_a_result, database)
     return database
 
 
@@ -189,13 +199,14 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def store(searched: Callable[..., Path], database: str) -> Stored:
     """Puts real results of problems into the test's database."""
 
-    def put(*problems: str) -> None:
-        of = sqlite3.connect(searched(*problems))
-        into = sqlite3.connect(database.removeprefix("sqlite:///"))
-        with contextlib.closing(of), contextlib.closing(into):
-            of.backup(into)
+    return lambda *problems: copied(searched(*problems), database)
 
-    return put
+
+def copied(file: Path, database: str) -> None:
+    """Copy an SQLite file, and what was written and is not in it yet."""
+    of, into = sqlite3.connect(file), sqlite3.connect(database.removeprefix("sqlite:///"))
+    with contextlib.closing(of), contextlib.closing(into):
+        of.backup(into)
 
 
 @pytest.fixture

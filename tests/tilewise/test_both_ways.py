@@ -57,9 +57,10 @@ def test_a_command_does_the_same_at_a_service(cli, both, command: tuple[str, ...
     assert here.code or there.out
 
 
-def test_a_new_search_ends_with_the_same_object(cli: Cli, served: str, tuned: str) -> None:
-    made = cli("tune", ABSENT, "--trials", "2", "--json", "--server", served).json
-    here = cli("show", ABSENT, "--json", "--db", tuned).json
+def test_a_new_search_ends_with_the_same_object(cli: Cli, both: tuple[str, str]) -> None:
+    new = ABSENT.replace("k=8", "k=24")
+    made = cli("tune", new, "--trials", "2", "--json", "--server", both[1]).json
+    here = cli("show", new, "--json", "--db", both[0]).json
     assert made == here and made["trials"]["timed"] == 2
 
 
@@ -88,9 +89,9 @@ def test_a_service_is_examined_and_does_not_run_what_a_client_gives_it(
     assert refused.code == 2 and "works only without --server" in refused.err
 
 
-def test_a_suite_is_measured_here_with_schedules_of_a_service(cli, served, tmp_path) -> None:
+def test_a_suite_is_measured_here_with_schedules_of_a_service(cli, both, tmp_path) -> None:
     suite = written(tmp_path / "suite.json", {"suite": "one", "problems": [PROBLEM]})
-    ran = cli("bench", suite, "--peers", "openblas", "--json", "--server", served)
+    ran = cli("bench", suite, "--peers", "openblas", "--json", "--server", both[1])
     (row,) = ran.json["problems"]
     assert row["ours"]["gflops"] > 0
 
@@ -153,7 +154,13 @@ def case(request, database, tmp_path, monkeypatch) -> Case:
     return made
 
 
-def test_it_is_shown_and_copied(cli: Cli, case: Case, server: str) -> None:
+COMMANDS = (
+    ("kernel",), ("kernel", "--format", "object", "-o", "made.o"), ("asm",),
+    ("plot", "--kind", "nest", "-o", "nest.svg"),
+)  # fmt: skip
+
+
+def test_it_is_shown_and_copied_and_no_kernel_is_made(cli: Cli, case: Case, server: str) -> None:
     given = (case.problem, "--target", case.target)
 
     def told(command: str, *more: str) -> Any:
@@ -173,16 +180,7 @@ def test_it_is_shown_and_copied(cli: Cli, case: Case, server: str) -> None:
     assert cli("store", "export", "all.zip").code == 0
     assert cli("store", "import", "all.zip", "--db", "sqlite:///other.db").code == 0
     assert told("show", "--json", "--db", "sqlite:///other.db") == here
-
-
-COMMANDS = (
-    ("kernel",), ("kernel", "--format", "object", "-o", "made.o"), ("asm",),
-    ("plot", "--kind", "nest", "-o", "nest.svg"),
-)  # fmt: skip
-
-
-def test_no_kernel_is_made_of_it(cli: Cli, case: Case, server: str) -> None:
     for command, where in zip(COMMANDS, [(), ("--server", server)] * 2, strict=True):
-        ran = cli(command[0], case.problem, "--target", case.target, *command[1:], *where)
+        ran = cli(command[0], *given, *command[1:], *where)
         assert ran.code != 0 and ran.err.count("\n") == 1
         assert case.refusal in ran.err

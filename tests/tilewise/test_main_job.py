@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tilewise.conftest import Cli, Stored, written
+from tests.tilewise.conftest import Cli, Stored, store_result, written
 from tilewise import Client, MissingError
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded
 from tilewise.kernels.native.objects.object_files import Elf
@@ -28,9 +28,9 @@ CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,e
 
 @pytest.mark.parametrize("problem", [JOB, pytest.param(CONV, marks=pytest.mark.full)])
 def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) -> None:
-    result = cli("tune", problem, "--trials", "6", "--peers", "--json").json
-    assert (result["problem"], len(result["key"]), result["trials"]["asked"]) == (problem, 64, 6)
-    assert sum(result["trials"][k] for k in ("timed", "pruned", "failed")) == 6
+    result = cli("tune", problem, "--trials", "2", "--peers", "--json").json
+    assert (result["problem"], len(result["key"]), result["trials"]["asked"]) == (problem, 64, 2)
+    assert sum(result["trials"][k] for k in ("timed", "pruned", "failed")) == 2
     best = result["best"]
     assert best["hash"] == Schedule.from_json(best["steps"]).hash
     assert best["interval"][0] <= best["gflops"] <= best["interval"][1]
@@ -51,13 +51,13 @@ def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) ->
     assert "func.func" in with_payload and "@__transform_main" in with_payload
 
     rows = list(csv.DictReader(cli("trials", problem, "--format", "csv").out.splitlines()))
-    assert len(rows) == 6
+    assert len(rows) == 2
     assert cli("trials", problem, "--json").json[0]["number"] == 0
-    assert len(cli("trials", problem).out.splitlines()) == 7
+    assert len(cli("trials", problem).out.splitlines()) == 3
 
     if result["best"]["quality"] == "noisy":  # beside busy neighbours it is measured again
         return
-    again = cli("tune", problem, "--trials", "6", "--peers", "--json")
+    again = cli("tune", problem, "--trials", "2", "--peers", "--json")
     assert "answered from the store" in again.err
     assert json.loads(again.out) == result
 
@@ -182,17 +182,6 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(cli, tmp_path, monkeypatch) 
         assert RANGE in ran.out + ran.err and ran.code in (0, 3), ran.err
 
 
-@pytest.mark.full
-@pytest.mark.timeout(900)
-def test_a_service_tunes_a_range_and_makes_its_code(service, cli, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    at = ("--json", "--server", service[0])
-    tuned = cli("tune", RANGE, "--trials", "2", *at).json
-    assert cli("show", RANGE, *at).json["variants"] == tuned["variants"]
-    made = cli("kernel", RANGE, "--format", "object", *at).json
-    assert "int64_t m" in Path(made["header"]).read_text()
-
-
 PROBLEM = "matmul:m=40,n=50,k=30,dtype=f32,bias,epilogue=relu"
 STEM = "matmul_m40_n50_k30_f32_bias_relu"
 PROBLEMS = (PROBLEM, "matmul:m=8,n=16,k=24,dtype=i8,weights=constant")
@@ -200,8 +189,8 @@ NAMES = ["libtilewise.a", "manifest.json", "tilewise.h"]
 
 
 @pytest.fixture
-def stored(store: Stored) -> None:
-    store(PROBLEM)
+def stored(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_result(database, monkeypatch, PROBLEM)
 
 
 @pytest.mark.full

@@ -179,8 +179,8 @@ def test_a_notebook_gets_the_specification_and_a_picture(cli: Cli, tuned: str) -
         plots.convergence([])
 
 
-def test_a_result_shows_itself_in_a_notebook(served: str, tuned: str) -> None:
-    with Client(served) as client:
+def test_a_result_shows_itself_in_a_notebook(served_as_stored: str, tuned: str) -> None:
+    with Client(served_as_stored) as client:
         result = client.schedule(PROBLEM)
     card = result._repr_html_()
     for part in (PROBLEM, f"{result.best.gflops:.1f} GFLOP/s", "script", "<svg", "micro-kernel"):

@@ -269,22 +269,23 @@ def test_wrong_token_commands(cli: Cli, arguments: tuple[str, ...], code: int, s
     assert ran.code == code and said in ran.err and len(ran.err.splitlines()) == 1
 
 
-def test_tokens_of_a_service_take_one_of_scope_admin(cli, served, tuned, monkeypatch) -> None:
-    refused = cli("token", "list", "--server", served)
+def test_tokens_of_a_service_take_scope_admin(cli, served_as_stored, tuned, monkeypatch) -> None:
+    at = ("--server", served_as_stored)
+    refused = cli("token", "list", *at)
     assert refused.code == 1 and "scope admin" in refused.err
     token = cli("token", "create", "root", "--scope", "admin", "--db", tuned).out.strip()
     monkeypatch.setenv("TILEWISE_TOKEN", token)
-    made = cli("token", "create", "ci", "--scope", "read", "--server", served)
+    made = cli("token", "create", "ci", "--scope", "read", *at)
     assert made.code == 0 and made.out.startswith("tw_")
     here, there = (
         [line.split()[:2] for line in cli("token", "list", *where).out.splitlines()]
-        for where in (("--db", tuned), ("--server", served))
+        for where in (("--db", tuned), at)
     )
     assert here == there
-    assert cli("token", "revoke", "ci", "--server", served).code == 0
-    assert cli("token", "revoke", "nobody", "--server", served).code == 3
+    assert cli("token", "revoke", "ci", *at).code == 0
+    assert cli("token", "revoke", "nobody", *at).code == 3
     monkeypatch.setenv("TILEWISE_TOKEN", made.out.strip())
-    gone = cli("show", "matmul:m=64,n=48,k=32,dtype=f32", "--server", served)
+    gone = cli("show", "matmul:m=64,n=48,k=32,dtype=f32", *at)
     assert gone.code == 1 and "revoked" in gone.err and made.out.strip() not in gone.err
 
 

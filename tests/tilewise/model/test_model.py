@@ -178,10 +178,8 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
         done = cli("model", path, "-o", str(tmp_path / "made"))
         assert done.code == 2 and done.err.count("\n") == 1, done.err
     dynamic = written(tmp_path / "x.mlir", accumulating("main").replace("<8x", "<?x"))
-    for command in ("model", "plan"):
-        done = cli(command, dynamic)
-        assert done.code == 2, done.err
-        assert ": linalg.matmul at @main 2:8 has dynamic shapes; give --dim" in done.err
+    said = ": linalg.matmul at @main 2:8 has dynamic shapes; give --dim"
+    assert said in cli("plan", dynamic).error()
 
 
 @pytest.mark.parametrize(
