@@ -229,7 +229,8 @@ def test_threads_do_not_share_scratch(host: Target, tmp_path: Path) -> None:
     module.matmul(*(np.zeros((96, 96), np.int32) for _ in range(2)))
 
     def work(a: np.ndarray, b: np.ndarray) -> None:
-        wrong.extend(int((module.matmul(a, b) != a @ b).sum()) for _ in range(200))
+        expected = a @ b
+        wrong.extend(int((module.matmul(a, b) != expected).sum()) for _ in range(200))
 
     pairs = [rng.integers(-9, 9, (2, 96, 96), dtype=np.int32) for _ in range(3)]
     threads = [threading.Thread(target=work, args=tuple(pair)) for pair in pairs]

@@ -273,16 +273,6 @@ def test_tiles_of_sums_take_turns_over_any_number_of_blocks(blocks: int) -> None
             check(problem, Schedule((Stream("k", 128), *PACKS, *ENDS)), SERVER, 1)
 
 
-@pytest.mark.full
-@cases(12)
-@given(st.data())
-def test_any_schedule_of_matrix_tiles_is_right(data: st.DataObject) -> None:
-    problem = problem_of(data.draw(st.sampled_from(KINDS)))
-    schedule = data.draw(macro_kernels(problem, SERVER, Form.TILES))
-    with tiles():
-        check(problem, schedule, SERVER, data.draw(st.integers(0, 9)))
-
-
 def result(problem: Matmul, operands: dict[str, Array], target: Target) -> Array:
     """What a kernel computes, on the server by matrix tiles."""
     ends = ENDS if target is SERVER else (Register(min(2, problem.m), 2 * target.lanes("f32")),)
