@@ -166,7 +166,6 @@ def test_the_database_is_healthy_while_it_runs(containers, psql, tmp_path):
     assert not containers.check(SERVICES["database"], **{**psql, "PGHOST": str(tmp_path)})
 
 
-@pytest.mark.full
 def test_the_farm_starts_is_healthy_and_ends(containers, psql):
     migrated = containers.run(SERVICES["migrate"])
     assert migrated.returncode == 0, migrated.stderr

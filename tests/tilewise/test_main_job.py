@@ -119,6 +119,8 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     assert "@__transform_main" in cli("script", JOB, "--server", url).out
     assert cli("tune", "gemm:x", "--server", url).code == 2
     assert cli("show", CONV, "--server", url).code == 3
+    made = cli("tune", RANGE, "--trials", "2", "--json", "--server", url).json
+    assert cli("show", RANGE, "--json", "--server", url).json["variants"] == made["variants"]
     resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     assert resident * os.sysconf("SC_PAGE_SIZE") < 300 << 20
 
