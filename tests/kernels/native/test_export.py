@@ -97,15 +97,11 @@ def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path
 
 PLAIN = (
     "matmul:batch=3,m=19,n=37,k=70,dtype=f32,bias,epilogue=relu",
-    "matmul:m=61,n=97,k=1270,dtype=bf16,bias,epilogue=relu6",
     "matmul:m=19,n=37,k=71,dtype=f16,transpose_b",
-    "matmul:m=19,n=37,k=71,dtype=i8,transpose_a,transpose_b,bias",
     "conv2d:n=1,h=7,w=9,ci=8,co=36,kh=3,kw=3,pad=1,groups=2,dtype=bf16",
     "conv3d:n=1,d=4,h=7,w=9,ci=4,co=18,kd=2,kh=3,kw=3,pad=1,layout=ncdhw_fcdhw,dtype=f32,bias",
     "matmul:m=21,n=35,k=53,dtype=i32,init=accumulate",
-    "matmul:m=19,n=37,k=71,dtype=u8,b=i8,zero=ab,bias",
     "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,pad=1,dtype=u8,zero=a,out=u8,requant=tensor",
-    "conv2d:n=1,h=12,w=12,ci=3,co=16,kh=3,kw=3,dilation=2,pad=2,dtype=f32",
     "conv2d:n=2,h=7,w=9,ci=4,co=18,kh=3,kw=3,stride=3,groups=2,layout=nchw_fchw,dtype=i8,bias",
 )
 FILTERED = "conv2d:n=2,h=9,w=11,ci=5,co=40,dtype=f32,bias"
@@ -116,7 +112,6 @@ OTHERS: list[tuple[str, tuple[Step, ...]]] = [
     ("conv2d:n=1,h=5,w=7,ci=23,co=23,kh=3,kw=3,pad=1,groups=23,dtype=f32", (Register(2, 64),)),
     (f"{FILTERED},kh=3,kw=3,{PADDED}", (Winograd(4), *TILES)),
     (f"{FILTERED},kh=3,kw=3,weights=constant", (Winograd(4), Tile("co", 32), *TILES)),
-    (f"{FILTERED},kh=7,kw=1,{PADDED},weights=constant", (Winograd(2), *TILES)),
     ("matmul:m=13,n=72,k=40,dtype=f32,transpose_b,bias,weights=constant", (Strassen(2), *TILES)),
     # Stores past the caches: what marks them lies outside of functions.
     ("conv2d:n=1,h=6,w=7,ci=5,co=48,kh=3,kw=3,dtype=f32", (Winograd(2), *TILES, Nontemporal())),
@@ -126,12 +121,11 @@ OTHERS: list[tuple[str, tuple[Step, ...]]] = [
      (Parallel("m", 2), Parallel("n", 2), Stream("k", 16), Pack("B"), Register(4, 32))),
     ("conv2d:n=2,h=9,w=11,ci=5,co=33,kh=3,kw=3,pad=1,dtype=f32",
      (Parallel("oh", 3), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16))),
-    (f"{FILTERED},kh=3,kw=3", (Winograd(4), Parallel("t", 2), Parallel("co", 2), *TILES)),
 ]  # fmt: skip
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("text", "steps"), [*product(PLAIN[::2], [()]), *OTHERS[::2]])
+@pytest.mark.parametrize(("text", "steps"), [*product(PLAIN, [()]), *OTHERS])
 def test_a_module_checks_itself(text, steps, host, tmp_path) -> None:
     problem, target = parse_problem(text), host.with_threads(4)
     if not steps:
@@ -166,7 +160,7 @@ def test_the_self_check_sees_a_wrong_kernel(host: Target, tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("at", [1, 5])
+@pytest.mark.parametrize("at", [1, 4])
 def test_the_self_check_sees_a_wrong_transform(at: int, host: Target, tmp_path: Path) -> None:
     text, steps = OTHERS[at]
     source = export(parse_problem(text), Schedule(steps), host)
