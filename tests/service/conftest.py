@@ -206,7 +206,8 @@ def tuned_once(tmp_path_factory, machine, migrated_sqlite) -> Path:
 @pytest.fixture
 def tuned(url: str, submit: Callable[..., int], run: Callable[..., JobOutcome]) -> int:
     """The number of a job that is done; an SQLite has it from its start."""
-    assert url.startswith("sqlite") or run(submit()).state == "done"
+    if not url.startswith("sqlite"):
+        assert run(submit()).state == "done"
     return 1
 
 
