@@ -181,7 +181,7 @@ COMMANDS = (
         examples=(
             "script matmul:m=1024,n=512,k=2048,dtype=f32 -o matmul.mlir",
             "script matmul:m=1024,n=512,k=2048,dtype=f32 --with-payload",
-            "script model.mlir --place 0",
+            "script model.mlir --place 1",
             "script model.mlir --flavor iree -o kernels.mlir",
         ),
     ),

@@ -93,7 +93,7 @@ COMMANDS = (
         at_service=BASE,
         examples=(
             "tune matmul:m=1024,n=512,k=2048,dtype=f32",
-            "tune conv2d:n=1,h=56,w=56,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32 --trials 128 --peers",
+            "tune matmul:m=1024,n=512,k=2048,dtype=f32 --trials 128 --peers",
             "tune matmul:m=1024,n=512,k=2048,dtype=f32 --target cpu:host,threads=2",
             "tune matmul:m=1..256,n=512,k=2048,dtype=f32 --trials 16",
             "tune matmul:m=1024,n=512,k=2048,dtype=f32 --server http://localhost:8000",
