@@ -37,6 +37,7 @@ class RangeCandidate:
         tile: how many neighbouring values of each dim take the same number of register tiles.
         times_us: by the sampled sizes that it serves.
         packed_format: the layout of constant weights packed ahead; None if there is none.
+        parts: into which it cuts the work for threads; code for a range has one number of them.
     """
 
     schedule: Schedule
@@ -44,6 +45,7 @@ class RangeCandidate:
     tile: Size
     times_us: Mapping[Size, float]
     packed_format: Hashable = field(default=None)
+    parts: int = 1
 
     def time_us(self, size: Size) -> float:
         """Return the time at a size, estimated between samples; infinite if not served."""
@@ -55,7 +57,7 @@ def choose(
 ) -> RangeSchedule:
     """Return the candidates that together lose least, and where each one serves.
 
-    All subsets of at most `most` candidates that serve every size are compared. The loss at a size
+    All subsets of at most `most` candidates of equal parts that serve every size are compared. The loss at a size
     is the logarithm of the time of the fastest of the subset over that of all candidates. The mean
     over a log grid of sizes and the samples counts, and `WORST_SHARE` of the worst. Further
     variants and further layouts of constant weights have to gain `LEAST_GAIN` and
@@ -69,13 +71,14 @@ def choose(
     serves = np.array([[size in one.served for size in problems.sizes] for one in candidates])
     if not serves.any(axis=0).all():
         raise RangeError(f"{problems}: {_why_none(problems, serves, most)}")
-    losses = logs - logs.min(axis=0)
+    losses, parts = logs - logs.min(axis=0), np.array([one.parts for one in candidates])
     best: tuple[float, tuple[int, ...]] = inf, ()
     for count in range(1, min(most, len(candidates)) + 1):
         for subsets in _batches(len(candidates), count):
             loss = losses[subsets].min(axis=1)
             costs = loss.mean(axis=1) + WORST_SHARE * loss.max(axis=1) + LEAST_GAIN * (count - 1)
-            for at in np.flatnonzero(costs < best[0]):
+            are_equal = (parts[subsets] == parts[subsets[:, :1]]).all(axis=1)
+            for at in np.flatnonzero((costs < best[0]) & are_equal):
                 chosen = subsets[at].tolist()
                 cost = costs[at] + LEAST_GAIN_OF_FORMAT * _further_formats(candidates, chosen)
                 if cost < best[0] and serves[chosen].any(axis=0).all():

@@ -121,11 +121,11 @@ def _candidate(
     served: frozenset[Size],
     times_us: Mapping[Size, float],
 ) -> RangeCandidate:
-    tile = tile_along(problems.at(min(served)), schedule, problems.dims)
-    packed = None
+    problem, packed = problems.at(min(served)), None
+    tile, parts = tile_along(problem, schedule, problems.dims), loop_nest(problem, schedule).parts
     if problems.smallest.has_constant_weights:
         packed = RangePlan.of(problems, schedule, (min(served), max(served)), target).packed_format
-    return RangeCandidate(schedule, served, tile, times_us, packed)
+    return RangeCandidate(schedule, served, tile, times_us, packed, len(parts))
 
 
 def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Size:

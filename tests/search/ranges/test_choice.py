@@ -39,15 +39,16 @@ RANGE = parse_range("matmul:m=1..24,n=64,k=64,dtype=f32")
 SAMPLES = ((1,), (3,), (8,), (24,))
 
 
-def candidate(number: int, times, served=RANGE.sizes, tile=1, packed=None) -> RangeCandidate:
+def candidate(number, times, served=RANGE.sizes, tile=1, packed=None, parts=1) -> RangeCandidate:
     schedule = Schedule((Register(rows=number + 1, cols=16),))
     own = {size: float(t) for size, t in zip(SAMPLES, times, strict=True) if size in served}
-    return RangeCandidate(schedule, frozenset(served), (tile,), own, packed)
+    return RangeCandidate(schedule, frozenset(served), (tile,), own, packed, parts)
 
 
 def cost(subset: list[RangeCandidate], found: list[RangeCandidate]) -> float:
     """What `choose` is to minimise, spelled out size by size."""
-    if any(all(size not in one.served for one in subset) for size in RANGE.sizes):
+    is_short = any(all(size not in one.served for one in subset) for size in RANGE.sizes)
+    if is_short or len({one.parts for one in subset}) > 1:
         return inf
     losses = [
         log(min(one.time_us(size) for one in subset) / min(one.time_us(size) for one in found))
@@ -63,8 +64,8 @@ def test_the_choice_is_the_best_of_all_subsets(seed):
     rng = np.random.default_rng(seed)
     served = [RANGE.sizes, RANGE.sizes[:3], RANGE.sizes[2:], RANGE.sizes, RANGE.sizes[7:], ((1,),)]
     found = [
-        candidate(i, np.sort(rng.uniform(1, 9, 4)), sizes, int(rng.integers(1, 9)), rng.integers(2))
-        for i, sizes in enumerate(served)
+        candidate(i, np.sort(rng.uniform(1, 9, 4)), of, *map(int, rng.integers([1, 0, 1], [9, 2, 3])))
+        for i, of in enumerate(served)
     ]
     most = int(rng.integers(1, 5))
     subsets = [list(s) for n in range(1, most + 1) for s in combinations(found, n)]
