@@ -57,10 +57,10 @@ def choose(
 ) -> RangeSchedule:
     """Return the candidates that together lose least, and where each one serves.
 
-    All subsets of at most `most` candidates of equal parts that serve every size are compared. The loss at a size
-    is the logarithm of the time of the fastest of the subset over that of all candidates. The mean
-    over a log grid of sizes and the samples counts, and `WORST_SHARE` of the worst. Further
-    variants and further layouts of constant weights have to gain `LEAST_GAIN` and
+    All subsets of at most `most` candidates of equal parts that serve every size are compared. The
+    loss at a size is the logarithm of the time of the fastest of the subset over that of all
+    candidates. The mean over a log grid of sizes and the samples counts, and `WORST_SHARE` of the
+    worst. Further variants and further layouts of constant weights have to gain `LEAST_GAIN` and
     `LEAST_GAIN_OF_FORMAT`.
 
     Raises RangeError if no subset serves every size.

@@ -64,7 +64,7 @@ def test_the_choice_is_the_best_of_all_subsets(seed):
     rng = np.random.default_rng(seed)
     served = [RANGE.sizes, RANGE.sizes[:3], RANGE.sizes[2:], RANGE.sizes, RANGE.sizes[7:], ((1,),)]
     found = [
-        candidate(i, np.sort(rng.uniform(1, 9, 4)), of, *map(int, rng.integers([1, 0, 1], [9, 2, 3])))
+        candidate(i, np.sort(rng.uniform(1, 9, 4)), of, *rng.integers([1, 0, 1], [9, 2, 3]))
         for i, of in enumerate(served)
     ]
     most = int(rng.integers(1, 5))
