@@ -38,7 +38,7 @@ def find(session: Session, keys: Iterable[str], lookup: Lookup) -> dict[str, mod
     """Return the nearest schedule for each key of a problem that has one."""
     wanted = set(keys)
     found = schedules.find_schedules(session, wanted, lookup)
-    if lookup.match == "exact" or wanted == found.keys():
+    if lookup.match != "nearest" or wanted == found.keys():
         return found
     for target in compatible_targets(session, wanted - found.keys(), lookup.target):
         missing = wanted - found.keys()
