@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, combinations
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import MOST_DIMS, Problem, ProblemRange, parse_range
 from tilewise.search.ranges.result import RangeResult, contains
 from tilewise.service.db import models
-from tilewise.service.db.rows import WORK, given
+from tilewise.service.db.rows import WORK, given, same_work
 from tilewise.service.errors import TamperedError
 from tilewise.service.results import integrity
+from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import Lookup, ResultKey
 
 
@@ -85,15 +86,15 @@ def result_of(row: models.TunedRange) -> RangeResult:
 def store_range(
     session: Session, job: models.Job, result: RangeResult, machine_id: int
 ) -> models.TunedRange:
-    """Store the result of a job; it replaces an earlier one of the same work."""
+    """Store a job's result in place of an earlier one; its budget is the least of its samples."""
     problems = result.schedule.problems
-    work = {name: getattr(job, name) for name in WORK}
-    earlier = session.scalar(select(models.TunedRange).filter_by(**work).with_for_update())
-    if earlier is not None:
-        session.delete(earlier)
-        session.flush()
+    samples = (problems.at(sample.size) for sample in result.samples)
+    stored = (find_fresh(session, sample, Lookup.of(job)) for sample in samples)
+    budget = min((row.budget for row in stored if row is not None), default=job.trials)
+    job.complete = budget >= job.trials  # not where the seconds were too few
+    session.execute(delete(models.TunedRange).where(*same_work(models.TunedRange, job)))
     row = models.TunedRange(
-        **work,
+        **{name: getattr(job, name) for name in WORK},
         problem=job.problem,
         toolchain=job.toolchain,
         machine_id=machine_id,
@@ -102,7 +103,7 @@ def store_range(
         result=result.to_json(),
         loss_mean=result.loss.geometric_mean,
         loss_worst=result.loss.worst,
-        budget=job.trials,
+        budget=budget,
         elapsed_s=job.elapsed_s,
     )
     row.digest = integrity.result_digest(ResultKey.of(row), row)

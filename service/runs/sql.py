@@ -227,7 +227,7 @@ class SqlRunStore(SqlRun):
         """End the job of a range with its result, unless it was cancelled or taken over."""
 
         def store(session: Session) -> bool:
-            if not lease.end(session, self._held, state="done", complete=True):
+            if not lease.end(session, self._held, state="done"):
                 return False
             used = machine_row(session, machine)
             session.flush()

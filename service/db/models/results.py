@@ -146,7 +146,7 @@ class TunedRange(_OfWork, Base):
     ranges that contain a problem are found. `result` has the variants, the sizes that each serves
     and the times at the samples (`tilewise.search.ranges.result`). `loss_mean` and `loss_worst`
     compare the variants with the fastest schedule of each sample; 0.02 is 2% longer. `budget` is
-    the number of trials of each sample. `digest` is as in `Schedule`.
+    the least number of trials of a sample. `digest` is as in `Schedule`.
     """
 
     __tablename__ = "tuned_ranges"

@@ -114,13 +114,13 @@ def test_a_size_is_answered_by_a_range_of_two_dims(sessions, machine, ask, run):
     assert ask().job is not None  # the range of m alone is another one
 
 
-def test_a_new_result_replaces_the_old_one(sessions, machine, ask, run):
-    def other(*given, **hooks):
-        return replace(tune_range(*given, **hooks), formats=2)
+def test_a_new_result_replaces_one_that_was_cut_short(sessions, machine, ask, run):
+    def short(*given, **hooks):
+        return replace(fakes.tune(*given, **hooks), trials=(fakes.trial(0),), complete=False)
 
-    for tuner, formats in ((tune_range, 1), (other, 2)):
-        run(ask(again=True).job.id, tune_range=tuner)
-        assert stored(sessions, machine)["formats"] == formats
+    for trials, tuner, budget in ((3, short, 1), (3, fakes.tune, 3), (2, fakes.tune, 3)):
+        run(ask(replace(REQUEST, trials=trials), again=trials == 2).job.id, tuner=tuner)
+        assert stored(sessions, machine)["trials"] == budget
 
 
 def test_a_changed_row_is_refused_and_tuned_again(sessions, machine, ask, run):
