@@ -105,41 +105,41 @@ class Api:
         """Close the connections."""
         await self._service.close()
 
-    async def submit(self, problem: str, **options: Unpack[JobOptions]) -> Result | Job:
-        """Request a search; return the stored result if there is one, else the job."""
-        answer = await self._posted(problem, options)
-        return read(Job, answer) if "state" in answer else read(Result, answer)
-
-    async def _posted(self, problem: str, options: JobOptions) -> Json:
+    async def submit(
+        self, problem: str, **options: Unpack[JobOptions]
+    ) -> Result | StoredRange | Job:
+        """Request a search; return the stored result or range if there is one, else the job."""
         given = {"problem": problem, **options}
-        return await self._service.json("POST", "/v1/jobs", json=given, headers=_new_key())
+        answer = await self._service.json("POST", "/v1/jobs", json=given, headers=_new_key())
+        if "state" in answer:
+            return read(Job, answer)
+        return read(StoredRange, answer) if "variants" in answer else read(Result, answer)
 
     async def tune(
         self, problem: str, on_event: OnEvent | None = None, **options: Unpack[JobOptions]
     ) -> Result:
         """Request a search and wait for its result; `on_event` is called for each event."""
-        answer = await self.submit(problem, **options)
-        while isinstance(answer, Job):
-            job = await self._ended(answer, on_event)
-            if job.state != "done":
-                raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
-            if options.get("again") or job.trials.asked >= options.get("trials", 0):
-                return await self.schedule(problem, job.target, options.get("cache"))
-            # The request joined a job of fewer trials; another one goes on from them.
-            answer = await self.submit(problem, **options)
-        return answer
+        if ".." in problem:
+            raise BadInputError(f"{one_line(problem)} is a range of sizes; call tune_range")
+        return read(Result, await self._tuned(problem, on_event, options))
 
     async def tune_range(
         self, problem: str, on_event: OnEvent | None = None, **options: Unpack[JobOptions]
     ) -> StoredRange:
         """Request the variants of a range of sizes and wait for them; see `tune`."""
-        answer = await self._posted(problem, options)
-        if "state" not in answer:
-            return read(StoredRange, answer)
-        job = await self._ended(read(Job, answer), on_event)
-        if job.state != "done":
-            raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
-        return await self.range(problem, job.target, options.get("cache"))
+        return read(StoredRange, await self._tuned(problem, on_event, options))
+
+    async def _tuned(self, problem: str, on_event: OnEvent | None, options: JobOptions) -> Json:
+        """Return what is stored of a problem or a range once it has the trials requested."""
+        while isinstance(answer := await self.submit(problem, **options), Job):
+            job = await self._ended(answer, on_event)
+            if job.state != "done":
+                raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
+            if options.get("again") or job.trials.asked >= options.get("trials", 0):
+                params = _given(problem=problem, target=job.target, cache=options.get("cache"))
+                return await self._service.json("GET", "/v1/schedules", params=params)
+            # The request joined a job of fewer trials; another one goes on from them.
+        return answer.document
 
     async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:
         """Follow a job to its end by events, if there are any."""

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.tilewise.client import documents
-from tests.tilewise.client.documents import PROBLEM, Answer, Json
+from tests.tilewise.client.documents import PROBLEM, RANGE, Answer, Json
 from tilewise import Client, MissingError, TilewiseError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded, api, events
 from tilewise.kernels.problem import parse_problem
@@ -30,7 +30,8 @@ class FakeService:
             self.keys.append(request.headers["Idempotency-Key"])
             return httpx.Response(202, json=self.job("running"))
         if request.url.path == "/v1/schedules":
-            return httpx.Response(200, json=documents.result(elapsed_s=float(len(self.posted))))
+            made = documents.tuned_range if self.posted[0]["problem"] == RANGE else documents.result
+            return httpx.Response(200, json=made(elapsed_s=float(len(self.posted))))
         return httpx.Response(200, text=documents.stream(0, 1, end=self.job(self.ends)))
 
     def job(self, state: str) -> documents.Json:
@@ -39,11 +40,12 @@ class FakeService:
         return documents.job(id=len(self.posted), state=state, trials=trials, error="it")
 
 
+@pytest.mark.parametrize(("tune", "problem"), [("tune", PROBLEM), ("tune_range", RANGE)])
 @pytest.mark.parametrize(("trials", "asked"), [(4, 1), (3, 1), (9, 2)])
-def test_what_a_joined_job_leaves_out_is_asked_for_again(trials: int, asked: int) -> None:
+def test_what_a_joined_job_leaves_out_is_asked_for_again(tune, problem, trials, asked) -> None:
     service, seen = FakeService(), list[Event]()
     with Client("http://fake", httpx.MockTransport(service)) as client:
-        found = client.tune(PROBLEM, seen.append, trials=trials)
+        found = getattr(client, tune)(problem, seen.append, trials=trials)
     assert found.elapsed_s == asked
     assert [one["trials"] for one in service.posted] == [trials] * asked
     assert len(set(service.keys)) == asked, "each request has a key of its own"
@@ -53,6 +55,7 @@ def test_what_a_joined_job_leaves_out_is_asked_for_again(trials: int, asked: int
 def test_a_job_that_fails_is_an_error_with_its_reason() -> None:
     said = refused(FakeService(ends="failed"), lambda client: client.tune(PROBLEM, trials=4))
     assert "1 failed: it" in said
+    assert "call tune_range" in refused(FakeService(), lambda client: client.tune(RANGE))
 
 
 def test_pages_are_followed_with_their_filters() -> None:

@@ -69,7 +69,7 @@ class Service:
         if path == "/v1/jobs/404":
             return httpx.Response(404, json={"detail": "no"})
         answer = self.answer(request.method, path)
-        if path == "/v1/schedules" and request.url.params["problem"] == RANGE:
+        if body == {"problem": RANGE} or request.url.params.get("problem") == RANGE:
             answer = documents.tuned_range()
         return httpx.Response(200, json=answer, headers={"ETag": '"e"'})
 
@@ -115,7 +115,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
       for name in ("plan", "cancel_plan", "plan_events", "plan_script", "plan_runner")),
     *((name, (PROBLEM,), {}) for name in ("kernel", "object_files", "stored_trials")),
     *((name, (PROBLEM,), {"trials": 3}) for name in ("submit", "tune")),
-    ("tune_range", (RANGE,), {"trials": 3}),
+    ("submit", (RANGE,), {}), ("tune_range", (RANGE,), {"trials": 3}),
     ("range", (RANGE,), {"cache": "hot"}),
     ("jobs", (), {"state": "running"}),
     ("schedule", (PROBLEM,), {"match": "nearest"}),
