@@ -16,7 +16,7 @@ from tilewise.search.records import MOST_TRIALS, TuneRequest
 from tilewise.service.db import models, rows
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import ENDED, JobKind
-from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError
+from tilewise.service.errors import ConflictError, ForbiddenError, TooManyJobsError, UndoneError
 from tilewise.service.jobs import lease
 from tilewise.service.results import history, integrity, ranges
 from tilewise.service.results.schedules import find_fresh
@@ -97,17 +97,18 @@ def joined_or_queued(
     of_work = rows.same_work(models.Job, job)
     active = select(models.Job).where(*of_work, models.Job.state.not_in(ENDED))
     # Locked on a server, where a worker could claim it before it is widened.
-    running = session.scalar(active.with_for_update(of=models.Job))
-    if running is not None and lease.fail_damaged(session, running):
-        running = None
-    if running is not None:
-        _widen(session, running, request, kind)
-        return running
-    require_room(session, by, "tune")
-    if not rows.inserted(session, job):  # another request for the same work was first
-        return session.scalars(active).one()
-    (inherit or _inherit)(session, job)
-    return job
+    active = active.with_for_update(of=models.Job)
+    running = session.scalar(active)
+    if running is None or lease.fail_damaged(session, running):
+        require_room(session, by, "tune")
+        if rows.inserted(session, job):
+            (inherit or _inherit)(session, job)
+            return job
+        running = session.scalar(active)
+        if running is None:
+            raise UndoneError("another request for the same work was first, and has ended")
+    _widen(session, running, request, kind)
+    return running
 
 
 def check_covered(

@@ -32,23 +32,13 @@ def test_a_waiting_job_takes_the_longer_time(job, submit, first, second, seconds
     assert job(waiting).seconds == seconds
 
 
-def test_a_job_goes_on_from_as_many_trials_as_it_may_have(sessions, submit):
-    ended(sessions, submit(trials=6), [fakes.trial(n) for n in range(5)])
-    assert numbers(sessions, submit(trials=3)) == [0, 1, 2]
-
-
-def test_a_job_goes_on_from_the_one_that_came_furthest(sessions, submit, monkeypatch):
+def test_a_job_goes_on_from_the_one_of_its_caches_that_came_furthest(sessions, submit, monkeypatch):
     with monkeypatch.context() as alone:
         alone.setattr(queue, "_inherit", lambda *_: None)
-        for count in (1, 3, 2):
-            ended(sessions, submit(trials=9), [fakes.trial(n) for n in range(count)])
-    assert numbers(sessions, submit(trials=9)) == [0, 1, 2]
-
-
-def test_a_job_does_not_go_on_from_trials_with_caches_in_another_state(sessions, submit):
-    ended(sessions, submit(cache="cold"), [fakes.trial(0)])
+        for count in (1, 5, 2):
+            ended(sessions, submit(trials=9, cache="cold"), [fakes.trial(n) for n in range(count)])
     assert numbers(sessions, submit()) == []
-    assert numbers(sessions, submit(cache="cold")) == [0]
+    assert numbers(sessions, submit(trials=4, cache="cold")) == [0, 1, 2, 3]
 
 
 def test_the_best_so_far_was_timed_to_its_end(client, sessions, submit):

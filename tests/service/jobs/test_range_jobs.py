@@ -123,6 +123,15 @@ def test_a_new_result_replaces_one_that_was_cut_short(sessions, machine, ask, ru
         assert stored(sessions, machine)["trials"] == budget
 
 
+def test_who_is_second_of_two_at_once_widens_the_job_of_the_first(machine, ask, monkeypatch):
+    def first(session, *_):
+        monkeypatch.undo()
+        queue.create_or_join(session, RANGE, machine.target, REQUEST, TOOLCHAIN)
+
+    monkeypatch.setattr(queue, "require_room", first)
+    assert ask(replace(REQUEST, trials=64)).job.trials == 64
+
+
 def test_a_changed_row_is_refused_and_tuned_again(sessions, machine, ask, run):
     run(ask().job.id)
     with writing(sessions) as session:
