@@ -21,6 +21,7 @@ LONGEST_SAMPLER = 200  # characters of a name
 MOST_TRIALS = 100_000
 MOST_SOLVED = 32  # of the fastest points of an earlier search that another reads
 MOST_EARLY = 128  # of its first trials, of which slow ones count too
+RECHECKED = "recheck"  # the origin of trials that have the times of an earlier toolchain
 
 _SAMPLER_CLASS = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 

@@ -12,7 +12,7 @@ from tilewise.kernels.mlir.tuning_spec import form
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
-from tilewise.search.records import MOST_TRIALS, TuneRequest
+from tilewise.search.records import MOST_TRIALS, RECHECKED, TuneRequest
 from tilewise.service.db import models, rows
 from tilewise.service.db.base import is_sound
 from tilewise.service.db.models import ENDED, JobKind
@@ -24,6 +24,7 @@ from tilewise.service.results.stored import Lookup, shown_proofs
 
 SEARCHES: tuple[JobKind, ...] = ("tune", "range", "recheck")
 """The kinds of jobs for one problem or one range."""
+FINALISTS = 4  # of a recheck: the winner, and others, since of one no disturbed round is noticed
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,12 @@ def new_job(
 
 def _inherit(session: Session, job: models.Job) -> None:
     """Copy the trials of the earlier job that had most of them, as far as the budget goes."""
+    # Those of a recheck have times of another toolchain, from which a search learns nothing.
+    own = [models.Trial.origin != RECHECKED] if job.trials > FINALISTS else []
     earlier = (
         select(models.Trial.job_id)
         .join(models.Job, models.Job.id == models.Trial.job_id)
-        .where(*rows.same_work(models.Job, job), models.Job.state.in_(ENDED))
+        .where(*rows.same_work(models.Job, job), models.Job.state.in_(ENDED), *own)
         .group_by(models.Trial.job_id)
         .order_by(func.count().desc(), models.Trial.job_id.desc())
         .limit(1)
@@ -176,7 +179,7 @@ def _inherit(session: Session, job: models.Job) -> None:
     source = session.scalar(earlier)
     if source is None:
         return
-    query = select(models.Trial).where(models.Trial.job_id == source)
+    query = select(models.Trial).where(models.Trial.job_id == source, *own)
     trials = session.scalars(query.order_by(models.Trial.number).limit(job.trials))
     for trial in filter(is_sound, trials):
         copy_trial(session, trial, job)

@@ -10,7 +10,7 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
-from tilewise.search.records import CacheMode, TuneRequest
+from tilewise.search.records import RECHECKED, CacheMode, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import ENDED
@@ -21,9 +21,6 @@ from tilewise.service.jobs.queue import Submission, Submitter
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh, find_schedule
 from tilewise.service.results.stored import Lookup
-
-FINALISTS = 4  # the winner, and the fastest others: of one alone no disturbed round is noticed
-ORIGIN = "recheck"
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ def _finalists(session: Session, stored: models.Schedule) -> list[models.Trial]:
         select(trial)
         .where(trial.job_id == stored.job_id, trial.state == "timed")
         .order_by((trial.hash == stored.hash).desc(), trial.time_us, trial.number)
-        .limit(FINALISTS)
+        .limit(queue.FINALISTS)
     )
     found = list(filter(is_sound, session.scalars(query)))
     return found if found and found[0].hash == stored.hash else []
@@ -163,4 +160,4 @@ def _finalists(session: Session, stored: models.Schedule) -> list[models.Trial]:
 def _inherit(session: Session, job: models.Job, finalists: Sequence[models.Trial]) -> None:
     """Copy the finalists; the machine speed of that time says nothing about the present one."""
     for number, trial in enumerate(finalists):
-        queue.copy_trial(session, trial, job, number=number, pace=None, origin=ORIGIN)
+        queue.copy_trial(session, trial, job, number=number, pace=None, origin=RECHECKED)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, aliased
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
-from tilewise.search.records import CacheMode
+from tilewise.search.records import RECHECKED, CacheMode
 from tilewise.service.db import models
 from tilewise.service.db.rows import given, same_work
 from tilewise.service.faults import tell_once
@@ -34,7 +34,7 @@ class Tried:
 def trials_for_same_work(
     session: Session, best: models.Schedule, states: Collection[str]
 ) -> Iterator[Tried]:
-    """Yield the trials for the same work as a stored result, fastest first.
+    """Yield the trials that were timed for the same work as a stored result, fastest first.
 
     Damaged ones are left out.
     """
@@ -42,7 +42,8 @@ def trials_for_same_work(
     query = (
         select(trial.hash, trial.steps, trial.time_us)
         .join(job, job.id == trial.job_id)
-        .where(*same_work(job, best), trial.state.in_(states), trial.time_us.is_not(None))
+        .where(*same_work(job, best), trial.origin != RECHECKED)
+        .where(trial.state.in_(states), trial.time_us.is_not(None))
         .order_by(trial.time_us)
     )
     for hashed, steps, time_us in session.execute(query):

@@ -114,7 +114,7 @@ WINOGRAD = Schedule((Winograd(4), Pack("B"), Pack("A"), Register(rows=7, cols=16
 def row(schedule: Schedule, time_us: float | None, **changed: Any) -> dict[str, Any]:
     return {
         "hash": schedule.hash, "steps": schedule.to_json(), "time_us": time_us, "state": "timed",
-        "cache": "hot", "toolchain": "now", **changed,
+        "cache": "hot", "toolchain": "now", "origin": "prior", **changed,
     }  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def costs_of(store: Store) -> list[tuple[str, float]]:
 
 FASTEST = [("winograd F4", 10.0)]
 OTHERS = [{"cache": "cold"}, {"toolchain": "before"}, {"state": "pruned"}, {"state": "failed"},
-          {"time_us": None}]  # fmt: skip
+          {"time_us": None}, {"origin": "recheck"}]  # fmt: skip
 
 
 @pytest.mark.parametrize(

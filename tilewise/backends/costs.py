@@ -9,7 +9,7 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.schema.base import Json
 from tilewise.search.networks.copy_times import conversion_us
 from tilewise.search.networks.costs import LayerTimes, Timed, algorithm_of, fastest_of_each
-from tilewise.search.records import CacheMode
+from tilewise.search.records import RECHECKED, CacheMode
 
 
 def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1) -> LayerTimes:
@@ -38,6 +38,7 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             if (trial["cache"], trial["toolchain"]) == alike
             and trial["state"] in states
             and trial["time_us"] is not None
+            and trial["origin"] != RECHECKED
         ]
         return fastest_of_each(
             map(_timed, (found["best"], *sorted(others, key=itemgetter("time_us")))), most

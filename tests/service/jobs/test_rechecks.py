@@ -12,10 +12,11 @@ from tilewise.search.engine.tune import tune
 from tilewise.search.records import Measurement
 from tilewise.search.verdicts import Verdict
 from tilewise.service.db import models, reading, writing
-from tilewise.service.jobs import rechecks
+from tilewise.service.jobs import queue
 from tilewise.service.jobs.rechecks import OffPeak
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results import regressions
+from tilewise.service.results.trials import trials_for_same_work
 from tilewise.service.settings import Settings
 from tilewise.service.workers.retiming import Retiming
 
@@ -44,7 +45,7 @@ def at_speed(gflops):
 
     def search(*given, **hooks):
         found = fakes.tune(*given, **hooks)
-        assert len(found.trials) == rechecks.FINALISTS
+        assert len(found.trials) == queue.FINALISTS
         speed = Measurement(gflops, (0.99 * gflops, 1.01 * gflops), 196.608 / gflops)
         return replace(found, best=replace(found.best, measurement=speed))
 
@@ -73,6 +74,9 @@ def test_a_recheck_has_a_verdict(client, ask, stale, run, sessions, gflops, verd
     assert f"tilewise_regressed_problems {regressed}.0" in client.get("/metrics").text
     assert verdict in client.get("/jobs?kind=recheck", headers={"Accept": "text/html"}).text
     assert ask().status_code == 200, "a fresh result answers"
+    with reading(sessions) as session:  # times of the earlier toolchain are none of this one
+        assert not [*trials_for_same_work(session, session.get(models.Job, job["id"]), ("timed",))]
+    assert ask(kind="tune", trials=6).json()["trials"]["timed"] == 0
 
 
 def test_a_search_takes_the_place_of_a_recheck_that_waits(ask, stale, client, run):
