@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -10,7 +10,7 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
-from tilewise.search.records import RECHECKED, CacheMode, TuneRequest
+from tilewise.search.records import RECHECKED, TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import ENDED
@@ -50,7 +50,7 @@ def request_recheck(
     session: Session,
     problem: Problem,
     target: str,
-    cache: CacheMode,
+    request: TuneRequest,
     toolchain: str,
     by: Submitter | None = None,
 ) -> Submission:
@@ -59,10 +59,10 @@ def request_recheck(
     Its trials are those finalists, so only the final benchmark and the proofs are left. A result of
     this toolchain answers. Raises NotFoundError if nothing is stored.
     """
-    stored = find_schedule(session, problem, Lookup(target, toolchain, cache))
+    stored = find_schedule(session, problem, Lookup(target, toolchain, request.cache))
     if stored is None:
         raise NotFoundError(
-            f"{problem.canonical}: no result for {target} with cache={cache}; tune it first"
+            f"{problem.canonical}: no result for {target} with cache={request.cache}; tune it first"
         )
     integrity.check_result(stored)
     if stored.toolchain.identity == toolchain:
@@ -71,7 +71,7 @@ def request_recheck(
     if not finalists:
         raise NotFoundError(f"{problem.canonical}: the trials of its result are gone; tune it")
     problem_id = problem_row(session, problem).id
-    request = TuneRequest(trials=len(finalists), cache=cache)
+    request = replace(request, trials=len(finalists))
     work = problem_id, target, request, toolchain, by or Submitter()
     inherit = partial(_inherit, finalists=finalists)
     return Submission(job=queue.joined_or_queued(session, "recheck", *work, inherit))
@@ -89,11 +89,10 @@ def time_again(
 
     Without a result of this toolchain, that of an earlier one is rechecked.
     """
-    cache = request.cache
-    lookup = Lookup(target, toolchain, cache)
+    lookup = Lookup(target, toolchain, request.cache)
     if isinstance(problem, Problem) and not find_fresh(session, problem, lookup):
         with suppress(NotFoundError):
-            return request_recheck(session, problem, target, cache, toolchain, by)
+            return request_recheck(session, problem, target, request, toolchain, by)
     return queue.create_or_join(session, problem, target, request, toolchain, by, again=True)
 
 
@@ -105,7 +104,8 @@ def recheck_one(
     if row is None:
         return None
     problem = parse_problem(row.problem.canonical)
-    return request_recheck(session, problem, row.target, row.cache, toolchain).job
+    request = TuneRequest(cache=row.cache)
+    return request_recheck(session, problem, row.target, request, toolchain).job
 
 
 def to_recheck(

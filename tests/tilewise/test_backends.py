@@ -101,9 +101,9 @@ def test_again_rechecks_the_result_of_an_earlier_toolchain(cli, runs, monkeypatc
     with monkeypatch.context() as earlier:
         earlier.setattr(local_search, "identity", lambda: "an earlier one")
         assert tuned(cli, "--trials", "8")["match"]["kind"] == "toolchain"
-    found = tuned(cli, "--again")
+    found = tuned(cli, "--again", "--peers")
     assert (found["match"]["kind"], found["trials"]["asked"]) == ("exact", 4), "the finalists"
-    assert len(runs) == 2
+    assert len(runs) == 2 and found["peers"]
 
 
 CONV = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,weights=constant"

@@ -189,7 +189,7 @@ def _made(session: Session, services: Services, sender: Sender, wanted: Wanted) 
     submit = rechecks.time_again if again else queue.create_or_join
     send = partial(submit, session, problem, target, request, services.toolchain, by)
     if kind == "recheck" and isinstance(problem, Problem):
-        recheck = session, problem, target, request.cache, services.toolchain, by
+        recheck = session, problem, target, request, services.toolchain, by
         send = partial(rechecks.request_recheck, *recheck)
     given = sender.named(idempotency.digest_of(*wanted))
     if given is None:
