@@ -11,7 +11,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.search.errors import SearchError
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.access.caller import TOKEN_COOKIE
@@ -73,7 +73,7 @@ async def send_form(
         field = field_of(error)
         wrong = {field if field in given else "problem": str(error)}
         return await _form(request, services, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
-    place = f"/problems/{parse_problem(form.problem).key}" if job_id is None else f"/jobs/{job_id}"
+    place = f"/problems/{parse_any(form.problem).key}" if job_id is None else f"/jobs/{job_id}"
     return RedirectResponse(place, SEE_OTHER)
 
 
@@ -81,9 +81,10 @@ async def send_form(
 async def check(
     services: ServicesDep, problem: Annotated[str, Query(max_length=LONGEST)] = ""
 ) -> dict[str, Any]:
-    """Return the meaning of a problem string, or its error, while it is typed."""
+    """Describe a problem, or the largest of a range, while it is typed, or return its error."""
     try:
-        found = parse_problem(problem.strip())
+        given = parse_any(problem.strip())
+        found = given.at(given.sizes[-1]) if isinstance(given, ProblemRange) else given
         check_memory(found)
     except KernelsError as error:
         return {"error": str(error)}

@@ -36,12 +36,12 @@ def test_a_range_is_a_job_like_any_other_whose_result_answers(client, ranged):
     assert ranged in [one["id"] for one in client.get("/v1/jobs").json()["jobs"]]
     events = client.get(f"/v1/jobs/{ranged}/events").text
     assert "event: phase" in events and "event: end" in events
-    assert client.get(f"/jobs/{ranged}").status_code == 200  # the dashboard's page
-    assert client.get("/jobs").status_code == 200
+    assert {client.get(page).status_code for page in ("/jobs", f"/jobs/{ranged}")} == {200}
     again = client.post("/v1/jobs", json=ASKED)
     found = client.get("/v1/schedules", params={"problem": TEXT})
-    assert again.status_code == found.status_code == 200
-    assert again.json() == found.json()
+    assert again.status_code == found.status_code == 200 and again.json() == found.json()
+    form = client.post("/submit", data={"problem": TEXT, "trials": "3"}, follow_redirects=False)
+    assert form.headers["location"] == f"/problems/{RANGE.key}"
     assert found.json()["spans"] == [[2, 19, 0], [20, 40, 1]]
     assert found.json()["toolchain"] == TOOLCHAIN
 
