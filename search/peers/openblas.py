@@ -109,7 +109,7 @@ def _passes(
         bias = operands["bias"][:, None] if nchw else operands["bias"]
         passes.append(lambda: np.add(c, bias, out=c))
     if problem.add:
-        passes.append(lambda: np.add(c, operands["add"], out=c))
+        passes.append(lambda: np.add(c, operands["add"].reshape(c.shape), out=c))
     if problem.has_relu:
         passes.append(lambda: np.clip(c, 0, problem.ceiling, out=c))
     return passes

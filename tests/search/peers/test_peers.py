@@ -37,7 +37,7 @@ CLAIMS = {
         "matmul:m=1,n=70,k=35,dtype=f32",
         "matmul:m=5,n=1,k=9,dtype=f64",
         "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_a,transpose_b,bias,epilogue=relu",
-        "conv2d:n=2,h=6,w=5,ci=3,co=4,kh=1,kw=1,dtype=f32,bias,epilogue=relu",
+        "conv2d:n=2,h=6,w=5,ci=3,co=4,kh=1,kw=1,dtype=f32,bias,add,epilogue=relu",
         "conv2d:n=2,h=6,w=5,ci=3,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32,bias,epilogue=relu",
     ],
     "onednn": [
