@@ -18,11 +18,9 @@ def open_backend(server: str | None, database: str | None, began: float | None =
     """Return the backend at a service or here; by default as the environment says.
 
     `began` is the moment of `time.monotonic` from which a budget in seconds counts. Raises
-    BadInputError if both a service and a database are given.
+    BadInputError as `named_server`.
     """
-    server = named_server(server)
-    if server and database:
-        raise BadInputError("give --db or --server, not both: a service has its own database")
+    server = named_server(server, database)
     if not server:
         return local_backend(database, began)
     from tilewise.backends.remote import RemoteBackend
@@ -30,9 +28,14 @@ def open_backend(server: str | None, database: str | None, began: float | None =
     return RemoteBackend(server)
 
 
-def named_server(server: str | None) -> str | None:
-    """Return the URL of the service that an option or `TILEWISE_SERVER` names, if any."""
-    return server or os.environ.get("TILEWISE_SERVER") or None
+def named_server(server: str | None, database: str | None = None) -> str | None:
+    """Return the URL of the service that an option names, else `TILEWISE_SERVER`, if any.
+
+    The variable gives way to a database that an option names; BadInputError if both options do.
+    """
+    if server and database:
+        raise BadInputError("give --db or --server, not both: a service has its own database")
+    return server or (None if database else os.environ.get("TILEWISE_SERVER")) or None
 
 
 def local_backend(database: str | None, began: float | None = None) -> Backend:

@@ -54,7 +54,7 @@ def script(options: argparse.Namespace) -> None:
     is_of_model = any(one.endswith(ENDINGS) for one in options.problems)
     if options.dim and not (options.flavor == "iree" and is_of_model):
         raise BadInputError("--dim is for --flavor iree and a model; see tilewise model --help")
-    makes_air = options.flavor == "air" and not named_server(options.server)
+    makes_air = options.flavor == "air" and not named_server(options.server, options.db)
     if not makes_air:
         other = f"is for --flavor air, not {options.flavor}"
         why = "works only without --server" if options.flavor == "air" else other

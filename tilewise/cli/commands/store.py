@@ -71,9 +71,7 @@ COLUMNS = ("name", "scope", "created", "expires", "revoked", "used")
 def token(options: argparse.Namespace) -> None:
     """Create, list or revoke tokens of a service."""
     _check_token(options)
-    server = named_server(options.server)
-    if server and options.db:
-        raise BadInputError("give --db or --server, not both: a service has its own database")
+    server = named_server(options.server, options.db)
     found = _at_service(server, options) if server else _here(options)
     if options.json:
         sys.stdout.write(json_text(found))

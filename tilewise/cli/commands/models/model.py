@@ -124,7 +124,7 @@ def run_in_iree(options: argparse.Namespace) -> None:
         files.write_bytes(str(source), module)
     lines = "".join(f"{one.problem}  # {one.count}\n" for one in listed)
     files.write_text(str(folder / PROBLEMS), lines)
-    if named_server(options.server):  # what a service takes `host` for is another machine
+    if named_server(options.server, options.db):  # whose `host` is another machine
         options.target = resolve(options.target).canonical
     request = ExaminedModel(
         source, listed, skipped, tuple(cuts), folder, options.target, options.cache, options.entry,

@@ -77,7 +77,7 @@ def make_native(options: argparse.Namespace) -> None:
         raise BadInputError("-: give the model as a file; it is read once more for its network")
     module = read_module_bytes(options.file)
     options.layouts = options.layouts or "all"
-    server = named_server(options.server)
+    server = named_server(options.server, options.db)
     if server and not (options.executes or options.module or options.times):
         _plan_at(server, module, options)
         return

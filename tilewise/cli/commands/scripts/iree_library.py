@@ -113,7 +113,7 @@ def _describe(
 
 def is_made_here(options: argparse.Namespace) -> bool:
     """Return whether the flavor is `iree` and the command, not a service, makes it."""
-    if options.flavor != "iree" or not named_server(options.server):
+    if options.flavor != "iree" or not named_server(options.server, options.db):
         return bool(options.flavor == "iree")
     first, *others = options.problems
     is_file = first.endswith((*ENDINGS, *LISTS))
