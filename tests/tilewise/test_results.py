@@ -201,7 +201,7 @@ def test_an_unseen_problem_has_a_predicted_schedule(cli: Cli, tuned: str) -> Non
         cli("show", PROBLEM, "--db", tuned, *more) for more in ((), ("--predict",))
     )
     assert stored.code == 0 and stored == predicted
-    assert cli("show", ABSENT, "--db", tuned).code == 3
+    assert cli("show", ABSENT, "--db", tuned, "--predict", "--cache", "cold").code == 3
     ran = cli("show", ABSENT, "--db", tuned, "--predict")
     assert ran.code == 0 and "predicted: neither timed nor proven" in ran.out
     found = cli("show", ABSENT, "--db", tuned, "--predict", "--json").json

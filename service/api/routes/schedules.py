@@ -263,15 +263,16 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     for a whole folder.
 
     With `predict`, a problem without a stored result gets `predicted`: a schedule that was neither
-    timed nor proven, for this machine's processor and those that the predictor was trained on.
+    timed nor proven, for hot caches of this machine's processor and those of the training.
     """
     wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]
     target = services.machine.canonical_target(body.target)
     lookup = Lookup(target, services.toolchain, body.cache, body.match)
+    predicts = body.predict and body.cache != "cold"
     with services.reading() as session:
         found = files.look_up(session, wanted, lookup, body.files, body.known)
-        near = predictions.winners(session, wanted, target) if body.predict else []
-    if body.predict:
+        near = predictions.winners(session, wanted, target) if predicts else []
+    if predicts:
         files.add_predictions(found, wanted, near)
     for one in found["schedules"]:
         services.metrics.count_answer(_kind_of(one))

@@ -108,15 +108,15 @@ def test_a_bad_lookup_names_what_is_wrong(client, body, field, message):
 
 
 def test_a_prediction_has_steps_and_an_expected_speed_and_is_not_stored(client, tuned):
-    before, _ = look_up(client, (PROBLEM, UNSEEN))
+    before, unknown = look_up(client, (PROBLEM, UNSEEN))
     stored, unseen = look_up(client, (PROBLEM, UNSEEN), predict=True)
-    assert stored == before and stored["predicted"] is None
+    assert stored == before and stored["predicted"] is unknown["predicted"] is None
     assert unseen["schedule"] is None and unseen["predicted"]["grade"] == "predicted"
     (found,) = look_up(client, [UNSEEN], predict=True)
     predicted = found["predicted"]
     low, high = predicted["interval"]
     assert predicted["steps"] and low < predicted["gflops"] < high and predicted["time_us"] > 0
-    (found,) = look_up(client, [UNSEEN])
+    (found,) = look_up(client, [UNSEEN], predict=True, cache="cold")
     assert found["schedule"] is None and found["predicted"] is None
     assert client.get("/v1/schedules", params={"problem": UNSEEN}).status_code == 404
     (found,) = look_up(client, [UNSEEN], predict=True, target="cpu:znver1,threads=1")

@@ -56,7 +56,7 @@ def show(options: argparse.Namespace) -> None:
         try:
             result = backend.show(options.problem, options.target, options.cache, match="range")
         except MissingError:
-            if not options.predict or is_range:
+            if not options.predict or is_range or options.cache == "cold":
                 raise
             predicted = backend.predict(options.problem, options.target)
             sys.stdout.write(json_text(predicted) if options.json else prediction_text(predicted))
@@ -105,7 +105,7 @@ COMMANDS = (
         (
             *STORED,
             arg("--cache", "of these caches; default: hot if both", choices=CACHE_MODES),
-            flag("--predict", "predict a schedule if none is stored; it is not timed or proven"),
+            flag("--predict", "predict one for hot caches if none is stored; not timed or proven"),
         ),
         at_service=BASE,
         examples=(
