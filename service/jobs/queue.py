@@ -64,19 +64,17 @@ def create_or_join(
     """
     problem_id = rows.problem_row(session, problem).id
     lookup = Lookup(target, toolchain, request.cache)
-    work = problem_id, target, request, toolchain, by or Submitter()
     if isinstance(problem, ProblemRange):
         known = ranges.find_range(session, problem, lookup)
         if known is not None and not again and _answers_range(known, request, toolchain):
             return Submission(range=known)
-        return Submission(job=joined_or_queued(session, "range", *work))
-    stored = find_fresh(session, problem, lookup)
-    if stored is not None and _is_untouched(session, stored):
+    elif (stored := find_fresh(session, problem, lookup)) and _is_untouched(session, stored):
         if not again and answers(stored, request):
             return Submission(schedule=stored)
         request = _retiming(stored, request, again=again)
-        work = problem_id, target, request, toolchain, by or Submitter()
-    return Submission(job=joined_or_queued(session, "tune", *work))
+    kind: JobKind = "range" if isinstance(problem, ProblemRange) else "tune"
+    work = problem_id, target, request, toolchain, by or Submitter()
+    return Submission(job=joined_or_queued(session, kind, *work))
 
 
 def joined_or_queued(

@@ -70,9 +70,8 @@ def request_recheck(
     finalists = _finalists(session, stored)
     if not finalists:
         raise NotFoundError(f"{problem.canonical}: the trials of its result are gone; tune it")
-    problem_id = problem_row(session, problem).id
     request = replace(request, trials=len(finalists))
-    work = problem_id, target, request, toolchain, by or Submitter()
+    work = problem_row(session, problem).id, target, request, toolchain, by or Submitter()
     inherit = partial(_inherit, finalists=finalists)
     return Submission(job=queue.joined_or_queued(session, "recheck", *work, inherit))
 

@@ -41,10 +41,8 @@ def find(session: Session, keys: Iterable[str], lookup: Lookup) -> dict[str, mod
     if lookup.match != "nearest" or wanted == found.keys():
         return found
     for target in compatible_targets(session, wanted - found.keys(), lookup.target):
-        missing = wanted - found.keys()
-        if not missing:
-            break
-        found |= schedules.find_schedules(session, missing, replace(lookup, target=target))
+        if missing := wanted - found.keys():
+            found |= schedules.find_schedules(session, missing, replace(lookup, target=target))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, combinations
 
-from sqlalchemy import Select, delete, select
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
@@ -34,8 +34,7 @@ def find_range(
     With `match` `range` another range that contains it answers if nothing else is stored.
     """
     key = problems if isinstance(problems, str) else problems.key
-    query = select(models.TunedRange).join(models.TunedRange.problem)
-    found = _best_first(session, query.where(models.Problem.key == key), lookup)
+    found = _best_first(session, models.Problem.key == key, lookup)
     if found or lookup.match != "range" or isinstance(problems, str):
         return found[0] if found else None
     return find_containing(session, problems, lookup)
@@ -52,8 +51,7 @@ def find_containing(
     dims = ProblemRange.DIMS.get(one.op, ())
     varied = chain.from_iterable(combinations(dims, n + 1) for n in range(MOST_DIMS))
     families = [family_of(one, some) for some in varied]
-    query = select(models.TunedRange).where(models.TunedRange.family.in_(families))
-    for row in _best_first(session, query, lookup):
+    for row in _best_first(session, models.TunedRange.family.in_(families), lookup):
         with suppress(TamperedError):
             if contains(result_of(row).schedule.problems, problem):
                 return row
@@ -61,12 +59,12 @@ def find_containing(
 
 
 def _best_first(
-    session: Session, query: Select[models.TunedRange], lookup: Lookup
+    session: Session, wanted: ColumnElement[bool], lookup: Lookup
 ) -> Sequence[models.TunedRange]:
-    """Return rows of a target: the toolchain's, hot ones, those of least loss first."""
+    """Return wanted rows of a target: the toolchain's, hot ones, those of least loss first."""
     row = models.TunedRange
-    query = query.join(row.toolchain)
-    query = query.where(*given((row.target, lookup.target), (row.cache, lookup.cache)))
+    of_work = given((row.target, lookup.target), (row.cache, lookup.cache))
+    query = select(row).join(row.problem).join(row.toolchain).where(wanted, *of_work)
     is_present = models.Toolchain.identity == lookup.toolchain
     order = is_present.desc(), (row.cache == "hot").desc(), row.loss_mean, row.created_at.desc()
     return session.scalars(query.order_by(*order)).all()

@@ -218,10 +218,8 @@ def _find_result(
 ) -> dict[str, Any]:
     with services.reading() as session:
         row = nearest.find(session, [key], lookup).get(key)
-        if row is None and with_ranges:
-            of_range = ranges.find_range(session, key, lookup)
-            if of_range is not None:
-                return range_json(of_range, services.toolchain)
+        if row is None and with_ranges and (whole := ranges.find_range(session, key, lookup)):
+            return range_json(whole, services.toolchain)
         row = row or _stored(session, services, key, lookup)
         return result_json(session, row, services.toolchain, target=lookup.target)
 
