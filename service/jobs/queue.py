@@ -164,7 +164,7 @@ def new_job(
 
 def _inherit(session: Session, job: models.Job) -> None:
     """Copy the trials of the earlier job that had most of them, as far as the budget goes."""
-    # Those of a recheck have times of another toolchain, from which a search learns nothing.
+    # Times of a recheck are of another toolchain: only timing its finalists again takes them.
     own = [models.Trial.origin != RECHECKED] if job.trials > FINALISTS else []
     earlier = (
         select(models.Trial.job_id)
