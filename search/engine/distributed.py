@@ -71,12 +71,9 @@ class SearchLeader:
         return True
 
     def _offered(self) -> list[RemoteTrial]:
-        offered: list[RemoteTrial] = []
-        while len(self.search.out) < EACH * self._count:
-            candidate = self.search.offer()
-            if candidate is None:
-                break
-            offered.append(candidate)
+        offered = list[RemoteTrial]()
+        while len(self.search.out) < EACH * self._count and (more := self.search.offer()):
+            offered.append(more)
         return offered
 
     def _exchange(

@@ -172,8 +172,7 @@ class FinalBenchmark:
                 reply = self._time(finalists, rounds, self.peers, budget_s)
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
-                self._drop(finalists, failure.index)
-                self.failure = f"{failure.kind}: {failure}"
+                self._drop(finalists, failure)
                 continue
             self._timed = [by_round(timed) for timed in reply.finalists]
             self._peak, self._rejected = reply.peak_gflops, reply.rejected
@@ -189,14 +188,23 @@ class FinalBenchmark:
         if self.on_phase is not None:
             self.on_phase(SearchPhase("finals", process, max(PROCESSES, process + 1)))
 
-    def _drop(self, finalists: list[TrialRecord], index: int | None) -> None:
-        """Remove a failed finalist, or the last ones if it is unknown."""
-        if index is not None:
-            finalists.pop(index)
-        elif len(finalists) > FINALISTS:
-            del finalists[FINALISTS:]
+    def _drop(self, finalists: list[TrialRecord], failure: CandidateFailureError) -> None:
+        """Remove the failed finalist, or the last ones if it is unknown and none fails alone."""
+        self.failure = f"{failure.kind}: {failure}"
+        index = self._failing(finalists) if failure.index is None else failure.index
+        if index is None:
+            del finalists[min(FINALISTS, len(finalists) - 1) :]
         else:
-            finalists.pop()
+            finalists.pop(index)
+
+    def _failing(self, finalists: list[TrialRecord]) -> int | None:
+        """Return the first finalist that fails alone, if any."""
+        for index, one in enumerate(finalists):
+            try:
+                self._time([one], 1, False, None, placements=1)
+            except CandidateFailureError:
+                return index
+        return None
 
     def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
         """Return the best of a few rounds; if those fail, of the trials.
@@ -209,10 +217,8 @@ class FinalBenchmark:
         try:
             reply = self._time(contenders, rounds, False, budget_s, placements=1)
         except CandidateFailureError as failure:
-            if failure.index is not None:
-                contenders.pop(failure.index)
-                return self._semifinal(contenders)
-            return contenders[:FINALISTS]
+            self._drop(contenders, failure)
+            return self._semifinal(contenders)
         standings = rounds_of(reply).standings
         order = sorted(range(len(contenders)), key=lambda i: standings[i])
         return [contenders[i] for i in order[:FINALISTS]]

@@ -69,20 +69,23 @@ class SizeTimer:
         on_failure: Callable[[int, str], None],
     ) -> dict[int, float]:
         """Return times of interleaved rounds in us, without the schedules that fail."""
-        keys = list(schedules)
-        while keys:
+        groups, found = [list(schedules)], dict[int, float]()
+        while groups:
+            if not (keys := groups.pop()):
+                continue
             steps = [list(schedules[key].to_json()) for key in keys]
             try:
-                reply = runner.time_finalists(steps, rounds, False, placements)
+                timed = rounds_of(runner.time_finalists(steps, rounds, False, placements))
             except CandidateFailureError as failure:
-                failed = keys.pop(-1 if failure.index is None else failure.index)
-                on_failure(failed, f"{failure.kind}: {failure}")
+                middle = len(keys) // 2
+                if failure.index is None and middle:  # any of them failed: halves are timed apart
+                    groups += keys[:middle], keys[middle:]
+                else:
+                    on_failure(keys.pop(failure.index or 0), f"{failure.kind}: {failure}")
+                    groups.append(keys)
                 continue
-            timed = rounds_of(reply)
             fastest = min(range(len(keys)), key=lambda index: timed.standings[index])
             base_us = 1e6 * median(timed.undisturbed_times(fastest).values())
-            return {
-                key: base_us * exp(timed.standings[index] - timed.standings[fastest])
-                for index, key in enumerate(keys)
-            }
-        return {}
+            for index, key in enumerate(keys):
+                found[key] = base_us * exp(timed.standings[index] - timed.standings[fastest])
+        return found

@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -178,7 +179,5 @@ class ChildProcess:
         end_group(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                try:
+                with suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    continue

@@ -67,9 +67,7 @@ class Compilers:
         Raises CandidateFailureError if it cannot be compiled, RunnerError if no compiler starts.
         """
         prepared = self._waiting.pop(str(steps), None)
-        if prepared is None:
-            return None
-        return prepared[1].result().compile_s
+        return prepared and prepared[1].result().compile_s
 
     def close(self) -> None:
         """End the compilers."""

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
 from typing import Any
 
@@ -139,10 +139,12 @@ def make_sampler(
         return LocalSampler(space, seed, refused)
     if name == "grid":
         return GridSampler(space, seed, refused)
-    if name in SAMPLERS:
-        made = _quietly(lambda: _optunas(name, seed, is_shared=is_shared))
-    else:
-        made = _loaded(name, model, seed, trials)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name in SAMPLERS:
+            made = _optunas(name, seed, is_shared=is_shared)
+        else:
+            made = _loaded(name, model, seed, trials)
     return over_space(made, space, seed, refused)
 
 
@@ -155,8 +157,11 @@ def over_space(
 
 def _optunas(name: str, seed: int, *, is_shared: bool) -> BaseSampler:
     """Return a sampler of Optuna's by our name of it."""
-    if name in PACKAGES:
-        _require(name)
+    package, extra = PACKAGES.get(name, ("optuna", "search"))
+    if importlib.util.find_spec(package) is None:
+        raise BudgetError(
+            f"sampler={name!r} needs the package {package}; install tilewise[{extra}]", "sampler"
+        )
     samplers = optuna.samplers
     match name:
         case "tpe":
@@ -168,21 +173,6 @@ def _optunas(name: str, seed: int, *, is_shared: bool) -> BaseSampler:
         case "cmaes":
             return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
     return samplers.RandomSampler(seed=seed)
-
-
-def _require(name: str) -> None:
-    package, extra = PACKAGES[name]
-    if importlib.util.find_spec(package) is None:
-        raise BudgetError(
-            f"sampler={name!r} needs the package {package}; install tilewise[{extra}]", "sampler"
-        )
-
-
-def _quietly(make: Callable[[], BaseSampler]) -> BaseSampler:
-    """Suppress Optuna's warnings about experimental features."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return make()
 
 
 def _loaded(name: str, model: TimeModel, seed: int, trials: int) -> BaseSampler:
@@ -203,7 +193,7 @@ def _loaded(name: str, model: TimeModel, seed: int, trials: int) -> BaseSampler:
     offered = {"space": model.space, "model": model, "seed": seed, "trials": trials}
     try:
         wanted = inspect.signature(found).parameters
-        return _quietly(lambda: found(**{k: v for k, v in offered.items() if k in wanted}))
+        return found(**{k: v for k, v in offered.items() if k in wanted})
     except Exception as error:
         raise BudgetError(
             f"sampler={name!r} cannot be made: {type(error).__name__}: {error}", "sampler"

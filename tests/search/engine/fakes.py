@@ -62,14 +62,10 @@ class FakeRunner:
     ahead = 0
     start_s = 0.0
 
-    def prepare(self, steps):
+    def prepare(self, *_: object) -> None:
         pass
 
-    def settle(self):
-        pass
-
-    def renew(self):
-        pass
+    settle = renew = prepare
 
     def trial(self, steps, best_s, control=None):
         schedule = Schedule.from_json(steps)

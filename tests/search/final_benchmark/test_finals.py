@@ -236,7 +236,7 @@ class Disturbed(Seen):
 
 
 def found(runner: FakeRunner, **limits: float) -> Schedule:
-    return run(TuneRequest(trials=40, **limits), runner=runner)[0].best.schedule
+    return run(TuneRequest(**{"trials": 40, **limits}), runner=runner)[0].best.schedule
 
 
 def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
@@ -247,15 +247,12 @@ def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
 
 
 def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
-    runner = Disturbed(1000)
-    assert found(runner) != found(Seen())
-    assert runner.processes == 2 + benchmark.WAITING
-    runner = Disturbed(1000)
-    found(runner, seconds=60.0)
-    assert runner.processes == 2
-    runner = Disturbed(1000)
-    run(TuneRequest(trials=benchmark.ENOUGH_SPEED_FACTORS - 1), runner=runner)
-    assert runner.processes == 2, "few trials have seen little"
+    assert found(Disturbed(1000)) != found(Seen())
+    few = {"trials": benchmark.ENOUGH_SPEED_FACTORS - 1}  # which have seen little
+    for limits, processes in (({}, 2 + benchmark.WAITING), ({"seconds": 60.0}, 2), (few, 2)):
+        runner = Disturbed(1000)
+        found(runner, **limits)
+        assert runner.processes == processes
 
 
 def test_nobody_waits_once_the_job_is_to_stop() -> None:
@@ -269,17 +266,19 @@ def test_nobody_waits_once_the_job_is_to_stop() -> None:
     assert runner.processes == 3 and asked[-2:] == [2, 3]
 
 
-def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along(alone) -> None:
     class Crashing(Seen):
         def time_finalists(self, schedules, *given):
             self.met.append(len(schedules))
-            if len(schedules) > FINALISTS:
+            self.first = getattr(self, "first", schedules[0])
+            if self.first in schedules if alone else len(schedules) > FINALISTS:
                 raise CandidateFailureError("crash", "SIGSEGV")
             return FakeRunner.time_finalists(self, schedules, *given)
 
     runner = Crashing()
     found(runner)
-    assert runner.met == [CONTENDERS, FINALISTS, FINALISTS]
+    assert runner.met == [CONTENDERS, *([1, 11, 11] if alone else [*[1] * CONTENDERS, 4, 4])]
 
 
 def test_a_search_whose_finalists_all_fail_says_why() -> None:
