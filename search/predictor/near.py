@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
+from operator import itemgetter
 
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
@@ -64,12 +65,8 @@ class Winners:
         """
         most = MAX_DOUBLINGS if problem.groups > 1 else NEAR_DOUBLINGS
         alike = self._alike.get(decisive(problem), [])
-        apart = sorted(
-            (far, place)
-            for place, one in enumerate(alike)
-            if (far := doublings(problem, one.solved.problem)) <= most
-        )
-        return [alike[place] for _, place in apart]
+        apart = [(doublings(problem, one.solved.problem), one) for one in alike]
+        return [one for far, one in sorted(apart, key=itemgetter(0)) if far <= most]
 
 
 def expected(

@@ -84,17 +84,17 @@ class Predictor:
             with np.load(path, allow_pickle=False) as kept:
                 about = json.loads(str(kept["about"]))
                 parts = [kept[name] for name in ("features", "thresholds", "leaves")]
-        except (OSError, ValueError, KeyError) as error:
+            if (about["format"], tuple(about["names"])) != (FORMAT, NAMES):
+                raise ValueError("made by another version; run tilewise predictor train")
+            return cls(
+                Trees(*parts),
+                about["levels"],
+                {name: _target(stored) for name, stored in about["targets"].items()},
+                Errors(*about["of_problems"]),
+                Errors(*about["of_processors"]),
+            )
+        except Exception as error:  # what is read from a damaged file may raise anything
             raise PredictorError(f"{path}: no predictor can be read: {error}") from error
-        if about.get("format") != FORMAT or tuple(about["names"]) != NAMES:
-            raise PredictorError(f"{path}: made by another version; run tilewise predictor train")
-        return cls(
-            Trees(*parts),
-            about["levels"],
-            {name: _target(stored) for name, stored in about["targets"].items()},
-            Errors(*about["of_problems"]),
-            Errors(*about["of_processors"]),
-        )
 
     def save(self, path: Path) -> None:
         """Write the predictor to a file, whole or not at all."""
@@ -135,11 +135,9 @@ class Predictor:
         """
         winners = Winners(target, solved)
         found = [_near(problem, target, winners.near(problem)) for problem in problems]
-        rest = [place for place, one in enumerate(found) if one is None]
-        ranked = self._ranked([problems[place] for place in rest], target)
-        for place, one in zip(rest, ranked, strict=True):
-            found[place] = one
-        return found
+        rest = [problem for problem, one in zip(problems, found, strict=True) if one is None]
+        ranked = iter(self._ranked(rest, target))
+        return [next(ranked) if one is None else one for one in found]
 
     def _ranked(self, problems: Sequence[Problem], target: Target) -> list[Prediction | None]:
         """Return for each problem the candidate that the trees like best."""
@@ -192,7 +190,7 @@ def own_file() -> Path:
 
 
 def in_use() -> Predictor:
-    """Return the predictor that was trained here, if any, else the shipped one."""
+    """Return the predictor that was trained here, if any can be read, else the shipped one."""
     try:
         return _own(own_file(), own_file().stat().st_mtime_ns)
     except OSError:

@@ -198,8 +198,7 @@ def train(spaces: Sequence[TimedSpace], evaluated: Sequence[Evaluated]) -> Predi
 
 
 def _errors(errors: Sequence[float]) -> Errors:
-    low, median, high = np.percentile(errors, (5, 50, 95)).tolist()
-    return Errors(low, median, high)
+    return Errors(*np.percentile(errors, (5, 50, 95)).tolist())
 
 
 def _fitted(spaces: Sequence[TimedSpace], of_problems: Errors, of_processors: Errors) -> Predictor:
