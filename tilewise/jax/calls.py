@@ -23,6 +23,7 @@ from tilewise.linked.verdicts import Verdict, cold_copies, compare, stored_verdi
 
 Array = Any
 _TARGET = "tilewise_call"
+_OPTIONS = ("store", "server", "trials", "threads")
 _TYPES = {"f32": jnp.float32, "f64": jnp.float64, "bf16": jnp.bfloat16, "f16": jnp.float16}
 _NAMES = {jnp.dtype(kind): name for name, kind in _TYPES.items()}
 _GELU = {"gelu": partial(jax.nn.gelu, approximate=False), "gelu_tanh": jax.nn.gelu}
@@ -59,12 +60,15 @@ class Call:
 
         Weights of a JAX array are packed once as long as it exists.
         """
-        if self.kernel is None or not self.kernel.packed_bytes or _is_packed(weights):
+        if self.kernel is None or not self.kernel.packed_bytes or self._is_packed(weights):
             return weights
         known = self._prepared.get(id(weights))
         if known is not None:
             return known
-        given = np.ascontiguousarray(weights)
+        wanted = _struct(self.problem, "B")
+        given = np.ascontiguousarray(weights, wanted.dtype)
+        if given.shape != wanted.shape:
+            raise BadInputError(f"{self.problem}: weights are {given.shape}, not {wanted.shape}")
         packed = empty_aligned((self.kernel.packed_bytes,), np.uint8)
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in (given, packed)]
         if code := _handler().tilewise_prepare(self.kernel.symbol.encode(), *pointers):
@@ -91,7 +95,7 @@ class Call:
             raise BadInputError(f"{self.problem}: operands {given} instead of {', '.join(wanted)}")
         if bias is not None:
             operands["bias"] = operands["bias"].astype(_struct(self.problem, "bias").dtype)
-        is_packed = self.kernel is not None and _is_packed(operands["B"])
+        is_packed = self._is_packed(operands["B"])
         for name, one in operands.items():
             found, expected = jax.typeof(one), _struct(self.problem, name)
             is_same = (found.shape, found.dtype) == (expected.shape, expected.dtype)
@@ -105,6 +109,10 @@ class Call:
             return _own(self.problem, *values)
         return _kernel(self, [values[0], self.prepare(b), *values[2:]], values)
 
+    def _is_packed(self, weights: Array) -> bool:
+        size = self.kernel.packed_bytes if self.kernel else 0
+        return bool(size and weights.dtype == jnp.uint8 and weights.shape == (size,))
+
 
 def _names(problem: Problem) -> tuple[str, ...]:
     """Return the operands in the order of calls."""
@@ -114,10 +122,6 @@ def _names(problem: Problem) -> tuple[str, ...]:
 def _struct(problem: Problem, operand: str) -> jax.ShapeDtypeStruct:
     shape = problem.operand_shapes["C" if operand == "add" else operand]
     return jax.ShapeDtypeStruct(shape, _TYPES[problem.type_of(operand)])
-
-
-def _is_packed(weights: Array) -> bool:
-    return bool(weights.dtype == jnp.uint8)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -135,7 +139,7 @@ def _kernel(call: Call, given: Sequence[Array], _operands: Sequence[Array]) -> A
 
 
 def _derivatives(call: Call, primals: Any, tangents: Any) -> Any:
-    if _is_packed(primals[1][1]):
+    if call._is_packed(primals[1][1]):
         raise BadInputError(f"{call.problem}: gradients need weights themselves, not prepared ones")
     return jax.jvp(partial(_own, call.problem), primals[1], tangents[1])
 
@@ -173,8 +177,11 @@ def load(problem: str | Problem, **options: Any) -> Call:
             by default one for each processor.
 
     Raises:
-        BadInputError: the problem is of another kind, or JAX has no f64.
+        BadInputError: the problem is of another kind, JAX has no f64, or there is no such option.
     """
+    if unknown := ", ".join(options.keys() - _OPTIONS):
+        known = ", ".join(_OPTIONS)
+        raise BadInputError(f"options: {unknown} is not one of {known}; load takes a whole problem")
     wanted = parse_problem(problem) if isinstance(problem, str) else problem
     is_known = isinstance(wanted, Matmul | Conv2d) and wanted.dtype in _TYPES
     if not is_known or wanted.quantised_weights or wanted.has_channels_first:
@@ -192,8 +199,7 @@ def _load(problem: Problem, source: Source) -> Call:
         choices = [[problem.canonical]]
         with source.open(_handler, choices) as kernels, jax.ensure_compile_time_eval():
             kernel = kernels.load(problem.canonical)
-            framework = f"jax={jax.__version__}"
-            found = stored_verdict(kernel, framework, _measure) if kernel else None
+            found = stored_verdict(kernel, f"jax={jax.__version__}", _measure) if kernel else None
     except Exception as error:  # a store, a service or a compiler may fail in any way
         warn_once(f"{problem}: no kernel is used: {line_of(error)}")
         return Call(problem, reason=str(error))
@@ -234,12 +240,13 @@ def matmul(
 
     Weights that are not traced, such as those that a jitted function closes over, are constants.
     """
+    weights = "variable" if b.ndim > 2 or isinstance(b, jax.core.Tracer) else "constant"
+    if b.ndim == 3 == a.ndim and len(b) == 1:  # one product, of which no operand has a batch
+        b = b[0]
     rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a
     dtype = _NAMES.get(jnp.dtype(a.dtype), str(a.dtype))
-    is_constant = b.ndim == 2 and not isinstance(b, jax.core.Tracer)
-    batch, (k, n) = 1 if b.ndim == 2 else b.shape[0], b.shape[-2:]
-    keys: dict[str, Any] = {"batch": batch, "dtype": dtype, "bias": bias is not None}
+    (k, n), batch = b.shape[-2:], 1 if b.ndim == 2 else len(b)
+    keys: dict[str, Any] = {"dtype": dtype, "bias": bias is not None, "weights": weights}
     keys |= {"out": dtype if dtype in ("bf16", "f16") else "", "epilogue": epilogue}
-    keys |= {"weights": "constant" if is_constant else "variable"}
-    problem = Matmul(m=rows.shape[-2], n=n, k=k, **keys)
+    problem = Matmul(batch=batch, m=rows.shape[-2], n=n, k=k, **keys)
     return load(problem, **options)(rows, b, bias).reshape(*a.shape[:-1], b.shape[-1])

@@ -81,6 +81,7 @@ def test_matmul_takes_batches_closed_over_weights_and_gradients(stored: Stored) 
         lambda x: door.matmul(x, b, bias),
         jax.vmap(lambda x: door.matmul(x, b, bias)),
         lambda x: door.matmul(x, jnp.stack([b, b])) + bias,
+        lambda x: jnp.concatenate([door.matmul(one[None], b[None], bias) for one in x]),
     ):
         for run in (function, jax.jit(function)):
             assert jnp.allclose(run(images), expected, atol=1e-4)
@@ -96,6 +97,7 @@ def test_weights_are_packed_once(stored: Stored) -> None:
     call = door.load(f"{MATMUL}f32,weights=constant", threads=1)
     given = arrays(f"{MATMUL}f32,weights=constant")
     assert call.prepare(given["b"]) is call.prepare(given["b"])
+    assert jnp.array_equal(call.prepare(given["b"]), call.prepare(np.float64(given["b"])))
     del given
     assert not call._prepared, "packed weights live as long as the weights"
 
@@ -120,19 +122,21 @@ def test_jax_computes_where_no_kernel_does(stored, why: str, monkeypatch, caplog
 
 
 def test_what_no_call_can_compute_is_refused(stored: Stored) -> None:
-    for problem, text in (
-        ("matmul:m=4,n=4,k=4,dtype=i8", "not a matmul or a conv2d"),
-        (f"{CONV}f32,layout=nchw_fchw", "not a matmul or a conv2d"),
-        (f"{MATMUL}f64", "jax_enable_x64 is off"),
+    for problem, options, text in (
+        ("matmul:m=4,n=4,k=4,dtype=i8", {}, "not a matmul or a conv2d"),
+        (f"{CONV}f32,layout=nchw_fchw", {}, "not a matmul or a conv2d"),
+        (f"{MATMUL}f64", {}, "jax_enable_x64 is off"),
+        (f"{MATMUL}f32", {"accuracy": "strict"}, "options: accuracy is not one of store"),
     ):
         with pytest.raises(BadInputError, match=text):
-            door.load(problem)
+            door.load(problem, **options)
     call, given = door.load(f"{MATMUL}f32,bias", threads=1), arrays(f"{MATMUL}f32,bias")
     for change, text in (
         ({"bias": None}, "operands A, B instead of A, B, bias"),
         ({"add": given["a"]}, "operands A, B, bias, add instead"),
         ({"a": given["a"][1:]}, r"A is float32\[5,20\]"),
         ({"a": given["a"].astype(jnp.bfloat16)}, r"A is bfloat16"),
+        ({"b": jnp.zeros(7, jnp.uint8)}, r"B is uint8\[7\]"),
     ):
         with pytest.raises(BadInputError, match=text):
             call(**given | change)
