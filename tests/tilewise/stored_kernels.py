@@ -57,7 +57,8 @@ class Stored:
         stored = problem if self.problems is None else self._containing(problem)
         if stored is None or self.leaves_out in problem or cache == "cold":
             raise MissingError(problem)
-        return {"problem": stored, "target": target, "cache": "hot", "variants": [], "spans": []}
+        facts = {key: [] for key in ("variants", "spans", "toolchain", "stale")}
+        return {"problem": stored, "target": target, "cache": "hot", **facts}
 
     def _result(self, problem: str, target: str, cache: str | None) -> Any:
         mode = "cold" if problem in self.cold else "hot"
@@ -66,8 +67,8 @@ class Stored:
         if not (is_known or of_range) or self.leaves_out in problem or cache not in (None, mode):
             return None
         best = SimpleNamespace(hash=mode, target=target)
-        match = SimpleNamespace(kind="range" if of_range else "exact", range=of_range)
-        return SimpleNamespace(target=target, best=best, cache=mode, match=match)
+        match = SimpleNamespace(kind="range" if of_range else "exact", range=of_range, differs={})
+        return SimpleNamespace(target=target, best=best, cache=mode, match=match, toolchain="")
 
     def tune(self, problem: str, _target: str, request: TuneRequest, *_: object) -> None:
         assert request.cache == "cold", "weights are evicted in a model"

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,18 +24,24 @@ struct Hash : std::hash<std::string_view> {
   using is_transparent = void;
 };
 
-// Filled under Python's lock before a graph that calls a kernel exists. Elements never move.
-inline auto &kernels() {
-  static auto *all = new std::unordered_map<std::string, Kernel, Hash, std::equal_to<>>;
-  return *all;
+// Kernels are registered while others run. They stay where and as they are from then on.
+struct Registry {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, const Kernel *, Hash, std::equal_to<>> kernels;
+};
+
+inline Registry &registry() {
+  static auto *one = new Registry;
+  return *one;
 }
 
 inline const Kernel &find(std::string_view symbol) {
-  auto found = kernels().find(symbol);
-  if (found == kernels().end())
+  const std::shared_lock lock(registry().mutex);
+  auto found = registry().kernels.find(symbol);
+  if (found == registry().kernels.end())
     throw std::runtime_error("tilewise: kernel " + std::string(symbol) +
                              " is not loaded in this process; compile the model again");
-  return found->second;
+  return *found->second;
 }
 
 inline void check(int code, const Kernel &kernel) {
@@ -93,9 +101,10 @@ int call_with(void *function, int count, void *const *pointers, std::span<const 
 extern "C" void tilewise_register(const char *symbol, void *run, void *part, void *prepare,
                                   int64_t scratch_bytes, int64_t packed_bytes, int64_t parts,
                                   int accumulates) {
-  tilewise::kernels().insert_or_assign(
-      symbol, tilewise::Kernel{symbol, run, part, prepare, scratch_bytes, packed_bytes, parts,
-                               accumulates != 0});
+  auto *kernel = new tilewise::Kernel{symbol,       run,   part, prepare, scratch_bytes,
+                                      packed_bytes, parts, accumulates != 0};
+  const std::unique_lock lock(tilewise::registry().mutex);
+  tilewise::registry().kernels.insert_or_assign(symbol, kernel);
 }
 
 extern "C" int64_t tilewise_packed_bytes(const char *symbol) {

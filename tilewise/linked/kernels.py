@@ -17,8 +17,10 @@ from tilewise.errors import MissingError, TilewiseError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
+from tilewise.kernels.system.toolchain import identity
 from tilewise.linked.libraries import cache_folder, link
 from tilewise.search.ranges.result import contains
+from tilewise.version import VERSION
 
 if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
@@ -35,6 +37,15 @@ _log = logging.getLogger("tilewise.linked")
 def warn_once(message: str) -> None:
     """Log a warning, once per process: models are compiled in many graphs."""
     _log.warning("%s", message)
+
+
+@contextmanager
+def warning(what: str) -> Iterator[None]:
+    """Log an error as `warn_once` does; the program goes on without."""
+    try:
+        yield
+    except Exception as error:  # a search may fail in any way
+        warn_once(f"{what}: {line_of(error)}")
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ class Source:
         from tilewise.backends.choose import open_backend
 
         # A search here sets limits of threads for its children; other children keep theirs.
-        before = {name: os.environ.get(name) for name in ONE_THREAD}
+        before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
         with ExitStack() as stack:
             try:
                 backend: Backend | None = None
@@ -109,15 +120,14 @@ class Source:
                 warn_once(f"only kernels of the cache folder are used: {line_of(error)}")
                 kernels = Kernels(self, None, shim)
             finally:
-                for name, value in before.items():
+                for name in ONE_THREAD:
                     os.environ.pop(name, None)
-                    if value is not None:
-                        os.environ[name] = value
+                os.environ.update(before)
             yield kernels
 
 
 class _Stored(NamedTuple):
-    """A stored problem or range, its schedules, and the caches that they are for."""
+    """A stored problem or range, its schedules and toolchain, and the caches that they are for."""
 
     problem: str
     schedules: str
@@ -134,7 +144,7 @@ class Kernels:
         host, _, rest = self._target.partition(",")
         self._files = {
             one.problem: path
-            for path, one in ({} if backend else read_kernels(cache_folder())).items()
+            for path, one in ({} if backend else read_kernels()).items()
             if one.target == self._target or (host == "cpu:host" and one.target.endswith(rest))
         }
 
@@ -148,10 +158,8 @@ class Kernels:
 
         for problem in absent:
             request = TuneRequest(self._trials, cache="cold")
-            try:
+            with warning(f"{problem}: not tuned"):  # such as a range that no code serves
                 self._backend.tune(problem, self._target, request, lambda _trial: None)
-            except Exception as error:  # such as a range that no code serves
-                warn_once(f"{problem}: not tuned: {line_of(error)}")
         self._fetch(absent)
 
     def _fetch(self, problems: Collection[str]) -> None:
@@ -171,14 +179,14 @@ class Kernels:
             if match and match.range is not None:
                 ranges[one.problem] = match.range
             elif result and match and match.kind != "processor":
-                schedule = f"{result.target} {result.best.hash}"
+                schedule = f"{result.target} {result.best.hash} {result.toolchain} {match.differs}"
                 self._found[one.problem] = _Stored(one.problem, schedule, result.cache)
         for problem, wanted in ranges.items():
             with suppress(MissingError):
                 whole = backend.show(wanted, self._target, mode, match="range")
-                schedules = [whole[name] for name in ("target", "variants", "spans")]
-                stored = _Stored(whole["problem"], json.dumps(schedules), whole["cache"])
-                self._found[problem] = stored
+                facts = ("target", "variants", "spans", "toolchain", "stale")
+                schedules = json.dumps([whole[name] for name in facts])
+                self._found[problem] = _Stored(whole["problem"], schedules, whole["cache"])
 
     def load(self, problem: str) -> Kernel | None:
         """Return the kernel of a problem or a range, or that of a range that contains it, loaded.
@@ -194,7 +202,7 @@ class Kernels:
             return None
         else:
             named = hashlib.sha256(f"{found.problem} {found.schedules}".encode()).hexdigest()[:32]
-            path = cache_folder() / f"kernel-{named}.so"
+            path = cache_folder() / f"kernel-{_maker()}-{named}.so"
             mode: CacheMode = "cold" if found.cache == "cold" else "hot"
             made = self._backend.object_files
             kernel = _cached(path) or _write(path, made(found.problem, self._target, mode))
@@ -222,10 +230,16 @@ def _holds(stored: str, wanted: Problem | ProblemRange) -> bool:
     return isinstance(problems, ProblemRange) and contains(problems, wanted)
 
 
-def read_kernels(folder: Path) -> dict[Path, Kernel]:
-    """Return the kernels of a folder by the files of their code, the newest last."""
+def _maker() -> str:
+    """Return a digest of the toolchain and the version that make and call kernels."""
+    return hashlib.sha256(f"{identity()} {VERSION}".encode()).hexdigest()[:8]
+
+
+def read_kernels() -> dict[Path, Kernel]:
+    """Return the kernels of the cache folder by the files of their code, the newest last."""
     found = {}
-    for path in sorted(folder.glob("kernel-*.json"), key=lambda one: one.stat().st_mtime_ns):
+    files = cache_folder().glob(f"kernel-{_maker()}-*.json")
+    for path in sorted(files, key=lambda one: one.stat().st_mtime_ns):
         with suppress(OSError, ValueError, TypeError):  # a file that is damaged
             found[path.with_suffix(".so")] = Kernel(**json.loads(read_regular(path)))
     return found

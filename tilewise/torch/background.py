@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tilewise.errors import TilewiseError
-from tilewise.linked.kernels import Source, line_of, target_of, warn_once
+from tilewise.linked.kernels import Source, target_of, warning
 
 _one_at_a_time = threading.Lock()
 """Searches that run at once would disturb each other's timings."""
@@ -19,13 +19,12 @@ def search_in_background(
     """Start to search problems one after another, and then to switch to their kernels."""
 
     def run() -> None:
-        try:
-            with _one_at_a_time:
-                for problem in dict.fromkeys(problems):
+        with _one_at_a_time:
+            for problem in dict.fromkeys(problems):
+                with warning(f"{problem}: not tuned"):
                     tune_apart(source, problem)
+        with warning("kernels found in the background are not used"):
             switch()
-        except Exception as error:  # the program goes on without
-            warn_once(f"the search in the background failed: {line_of(error)}")
 
     thread = threading.Thread(target=run, name="tilewise-search", daemon=True)
     thread.start()
@@ -39,9 +38,8 @@ def tune_apart(source: Source, problem: str) -> None:
         TilewiseError: the search failed; with its last line.
     """
     where = {"--server": source.server, "--db": source.store}
-    named = [text for name, url in where.items() if url for text in (name, url)]
-    options = ["--target", target_of(source.threads), "--trials", str(source.trials)]
-    options += ["--cache", "cold", *named]
+    options = [f"--target={target_of(source.threads)}", f"--trials={source.trials}", "--cache=cold"]
+    options += [f"{name}={url}" for name, url in where.items() if url]
     command = [sys.executable, "-m", "tilewise", "tune", problem, *options]
     null, pipe = subprocess.DEVNULL, subprocess.PIPE
     with subprocess.Popen(command, stdin=null, stdout=null, stderr=pipe, text=True) as child:
@@ -50,4 +48,4 @@ def tune_apart(source: Source, problem: str) -> None:
         atexit.unregister(child.kill)
     if child.returncode:
         last = (errors.strip() or f"exit code {child.returncode}").splitlines()[-1]
-        raise TilewiseError(f"{problem}: {last}")
+        raise TilewiseError(last)

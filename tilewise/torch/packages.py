@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from tilewise.linked.kernels import load_folder, read_kernels
-from tilewise.linked.libraries import cache_folder
 from tilewise.torch.backend import Compilation, compiling, split_options
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import new_graph
@@ -32,7 +31,7 @@ def compile_package(
         )
     folder.mkdir(exist_ok=True)
     used = {op.kernel for op in graph.ops}
-    for file, kernel in read_kernels(cache_folder()).items():
+    for file, kernel in read_kernels().items():
         if kernel.symbol in used:
             shutil.copy(file, folder)
             shutil.copy(file.with_suffix(".json"), folder)

@@ -129,7 +129,7 @@ def test_types_without_kernels(stored, kind: torch.dtype, caplog) -> None:
 
 
 @pytest.mark.parametrize("ending", [".so", ".json"])
-def test_a_corrupted_file_is_made_again(stored, cache, ending: str, caplog) -> None:
+def test_a_corrupted_file_is_made_again(stored, cache, ending, caplog, monkeypatch) -> None:
     model, x = nn.Linear(20, 32), torch.randn(6, 20)
     assert check(model, x)[0].kernel
     for path in cache.glob(f"kernel-*{ending}"):
@@ -140,6 +140,9 @@ def test_a_corrupted_file_is_made_again(stored, cache, ending: str, caplog) -> N
         assert check(model, x)[-1].kernel
     assert not stored.made, "the second time the new file is read"
     assert len(lines(caplog)) == 1 and "it is made again" in lines(caplog)[0]
+    monkeypatch.setattr(kernels, "identity", lambda: "another toolchain")
+    torch.compiler.reset()
+    assert check(model, x)[-1].kernel and stored.made, "as it is after an upgrade"
 
 
 def test_an_object_that_is_none(stored, monkeypatch, caplog) -> None:
