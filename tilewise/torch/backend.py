@@ -221,7 +221,8 @@ def _frozen(
     frozen = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # Dynamo reads its own again
     frozen.meta = gm.meta
     kept, sources = [], {}
-    nodes = zip(_placeholders(gm), _placeholders(frozen), example_inputs, strict=True)
+    places = (one.graph.find_nodes(op="placeholder") for one in (gm, frozen))
+    nodes = zip(*places, example_inputs, strict=True)
     for index, (of, node, value) in enumerate(nodes):
         source = node._dynamo_source = getattr(of, "_dynamo_source", None)
         if source is None or not _is_weight(value, source):
@@ -249,10 +250,6 @@ def _frozen(
         compiled[0] = compile_fx(spare, inputs, **options)
 
     return (lambda *given: compiled[0](*[given[index] for index in kept])), again
-
-
-def _placeholders(gm: Any) -> list[Any]:
-    return list(gm.graph.find_nodes(op="placeholder"))
 
 
 def _is_weight(value: Any, source: Any) -> bool:

@@ -179,8 +179,9 @@ def _product(node: Node) -> Candidate | None:
             return None
         operands[named[0]] = bias[0]
     is_transposed = _is_transposed(b)
-    keys = {"m": m, "n": n, "k": k, "transpose_b": is_transposed, **_common(node, b, operands)}
-    return Candidate("", (node,), keys, operands, (m, n), _order_of_b(is_transposed, (1, 0)))
+    keys = {"batch": 1, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
+    keys |= _common(node, b, operands)
+    return Candidate("", (node,), keys, operands, (m, n), {"B": (1, 0)} if is_transposed else {})
 
 
 def _batched(node: Node) -> Candidate | None:
@@ -189,13 +190,10 @@ def _batched(node: Node) -> Candidate | None:
     if statically_known_true(batch == 1):
         return None
     is_transposed = _is_transposed(b)
-    sizes = {"batch": batch, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
-    keys, orders = sizes | _common(node, None, {}), _order_of_b(is_transposed, (0, 2, 1))
+    keys = {"batch": batch, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
+    keys |= _common(node, None, {})
+    orders = {"B": (0, 2, 1)} if is_transposed else {}
     return Candidate("", (node,), keys, {"A": a, "B": b}, (batch, m, n), orders)
-
-
-def _order_of_b(is_transposed: bool, order: Order) -> dict[str, Order]:
-    return {"B": order} if is_transposed else {}
 
 
 def _convolution(node: Node) -> Candidate | None:
