@@ -104,7 +104,7 @@ def test_a_process_that_is_refused_has_no_tiles(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("target", [SERVER, pytest.param(detect(), marks=needs_amx)])
-@cases(24, short=8)
+@cases(40, short=16)
 @given(data=st.data())
 def test_any_schedule_of_tiles_is_right_between_guard_pages(data, target) -> None:
     plain = (matmuls | convolutions()).filter(lambda p: p.dtype in (*TILE_OPS, "u8", "f32"))
@@ -154,7 +154,7 @@ def test_products_of_tiles_bind_the_inner_loop(text, schedule, products, loads) 
 
 
 @pytest.mark.timeout(900)
-@cases(300, short=16)
+@cases(300, short=24)
 @given(st.data())
 def test_random_problems_of_bytes_are_exact(data: st.DataObject) -> None:
     problem, target = data.draw(quantised), data.draw(st.sampled_from(EACH))
