@@ -31,11 +31,11 @@ test: .venv/installed-dev browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full"
 
 test-all: .venv/installed-dev browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
 
 # What `make test` leaves out.
 test-rest: .venv/installed-dev browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m full
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "full and not long"
 
 # The tests of the dashboard look at it with Chromium; without one they are skipped and say so.
 browser:
@@ -65,9 +65,9 @@ format: .venv/installed-dev
 docs: .venv/installed-docs
 	$(BIN)/python -m docs.website -o site
 
-# Ten times as many random kernels and scripts, other ones each time; an hour or more.
+# All parameters, and ten times as many random kernels and scripts, others each time; hours.
 test-long: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --timeout 7200 -m hypothesis --hypothesis-profile long
+	$(BIN)/python -m pytest -n 2 --timeout 7200 -m "hypothesis or long" --hypothesis-profile long
 
 # 3000 random sequences of requests and 300 requests of each operation, other ones each time.
 fuzz: .venv/installed-dev

@@ -31,14 +31,16 @@ def cases(number: int, *, short: int | None = None) -> settings:
     )
 
 
-def some(values: Iterable[Any], *, of: int) -> list[Any]:
-    """Return parameters of a test, of which `make test` runs the first of each `of`.
+def some(values: Iterable[Any], *, of: int = 0, all_of: int = 1) -> list[Any]:
+    """Return parameters of a test, of which `make test` runs the first of each `of`, of 0 none.
 
-    Of a product of parameters every value is still run if `of` has no divisor in common with the
-    numbers of values.
+    `make test-all` adds the first of each `all_of`, and `make test-long` has all. Of a product of
+    parameters every value is still run if no divisor is common to `of` and the numbers of values.
     """
-    return [
-        pytest.param(*one if isinstance(one, tuple) else (one,),
-                     marks=() if at % of == 0 else pytest.mark.full)
-        for at, one in enumerate(values)
-    ]  # fmt: skip
+    found = []
+    for at, one in enumerate(values):
+        marks = [pytest.mark.full] if not of or at % of else []
+        if marks and at % all_of:
+            marks.append(pytest.mark.long)
+        found.append(pytest.param(*one if isinstance(one, tuple) else (one,), marks=marks))
+    return found

@@ -17,7 +17,7 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutations.toml")
-SHORT, FULL = "not full", "full"
+SHORT, FULL = "not full", "full and not long"
 NOTHING_COLLECTED = 5
 USAGE_ERRORS = (3, 4)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)

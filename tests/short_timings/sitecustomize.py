@@ -4,7 +4,8 @@ import gc
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
-NAMES = ("tilewise.search.final_benchmark.benchmark", "tilewise.kernels.native.microbench")
+BENCHMARK = "tilewise.search.final_benchmark"
+NAMES = (f"{BENCHMARK}.benchmark", f"{BENCHMARK}.quality", "tilewise.kernels.native.microbench")
 
 
 class Briefly:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tests.kernels.dispatches.matching import (
     CONVOLUTION,
     found_in,
@@ -102,8 +103,7 @@ CASES: dict[str, tuple[str, Numpy, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some(CASES, all_of=2))
 def test_what_else_is_read_keeps_its_values(case: str, host: Target) -> None:
     text, numpy, writes = CASES[case]
     tile = Register(1, host.lanes("f32"))  # narrow: what is read is written over before long

@@ -124,8 +124,7 @@ OTHERS: list[tuple[str, tuple[Step, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("text", "steps"), [*product(PLAIN, [()]), *OTHERS])
+@pytest.mark.parametrize(("text", "steps"), some([*product(PLAIN, [()]), *OTHERS], all_of=2))
 def test_a_module_checks_itself(text, steps, host, tmp_path) -> None:
     problem, target = parse_problem(text), host.with_threads(4)
     if not steps:
@@ -248,8 +247,9 @@ def test_two_kernels_in_one_process_keep_their_code_apart(host: Target, tmp_path
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dtype", ["f32", "i8", "bf16,b=i4,group=16,scale=bf16,zero_b=u4"])
-@pytest.mark.parametrize("keys", ["", ",bias,epilogue=relu"])
+@pytest.mark.parametrize(("dtype", "keys"), [
+    ("f32", ",bias,epilogue=relu"), ("i8", ""), ("bf16,b=i4,group=16,scale=bf16,zero_b=u4", ""),
+])  # fmt: skip
 def test_constant_weights_are_packed_once(dtype, keys, host, tmp_path) -> None:
     problem = parse_problem(f"matmul:m=19,n=70,k=41,dtype={dtype},weights=constant{keys}")
     steps = (Tile("n", 32), Stream("k", 32), Pack("B"), Pack("A"), Register(4, 32), Unroll(2))

@@ -101,7 +101,7 @@ def test_nan_and_infinity_behind_a_masked_tail_stay_out(dtype: str, target: Targ
 
 
 @pytest.mark.timeout(900)
-@cases(40)
+@cases(26, short=20)
 @given(st.data())
 def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject) -> None:
     """Single elements or whole rows, columns and pixels, which lie beside padding and edges."""

@@ -154,7 +154,7 @@ def test_products_of_tiles_bind_the_inner_loop(text, schedule, products, loads) 
 
 
 @pytest.mark.timeout(900)
-@cases(300, short=24)
+@cases(120, short=24)
 @given(st.data())
 def test_random_problems_of_bytes_are_exact(data: st.DataObject) -> None:
     problem, target = data.draw(quantised), data.draw(st.sampled_from(EACH))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import some
 from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.library import library_text
 from tilewise.kernels.mlir.iree.runtime import open_device
@@ -126,8 +127,7 @@ def make_case(text: str) -> Case:
     return Case(problem, operands, reference(problem, operands), operands["C"].copy())
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("peer", "text"), CASES)
+@pytest.mark.parametrize(("peer", "text"), some(CASES, all_of=2))
 def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
     require(peer)
     case = make_case(text)

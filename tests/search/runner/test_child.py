@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.cases import some
 from tests.search.registers import steps
 from tests.search.timing.test_measure import Clocks
 from tilewise.kernels.oracle.accuracy import KINDS, MOST_TIMES
@@ -210,8 +211,7 @@ OFFERED = [
 ]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("kh", "kw", "output", "least"), OFFERED)
+@pytest.mark.parametrize(("kh", "kw", "output", "least"), some(OFFERED, all_of=2))
 def test_what_the_space_offers_is_accurate_enough(kh, kw, output, least) -> None:
     for ci in (least, 4 * least):
         problem = replace(convolution(ci), kh=kh, kw=kw)

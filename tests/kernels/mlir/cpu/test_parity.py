@@ -95,7 +95,7 @@ def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
 
 
 @pytest.mark.timeout(900)
-@cases(24, short=8)
+@cases(16, short=8)
 @given(st.data())
 def test_a_skinny_gemm_has_the_loops_of_its_steps_in_both_lowerings(host, data) -> None:
     depth, rows, vectors = data.draw(st.sampled_from([2, 4, 8])), data.draw(small), data.draw(small)
@@ -117,7 +117,7 @@ def test_a_skinny_gemm_has_the_loops_of_its_steps_in_both_lowerings(host, data) 
 
 
 @pytest.mark.timeout(900)
-@cases(40, short=8)
+@cases(24, short=8)
 @given(st.data())
 def test_a_split_reduction_with_remainders_loses_no_product(host, data) -> None:
     small_result = st.builds(Matmul, m=odd, n=st.integers(1, 7), k=odd, dtype=st.just("f32"))

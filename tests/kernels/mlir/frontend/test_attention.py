@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cases import some
 from tests.kernels.mlir.frontend.running import random_arrays, results_of
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.read import as_module, read_module, read_outline
@@ -180,8 +181,7 @@ def defined(
     return made.swapaxes(1, 2).reshape(1, made.shape[2], -1) if is_flat else made
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", [*SPELLINGS, "iree"])
+@pytest.mark.parametrize("name", some(["iree", *SPELLINGS], all_of=2))
 def test_numbers_are_those_of_the_definition(name: str) -> None:
     in_ours = in_iree, {n: one[1:] for n, one in HEADS.items()}, {"scale": SCALE}
     make, shapes, how = SPELLINGS.get(name, in_ours)

@@ -147,7 +147,7 @@ PLACES = ((0, 32, "32"), (1, 0, "k"), (None, 0, "k"), (1, 15, ""), (0, 0, ""))
 DEQUANTISED = [*product(("u4", "i8", "i4", "u8"), PLACES)][::2]
 
 
-@pytest.mark.parametrize(("kind", "place"), some(DEQUANTISED, of=20))
+@pytest.mark.parametrize(("kind", "place"), some(DEQUANTISED, of=20, all_of=2))
 def test_dequantised_weights_are_problems_and_compile(kind, place) -> None:
     axis, block, group = place
     source, weights = dequantised(kind, axis, block)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from iree.compiler import ir
 
+from tests.cases import some
 from tests.kernels.mlir import payloads
 from tests.kernels.mlir.payloads import gelu, layer_norm, matmul, pointwise, softmax
 from tilewise.kernels.mlir.lowering.apply import Diagnostics
@@ -28,10 +29,10 @@ def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:
     ("payload", "other"),
     [
         (matmul(), matmul(sums_in="tf32")),
-        *(pytest.param(*one, marks=pytest.mark.full) for one in (
+        *some([
             *((kind(), kind(to)) for kind in KINDS for to in ("f16", "tf32", "bf16")),
             (matmul(k=16411), matmul("tf32", k=16411)),
-        )),
+        ], all_of=2),
     ],
 )  # fmt: skip
 def test_a_narrower_type_on_the_way_is_wrong(payload: str, other: str) -> None:
@@ -47,7 +48,6 @@ def test_the_payload_itself_is_right(kind: Any) -> None:
     assert out["executed"] and out["max_error"] == 0
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("payload", "other"), [
     (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
     (matmul(m=1, n=1, k=4099), payloads.split_matmul(m=1, n=1, k=4099, parts=1)),
@@ -57,7 +57,7 @@ def test_the_payload_itself_is_right(kind: Any) -> None:
     (layer_norm(), layer_norm(root="sqrt")),
     (gelu(function_of="tanh"), gelu(function_of="tanh")),
 ])  # fmt: skip
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", some([0, 1], all_of=2))
 def test_other_sums_and_other_quotients_are_right(payload: str, other: str, seed: int) -> None:
     out = compared(payload, other, seed)
     assert "failure" not in out, out["message"]

@@ -111,7 +111,7 @@ GROUPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "steps"), some(GROUPS, of=5))
+@pytest.mark.parametrize(("text", "steps"), some(GROUPS, of=5, all_of=2))
 def test_script_of_narrow_groups_proves(text: str, steps: tuple[str, ...]) -> None:
     proof = prove(parse_problem(f"conv2d:n=1,{text}"), schedule(*steps))
     assert proof.ok, proof.message
@@ -186,7 +186,7 @@ def check(problem: Problem, schedule: Schedule) -> None:
 
 
 @pytest.mark.timeout(1800)
-@cases(40, short=6)
+@cases(20, short=6)
 @given(st.data())
 def test_random_schedules_prove(data: st.DataObject) -> None:
     problem = data.draw(problems)
@@ -194,7 +194,7 @@ def test_random_schedules_prove(data: st.DataObject) -> None:
 
 
 @pytest.mark.timeout(3600)
-@cases(32, short=2)
+@cases(16, short=2)
 @given(st.data())
 def test_random_schedules_of_quantised_problems_prove(data: st.DataObject) -> None:
     problem = data.draw(quantised)

@@ -34,7 +34,7 @@ def ranges(*variants: tuple[str, ...], ends: tuple[int, ...], text: str) -> Rang
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@cases(16)
+@cases(9)
 @given(st.data())
 def test_random_ranges_prove(data: st.DataObject) -> None:
     problem = data.draw(matmuls | convolutions().flatmap(with_results))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from iree.compiler import ir
 
+from tests.cases import some
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import softmax
 from tests.kernels.mlir.proof.test_any_payload import compared
@@ -283,25 +284,21 @@ func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> 
 }"""
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("text", "payload"),
-    [
-        (script(VECTORIZE.format("%op")), SMALL),
-        (script(VECTORIZE.format("%op")), SMALL.replace("f32", "bf16")),
-        (script(VECTORIZE.format("%op")), SUM.replace("f32", "bf16")),
-        (UNDER_MASKS, PAYLOAD),
-        (UNDER_MASKS, PAYLOAD.replace("f32", "i32")),
-        (tiled("[3, 0, 4]", 2), PAYLOAD.replace("f32", "bf16")),
-        (NOTHING, CONVOLUTION.replace("f32", "bf16")),
-        (NOTHING, softmax().replace("f32", "bf16").replace("0xFF800000", "0xFF80")),
-        (NOTHING, SOFTMAX),
-        (tiled("[8, 8]", 2).replace("{\n", "{\n" + PAYLOAD, 1), None),
-        # passes and maps that change nothing
-        (with_maps("(m, k)", "(k, n)"), SQUARE),
-        (demoted("f16"), PAYLOAD.replace("f32", "f16")),
-    ],
-)
+@pytest.mark.parametrize(("text", "payload"), some([
+    (script(VECTORIZE.format("%op")), SMALL),
+    (script(VECTORIZE.format("%op")), SMALL.replace("f32", "bf16")),
+    (script(VECTORIZE.format("%op")), SUM.replace("f32", "bf16")),
+    (UNDER_MASKS, PAYLOAD),
+    (UNDER_MASKS, PAYLOAD.replace("f32", "i32")),
+    (tiled("[3, 0, 4]", 2), PAYLOAD.replace("f32", "bf16")),
+    (NOTHING, CONVOLUTION.replace("f32", "bf16")),
+    (NOTHING, softmax().replace("f32", "bf16").replace("0xFF800000", "0xFF80")),
+    (NOTHING, SOFTMAX),
+    (tiled("[8, 8]", 2).replace("{\n", "{\n" + PAYLOAD, 1), None),
+    # passes and maps that change nothing
+    (with_maps("(m, k)", "(k, n)"), SQUARE),
+    (demoted("f16"), PAYLOAD.replace("f32", "f16")),
+], all_of=2))  # fmt: skip
 def test_a_right_script_holds(text: str, payload: str | None) -> None:
     verdict = verify(text, payload=payload)
     assert verdict.proof.ok, verdict.proof.message
@@ -324,16 +321,12 @@ def winograd(size: str) -> str:
     return script(*lines)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("size", "payload"),
-    [
-        ("F_2_3", CONVOLUTION),
-        ("F_4_3", CONVOLUTION),
-        # With seed 1 the transforms subtract an infinity from itself where the payload has one.
-        ("F_2_3", CONVOLUTION.replace("8xf32>", "1xf32>")),
-    ],
-)
+@pytest.mark.parametrize(("size", "payload"), some([
+    ("F_2_3", CONVOLUTION),
+    ("F_4_3", CONVOLUTION),
+    # With seed 1 the transforms subtract an infinity from itself where the payload has one.
+    ("F_2_3", CONVOLUTION.replace("8xf32>", "1xf32>")),
+], all_of=2))  # fmt: skip
 def test_winograd_holds_within_its_own_roundings(size: str, payload: str) -> None:
     for seed in range(3):
         verdict = verify(winograd(size), payload=payload, seed=seed)

@@ -52,7 +52,7 @@ def needs_a_library(problem: Problem, target: Target) -> bool:
 
 
 @pytest.mark.timeout(900)
-@cases(45, short=8)
+@cases(24, short=8)
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     problem = data.draw(problems)

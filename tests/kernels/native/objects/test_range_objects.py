@@ -84,7 +84,7 @@ def check_module(module: ModuleType, problems: ProblemRange, size: Size, seed: i
 
 
 @pytest.mark.timeout(900)
-@cases(24, short=2)
+@cases(10, short=2)
 @given(st.data())
 def test_any_matmul_with_any_legal_schedules(data: st.DataObject) -> None:
     problem = data.draw(matmuls)
