@@ -83,6 +83,8 @@ def _query(lookup: Lookup, kind: FileKind) -> str:
         query["flavor"] = kind
     if lookup.match == "nearest":
         query["match"] = lookup.match
+    if lookup.cache is not None:
+        query["cache"] = lookup.cache
     return urlencode(query)
 
 

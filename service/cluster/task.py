@@ -15,7 +15,7 @@ from tilewise.kernels.system.children import ONE_THREAD, end_group
 from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.runs.http import PATIENCE_S, RunCalls
 from tilewise.service.runs.process import UNREACHABLE
-from tilewise.service.runs.wire.assignments import CrashWire, EndedWire
+from tilewise.service.runs.wire import CrashWire, EndedWire
 from tilewise.service.workers.completion import end, reason_of, start
 
 BEAT_S = 0.5

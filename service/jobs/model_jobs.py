@@ -8,7 +8,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -155,13 +155,17 @@ def _request_searches(
     toolchain: str,
     by: Submitter,
 ) -> dict[str, int | None]:
-    """Return the number of the job of each problem; None where a stored schedule answers."""
+    """Return the number of the job of each problem; None where a stored schedule answers.
+
+    Any number of problems of one model fits where one does, or a large model never would.
+    """
     jobs = {}
     for problem in problems:
         submitted = queue.create_or_join(
             session, parse_problem(problem), target, request, toolchain, by
         )
         jobs[problem] = None if submitted.job is None else submitted.job.id
+        by = by if submitted.job is None else replace(by, most_in_flight=0)
     return jobs
 
 

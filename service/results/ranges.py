@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, combinations
+from typing import Any
 
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
@@ -34,7 +35,8 @@ def find_range(
     With `match` `range` another range that contains it answers if nothing else is stored.
     """
     key = problems if isinstance(problems, str) else problems.key
-    found = _best_first(session, models.Problem.key == key, lookup)
+    newest = models.TunedRange.created_at.desc()
+    found = _best_first(session, models.Problem.key == key, lookup, newest)
     if found or lookup.match != "range" or isinstance(problems, str):
         return found[0] if found else None
     return find_containing(session, problems, lookup)
@@ -51,7 +53,9 @@ def find_containing(
     dims = ProblemRange.DIMS.get(one.op, ())
     varied = chain.from_iterable(combinations(dims, n + 1) for n in range(MOST_DIMS))
     families = [family_of(one, some) for some in varied]
-    for row in _best_first(session, models.TunedRange.family.in_(families), lookup):
+    stored = models.TunedRange
+    least = stored.loss_mean, stored.created_at.desc()
+    for row in _best_first(session, stored.family.in_(families), lookup, *least):
         with suppress(TamperedError):
             if contains(result_of(row).schedule.problems, problem):
                 return row
@@ -59,15 +63,16 @@ def find_containing(
 
 
 def _best_first(
-    session: Session, wanted: ColumnElement[bool], lookup: Lookup
+    session: Session, wanted: ColumnElement[bool], lookup: Lookup, *last: Any
 ) -> Sequence[models.TunedRange]:
-    """Return wanted rows of a target: the toolchain's, hot ones, those of least loss first."""
+    """Return wanted rows of a target: the toolchain's, hot ones first, then in the order `last`."""
     row = models.TunedRange
     of_work = given((row.target, lookup.target), (row.cache, lookup.cache))
     query = select(row).join(row.problem).join(row.toolchain).where(wanted, *of_work)
     is_present = models.Toolchain.identity == lookup.toolchain
-    order = is_present.desc(), (row.cache == "hot").desc(), row.loss_mean, row.created_at.desc()
-    return session.scalars(query.order_by(*order)).all()
+    return session.scalars(
+        query.order_by(is_present.desc(), (row.cache == "hot").desc(), *last)
+    ).all()
 
 
 def result_of(row: models.TunedRange) -> RangeResult:

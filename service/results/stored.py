@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, contains_eager
 from tilewise.schema.base import Match
 from tilewise.search.records import CacheMode
 from tilewise.service.db import models
+from tilewise.service.db.rows import given
 
 _PROBLEMS, _TOOLCHAINS = models.Problem.__table__, models.Toolchain.__table__
 _SCHEDULES, _SCRIPTS, _PROOFS = (
@@ -113,8 +114,8 @@ def best_proof(
 ) -> tuple[ResultKey, models.Proof | None] | None:
     """Return the best schedule's work and the proof of its fastest script, in one query."""
     of_work = {"target": lookup.target, "toolchain": lookup.toolchain}
-    given = {"key": key, "flavor": flavor, **of_work}
-    row = session.execute(_BEST_PROOF, given).first()
+    query = _BEST_PROOF.where(*given((_SCHEDULES.c.cache, lookup.cache)))
+    row = session.execute(query, {"key": key, "flavor": flavor, **of_work}).first()
     return None if row is None else (ResultKey(*row[1:]), row[0])
 
 

@@ -22,7 +22,7 @@ from tilewise.service.jobs import lease
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.trial_store import extent
 from tilewise.service.runs import helper_offers
-from tilewise.service.runs.wire.trials import CandidateWire, TrialWire
+from tilewise.service.runs.wire import CandidateWire, TrialWire
 
 LEADER = "leader"
 SHOWN = 12  # digits of an offer's digest that name a machine

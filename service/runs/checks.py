@@ -30,8 +30,14 @@ from tilewise.service.errors import RefusedError
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.host.process_identity import host_of
 from tilewise.service.jobs.outcome import Attempt
-from tilewise.service.runs.wire.assignments import AttemptWire, EndWire, MachineWire, ProofWire
-from tilewise.service.runs.wire.trials import CandidateWire, TrialWire
+from tilewise.service.runs.wire import (
+    AttemptWire,
+    CandidateWire,
+    EndWire,
+    MachineWire,
+    ProofWire,
+    TrialWire,
+)
 
 Fault = tuple[str, str]
 """A field of a message, and what is wrong with its value."""

@@ -17,41 +17,10 @@ from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableErr
 from tilewise.service.host.machine import MachineInfo
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.jobs.plans import Made, PlanAssignment, PlanPhase
+from tilewise.service.runs import wire
 from tilewise.service.runs.sql import RunAssignment
-from tilewise.service.runs.wire.assignments import (
-    AssignmentWire,
-    AttemptWire,
-    BeginWire,
-    BestWire,
-    ChosenWire,
-    EndedWire,
-    EndWire,
-    FailWire,
-    MachineWire,
-    MadeWire,
-    PhaseWire,
-    PlanWire,
-    WordWire,
-)
-from tilewise.service.runs.wire.trials import (
-    MOST_SEARCHES,
-    AddWire,
-    CandidateWire,
-    EpochWire,
-    ExchangedWire,
-    ExchangeWire,
-    FoundWire,
-    GivenWire,
-    HelpWire,
-    HistoryWire,
-    SearchesWire,
-    SearchKeysWire,
-    TrialsWire,
-    TrialWire,
-    Wire,
-)
 
-Answer = TypeVar("Answer", bound=Wire)
+Answer = TypeVar("Answer", bound=wire.Wire)
 Read = TypeVar("Read")
 
 PATIENCE_S = 120.0
@@ -91,7 +60,7 @@ class RunCalls:
         """Close the connection."""
         self._client.close()
 
-    def post(self, path: str, body: Wire | None, kind: type[Answer]) -> Answer:
+    def post(self, path: str, body: wire.Wire | None, kind: type[Answer]) -> Answer:
         """Send a message and return the answer.
 
         Raises LeaseLostError if the run is over, UnreachableError without an answer in time,
@@ -113,7 +82,7 @@ class RunCalls:
             answer = self._client.post("/alive", timeout=POLL_S)
             if answer.status_code in _LOST:
                 return False
-            return WordWire.model_validate_json(answer.content).word == "go"
+            return wire.WordWire.model_validate_json(answer.content).word == "go"
         except (httpx.TransportError, ValidationError):
             return None
 
@@ -121,7 +90,7 @@ class RunCalls:
         self,
         method: str,
         path: str,
-        body: Wire | None,
+        body: wire.Wire | None,
         query: dict[str, str | int],
         read: Callable[[bytes], Read],
     ) -> Read:
@@ -173,15 +142,15 @@ class HttpTrialStore:
         found: list[TrialRecord] = []
         after: int | None = 0
         while after is not None:
-            page = self._calls.get("/trials", TrialsWire, start=after)
+            page = self._calls.get("/trials", wire.TrialsWire, start=after)
             found += [trial.record() for trial in page.trials]
             after = page.next
         return found
 
     def add(self, trial: TrialRecord) -> None:
         """Store one finished trial; raise LeaseLostError or UnreachableError."""
-        body = AddWire(epoch=self._epoch, trial=TrialWire.model_validate(trial))
-        self.is_stopped = self._calls.post("/trials", body, WordWire).word == "stop"
+        body = wire.AddWire(epoch=self._epoch, trial=wire.TrialWire.model_validate(trial))
+        self.is_stopped = self._calls.post("/trials", body, wire.WordWire).word == "stop"
 
     def correct(self, trials: Sequence[TrialRecord]) -> None:
         """Replace the speeds and machine speed factors of stored trials; raise as `add`."""
@@ -198,20 +167,20 @@ class HttpTrialStore:
 
     def earlier(self, operation: str) -> list[Earlier]:
         """Return earlier searches for an operation (`matmul`), newest first."""
-        found = self._calls.get("/earlier", SearchesWire, operation=operation)
+        found = self._calls.get("/earlier", wire.SearchesWire, operation=operation)
         return [search.to(Earlier) for search in found.searches]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
         """Return the results of `searches`, in their order."""
         found: list[Solved] = []
-        for first in range(0, len(searches), MOST_SEARCHES):
-            keys = [search.key for search in searches[first : first + MOST_SEARCHES]]
-            answer = self._calls.post("/solved", SearchKeysWire(keys=keys), FoundWire)
+        for first in range(0, len(searches), wire.MOST_SEARCHES):
+            keys = [search.key for search in searches[first : first + wire.MOST_SEARCHES]]
+            answer = self._calls.post("/solved", wire.SearchKeysWire(keys=keys), wire.FoundWire)
             found += [one.to(Solved) for one in answer.found]
         return found
 
-    def _history(self) -> HistoryWire:
-        return self._calls.get("/history", HistoryWire)
+    def _history(self) -> wire.HistoryWire:
+        return self._calls.get("/history", wire.HistoryWire)
 
 
 class HttpHelpers:
@@ -227,14 +196,14 @@ class HttpHelpers:
 
         Raises LeaseLostError or UnreachableError.
         """
-        body = ExchangeWire(
+        body = wire.ExchangeWire(
             epoch=self._epoch,
             start=start,
-            offered=list(map(CandidateWire.model_validate, offered)),
+            offered=list(map(wire.CandidateWire.model_validate, offered)),
             back=sorted(back),
             late_s=late_s,
         )
-        answer = self._calls.post("/candidates", body, ExchangedWire)
+        answer = self._calls.post("/candidates", body, wire.ExchangedWire)
         self._trials.is_stopped = answer.word == "stop"
         return answer.exchanged()
 
@@ -250,18 +219,18 @@ class _HttpRun:
 
     def failed(self, message: str) -> bool:
         """End the job without a result; False where it was cancelled or taken over."""
-        return self._ended("/failed", FailWire(epoch=self.epoch, message=message))
+        return self._ended("/failed", wire.FailWire(epoch=self.epoch, message=message))
 
     def release(self) -> None:
         """Give the job back to the queue; a driver does, where the service does not hear it."""
         try:
-            self._calls.post("/release", EpochWire(epoch=self.epoch), EndedWire)
+            self._calls.post("/release", wire.EpochWire(epoch=self.epoch), wire.EndedWire)
         except (LeaseLostError, UnreachableError):
             return
 
-    def _ended(self, path: str, body: Wire) -> bool:
+    def _ended(self, path: str, body: wire.Wire) -> bool:
         try:
-            return self._calls.post(path, body, EndedWire).ended
+            return self._calls.post(path, body, wire.EndedWire).ended
         except LeaseLostError:
             return False
 
@@ -270,7 +239,8 @@ class HttpPlanStore(_HttpRun):
     """Store one run of a plan job at the service; raise as `HttpRunStore`."""
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str) -> None:
-        begun = calls.post("/begin_plan", BeginWire(owner=owner, toolchain=toolchain), PlanWire)
+        own = wire.BeginWire(owner=owner, toolchain=toolchain)
+        begun = calls.post("/begin_plan", own, wire.PlanWire)
         super().__init__(calls, begun.epoch)
         self._assignment = from_json(PlanAssignment, begun.order)
 
@@ -284,11 +254,12 @@ class HttpPlanStore(_HttpRun):
 
     def note(self, phase: PlanPhase, plan: Json | None) -> None:
         """Store the current phase of the run, and the plan once it is chosen."""
-        self._calls.post("/chosen", ChosenWire(epoch=self.epoch, phase=phase, plan=plan), WordWire)
+        body = wire.ChosenWire(epoch=self.epoch, phase=phase, plan=plan)
+        self._calls.post("/chosen", body, wire.WordWire)
 
     def done(self, made: Made) -> bool:
         """End the job with its plan; return False if it was cancelled or taken over."""
-        return self._ended("/made", MadeWire(epoch=self.epoch, made=to_json(made)))
+        return self._ended("/made", wire.MadeWire(epoch=self.epoch, made=to_json(made)))
 
 
 class HttpRunStore(_HttpRun):
@@ -299,7 +270,8 @@ class HttpRunStore(_HttpRun):
     """
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
-        begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), AssignmentWire)
+        own = wire.BeginWire(owner=owner, toolchain=toolchain)
+        begun = calls.post("/begin", own, wire.AssignmentWire)
         super().__init__(calls, begun.epoch)
         self.request_id = begun.request_id
         self.assignment: RunAssignment = begun.assignment(job_id)
@@ -314,21 +286,21 @@ class HttpRunStore(_HttpRun):
 
     def note(self, phase: SearchPhase) -> None:
         """Store the current phase of the run."""
-        body = PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
-        self._calls.post("/phase", body, WordWire)
+        body = wire.PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
+        self._calls.post("/phase", body, wire.WordWire)
 
     def done(
         self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results; return False if it was cancelled or taken over."""
-        body = EndWire(
+        body = wire.EndWire(
             epoch=self.epoch,
-            best=BestWire.model_validate(best),
+            best=wire.BestWire.model_validate(best),
             peers=result.peers,
             elapsed_s=result.elapsed_s,
             complete=result.complete,
-            attempts=list(map(AttemptWire.model_validate, attempts)),
-            machine=MachineWire.model_validate(machine),
+            attempts=list(map(wire.AttemptWire.model_validate, attempts)),
+            machine=wire.MachineWire.model_validate(machine),
         )
         return self._ended("/done", body)
 
@@ -342,7 +314,8 @@ class HttpLeader:
 
     def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
         self._calls = calls
-        joined = calls.post("/join", BeginWire(owner=owner, toolchain=toolchain), AssignmentWire)
+        own = wire.BeginWire(owner=owner, toolchain=toolchain)
+        joined = calls.post("/join", own, wire.AssignmentWire)
         self.epoch, self.request_id = joined.epoch, joined.request_id
         self.assignment: RunAssignment = joined.assignment(job_id)
 
@@ -351,9 +324,9 @@ class HttpLeader:
 
         Raises LeaseLostError or UnreachableError.
         """
-        trial = None if answer is None else TrialWire.model_validate(answer)
-        request = HelpWire(epoch=self.epoch, answer=trial, wants=wants)
-        given = self._calls.post("/help", request, GivenWire)
+        trial = None if answer is None else wire.TrialWire.model_validate(answer)
+        request = wire.HelpWire(epoch=self.epoch, answer=trial, wants=wants)
+        given = self._calls.post("/help", request, wire.GivenWire)
         if given.word == "stop":
             return None
         return [one.candidate() for one in given.candidates]

@@ -290,7 +290,8 @@ def test_a_script_is_proven_and_its_counts_are_told(cli: Cli, layers: str, tmp_p
 
 
 @pytest.mark.full
-def test_json_tells_blocks(cli: Cli, layers: str) -> None:
+def test_json_tells_blocks(cli: Cli, layers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_SERVER", "http://127.0.0.1:1")
     told = cli("script", layers, "--packs", "--blocks", "2=4,8,16", "--json").json
     assert told["packed"][1]["number"] == 2 and told["packed"][1]["blocks"] == [4, 8, 16]
     assert told["packs"] + told["unpacks"] > 2 and told["moves"]

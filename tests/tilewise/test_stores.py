@@ -78,8 +78,10 @@ def test_what_is_no_archive_or_cannot_be_written_is_bad_input(cli, tuned, tmp_pa
     wrong, absent = written(tmp_path / "a.zip", "x"), tmp_path / "absent.db"
     for file in (wrong, str(tmp_path / "absent.zip"), str(tmp_path)):
         assert file in cli("store", "import", file, "--db", tuned).error()
-    assert cli("store", "import", wrong, "--db", f"sqlite:///{absent}").code == 2
-    assert not absent.exists()
+    of_none = "--db", f"sqlite:///{absent}"
+    assert cli("store", "import", wrong, *of_none).code == 2
+    assert "so nothing is stored" in cli("store", "export", wrong, *of_none).error(3)
+    assert not absent.exists() and Path(wrong).read_text() == "x"
     assert cli("store", "import", wrong, "--since", "2026-01-01").code == 2
 
 

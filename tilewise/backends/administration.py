@@ -12,6 +12,7 @@ from tilewise.backends.service_errors import (
     database_of,
     opened_sessions,
     settings,
+    stored_sessions,
 )
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_any
@@ -92,8 +93,11 @@ def revoke_token(name: str, database_url: str | None) -> Json:
 
 
 def export_store(path: str, selection: Selection, database_url: str | None) -> Json:
-    """Write an archive; return its rows by member and the damaged rows left out."""
-    with opened_sessions(database_url) as sessions:
+    """Write an archive; return its rows by member and the damaged rows left out.
+
+    Raises MissingError if there is no database.
+    """
+    with stored_sessions(database_url) as sessions:
         written_by = f"tilewise {VERSION}"
         manifest = export(sessions, Path(path), selection, written_by)
     rows = {name.removesuffix(".jsonl"): part.rows for name, part in manifest.members.items()}

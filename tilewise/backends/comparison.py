@@ -16,7 +16,7 @@ from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.lines import ScheduleLine
-from tilewise.service.archive.restore import read_lines
+from tilewise.service.archive.restore import TargetFeatures, read_lines
 from tilewise.service.db import checked, models, schema
 from tilewise.service.results import integrity
 
@@ -124,13 +124,17 @@ def _speeds(store: str) -> dict[Work, Speed]:
 def _of_archive(file: str) -> list[tuple[Work, Speed]]:
     if not Path(file).is_file():
         raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
+    found: list[tuple[Work, Speed]] = []
     with converted_errors(), opened(Path(file)) as archive:
-        return [
-            ((line.problem, line.target, line.cache),
-             Speed(line.gflops, line.low, line.high, line.toolchain, line.created_at, line.steps))
-            for _, line in read_lines(archive)
-            if type(line) is ScheduleLine
-        ]  # fmt: skip
+        features = TargetFeatures(archive.manifest.format)
+        for _, read in read_lines(archive):
+            features.look_at(read)
+            line = features.completed(read)
+            if type(line) is ScheduleLine:
+                speed = line.gflops, line.low, line.high, line.toolchain, line.created_at
+                work = line.problem, line.target, line.cache
+                found.append((work, Speed(*speed, line.steps)))
+    return found
 
 
 def _of_database(url: str) -> list[tuple[Work, Speed]]:

@@ -3,11 +3,16 @@
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Known, Match, OnTrialSeen, prediction_of
-from tilewise.backends.service_errors import converted_errors, database_of, opened_sessions
+from tilewise.backends.service_errors import (
+    converted_errors,
+    database_of,
+    opened_sessions,
+    stored_sessions,
+)
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
@@ -20,7 +25,7 @@ from tilewise.search.records import CacheMode, Solved, TuneRequest
 from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from tilewise.service.api.range_documents import range_json, size_json
 from tilewise.service.db import schema
-from tilewise.service.db.session import Sessions, make_engine, reading, writing
+from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import queue
 from tilewise.service.results import (
@@ -280,20 +285,11 @@ class LocalBackend:
             session.flush()
             return row.id
 
-    @contextmanager
-    def _stored(self) -> Iterator[Sessions]:
+    def _stored(self) -> AbstractContextManager[Sessions]:
         """Open the database for reading without creating it."""
         # A refused row is logged too; here the error, in one line, is all that a user needs.
         logging.getLogger(integrity.__name__).addHandler(logging.NullHandler())
-        with converted_errors():
-            url = database_of(self._url)
-            if schema.is_absent(url):
-                name = make_engine(url).url.render_as_string()
-                raise MissingError(
-                    f"database {name} does not exist, so nothing is stored; tilewise tune makes one"
-                )
-        with opened_sessions(self._url) as sessions:
-            yield sessions
+        return stored_sessions(self._url)
 
     def _result(
         self,

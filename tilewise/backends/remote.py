@@ -79,7 +79,7 @@ class RemoteBackend:
 
     def predict(self, problem: str, target: str) -> Json:
         _require_sense(problem, target)
-        (found,) = self._client.look_up([problem], target, predict=True)
+        (found,) = self._client.look_up([problem], target, "hot", predict=True)
         predicted = found.document.get("predicted")
         return prediction_of(parse_problem(problem), found.target, predicted)
 

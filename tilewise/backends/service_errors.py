@@ -75,6 +75,20 @@ def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
             engine.dispose()
 
 
+@contextmanager
+def stored_sessions(database_url: str | None) -> Iterator[Sessions]:
+    """Open this machine's database for reading; raise MissingError if there is none."""
+    with converted_errors():
+        url = database_of(database_url)
+        if schema.is_absent(url):
+            name = make_engine(url).url.render_as_string()
+            raise MissingError(
+                f"database {name} does not exist, so nothing is stored; tilewise tune makes one"
+            )
+    with opened_sessions(url) as sessions:
+        yield sessions
+
+
 def _is_checked(name: str) -> bool:
     """Return whether a variable is a setting that has to be validated."""
     return name.upper().startswith(PREFIX) and name not in (DATABASE, *NO_SETTINGS)

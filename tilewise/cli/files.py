@@ -1,9 +1,11 @@
 """Files that a command reads and writes; every error is one line."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EACCES
 from pathlib import Path
 from stat import S_ISCHR, S_ISDIR
 
@@ -96,6 +98,8 @@ def require_folder(path: str | None) -> None:
         raise BadInputError(
             f"cannot write {_shown(path)}: there is no folder {_shown(str(folder))}"
         )
+    with file_errors("write", path):
+        _require_writable(Path(path) if Path(path).exists() else folder)
 
 
 def json_text(value: object) -> str:
@@ -108,7 +112,13 @@ def make_folder(path: str) -> Path:
     folder = Path(path)
     with file_errors("make the folder", path):
         folder.mkdir(parents=True, exist_ok=True)
+        _require_writable(folder)
     return folder
+
+
+def _require_writable(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise PermissionError(EACCES, os.strerror(EACCES), str(path))
 
 
 def _shown(path: str) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from tilewise.backends.base import ignore_trial
@@ -13,6 +14,7 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.schema.base import Json
+from tilewise.search.errors import SearchError
 from tilewise.search.records import CacheMode, TuneRequest
 
 
@@ -46,8 +48,10 @@ def tune_missing(
 
     Raises BadInputError or TargetError if no problem can be tuned with these arguments.
     """
-    for problem in lacking:
-        backend.submit(problem.canonical, target, request)
+    with suppress(TilewiseError):  # ahead, for all workers; what is refused is told in its turn
+        for problem in lacking:
+            backend.submit(problem.canonical, target, request)
+    refused: list[BadInputError] = []
     for number, problem in enumerate(lacking, 1):
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
@@ -55,9 +59,12 @@ def tune_missing(
                 backend.tune(problem.canonical, target, request, ignore_trial, say_phase)
             else:
                 tune_shown(backend, problem.canonical, target, request)
-        except (BadInputError, TargetError):
+        except TargetError:
             raise
-        except (KernelsError, TilewiseError) as error:
+        except (KernelsError, SearchError, TilewiseError) as error:
+            refused += [error] if isinstance(error, BadInputError) else []
+            if refused and len(refused) == len(lacking):
+                raise refused[0] from None
             sys.stderr.write(f"tilewise: {problem}: {error}\n")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tilewise.backends.choose import Backend
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
 from tilewise.fetch.ranges import find_range, is_of_range, range_entry, variants_text
@@ -158,19 +158,23 @@ class Update:
             self._keep(old, found.target)
             return
         why = _why_missing(found, kind)
-        if why is not None:
-            if old is not None and self._is_there(old):
-                self.entries[path] = old
-            moved = old and old.why_not_for(found.target)
-            self._tell(path, problem, kind, "missing", f"{why}; {path} {moved}" if moved else why)
-            return
-        file = found.files[kind]
-        is_same = old is not None and file and file.etag == old.tag
-        if old is not None and is_same and old.quality is None and self._is_there(old):
-            self._keep(old, found.target)
-            return
-        text = self.backend.text(found, kind)
-        self._write(_entry(path, kind, found, text), text.text or "", old)
+        if why is None:
+            file = found.files[kind]
+            is_same = old is not None and file and file.etag == old.tag
+            if old is not None and is_same and old.quality is None and self._is_there(old):
+                self._keep(old, found.target)
+                return
+            try:
+                text = self.backend.text(found, kind)
+            except MissingError as error:  # an air script is made when it is asked for
+                why = str(error)
+            else:
+                self._write(_entry(path, kind, found, text), text.text or "", old)
+                return
+        if old is not None and self._is_there(old):
+            self.entries[path] = old
+        moved = old and old.why_not_for(found.target)
+        self._tell(path, problem, kind, "missing", f"{why}; {path} {moved}" if moved else why)
 
     def _see_to_range(self, problems: ProblemRange, found: Json | None) -> None:
         path, old = self._old(problems, RANGE)
@@ -240,7 +244,11 @@ def _why_missing(found: "Found", kind: str) -> str | None:
         return None
     if found.result is None:
         return "no schedule is stored"
-    return None if found.files.get(kind) is not None else f"no proven {kind} is stored"
+    if found.files.get(kind) is not None:
+        return None
+    proof = found.result.proof
+    why = f": {proof.failure}: {proof.message}" if proof and proof.failure else ""
+    return f"no proven {kind} is stored{why}".partition("\n")[0]
 
 
 def _entry(path: str, kind: str, found: "Found", text: "Text") -> LockEntry:

@@ -56,11 +56,7 @@ def _measured(request: dict[str, Any]) -> ModelTimes:
     stage("compare")
     found = {name: module.results_and_writes(entry, given) for name, module in modules.items()}
     expected = _expected(request["reference"], device, entry, given, found)
-    if not has_numbers(expected, gives):
-        raise TilewiseError(
-            f"no result of {entry} has a finite number on random inputs, so the forms cannot be "
-            "compared; give a function whose results are finite"
-        )
+    _require_numbers(expected, gives, entry)
     stage("time")
     runs = [module.bind(entry, given, len(gives)) for module in modules.values()]
     until = time.monotonic() + request["budget_s"]
@@ -85,6 +81,14 @@ def _expected(
     if reference is None:
         return next(iter(found.values()))[0]
     return LoadedModule(Path(reference).read_bytes(), device).results(entry, given)
+
+
+def _require_numbers(results: list[Array], kinds: list[TensorType], entry: str) -> None:
+    if not has_numbers(results, kinds):
+        raise TilewiseError(
+            f"no result of {entry} has a finite number on random inputs, so nothing can be "
+            "compared; give a function whose results are finite"
+        )
 
 
 def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:
@@ -135,6 +139,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     stage("compare")
     reference = LoadedModule(Path(request["reference"]).read_bytes(), device)
     expected = reference.results(entry, given)
+    _require_numbers(expected, gives, entry)
     of_iree, overwrites = module.results_and_writes(entry, given)
     apart = [deviation(_results(network, arrays), expected, gives) for network in networks]
     stage("time")

@@ -42,6 +42,7 @@ from tilewise.search.libraries.library import Judged, KernelRow, judged
 from tilewise.search.networks.cold_weights import bytes_of_weights, timed_cold
 from tilewise.search.networks.costs import MOST_TIMED_COLD, LayerTimes
 from tilewise.search.records import CacheMode
+from tilewise.search.runner.processors import timing_alone
 
 LIBRARY = "lib.mlir"
 
@@ -133,7 +134,8 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     target = resolve(model.target)
     costs = _costs(model, backend, target)
     ops = [ProblemReport(one.problem, one.count, one.where) for one in model.problems]
-    found = [_known(backend, model, op, costs) for op in ops]
+    with timing_alone(target.canonical):
+        found = [_known(backend, model, op, costs) for op in ops]
     cuts = dict(patterns_of(model.cuts))
     reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     if model.with_ops:
@@ -150,7 +152,8 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     placed = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
     runs = [*_runs(model, forms, target, tell)]
-    allowed = tolerance((_largest(op.problem), op.count) for op in placed)
+    stored = [one.rstrip(">").rpartition("x")[2] for one in runs[0].times.results]
+    allowed = tolerance(((_largest(op.problem), op.count) for op in placed), stored)
     return ModelReport(
         model.source.name, target.canonical, _machine(), placed, model.skipped,
         _worst(runs, forms) if model.dim else runs[0].times, allowed, dict(forms.refused),

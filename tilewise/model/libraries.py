@@ -21,6 +21,7 @@ from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any,
 from tilewise.kernels.quoting import quoted
 from tilewise.schema.base import Json
 from tilewise.search.errors import RunnerError
+from tilewise.search.records import CacheMode
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.executable import LibraryEntry
@@ -165,14 +166,16 @@ def make_library(
     problems: Sequence[Problem | ProblemRange],
     target: str,
     models: Sequence[UserModel] = (),
+    cache: CacheMode | None = None,
 ) -> "ProvenLibrary":
     """Prove each problem's kernel inside IREE; return the library of those that are faster.
 
-    Raises MissingError if a problem has no schedule or no kernel is faster.
+    `cache` None prefers hot. Raises MissingError if a problem has no schedule, or no kernel is
+    faster.
     """
     of_models = [problem for model in models for problem in model.problems]
     unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
-    canonical, wanted = _wanted(backend, unique, target)
+    canonical, wanted = _wanted(backend, unique, target, cache)
     return library_of(wanted, canonical, models)
 
 
@@ -208,13 +211,16 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[ModelReplac
 
 
 def _wanted(
-    backend: Backend, problems: Sequence[Problem | ProblemRange], target: str
+    backend: Backend,
+    problems: Sequence[Problem | ProblemRange],
+    target: str,
+    cache: CacheMode | None,
 ) -> tuple[str, list["LibraryEntry"]]:
     """Return the canonical target and the stored schedule of each problem."""
     found, missing = [], []
     for problem in problems:
         try:
-            found.append((problem, backend.show(problem.canonical, target, match="range")))
+            found.append((problem, backend.show(problem.canonical, target, cache, match="range")))
         except MissingError:
             missing.append(problem)
     if missing:

@@ -118,7 +118,7 @@ def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
         request = {"networks": networks, "code": str(code),
                    "reference": str(copied if has_copies else code),
                    "declarations": declarations_in(seen), **LIMITS,
-                   "rounds": ROUNDS, "seconds": SECONDS}  # fmt: skip
+                   "rounds": ROUNDS, "seconds": SECONDS * lowered[0].target.threads}  # fmt: skip
         with bad_input(source.name, RefusedRunError):
             run = from_json(Ran, reply_of(request, "the network does not run"))
     return run, files[run.kept]
@@ -127,7 +127,8 @@ def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
 def allowed(plan: Plan) -> float:
     """Return the relative deviation that two correct results may have, given the layers' depths."""
     problems: Iterable[str | None] = (node.problem for node in plan.nodes)
-    return tolerance((parse_problem(one), 1) for one in problems if one is not None)
+    counted = ((parse_problem(one), 1) for one in problems if one is not None)
+    return tolerance(counted, (one.dtype for one in plan.tensors if one.is_result))
 
 
 MIB = 1 << 20

@@ -29,9 +29,12 @@ UNITS = {"f32": 2.0**-24, "f64": 2.0**-53}
 NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12}
 
 
-def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
-    """Return the allowed relative rms deviation of a model of these contractions and counts."""
-    total = 0.0
+def tolerance(contractions: Iterable[tuple[Problem, int]], stored: Iterable[str] = ()) -> float:
+    """Return the allowed relative rms deviation of a model of these contractions and counts.
+
+    `stored` are the element types to which its results are rounded.
+    """
+    total = sum(NARROW.get(one, 0.0) ** 2 for one in stored)
     for problem, count in contractions:
         element = problem.element
         if element.is_float:

@@ -28,7 +28,7 @@ HAL = {
 VIEW = "!hal.buffer_view"
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+|complex<\w+>)>")
-_VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
+_VALUE = re.compile(r"%(?:input|output)\d+: ([^,) {]+(?:<[^>]*>)?)")
 
 
 ASYNC, FENCE = "$async", "!hal.fence"

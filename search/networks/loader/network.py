@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 from statistics import median
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ _FIELDS = {"name": str, "features": list, "threads": int, "activations_bytes": i
            "weights_bytes": int, "barrier": int, "parts": list, "inputs": list,
            "results": list, "sha256": dict}  # fmt: skip
 _ADDRESS = ctypes.c_void_p
+_LOADED: dict[str, str] = globals().get("_LOADED", {})
+"""Digests of loaded files by their paths, also after a reload of this module."""
 
 
 def load(folder: str | Path = Path(__file__).parent, *, mapped: bool = False) -> "Network":
@@ -182,11 +185,18 @@ def _about(path: Path) -> dict[str, Any]:
 def _library(path: Path, digest: str) -> ctypes.CDLL:
     """Load the code after checking its digest."""
     with _read(path):
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != digest:
+        code = path.read_bytes()
+    if hashlib.sha256(code).hexdigest() != digest:
         raise _damaged(path, "is damaged, or of another folder")
+    place = str(path.absolute())
     with _read(path):
-        return ctypes.CDLL(str(path.absolute()))
+        if _LOADED.setdefault(place, digest) == digest:
+            return ctypes.CDLL(place)
+        # The folder was written again: by its name `dlopen` would return what is loaded already.
+        with NamedTemporaryFile(suffix=".so") as file:
+            file.write(code)
+            file.flush()
+            return ctypes.CDLL(file.name)
 
 
 def _check_machine(folder: Path) -> None:

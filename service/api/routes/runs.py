@@ -26,42 +26,11 @@ from tilewise.service.jobs import lease, queue, registry
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.plans import PlanAssignment
 from tilewise.service.jobs.trial_store import SqlTrialStore, is_stored
-from tilewise.service.runs import candidates, checks, helper_offers, offers
+from tilewise.service.runs import candidates, checks, helper_offers, offers, wire
 from tilewise.service.runs.plan_checks import check_plan, checked_made
 from tilewise.service.runs.sql import SqlPlanStore, SqlRun, SqlRunStore
-from tilewise.service.runs.wire.assignments import (
-    AssignmentWire,
-    BeginWire,
-    ChosenWire,
-    CrashWire,
-    EndedWire,
-    EndWire,
-    FailWire,
-    MadeWire,
-    PhaseWire,
-    PlanWire,
-    WordWire,
-)
-from tilewise.service.runs.wire.trials import (
-    LARGEST,
-    TRIALS_A_PAGE,
-    AddWire,
-    EarlierWire,
-    EpochWire,
-    ExchangedWire,
-    ExchangeWire,
-    FoundWire,
-    GivenWire,
-    HelpWire,
-    HistoryWire,
-    SearchesWire,
-    SearchKeysWire,
-    SolvedWire,
-    TrialsWire,
-    TrialWire,
-)
 
-GO, STOP = WordWire(word="go"), WordWire(word="stop")
+GO, STOP = wire.WordWire(word="go"), wire.WordWire(word="stop")
 
 router = APIRouter(
     prefix="/v1/runs/{job_id}",
@@ -75,7 +44,7 @@ class ShownToken:
 
     def __init__(
         self,
-        job_id: Annotated[int, Path(ge=1, le=LARGEST)],
+        job_id: Annotated[int, Path(ge=1, le=wire.LARGEST)],
         authorization: Annotated[str, Header(include_in_schema=False)] = "",
     ) -> None:
         self.job_id, self.token = job_id, bearer(authorization)
@@ -86,7 +55,7 @@ ShownDep = Annotated[ShownToken, Depends()]
 
 @router.post("/begin")
 @in_executor("writes")
-def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentWire:
+def begin(body: wire.BeginWire, shown: ShownDep, services: ServicesDep) -> wire.AssignmentWire:
     """Begin the run of an offer; return its work and its epoch."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True)
@@ -94,7 +63,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> Assignment
         held = offers.begin(session, row, body.owner)
     store = SqlRunStore(services.sessions, held)
     try:
-        return AssignmentWire.of(store.assignment, held.epoch, store.request_id)
+        return wire.AssignmentWire.of(store.assignment, held.epoch, store.request_id)
     except errors.TamperedError as error:
         store.failed(str(error))
         raise errors.LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
@@ -102,7 +71,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> Assignment
 
 @router.post("/begin_plan")
 @in_executor("writes")
-def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanWire:
+def begin_plan(body: wire.BeginWire, shown: ShownDep, services: ServicesDep) -> wire.PlanWire:
     """Begin the run of an offer that makes a plan of the module at `/module`."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True)
@@ -110,7 +79,7 @@ def begin_plan(body: BeginWire, shown: ShownDep, services: ServicesDep) -> PlanW
         held = offers.begin(session, row, body.owner)
     store = SqlPlanStore(services.sessions, held)
     try:
-        return PlanWire(epoch=held.epoch, order=to_json(store.assignment()[0]))
+        return wire.PlanWire(epoch=held.epoch, order=to_json(store.assignment()[0]))
     except (KernelsError, errors.DamagedError, errors.TamperedError) as error:
         store.failed(str(error))
         raise errors.LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
@@ -126,7 +95,7 @@ def get_module(shown: ShownDep, services: ServicesDep) -> Response:
 
 @router.post("/chosen")
 @in_executor("writes")
-def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> WordWire:
+def note_chosen(body: wire.ChosenWire, shown: ShownDep, services: ServicesDep) -> wire.WordWire:
     """Store the phase of a run that makes a plan, and the plan once it is chosen."""
     held = _held(services, shown, body.epoch)
     if body.plan is not None:
@@ -137,19 +106,19 @@ def note_chosen(body: ChosenWire, shown: ShownDep, services: ServicesDep) -> Wor
 
 @router.post("/made")
 @in_executor("writes")
-def end_made(body: MadeWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+def end_made(body: wire.MadeWire, shown: ShownDep, services: ServicesDep) -> wire.EndedWire:
     """End the job with the plan that was made, its proof marked with the host that proved it."""
     held = _held(services, shown, body.epoch)
     if _has_ended(services, held, "done"):
-        return EndedWire(ended=True)
+        return wire.EndedWire(ended=True)
     assignment, _ = _plan_assignment(services, held)
     made = checked_made(assignment, body.made, host_of(held.owner) or held.owner)
-    return EndedWire(ended=SqlPlanStore(services.sessions, held).done(made))
+    return wire.EndedWire(ended=SqlPlanStore(services.sessions, held).done(made))
 
 
 @router.post("/alive")
 @in_executor("reads")
-def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
+def alive(shown: ShownDep, services: ServicesDep) -> wire.WordWire:
     """Return whether the run goes on, and renew its lease."""
     with services.reading() as session:
         found = offers.pulse(session, shown.job_id, shown.token)
@@ -162,17 +131,17 @@ def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
 @router.get("/trials")
 @in_executor("reads")
 def get_trials(
-    shown: ShownDep, services: ServicesDep, start: Annotated[int, Query(ge=0, le=LARGEST)] = 0
-) -> TrialsWire:
+    shown: ShownDep, services: ServicesDep, start: Annotated[int, Query(ge=0, le=wire.LARGEST)] = 0
+) -> wire.TrialsWire:
     """Return the job's finished trials, by number."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
-    page, more = store.page(start, TRIALS_A_PAGE)
-    return TrialsWire(trials=list(map(TrialWire.model_validate, page)), next=more)
+    page, more = store.page(start, wire.TRIALS_A_PAGE)
+    return wire.TrialsWire(trials=list(map(wire.TrialWire.model_validate, page)), next=more)
 
 
 @router.post("/trials")
 @in_executor("writes")
-def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire:
+def add_trial(body: wire.AddWire, shown: ShownDep, services: ServicesDep) -> wire.WordWire:
     """Store a finished trial, which counts once this is answered; return whether to go on.
 
     A cancellation while the trial is being stored is reported by `alive`.
@@ -190,34 +159,38 @@ def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire
 
 @router.get("/history")
 @in_executor("reads")
-def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
+def get_history(shown: ShownDep, services: ServicesDep) -> wire.HistoryWire:
     """Return earlier failures of the same work, and recent machine speeds of other jobs."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
     failures = sorted(store.known_failures())
-    return HistoryWire(known_failures=failures, earlier_paces=store.earlier_speed_factors())
+    return wire.HistoryWire(known_failures=failures, earlier_paces=store.earlier_speed_factors())
 
 
 @router.get("/earlier")
 @in_executor("reads")
 def get_earlier(
     shown: ShownDep, services: ServicesDep, operation: Annotated[str, Query(max_length=64)]
-) -> SearchesWire:
+) -> wire.SearchesWire:
     """Return other jobs for an operation (`matmul`), newest first."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
-    return SearchesWire(searches=list(map(EarlierWire.model_validate, store.earlier(operation))))
+    return wire.SearchesWire(
+        searches=list(map(wire.EarlierWire.model_validate, store.earlier(operation)))
+    )
 
 
 @router.post("/solved")
 @in_executor("reads")
-def get_solved(body: SearchKeysWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
+def get_solved(body: wire.SearchKeysWire, shown: ShownDep, services: ServicesDep) -> wire.FoundWire:
     """Return the results of some of these jobs, in the order of the request."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
-    return FoundWire(found=list(map(SolvedWire.model_validate, store.solved_by(body.keys))))
+    return wire.FoundWire(
+        found=list(map(wire.SolvedWire.model_validate, store.solved_by(body.keys)))
+    )
 
 
 @router.post("/phase")
 @in_executor("writes")
-def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordWire:
+def note_phase(body: wire.PhaseWire, shown: ShownDep, services: ServicesDep) -> wire.WordWire:
     """Store the current phase of the run."""
     held = _held(services, shown, body.epoch)
     SqlRunStore(services.sessions, held).note(body.phase())
@@ -226,7 +199,7 @@ def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordW
 
 @router.post("/done")
 @in_executor("writes")
-def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+def end_done(body: wire.EndWire, shown: ShownDep, services: ServicesDep) -> wire.EndedWire:
     """End the job with the result of the run."""
     with services.reading() as session:
         held = _held_by(session, shown, body.epoch)
@@ -237,30 +210,30 @@ def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire
     attempts = checks.checked_end(work, body, trials, held.owner, services.toolchain)
     machine = checks.known_machine(body.machine.to(MachineInfo), known)
     ended = store.done(body.result(trials), body.best.to(Winner), attempts, machine)
-    return EndedWire(ended=ended or _has_ended(services, held, "done"))
+    return wire.EndedWire(ended=ended or _has_ended(services, held, "done"))
 
 
 @router.post("/failed")
 @in_executor("writes")
-def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+def end_failed(body: wire.FailWire, shown: ShownDep, services: ServicesDep) -> wire.EndedWire:
     """End the job without a result."""
     held = _held(services, shown, body.epoch)
     ended = SqlRun(services.sessions, held).failed(body.message)
-    return EndedWire(ended=ended or _has_ended(services, held, "failed"))
+    return wire.EndedWire(ended=ended or _has_ended(services, held, "failed"))
 
 
 @router.post("/release")
 @in_executor("writes")
-def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+def release(body: wire.EpochWire, shown: ShownDep, services: ServicesDep) -> wire.EndedWire:
     """Return the job to the queue."""
     held = _held(services, shown, body.epoch)
     SqlRun(services.sessions, held).release()
-    return EndedWire(ended=True)
+    return wire.EndedWire(ended=True)
 
 
 @router.post("/crashed")
 @in_executor("writes")
-def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+def crashed(body: wire.CrashWire, shown: ShownDep, services: ServicesDep) -> wire.EndedWire:
     """Record the death of the run's process: the job is queued again, or fails after several.
 
     The death of a helper does not count against the job.
@@ -270,12 +243,12 @@ def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWir
         is_run = row.role == "leader" and row.epoch is not None
         if is_run and lease.holds(session, offers.held_by(row)):
             lease.crash(session, offers.held_by(row), body.why)
-    return EndedWire(ended=True)
+    return wire.EndedWire(ended=True)
 
 
 @router.post("/candidates")
 @in_executor("writes")
-def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
+def exchange(body: wire.ExchangeWire, shown: ShownDep, services: ServicesDep) -> wire.ExchangedWire:
     """Offer candidates to helpers; store and return the trials of others."""
     offered = [one.candidate() for one in body.offered]
     late = timedelta(seconds=body.late_s)
@@ -289,12 +262,12 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
     with services.reading() as session:
         found = candidates.outcome(session, held, body.start)
         word = "go" if lease.holds(session, held) else "stop"
-        return ExchangedWire.model_validate({**vars(found), "word": word})
+        return wire.ExchangedWire.model_validate({**vars(found), "word": word})
 
 
 @router.post("/join")
 @in_executor("writes")
-def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentWire:
+def join(body: wire.BeginWire, shown: ShownDep, services: ServicesDep) -> wire.AssignmentWire:
     """Join the run of a job as a helper: what is searched for, and the number of the run."""
     with services.writing() as session:
         row = offers.find(session, shown.job_id, shown.token, lock=True, role="helper")
@@ -303,33 +276,33 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> AssignmentW
         joined = Lease(job.id, job.owner or "", job.epoch)
     store = SqlRunStore(services.sessions, joined)
     try:
-        return AssignmentWire.of(store.assignment, joined.epoch, store.request_id)
+        return wire.AssignmentWire.of(store.assignment, joined.epoch, store.request_id)
     except errors.TamperedError as error:
         raise errors.LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
 
 
 @router.post("/help")
 @in_executor("writes")
-def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
+def help_out(body: wire.HelpWire, shown: ShownDep, services: ServicesDep) -> wire.GivenWire:
     """Report the trial of a candidate, and take others."""
     if body.answer is None:  # it polls, and a writer would block others
         with services.reading() as session:
             row = _joined(session, shown, body.epoch)
             is_needed = helper_offers.is_needed(queue.get(session, shown.job_id), row)
             if not (is_needed and candidates.has_any(session, row)):
-                return GivenWire(candidates=[], word="go" if is_needed else "stop")
+                return wire.GivenWire(candidates=[], word="go" if is_needed else "stop")
     with services.writing() as session:
         row = _joined(session, shown, body.epoch)
         if body.answer is not None:
             checks.check_answer(checks.JobWork.of(queue.get(session, shown.job_id)), body.answer)
             candidates.answer(session, row, body.answer)
         if not helper_offers.is_needed(queue.get(session, shown.job_id), row):
-            return GivenWire(candidates=[], word="stop")
-        return GivenWire(candidates=candidates.take(session, row, body.wants), word="go")
+            return wire.GivenWire(candidates=[], word="stop")
+        return wire.GivenWire(candidates=candidates.take(session, row, body.wants), word="go")
 
 
 def _require_registered(
-    session: Session, job_id: int, body: BeginWire, kind: JobKind = "tune"
+    session: Session, job_id: int, body: wire.BeginWire, kind: JobKind = "tune"
 ) -> None:
     """Raise ConflictError for other compilers or another kind of job.
 

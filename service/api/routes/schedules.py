@@ -112,15 +112,18 @@ async def get_script(
     target: TargetText = "host",
     flavor: Flavor = "cpu",
     match: KeyMatch = "exact",
+    cache: CacheMode | None = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return the proven transform script.
+
+    `cache` selects that of the schedule for hot or for cold caches; without it, hot is preferred.
 
     A script of flavor air or iree is generated and proven on the first request, in some seconds. If
     that takes longer than a request waits, the answer is 202: retry later. A script of flavor iree
     is returned only if IREE is faster with it.
     """
-    lookup = _lookup(services, target, match)
+    lookup = _lookup(services, target, match, cache)
     if flavor == kernels.FLAVOR:
         result = await services.executors.reads.run(partial(_find_result, services, key, lookup))
         return await _code(services, result, flavor, lookup, if_none_match)
@@ -130,7 +133,7 @@ async def get_script(
     if script is None:
         on_target = replace(lookup, target=work.target)
         make = partial(scripts.make, services.sessions, key, on_target)
-        script = await services.proofs.make((key, work.target), make)
+        script = await services.proofs.make((key, work.target, work.cache), make)
     headers = _headers(script.sha256, work.target, work.toolchain, lookup)
     return not_modified(headers, if_none_match) or Response(
         script.text, media_type=SCRIPT_TYPE, headers=headers
@@ -154,7 +157,7 @@ async def get_kernel(
     """Return the best schedule's kernel as a standalone Python module or as machine code.
 
     With the key of a tuned range it serves all sizes of the range. `cache` selects the kernel for
-    hot or for cold caches; the default is hot.
+    hot or for cold caches; without it, hot is preferred.
 
     `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
     header of both, and `json` all of them in one. An object is returned only after it was linked,

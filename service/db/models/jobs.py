@@ -255,7 +255,7 @@ class Candidate(Base):
     """A point that the leader of a job offers to its helpers.
 
     `epoch` and `number` are of the leader's run. `asked` is JSON
-    (`tilewise.service.runs.wire.trials`), emptied once the trial is stored. `taken_by` and
+    (`tilewise.service.runs.wire`), emptied once the trial is stored. `taken_by` and
     `answered_by` are digests of helpers' offers, or `leader` if it took the point back. `trial` is
     the number of the resulting trial.
     """

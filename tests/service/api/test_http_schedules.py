@@ -100,7 +100,7 @@ def test_the_fastest_proven_script_is_served(client, submit, run):
 
 
 def test_hot_and_cold_results_are_told_apart(client, sessions, submit, run, tuned):
-    cold = submit(cache="cold")
+    cold = submit(cache="cold", trials=9)
     assert cold != tuned
     with reading(sessions) as session:
         assert queue.get(session, cold).cache == "cold"
@@ -115,13 +115,18 @@ def test_hot_and_cold_results_are_told_apart(client, sessions, submit, run, tune
     assert given == ["cold"]
     with pytest.raises(AssertionError, match="a stored schedule answers this"):
         submit(cache="cold")
-    for cache, share in (("hot", 0.13), ("cold", 0.26)):
+    tags = set()
+    for cache, share in (("hot", 0.13), ("cold", 0.36)):
         listed = rows(client, "/v1/trials", "trials", cache=cache, limit=3)
-        assert [trial["cache"] for trial in listed] == [cache] * 4
-        asked = {"problems": [PROBLEM], "cache": cache}
+        assert {trial["cache"] for trial in listed} == {cache}
+        asked = {"problems": [PROBLEM], "cache": cache, "files": ["cpu", "kernel"]}
         (found,) = client.post(LOOKUP, json=asked).json()["schedules"]
         assert found["schedule"]["cache"] == cache
         assert found["schedule"]["best"]["peak_fraction"] == share
+        for named in found["files"].values():
+            assert client.get(named["path"]).headers["ETag"] == f'"{named["etag"]}"'
+            tags.add(named["etag"])
+    assert len(tags) == 4
     (either,) = client.post(LOOKUP, json={"problems": [PROBLEM]}).json()["schedules"]
     assert either["schedule"]["cache"] == "hot"
 

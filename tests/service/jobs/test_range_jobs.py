@@ -123,6 +123,19 @@ def test_a_new_result_replaces_one_that_was_cut_short(sessions, machine, ask, ru
         assert stored(sessions, machine)["trials"] == budget
 
 
+def test_of_stale_results_the_newest_answers(sessions, machine, run):
+    for toolchain, loss in (("old", 0.0), ("newer", 0.1)):
+        with writing(sessions) as session:
+            made = queue.create_or_join(session, RANGE, machine.target, REQUEST, toolchain)
+        run(made.job.id)
+        with writing(sessions) as session:
+            row = session.query(models.TunedRange).filter_by(job_id=made.job.id).one()
+            row.loss_mean = loss
+    with reading(sessions) as session:
+        found = ranges.find_range(session, RANGE, Lookup(machine.target, TOOLCHAIN))
+        assert found.toolchain.identity == "newer"
+
+
 def test_who_is_second_of_two_at_once_widens_the_job_of_the_first(machine, ask, monkeypatch):
     def first(session, *_):
         monkeypatch.undo()

@@ -19,8 +19,7 @@ from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.results.scripts import find_script
 from tilewise.service.results.stored import Lookup
 from tilewise.service.runs.checks import JobWork
-from tilewise.service.runs.wire.assignments import BestWire, EndWire, MachineWire
-from tilewise.service.runs.wire.trials import TrialWire
+from tilewise.service.runs.wire import BestWire, EndWire, MachineWire, TrialWire
 
 ILLEGAL = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}] * 2
 BUDGET = 5

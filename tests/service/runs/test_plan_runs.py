@@ -18,7 +18,7 @@ from tilewise.service.errors import LeaseLostError, ServiceError
 from tilewise.service.jobs import model_jobs
 from tilewise.service.jobs.plans import CHOOSING, PROVING, Made, PackOutcome
 from tilewise.service.runs.http import HttpPlanStore
-from tilewise.service.runs.wire.assignments import MadeWire
+from tilewise.service.runs.wire import MadeWire
 from tilewise.service.workers.planning import run_claimed
 
 

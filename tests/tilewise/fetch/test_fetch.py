@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -8,14 +9,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
+from tilewise.cli.tuning import tune_missing
+from tilewise.errors import BadInputError, TilewiseError
 from tilewise.fetch.lock import Lock
+from tilewise.kernels.errors import UnsupportedError
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
+from tilewise.search.errors import RunnerError
+from tilewise.search.records import TuneRequest
 from tilewise.service.db import make_engine, make_sessions, models, writing
+from tilewise.service.results import scripts
 from tilewise.service.results.integrity import proof_digest
 from tilewise.service.results.stored import ResultKey
 
@@ -152,6 +161,37 @@ def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> No
     assert {(one["problem"], one["state"]) for one in told} == {
         (ABSENT, "missing"), (PROBLEM, "unchanged")
     }  # fmt: skip
+
+
+def test_an_air_script_that_cannot_be_made_costs_no_other_file(place, monkeypatch) -> None:
+    def refuse(problem, **_limits):
+        raise UnsupportedError("of batches there is none")
+
+    monkeypatch.setattr(scripts, "attempt", refuse)
+    ran = place.fetch("--flavor", "cpu", "--flavor", "air")
+    assert ran.code == 3 and "of batches there is none" in ran.err
+    assert list(place.files()) == [SCRIPT] and list(place.entries()) == [SCRIPT]
+
+
+def test_a_search_that_is_refused_or_fails_affects_no_other(capsys) -> None:
+    faults = {ABSENT: BadInputError("too large"), UNKNOWN: RunnerError("no child")}
+    asked = []
+
+    class Refusing:
+        peak = submit = Mock(side_effect=TilewiseError("limit reached"))
+
+        def tune(self, problem, *_):
+            asked.append(problem)
+            if problem in faults:
+                raise faults[problem]
+
+    for texts in ([ABSENT, UNKNOWN, PROBLEM], [ABSENT]):
+        asked.clear()
+        refused = pytest.raises(BadInputError) if len(texts) == 1 else contextlib.nullcontext()
+        with refused:
+            tune_missing(Refusing(), list(map(parse_problem, texts)), "host", TuneRequest(2))
+        assert asked == texts
+    assert "too large" in capsys.readouterr().err
 
 
 def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:

@@ -19,8 +19,8 @@ from tilewise.requirements import is_present
 
 
 def test_types_are_read() -> None:
-    said = "sync func @main(%input0: tensor<1x8x3xf32>, %input1: tensor<bf16>) -> " \
-           "(%output0: tensor<4xi64>)"  # fmt: skip
+    said = "sync func @main(%input0: tensor<1x8x3xf32> {a.name = \\22x:0, y\\22}, %input1: " \
+           "tensor<bf16>) -> (%output0: tensor<4xi64> {a.name = \\22z\\22})"  # fmt: skip
     assert types_of(said) == (
         [TensorType((1, 8, 3), "f32"), TensorType((), "bf16")],
         [TensorType((4,), "i64")],

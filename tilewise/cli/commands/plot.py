@@ -60,7 +60,7 @@ def _peers(backend: Backend, found: Json) -> list[Json]:
     """Return the stored speeds of peers at the samples of a range."""
     problems, sizes = parse_range(found["problem"]), [one["size"] for one in found["samples"]]
     texts = [problems.at(from_plain(size)).canonical for size in sizes]
-    answers = backend.look_up(texts, found["target"], (), {})
+    answers = backend.look_up(texts, found["target"], (), {}, cache=found["cache"])
     return [
         {"size": size, "series": name, "gflops": peer.gflops}
         for size, answer in zip(sizes, answers, strict=True)

@@ -192,6 +192,16 @@ def test_a_damaged_file_is_named(case: str, drawn: Drawn, tmp_path: Path) -> Non
         loader.load(folder)
 
 
+def test_a_folder_that_is_written_again_is_loaded_again(graph: Graph, tmp_path: Path) -> None:
+    for seed in (3, 4):  # of the same name and symbols
+        (place := tmp_path / str(seed)).mkdir()
+        made = drawn_at(graph, place, seed, copy_us=0.1 * seed)
+        shutil.rmtree(tmp_path / "net", ignore_errors=True)
+        shutil.copytree(made.folder, tmp_path / "net")
+        (result,) = loader.load(tmp_path / "net").run(made.argument)
+        np.testing.assert_array_equal(result, made.expected)
+
+
 def test_weights_that_stay_in_their_file_are_not_read_ahead(drawn: Drawn, tmp_path: Path) -> None:
     folder = tmp_path / "net"
     shutil.copytree(drawn.folder, folder)

@@ -120,7 +120,9 @@ def run_in_iree(options: argparse.Namespace) -> None:
     listed, skipped = _over(source.name, cuts) if found is None else _listed(found, cuts)
     folder = files.make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given or options.dim:
-        source = folder / f"{source.stem}.mlirbc"
+        if (written := folder / f"{source.stem}.mlirbc").resolve() == source.resolve():
+            raise BadInputError(f"{source}: its static form has the same name; change folder by -o")
+        source = written
         files.write_bytes(str(source), module)
     lines = "".join(f"{one.problem}  # {one.count}\n" for one in listed)
     files.write_text(str(folder / PROBLEMS), lines)

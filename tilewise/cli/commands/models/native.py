@@ -150,7 +150,7 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
             if isinstance(event, PartEnded):
                 sys.stderr.write(f"tilewise: {event.done}/{event.total} problems have ended\n")
         made = client.plan(submitted.id)
-    if made.plan is None:
+    if made.state != "done" or made.plan is None:
         raise TilewiseError(f"plan {made.id} is {made.state}: {made.error or 'no reason is known'}")
     text = json_text(made.plan)
     if folder is not None:

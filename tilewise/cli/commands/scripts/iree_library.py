@@ -77,7 +77,7 @@ def make_library_of_model(options: argparse.Namespace) -> str:
     target = resolve(options.target).canonical  # not what a service would take `host` for
     with backend_of(options) as backend:
         tune_lacking(backend, model.problems, target, options)
-        made = make_library(backend, (), target, [model])
+        made = make_library(backend, (), target, [model], options.cache)
     return _describe(made, target, [model], options)
 
 

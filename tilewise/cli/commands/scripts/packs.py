@@ -5,7 +5,6 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from tilewise.backends.choose import named_server
 from tilewise.cli.command import arg, check_range, refuse, time_limit
 from tilewise.cli.files import json_text, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
@@ -61,7 +60,7 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
     Raises BadInputError for an unusable module or blocks, MissingError if no op can be packed,
     TilewiseError if the proof fails.
     """
-    if options.db or named_server(options.server):
+    if options.db or options.server:
         raise BadInputError("packs are made here and not stored; leave out --db and --server")
     module = read_module_bytes(path)
     require("iree.compiler", "a script of a module here", "kernels")
