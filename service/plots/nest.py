@@ -9,22 +9,8 @@ from html import escape
 from math import prod
 from typing import Any
 
+from tilewise.kernels import nest as nodes
 from tilewise.kernels.errors import KernelsError, ScheduleError
-from tilewise.kernels.nest import (
-    Compute,
-    Counts,
-    Fetch,
-    Here,
-    Loop,
-    LoopKind,
-    MicroTile,
-    Nest,
-    Stage,
-    Store,
-    count,
-    printed,
-    shape_of,
-)
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule, fast_algorithm, loop_nest
 from tilewise.service.plots.drawing import COLOURS, FONT, Theme
@@ -34,10 +20,10 @@ CELL, MOST_CELLS = 9, 32  # of the register tile's picture
 MEMORY = "memory"
 CACHES = ("l1", "l2", "l3")
 KINDS = {
-    LoopKind.PARALLEL: ("parallel", 1, "threads"),
-    LoopKind.TILE: ("tile", 0, "tile"),
-    LoopKind.K_BLOCK: ("stream", 2, "k-block"),
-    LoopKind.MICRO: ("micro", 3, "register tiles"),
+    nodes.LoopKind.PARALLEL: ("parallel", 1, "threads"),
+    nodes.LoopKind.TILE: ("tile", 0, "tile"),
+    nodes.LoopKind.K_BLOCK: ("stream", 2, "k-block"),
+    nodes.LoopKind.MICRO: ("micro", 3, "register tiles"),
 }
 """The CSS class of a loop, its colour of the category, and its label."""
 PACK = 4
@@ -47,8 +33,8 @@ PACK = 4
 class _Page:
     """What everything is drawn with."""
 
-    nest: Nest
-    counts: Counts
+    nest: nodes.Nest
+    counts: nodes.Counts
     caches: Mapping[str, int]
     colours: Mapping[str, Any]
     parts: list[str] = field(default_factory=list)
@@ -77,9 +63,9 @@ def draw(
     """
     parsed = parse_problem(problem)
     nest = loop_nest(parsed, Schedule.from_json(steps))
-    page = _Page(nest, count(nest), caches or {}, COLOURS[theme])
+    page = _Page(nest, nodes.count(nest), caches or {}, COLOURS[theme])
     height = _nodes(page) + PAD
-    text = "; ".join(line.strip() for line in printed(nest))
+    text = "; ".join(line.strip() for line in nodes.printed(nest))
     title = escape(f"Loop nest of {problem}: {text}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nest" viewBox="0 0 {WIDTH} {height}" '
@@ -94,16 +80,16 @@ def draw(
 def _nodes(page: _Page) -> int:
     """Draw the nodes from the top, each loop's box around its body; return the height."""
     y = PAD
-    opened: list[tuple[int, int, int, Loop]] = []
+    opened: list[tuple[int, int, int, nodes.Loop]] = []
     for here in page.nest.visit():
         y = _close(page, opened, len(here.loops), y)
         node, x = here.node, PAD + INDENT * len(opened)
-        if isinstance(node, Loop):
+        if isinstance(node, nodes.Loop):
             opened.append((len(page.parts), x, y, node))
             page.parts.append("")  # its box, as soon as its end is known
             _loop(page, here, node, x, y)
             y += LINE
-        elif isinstance(node, Compute):
+        elif isinstance(node, nodes.Compute):
             y = _kernel(page, here, node, x, y)
         elif label := _label(page, here):
             _bar(page, x, y)
@@ -113,7 +99,7 @@ def _nodes(page: _Page) -> int:
     return _close(page, opened, 0, y)
 
 
-def _close(page: _Page, opened: list[tuple[int, int, int, Loop]], depth: int, y: int) -> int:
+def _close(page: _Page, opened: list[tuple[int, int, int, nodes.Loop]], depth: int, y: int) -> int:
     """Draw the boxes of loops that end here; return where the next node begins."""
     while len(opened) > depth:
         place, x, top, loop = opened.pop()
@@ -122,7 +108,7 @@ def _close(page: _Page, opened: list[tuple[int, int, int, Loop]], depth: int, y:
     return y
 
 
-def _box(page: _Page, loop: Loop, x: int, top: int, bottom: int) -> str:
+def _box(page: _Page, loop: nodes.Loop, x: int, top: int, bottom: int) -> str:
     name, category, _ = KINDS[loop.kind]
     colour = page.colours["category"][category]
     return (
@@ -131,7 +117,7 @@ def _box(page: _Page, loop: Loop, x: int, top: int, bottom: int) -> str:
     )
 
 
-def _loop(page: _Page, here: Here, loop: Loop, x: int, y: int) -> None:
+def _loop(page: _Page, here: nodes.Here, loop: nodes.Loop, x: int, y: int) -> None:
     _text(page, x + 8, y + 16, f"for {loop.dim} in steps of {loop.step}")
     trips = "1 trip" if here.trips == 1 else f"{here.trips} trips"
     text = f"{KINDS[loop.kind][2]}, {trips}"
@@ -146,23 +132,23 @@ def _bar(page: _Page, x: int, y: int) -> None:
     )
 
 
-def _label(page: _Page, here: Here) -> tuple[str, str] | None:
+def _label(page: _Page, here: nodes.Here) -> tuple[str, str] | None:
     """What a copy, a transform or a prefetch does, and how often; None for a plain store."""
     node, nest = here.node, page.nest
-    if isinstance(node, Stage):
-        shape = shape_of(nest, here)
+    if isinstance(node, nodes.Stage):
+        shape = nodes.shape_of(nest, here)
         size = prod(shape) * nest.problem.element.bytes
         fits = next((name for name in CACHES if size <= page.caches.get(name, 0)), MEMORY)
         where = f", fits {fits.upper()}" if page.caches and fits != MEMORY else ""
         verb = "transform" if node.transforms else "pack"
         what = f"{verb} {node.operand} to {'x'.join(map(str, shape))}: {format_bytes(size)}{where}"
         return what, "once, ahead" if node.is_ahead else _how_often(page, node.operand)
-    if isinstance(node, Store) and node.transforms:
+    if isinstance(node, nodes.Store) and node.transforms:
         tile = f"{here.blocks[nest.row]}x{nest.tile.cols}"
         return f"transform products to C, of {tile} at all points", _how_often(page, "C")
-    return (
-        (f"prefetch {node.what.value} of {node.operand}", "") if isinstance(node, Fetch) else None
-    )
+    if isinstance(node, nodes.Fetch):
+        return f"prefetch {node.what.value} of {node.operand}", ""
+    return None
 
 
 def _how_often(page: _Page, operand: str) -> str:
@@ -170,7 +156,7 @@ def _how_often(page: _Page, operand: str) -> str:
     return f"{times} {'time' if times == 1 else 'times'}, {format_bytes(total)} in all"
 
 
-def _kernel(page: _Page, here: Here, kernel: Compute, x: int, y: int) -> int:
+def _kernel(page: _Page, here: nodes.Here, kernel: nodes.Compute, x: int, y: int) -> int:
     """The register tile as a grid, and what runs in it; where it ends."""
     nest, tile = page.nest, page.nest.tile
     rows = min(tile.lines * tile.rows, MOST_CELLS)
@@ -196,7 +182,7 @@ def _kernel(page: _Page, here: Here, kernel: Compute, x: int, y: int) -> int:
     return y + high + 6
 
 
-def _grid(page: _Page, tile: MicroTile, right: int, top: int) -> None:
+def _grid(page: _Page, tile: nodes.MicroTile, right: int, top: int) -> None:
     """Rows of the tile, and its columns in bundles, so that the picture has its proportions."""
     rows = min(tile.lines * tile.rows, MOST_CELLS)
     columns = min(max(1, tile.cols // 8), 12) if tile.cols >= 8 else tile.cols

@@ -4,7 +4,7 @@
 each of two processes, and longer where others preempt them, as beside other tests. The bandwidth
 of the memory takes a buffer of four times the last cache, which may be a gigabyte: each service
 with a worker measures it as soon as nothing runs, beside other tests. What is timed so briefly
-would be noisy, and whoever asks for it again would wait until it is timed again.
+is never noisy, or all who ask for it again would wait.
 """
 
 import os

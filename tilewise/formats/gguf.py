@@ -52,7 +52,9 @@ KINDS = {
 """Types by GGUF's number; products of others are not known."""
 OTHERS = {3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
           13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 20: "IQ4_NL", 23: "IQ4_XS", 39: "MXFP4"}  # fmt: skip
-TABLES = ("position_embd.weight", "token_types.weight")
+TABLES = ("position_embd.weight", "token_types.weight", "per_layer_token_embd.weight",
+          "attn_rel_b.weight")  # fmt: skip
+FILTERS = ("ssm_conv1d.weight", ".ssm_a")
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 """Without an output of its own, a model multiplies by the embedding."""
 
@@ -122,9 +124,11 @@ class GgufFile:
             return (
                 f"is of {tensor.kind_name}; known are {', '.join(k.name for k in KINDS.values())}"
             )
-        is_embedding = tensor.name == EMBEDDING and OUTPUT in self._by_name
-        if is_embedding or tensor.name in TABLES:
+        has_output = OUTPUT in self._by_name or "token_types.weight" in self._by_name  # or BERT
+        if tensor.name.endswith(TABLES) or (tensor.name == EMBEDDING and has_output):
             return "is a table from which rows are read"
+        if tensor.name.endswith(FILTERS):
+            return "is multiplied element by element"
         n, k = tensor.shape
         keys = {"dtype": "f32", **KINDS[tensor.kind].keys}
         try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -33,8 +34,11 @@ def link(arguments: Sequence[str], output: Path) -> None:
         raise TilewiseError("no C++ compiler: install g++, or name one by CXX")
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         made = Path(folder) / output.name
-        command = [compiler, "-shared", "-fPIC", *arguments, "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [*shlex.split(compiler), "-shared", "-fPIC", *arguments, "-o", str(made)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise TilewiseError(f"{compiler}: {error.strerror}; name a compiler by CXX") from error
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line] or [compiler]
             raise TilewiseError(f"{compiler}: cannot make {output.name}: {lines[0][:100]}")

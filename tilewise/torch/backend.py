@@ -55,11 +55,11 @@ class Compilation:
     def run(self, graph: Any) -> int:
         """Replace ops of a frozen graph; return how many."""
         nodes = [node for node in graph.nodes if node.target in ops.TARGETS]
-        choices = [[one.problem for one in self._candidates(node)] for node in nodes]
         if self.problems is not None:
-            self.problems.extend(one[0] for one in choices if one)
+            self.problems += [one[0].problem for one in map(self._candidates, nodes) if one]
             return 0
         try:
+            choices = [[one.problem for one in self._candidates(node)] for node in nodes]
             if any(choices):
                 load_operators()
             with self.source.open(load_operators, choices) as kernels:
@@ -316,5 +316,7 @@ def problems(
 
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     with torch.no_grad():
-        torch.compile(model, backend=list_problems, dynamic=dynamic)(*arguments)
+        # Models of one class would share a limit, past which nothing is compiled.
+        options: Any = {"dynamic": dynamic, "isolate_recompiles": True}
+        torch.compile(model, backend=list_problems, **options)(*arguments)
     return list(dict.fromkeys(found))

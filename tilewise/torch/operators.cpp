@@ -29,9 +29,11 @@ at::Tensor aligned(const at::Tensor &packed) {
   static auto *copies = new std::unordered_map<const void *, Copy>;
   const std::lock_guard lock(mutex);
   auto found = copies->find(data);
-  if (found == copies->end() || found->second.first.expired())
+  if (found == copies->end() || found->second.first.expired()) {
+    std::erase_if(*copies, [](const auto &one) { return one.second.first.expired(); });
     found = copies->insert_or_assign(data, Copy(packed.storage().getWeakStorageImpl(), packed.clone()))
                 .first;
+  }
   return found->second.second;
 }
 

@@ -137,7 +137,7 @@ def _bounds(size: Any, sizes: tuple[int, int]) -> str:
         # Size 1 is compiled by itself, but a kernel serves it as well.
         low = 1 if bounds.lower <= 2 else int(bounds.lower)
         is_bounded = bounds.upper < sys.maxsize - 1
-        high = int(bounds.upper) if is_bounded else sizes[1]
+        high = int(bounds.upper) if is_bounded else max(sizes[1], low)
         ends[symbol] = ValueRanges(low if is_bounded else max(low, sizes[0]), high)
     found, step = bound_sympy(size.node.expr, ends), _step(size)
     last = min(int(found.upper), int(found.lower) + (MOST_SIZES - 1) * step)
@@ -277,7 +277,8 @@ def _epilogue(points: Any, values: Any) -> str:
     """Return the epilogue that has these values; empty if none has."""
     for name, one in EPILOGUES.items():
         expected = torch.from_numpy(one.apply(points.numpy()))
-        if name != "none" and torch.allclose(values, expected, 1e-6, 1e-6):
+        near = 1e-6 if one.is_smooth else 0.0  # a small constant is not zero
+        if name != "none" and torch.allclose(values, expected, near, near):
             return name
     return ""
 
@@ -287,6 +288,8 @@ def _is_function(node: Node, of: Node, *, reshapes: bool) -> bool:
     kinds = _POINTWISE | {_CONVERT} | ({_RESHAPE} if reshapes else set())
     if node.target not in kinds or not isinstance(node.meta.get("val"), torch.Tensor):
         return False
+    if node.target in _POINTWISE and len(_tensors(node)) < len(node.all_input_nodes):
+        return False  # of a size, too
     wide = (_value(of).dtype, torch.float32, torch.float64)
     is_same = statically_known_true(_value(node).numel() == _value(of).numel())
     return is_same and _value(node).dtype in wide

@@ -352,7 +352,8 @@ def _window(nest: ContractionNest, place: int) -> WindowAxis:
         raise NestRefusedError("sums windows without a filter, as a pooling does")
     outs = 1 if out is None else nest.extents[out]
     taps = 1 if tap is None else nest.extents[tap]
-    stride, dilation = stride if outs > 1 else 0, dilation if taps > 1 else 0
+    is_strided = outs > 1 or nest.a.shape[place] > dilation * (taps - 1) + 1
+    stride, dilation = stride if is_strided else 0, dilation if taps > 1 else 0
     return WindowAxis(place, nest.a.shape[place], out, tap, stride, dilation, outs, taps)
 
 

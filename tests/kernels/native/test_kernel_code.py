@@ -11,16 +11,7 @@ import pytest
 
 from tilewise.kernels.arithmetic import arithmetic_of
 from tilewise.kernels.instructions.declaration import DECLARED
-from tilewise.kernels.native import microbench
-from tilewise.kernels.native.assembly import (
-    bound,
-    count_other,
-    count_x86,
-    hottest_loop,
-    inner_loop,
-    parse,
-    render,
-)
+from tilewise.kernels.native import assembly, microbench
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.microbench import multiplier, reader
 from tilewise.kernels.native.microkernels.microkernel import Use, use_of
@@ -177,7 +168,7 @@ def loop_of(host: Target, dtype: str, rows: int, vectors: int, unroll: int):
     problem = parse_problem(f"matmul:m=64,n=512,k=256,dtype={dtype}")
     register = Register(rows, vectors * host.lanes(dtype))
     schedule = Schedule((Pack("B"), Pack("A"), register, Unroll(unroll)))
-    return inner_loop(problem, schedule, host)
+    return assembly.inner_loop(problem, schedule, host)
 
 
 @needs_x86
@@ -191,7 +182,7 @@ def test_a_tile_that_fits_the_registers(host: Target, dtype: str, unroll: int) -
     assert found.steps == unroll and per_step == (24 * unroll, 3 * unroll, 8 * unroll, unroll)
     assert (counts.stack_references, counts.stores, counts.vector_bytes) == (0, 0, 64)
     assert found.text.count("vfmadd") == counts.multiply_adds
-    assert "every accumulator stays in its register" in render(found)
+    assert "every accumulator stays in its register" in assembly.render(found)
 
 
 @needs_x86
@@ -199,7 +190,7 @@ def test_a_tile_that_fits_the_registers(host: Target, dtype: str, unroll: int) -
 def test_a_tile_that_does_not_fit_spills(host: Target, rows: int, vectors: int) -> None:
     found = loop_of(host, "f32", rows, vectors, 1)
     assert found.counts.stack_references > 0 and found.counts.vector_spills > 0
-    assert "accumulators spill" in render(found)
+    assert "accumulators spill" in assembly.render(found)
     assert found.to_json()["spills"] is True
 
 
@@ -223,7 +214,7 @@ def test_counts_of_a_written_loop() -> None:
         "prefetcht0\t512(%rsi)",
         "cmpq\t%rax, (%rdx)",
     )
-    found = hottest_loop(text, SPEC, "znver5", is_x86=True)
+    found = assembly.hottest_loop(text, SPEC, "znver5", is_x86=True)
     counts = found.counts
     assert (counts.multiply_adds, counts.vector_loads, counts.broadcasts) == (2, 2, 2)
     assert (counts.other_loads, counts.stores, counts.instructions) == (3, 1, 10)
@@ -233,10 +224,10 @@ def test_counts_of_a_written_loop() -> None:
 
 def test_rbp_is_the_stack_only_where_it_is_the_frame_pointer() -> None:
     body = "vfmadd231ps\t8(%rbp), %zmm0, %zmm2"
-    plain = hottest_loop(listing(body), SPEC, "znver5", is_x86=True)
+    plain = assembly.hottest_loop(listing(body), SPEC, "znver5", is_x86=True)
     assert plain.counts.stack_references == 0
     framed = listing(body).replace(".LBB0_1:", "\tmovq\t%rsp, %rbp\n.LBB0_1:")
-    assert hottest_loop(framed, SPEC, "znver5", is_x86=True).counts.stack_references == 1
+    assert assembly.hottest_loop(framed, SPEC, "znver5", is_x86=True).counts.stack_references == 1
 
 
 @pytest.mark.parametrize(("name", "declared"), [
@@ -245,10 +236,10 @@ def test_rbp_is_the_stack_only_where_it_is_the_frame_pointer() -> None:
     *(("vpmulld", "mul.i32"), ("vmulps", "mul.f32"), ("{vex}\tvpdpbusd", "vpdpbusd")),
 ])  # fmt: skip
 def test_every_kind_of_multiply_add_counts(name: str, declared: str) -> None:
-    parsed = parse(f"\t{name}\t%zmm1, %zmm2, %zmm3")
+    parsed = assembly.parse(f"\t{name}\t%zmm1, %zmm2, %zmm3")
     (one,) = (one for one in DECLARED if one.name == f"x86.avx512.{declared}")
     assert parsed is not None
-    assert count_x86([parsed], one, uses_frame_pointer=False).multiply_adds == 1
+    assert assembly.count_x86([parsed], one, uses_frame_pointer=False).multiply_adds == 1
 
 
 @pytest.mark.parametrize(
@@ -258,8 +249,10 @@ def test_every_kind_of_multiply_add_counts(name: str, declared: str) -> None:
 def test_the_bound_follows_the_core(cpu: str, multiply: float, loads: float) -> None:
     lines = ["vmovups\t(%rsi), %zmm0"] * 3 + ["vbroadcastss\t(%rdi), %zmm1"] * 8
     lines += [f"vfmadd231ps\t%zmm0, %zmm1, %zmm{i + 2}" for i in range(24)]
-    parsed = [i for i in map(parse, lines) if i is not None]
-    found = bound(count_x86(parsed, SPEC.how.instruction, uses_frame_pointer=False), SPEC, cpu)
+    parsed = [i for i in map(assembly.parse, lines) if i is not None]
+    found = assembly.bound(
+        assembly.count_x86(parsed, SPEC.how.instruction, uses_frame_pointer=False), SPEC, cpu
+    )
     assert found.declared
     assert found.cycles["multiply-adds"] == multiply
     assert found.cycles["loads"] == loads
@@ -270,13 +263,15 @@ def test_other_processors_get_counts_without_a_bound() -> None:
     lines = ["ld1r\t{v1.4s}, [x0]", "ldr\tq0, [x1], #16", "fmla\tv2.4s, v0.4s, v1.4s"]
     lines += ["str\tq3, [sp, #16]", "b.lt\t.LBB0_1"]
     neon = replace(SPEC, how=arithmetic_of(SQUARE, Target("any", features=frozenset({"neon"}))))
-    counts = count_other([i for i in map(parse, lines) if i is not None], neon.how.instruction)
+    counts = assembly.count_other(
+        [i for i in map(assembly.parse, lines) if i is not None], neon.how.instruction
+    )
     assert (counts.multiply_adds, counts.broadcasts, counts.stores) == (1, 1, 1)
     assert (counts.vector_loads, counts.stack_references, counts.instructions) == (1, 1, 5)
     text = "\n".join(["tilewise_kernel_full_0:", ".LBB0_1:", *(f"\t{line}" for line in lines)])
-    found = hottest_loop(text, neon, "neoverse-v2", is_x86=False)
+    found = assembly.hottest_loop(text, neon, "neoverse-v2", is_x86=False)
     assert found.bound is None
-    assert "neoverse-v2 is not x86" in render(found)
+    assert "neoverse-v2 is not x86" in assembly.render(found)
 
 
 @pytest.mark.parametrize(
@@ -284,11 +279,11 @@ def test_other_processors_get_counts_without_a_bound() -> None:
 )
 def test_a_slow_instruction_has_a_share_of_the_peak(cpu: str, cycles: float, share: float) -> None:
     target = Target("any", features=frozenset({"avx512bf16"}), vector_bytes=64)
-    one = parse("\tvdpbf16ps\t%zmm0, %zmm1, %zmm2")
+    one = assembly.parse("\tvdpbf16ps\t%zmm0, %zmm1, %zmm2")
     assert one is not None
     how = arithmetic_of(parse_problem("matmul:m=64,n=64,k=64,dtype=bf16"), target)
-    counts = count_x86([one, one], how.instruction, uses_frame_pointer=False)
-    found = bound(counts, replace(SPEC, how=how), cpu)
+    counts = assembly.count_x86([one, one], how.instruction, uses_frame_pointer=False)
+    found = assembly.bound(counts, replace(SPEC, how=how), cpu)
     assert found.cycles["multiply-adds"] == cycles
     assert found.peak_share == share
 

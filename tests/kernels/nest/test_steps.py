@@ -127,8 +127,7 @@ for co step 16:  # micro, 1 trips, in the micro-kernel
         store C (past the caches)""",
     ("conv2d:n=2,h=9,w=11,ci=5,co=20,kh=3,kw=3,pad=1,dtype=f32,weights=constant",
      "winograd output=4", "pack operand=B", "prefetch operand=B", "tile dim=t size=8",
-     "pack operand=A",
-     "register rows=4 cols=16 outer=cols"): """
+     "pack operand=A", "register rows=4 cols=16 outer=cols"): """
 transform B to panels 2x36x5x16, ahead
 prefetch the panel behind of B to L2, 16384 bytes ahead
 for t step 8:  # tile, 3 trips

@@ -7,19 +7,7 @@ from unittest.mock import Mock
 import pytest
 from optuna.samplers import RandomSampler
 
-from tests.search.engine.fakes import (
-    SQUARE,
-    TARGET,
-    Confused,
-    FakeRunner,
-    Fluctuating,
-    Long,
-    finals_reply,
-    in_turn,
-    register_of,
-    run,
-    trial_reply,
-)
+from tests.search.engine import fakes
 from tests.short_timings import FINAL_S
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
 from tilewise.kernels.problem import parse_problem
@@ -42,7 +30,7 @@ from tilewise.search.timing.speed_factor import WORTH
 
 def test_spends_the_budget_and_times_nothing_twice() -> None:
     store, seen = MemoryStore(), []
-    result, runner, _ = run(
+    result, runner, _ = fakes.run(
         TuneRequest(trials=80), store,
         on_trial=lambda trial, best: seen.append((trial.number, len(store.trials()), bool(best))),
     )  # fmt: skip
@@ -57,49 +45,52 @@ def test_spends_the_budget_and_times_nothing_twice() -> None:
 
 
 def test_anybodys_sampler_by_name_and_any_instance_propose() -> None:
-    named, *_ = run(TuneRequest(trials=14, sampler="optuna.samplers:RandomSampler"))
+    named, *_ = fakes.run(TuneRequest(trials=14, sampler="optuna.samplers:RandomSampler"))
     assert named.trials[-1].origin == "optuna.samplers:RandomSampler"
     sampler = RandomSampler(seed=3)
-    given, *_ = run(TuneRequest(trials=14), sampler=sampler)
+    given, *_ = fakes.run(TuneRequest(trials=14), sampler=sampler)
     assert given.trials[-1].origin == "RandomSampler"
 
 
 def test_a_failure_costs_one_trial_and_is_kept_with_its_class() -> None:
-    runner = FakeRunner()
+    runner = fakes.FakeRunner()
     runner.failing_rows = 6
-    result, *_ = run(TuneRequest(trials=40), runner=runner)
+    result, *_ = fakes.run(TuneRequest(trials=40), runner=runner)
     failed = [t for t in result.trials if t.state == "failed"]
     assert {(t.failure, t.message) for t in failed} == {("crash", "SIGSEGV")}
     assert len(result.trials) == 40 and result.best is not None
-    assert register_of(result.best.schedule).rows != 6
+    assert fakes.register_of(result.best.schedule).rows != 6
 
 
 def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:
     store = MemoryStore()
-    short, *_ = run(
+    short, *_ = fakes.run(
         TuneRequest(trials=30), store=store, should_stop=lambda: len(store.trials()) > 9
     )
     assert not short.complete and len(short.trials) == 10 and short.best is not None
-    full, runner, _ = run(TuneRequest(trials=30), store=store)
+    full, runner, _ = fakes.run(TuneRequest(trials=30), store=store)
     assert full.complete and len(runner.hashes) == 20
     assert len({t.schedule.hash for t in full.trials}) == 30
     assert [t.number for t in store.trials()] == list(range(30))
 
 
 def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
-    result, *_ = run(TuneRequest(trials=1000, seconds=1e-9))
+    result, *_ = fakes.run(TuneRequest(trials=1000, seconds=1e-9))
     assert not result.complete and len(result.trials) == 1 and result.best is not None
 
 
 def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
-    runner = FakeRunner()
+    runner = fakes.FakeRunner()
     slower = runner.seconds
     runner.seconds = lambda schedule: slower(schedule) / 4  # so short that all meet in the finals
-    runner.time_finalists = lambda schedules, rounds, *_: finals_reply(
-        [in_turn([[(99 - i) * 1e-3] * rounds], [range(rounds)]) for i in range(len(schedules))],
+    runner.time_finalists = lambda schedules, rounds, *_: fakes.finals_reply(
+        [
+            fakes.in_turn([[(99 - i) * 1e-3] * rounds], [range(rounds)])
+            for i in range(len(schedules))
+        ],
         scratch_bytes=tuple({"A": 64, "B": i} for i in range(len(schedules))),
     )
-    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    result, *_ = fakes.run(TuneRequest(trials=20), runner=runner)
     assert result.best.measurement.time_us == pytest.approx((99 - CONTENDERS + 1) * 1e3)
     assert result.best.scratch_bytes == {"A": 64, "B": CONTENDERS - 1}, "that of the winner"
     others = [m.time_us for _, m in result.best.runners_up]
@@ -108,11 +99,13 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
 
 
 @pytest.mark.parametrize("index", [None, 0])
-@pytest.mark.parametrize("kind", [FakeRunner, Long])
-def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int | None) -> None:
+@pytest.mark.parametrize("kind", [fakes.FakeRunner, fakes.Long])
+def test_finalists_that_fail_leave_the_rest(
+    kind: type[fakes.FakeRunner], index: int | None
+) -> None:
     runner = kind()
     runner.finals_fail, runner.failing_final = 2, index
-    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    result, *_ = fakes.run(TuneRequest(trials=20), runner=runner)
     # Of twelve one is replaced; where nobody knows who it was, the first that fails alone goes.
     assert len(result.best.runners_up) == FINALISTS - 1
     timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
@@ -120,9 +113,9 @@ def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int |
 
 
 def test_no_candidate_that_runs_means_no_best() -> None:
-    runner = FakeRunner()
+    runner = fakes.FakeRunner()
     runner.trial = Mock(side_effect=CandidateFailureError("compile", "nothing compiles"))
-    result, *_ = run(TuneRequest(trials=5), runner=runner)
+    result, *_ = fakes.run(TuneRequest(trials=5), runner=runner)
     assert result.best is None and result.count("failed") == 5
 
 
@@ -144,9 +137,11 @@ def test_bad_budgets_name_the_field(options, field: str) -> None:
 
 
 def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request() -> None:
-    with local_runner(SQUARE, TARGET.canonical, TuneRequest(seed=7, cache="cold")) as runner:
+    with local_runner(
+        fakes.SQUARE, fakes.TARGET.canonical, TuneRequest(seed=7, cache="cold")
+    ) as runner:
         assert isinstance(runner, Runner)
-        assert (runner.problem, runner.target) == (SQUARE, TARGET.canonical)
+        assert (runner.problem, runner.target) == (fakes.SQUARE, fakes.TARGET.canonical)
         assert (runner.seed, runner.cache) == (7, "cold")
 
 
@@ -162,25 +157,27 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it(monkeypatch) -> Non
 
 
 def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
-    result, runner, _ = run(TuneRequest(trials=30), runner=Fluctuating())
+    result, runner, _ = fakes.run(TuneRequest(trials=30), runner=fakes.Fluctuating())
     assert runner.controls[0] is None
     best = result.trials[0]
     for trial, control in zip(result.trials[1:], runner.controls[1:], strict=True):
         assert control["steps"] == list(best.schedule.to_json())
-        assert control["seconds"] == pytest.approx(FakeRunner.seconds(best.schedule))
+        assert control["seconds"] == pytest.approx(fakes.FakeRunner.seconds(best.schedule))
         is_usual = trial.state == "timed" and trial.speed_factor == 1.0
         if is_usual and trial.measurement.time_us < WORTH * best.measurement.time_us:
             best = trial
     for trial in result.trials:
-        assert trial.measurement.time_us == pytest.approx(1e6 * FakeRunner.seconds(trial.schedule))
+        assert trial.measurement.time_us == pytest.approx(
+            1e6 * fakes.FakeRunner.seconds(trial.schedule)
+        )
         assert trial.samples[0] == pytest.approx(
-            FakeRunner.seconds(trial.schedule) * (trial.speed_factor or 1.0)
+            fakes.FakeRunner.seconds(trial.schedule) * (trial.speed_factor or 1.0)
         )
     assert {trial.speed_factor for trial in result.trials} == {None, 1.0, 1.5}
 
 
 def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
-    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
+    result, runner, _ = fakes.run(TuneRequest(trials=30, sampler="local"), runner=fakes.Confused())
     assert runner.to_beat[0] is None
     hasty = 0
     for number, to_beat in enumerate(runner.to_beat[1:], 1):
@@ -193,22 +190,22 @@ def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
 
 def test_the_paces_of_a_search_go_into_its_interval() -> None:
     request = TuneRequest(trials=30, sampler="local")  # which speed_factors do not lead elsewhere
-    calm, *_ = run(request)
-    disturbed, *_ = run(request, runner=Fluctuating())
-    known, *_ = run(request, MemoryStore(speed_factors=[[1.0, 1.0, 1.5, 1.5]] * 9))
+    calm, *_ = fakes.run(request)
+    disturbed, *_ = fakes.run(request, runner=fakes.Fluctuating())
+    known, *_ = fakes.run(request, MemoryStore(speed_factors=[[1.0, 1.0, 1.5, 1.5]] * 9))
     for found in (disturbed, known):
         assert found.best.measurement.gflops == calm.best.measurement.gflops
         assert found.best.measurement.interval[0] < calm.best.measurement.interval[0] / 1.4
 
 
-SPACE = Space(SQUARE, TARGET)
+SPACE = Space(fakes.SQUARE, fakes.TARGET)
 MODEL = AnalyticalModel.shipped(SPACE)
 POINTS = prior_points(MODEL, 12)
 
 
 def trial(number: int, seconds: float, state: str = "timed", factor: float | None = 1.0):
     point = POINTS[number]
-    speed = summarise([seconds] * 6, SQUARE.flops)
+    speed = summarise([seconds] * 6, fakes.SQUARE.flops)
     schedule = SPACE.schedule(point)
     known = {"measurement": speed, "speed_factor": factor}
     return TrialRecord(number, schedule, point, state, "prior", **known)
@@ -235,7 +232,7 @@ class Answering:
 
     def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:
         self.controls.append(control and control["seconds"])
-        return trial_reply([self.seconds.pop(0)] * 6, speed_factor=None)
+        return fakes.trial_reply([self.seconds.pop(0)] * 6, speed_factor=None)
 
 
 def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_luckiest() -> None:

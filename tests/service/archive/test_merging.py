@@ -7,23 +7,8 @@ from sqlalchemy import make_url, select
 
 from tests.cases import some
 from tests.service import fakes
+from tests.service.archive import stores
 from tests.service.archive.forging import edited
-from tests.service.archive.stores import (
-    COLD,
-    Search,
-    add_range,
-    best_of,
-    cut_off,
-    execute,
-    exported,
-    go_on,
-    moved,
-    opened_store,
-    restored_in_vain,
-    rows_of,
-    searched,
-    trials_of,
-)
 from tests.service.conftest import PROBLEM
 from tilewise.search.records import Measurement, Winner
 from tilewise.service.archive import restore as module
@@ -33,26 +18,26 @@ from tilewise.service.errors import ArchiveError
 from tilewise.service.results import integrity, scripts, stored
 
 KINDS = some(("sqlite", "postgresql"), of=2)
-SLOW, FAST = Search(gflops=(10.0, 11.0)), Search(gflops=(5.0, 0.0, 20.0))
+SLOW, FAST = stores.Search(gflops=(10.0, 11.0)), stores.Search(gflops=(5.0, 0.0, 20.0))
 
 
 def facts(sessions):
-    return trials_of(sessions), best_of(sessions)
+    return stores.trials_of(sessions), stores.best_of(sessions)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_two_stores_either_takes_in_the_other_with_the_same_end(new_store, tmp_path, kind):
     one, other = new_store(kind), new_store(kind)
-    searched(one, SLOW), searched(one, Search(COLD, (3.0,)))
-    searched(other, FAST)
-    exported(one, tmp_path / "one.zip"), exported(other, tmp_path / "other.zip")
-    expected = sorted(trials_of(one) + trials_of(other))
+    stores.searched(one, SLOW), stores.searched(one, stores.Search(stores.COLD, (3.0,)))
+    stores.searched(other, FAST)
+    stores.exported(one, tmp_path / "one.zip"), stores.exported(other, tmp_path / "other.zip")
+    expected = sorted(stores.trials_of(one) + stores.trials_of(other))
     from_one = restore(other, tmp_path / "one.zip")
     from_other = restore(one, tmp_path / "other.zip")
     assert facts(one) == facts(other)
-    assert trials_of(one) == expected and len(expected) == 6
-    assert best_of(one)[PROBLEM][0] == 20.0, "the faster one is served"
-    assert best_of(one)[PROBLEM][2] == 3, "the larger budget answers"
+    assert stores.trials_of(one) == expected and len(expected) == 6
+    assert stores.best_of(one)[PROBLEM][0] == 20.0, "the faster one is served"
+    assert stores.best_of(one)[PROBLEM][2] == 3, "the larger budget answers"
     assert (from_one.replaced, from_other.replaced) == (0, 1)
     with reading(one) as session:
         for row in session.scalars(select(models.Schedule)):
@@ -72,10 +57,10 @@ def test_of_all_proofs_the_fastest_is_served(new_store, tmp_path):
         return {"prover": proving}
 
     one, other = new_store(), new_store()
-    searched(one, replace(SLOW, parts=prove(40.0)))
-    searched(other, replace(FAST, parts=prove(30.0)))
+    stores.searched(one, replace(SLOW, parts=prove(40.0)))
+    stores.searched(other, replace(FAST, parts=prove(30.0)))
     for source, target in ((one, other), (other, one)):
-        moved(source, target, tmp_path / "a.zip")
+        stores.moved(source, target, tmp_path / "a.zip")
     for store in (one, other):
         with reading(store) as session:
             row = session.scalars(select(models.Schedule)).one()
@@ -88,49 +73,49 @@ def test_of_all_proofs_the_fastest_is_served(new_store, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_that_has_gone_on_meanwhile_is_the_same_search(new_store, tmp_path, kind):
     of, into = new_store(kind), new_store(kind)
-    job = cut_off(of, FAST, 2)
-    moved(of, into, tmp_path / "early.zip")
-    assert len(trials_of(into)) == 2 and not best_of(into)
-    go_on(of, job, FAST)
-    merged = moved(of, into, tmp_path / "a.zip")
+    job = stores.cut_off(of, FAST, 2)
+    stores.moved(of, into, tmp_path / "early.zip")
+    assert len(stores.trials_of(into)) == 2 and not stores.best_of(into)
+    stores.go_on(of, job, FAST)
+    merged = stores.moved(of, into, tmp_path / "a.zip")
     assert (merged.known["trials"], merged.added["trials"], merged.known["jobs"]) == (2, 1, 1)
-    (row,) = rows_of(into)["jobs"]
+    (row,) = stores.rows_of(into)["jobs"]
     assert (row["state"], row["complete"], row["error"]) == ("done", True, None)
     assert facts(into) == facts(of)
-    moved(into, of, tmp_path / "b.zip")
-    assert len(rows_of(of)["jobs"]) == 1
+    stores.moved(into, of, tmp_path / "b.zip")
+    assert len(stores.rows_of(of)["jobs"]) == 1
     for store in (of, into):
-        restored_in_vain(store, tmp_path / "early.zip")
+        stores.restored_in_vain(store, tmp_path / "early.zip")
 
 
 def test_a_search_that_went_on_in_two_copies_keeps_the_trials_of_both(new_store, tmp_path):
     """A database was copied as a file, and both copies ran what was under way."""
     one = new_store()
-    job = cut_off(one, FAST, 1)
+    job = stores.cut_off(one, FAST, 1)
     copied = tmp_path / "copy.db"
-    execute(one, "PRAGMA wal_checkpoint(TRUNCATE)")
+    stores.execute(one, "PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(make_url(one.kw["bind"].url).database, copied)
-    with opened_store(f"sqlite:///{copied}") as other:
-        go_on(one, job, FAST)
-        go_on(other, job, FAST)
-        both = set(trials_of(one)) | set(trials_of(other))
-        merged = moved(other, one, tmp_path / "a.zip")
+    with stores.opened_store(f"sqlite:///{copied}") as other:
+        stores.go_on(one, job, FAST)
+        stores.go_on(other, job, FAST)
+        both = set(stores.trials_of(one)) | set(stores.trials_of(other))
+        merged = stores.moved(other, one, tmp_path / "a.zip")
     assert (merged.known["trials"], merged.added["trials"]) == (1, 2)
-    assert set(trials_of(one)) == both and len(trials_of(one)) == len(both) == 5
-    restored_in_vain(one, tmp_path / "a.zip")
+    assert set(stores.trials_of(one)) == both and len(stores.trials_of(one)) == len(both) == 5
+    stores.restored_in_vain(one, tmp_path / "a.zip")
 
 
 def test_a_search_that_runs_here_is_left_alone(new_store, tmp_path):
     """A store that was put back from an older copy has trials to come in its own archive."""
     one = new_store()
-    job = searched(one, FAST)
-    exported(one, tmp_path / "late.zip")
-    execute(one, "UPDATE jobs SET state = 'running', owner = 'host:1:1', finished_at = NULL")
-    execute(one, "DELETE FROM trials WHERE number = 1")
-    assert restored_in_vain(one, tmp_path / "late.zip").postponed == 1
-    go_on(one, job, FAST)
+    job = stores.searched(one, FAST)
+    stores.exported(one, tmp_path / "late.zip")
+    stores.execute(one, "UPDATE jobs SET state = 'running', owner = 'host:1:1', finished_at = NULL")
+    stores.execute(one, "DELETE FROM trials WHERE number = 1")
+    assert stores.restored_in_vain(one, tmp_path / "late.zip").postponed == 1
+    stores.go_on(one, job, FAST)
     assert restore(one, tmp_path / "late.zip").added["trials"] == 1
-    assert len(trials_of(one)) == 4
+    assert len(stores.trials_of(one)) == 4
 
 
 @pytest.mark.parametrize(
@@ -140,11 +125,11 @@ def test_a_search_that_runs_here_is_left_alone(new_store, tmp_path):
 )  # fmt: skip
 def test_what_is_not_what_was_stored_gives_way(new_store, tmp_path, edit):
     one, other = new_store(), new_store()
-    searched(one, SLOW)
-    moved(one, other, tmp_path / "a.zip")
-    execute(other, f"UPDATE {edit}")
+    stores.searched(one, SLOW)
+    stores.moved(one, other, tmp_path / "a.zip")
+    stores.execute(other, f"UPDATE {edit}")
     restore(other, tmp_path / "a.zip")
-    assert best_of(other) == best_of(one)
+    assert stores.best_of(other) == stores.best_of(one)
     with reading(other) as session:
         row = session.scalars(select(models.Schedule)).one()
         assert integrity.is_whole(row) and scripts.proven_script(session, row) is not None
@@ -156,18 +141,18 @@ def test_of_two_ranges_the_newer_stays_unless_it_was_changed(new_store, tmp_path
     """Whichever store takes in the other; another import changes nothing."""
     one, other = new_store(kind), new_store(kind)
     for store, best_us in ((one, 0.25), (other, 0.5)):
-        searched(store, SLOW)
-        add_range(store, best_us)
-    exported(one, tmp_path / "older.zip"), exported(other, tmp_path / "newer.zip")
+        stores.searched(store, SLOW)
+        stores.add_range(store, best_us)
+    stores.exported(one, tmp_path / "older.zip"), stores.exported(other, tmp_path / "newer.zip")
     if edit:
-        execute(other, edit)
+        stores.execute(other, edit)
     restore(other, tmp_path / "older.zip"), restore(one, tmp_path / "newer.zip")
     for store, best_us in ((one, 0.5), (other, 0.25 if edit else 0.5)):
         with reading(store) as session:
             row = session.scalars(select(models.TunedRange)).one()
             assert integrity.is_whole(row)
             assert row.result["samples"][0]["best_us"] == best_us
-    restored_in_vain(one, tmp_path / "newer.zip")
+    stores.restored_in_vain(one, tmp_path / "newer.zip")
 
 
 def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path):
@@ -179,19 +164,22 @@ def test_the_result_that_is_not_taken_goes_into_the_history(new_store, tmp_path)
         return replace(found, best=Winner(fakes.schedule(), noisy, 100.0))
 
     one, other = new_store(), new_store()
-    searched(one, SLOW), searched(other, Search(gflops=(5.0,), parts={"tuner": tune}))
-    exported(one, tmp_path / "one.zip"), exported(other, tmp_path / "other.zip")
+    (
+        stores.searched(one, SLOW),
+        stores.searched(other, stores.Search(gflops=(5.0,), parts={"tuner": tune})),
+    )
+    stores.exported(one, tmp_path / "one.zip"), stores.exported(other, tmp_path / "other.zip")
     for into, file in ((one, "other.zip"), (other, "one.zip")):
         merged = restore(into, tmp_path / file)
-        rows = rows_of(into)
+        rows = stores.rows_of(into)
         (best,), (past,) = rows["schedules"], rows["past_schedules"]
         assert (best["gflops"], past["gflops"]) == (11.0, 90.0), "a good one replaces a noisy one"
         assert (past["was_best"], merged.replaced) == (into is other, int(into is other))
         restore(into, tmp_path / file)
-        assert rows_of(into)["past_schedules"] == [past], "once is enough"
+        assert stores.rows_of(into)["past_schedules"] == [past], "once is enough"
         third = new_store()
-        moved(into, third, tmp_path / "both.zip")
-        (copy,) = rows_of(third)["past_schedules"]
+        stores.moved(into, third, tmp_path / "both.zip")
+        (copy,) = stores.rows_of(third)["past_schedules"]
         same = ("gflops", "steps", "was_best", "created_at", "ended_at")
         assert [copy[name] for name in same] == [past[name] for name in same]
 
@@ -210,8 +198,8 @@ def small_pieces(monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_interrupted_imports_complete(filled, new_store, tmp_path, monkeypatch, small_pieces, kind):
     """Each import ends a piece later than the one before; nothing of that is left."""
-    cut_off(filled, Search("matmul:m=11,n=9,k=9,dtype=f32"), 2)
-    exported(filled, tmp_path / "a.zip")
+    stores.cut_off(filled, stores.Search("matmul:m=11,n=9,k=9,dtype=f32"), 2)
+    stores.exported(filled, tmp_path / "a.zip")
     at_once, into, pieces = new_store(), new_store(kind), module._pieces
     restore(at_once, tmp_path / "a.zip")
 
@@ -224,24 +212,24 @@ def test_interrupted_imports_complete(filled, new_store, tmp_path, monkeypatch, 
     monkeypatch.setattr(module, "_pieces", interrupted)
     end, is_complete = 0, False
     while not is_complete:
-        before = len(trials_of(into))
+        before = len(stores.trials_of(into))
         with suppress(EndedError):
             restore(into, tmp_path / "a.zip")
             is_complete = True
-        assert len(trials_of(into)) >= before, "what was taken in stays"
+        assert len(stores.trials_of(into)) >= before, "what was taken in stays"
         end += 1
     assert end > 15
-    assert trials_of(into) == trials_of(filled)
-    whole = exported(at_once, tmp_path / "b.zip").members
-    assert exported(into, tmp_path / "c.zip").members == whole
+    assert stores.trials_of(into) == stores.trials_of(filled)
+    whole = stores.exported(at_once, tmp_path / "b.zip").members
+    assert stores.exported(into, tmp_path / "c.zip").members == whole
 
 
 def test_a_file_that_changes_is_reported(filled, new_store, tmp_path, monkeypatch, small_pieces):
     into, file = new_store(), tmp_path / "a.zip"
-    exported(filled, file)
+    stores.exported(filled, file)
     edited(file, "schedules.jsonl", lambda lines: lines[0]["proofs"][0].update(ok=False))
     monkeypatch.setattr(module.Checks, "look_at", lambda *_: None)  # it was another file then
     with pytest.raises(ArchiveError) as raised:
         restore(into, file)
     assert "import it again" in str(raised.value) and "nothing was changed" not in str(raised.value)
-    assert len(trials_of(into)) == 9 and not rows_of(into)["schedules"]
+    assert len(stores.trials_of(into)) == 9 and not stores.rows_of(into)["schedules"]

@@ -5,25 +5,8 @@ from itertools import product
 import pytest
 
 from tests.cases import some
+from tests.service.archive import stores
 from tests.service.archive.forging import members_of
-from tests.service.archive.stores import (
-    COLD,
-    IMAGE,
-    RANGE,
-    SECRETS,
-    Search,
-    ask,
-    cut_off,
-    execute,
-    exported,
-    fill,
-    here,
-    moved,
-    restored_in_vain,
-    rows_of,
-    searched,
-    trials_of,
-)
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
 from tilewise.service.archive import lines, rows
@@ -38,18 +21,18 @@ from tilewise.service.errors import NotFoundError, OutageError
 )
 def test_an_export_of_what_was_imported_is_the_same(new_store, tmp_path, source, target):
     of, into = new_store(source), new_store(target)
-    fill(of)
-    first = exported(of, tmp_path / "first.zip")
+    stores.fill(of)
+    first = stores.exported(of, tmp_path / "first.zip")
     assert not first.left_out
     counts = {name: part.rows for name, part in first.members.items()}
     assert counts["jobs.jsonl"] == 4 and counts["trials.jsonl"] == 9
     assert all(counts.values()), "one of everything"
     merged = restore(into, tmp_path / "first.zip")
     assert merged.added["trials"] == 9 and not merged.known and not merged.unfinished
-    second = exported(into, tmp_path / "second.zip")
+    second = stores.exported(into, tmp_path / "second.zip")
     assert second.members == first.members
-    assert trials_of(into) == trials_of(of)
-    again = restored_in_vain(into, tmp_path / "first.zip")
+    assert stores.trials_of(into) == stores.trials_of(of)
+    again = stores.restored_in_vain(into, tmp_path / "first.zip")
     assert again.known["trials"] == 9 and not again.replaced
 
 
@@ -79,39 +62,42 @@ def test_every_column_travels_or_belongs_to_one_store(model, line):
 
 def test_what_was_imported_is_served_as_it_was(filled, new_store, tmp_path, client_factory):
     into = new_store()
-    moved(filled, into, tmp_path / "a.zip")
+    stores.moved(filled, into, tmp_path / "a.zip")
     key = parse_problem(PROBLEM).key
     before, after = (client_factory(str(one.kw["bind"].url)) for one in (filled, into))
-    asked = {"target": here().target}
+    asked = {"target": stores.here().target}
     was, found = (one.get(f"/v1/schedules/{key}/script", params=asked) for one in (before, after))
     assert was.status_code == found.status_code == 200
     assert (was.text, was.headers["ETag"]) == (found.text, found.headers["ETag"])
     found = after.get("/v1/schedules", params={"problem": PROBLEM, **asked}).json()
     assert found["best"]["gflops"] == 13.0 and found["proof"]["gflops"] == 40.0
-    for problem, trials in ((PROBLEM, 4), (RANGE, 2)):
+    for problem, trials in ((PROBLEM, 4), (stores.RANGE, 2)):
         request = {"problem": problem, "trials": trials, "peers": problem == PROBLEM, **asked}
         again = after.post("/v1/jobs", json=request)
         assert again.status_code == 200, "what was searched for is not searched for again"
-    of_size = {"problem": RANGE.replace("1..9", "7"), "match": "range", **asked}
-    assert after.get("/v1/schedules", params=of_size).json()["match"]["range"] == RANGE
+    of_size = {"problem": stores.RANGE.replace("1..9", "7"), "match": "range", **asked}
+    assert after.get("/v1/schedules", params=of_size).json()["match"]["range"] == stores.RANGE
 
 
 def test_no_secret_is_in_an_archive(filled, tmp_path):
-    exported(filled, tmp_path / "a.zip")
-    digests = [row["digest"] for row in rows_of(filled)["tokens"]]
+    stores.exported(filled, tmp_path / "a.zip")
+    digests = [row["digest"] for row in stores.rows_of(filled)["tokens"]]
     text = b"".join(members_of(tmp_path / "a.zip").values()).decode()
     assert len(digests) == 1 and "birch" in text
-    assert not [secret for secret in (*digests, *SECRETS) if secret in text]
+    assert not [secret for secret in (*digests, *stores.SECRETS) if secret in text]
 
 
-@pytest.mark.parametrize(
-    ("selection", "problems"),
-    [(Selection(problems=(COLD,)), {COLD}), (Selection(kinds=("conv2d",)), {IMAGE}),
-     (Selection(kinds=("matmul",), dtypes=("bf16", "f32")), {PROBLEM, COLD, CANCELLED}),
-     (Selection(since=datetime(2026, 1, 1, tzinfo=UTC)), {PROBLEM, COLD, IMAGE, CANCELLED})],
-)  # fmt: skip
+MATMULS = {PROBLEM, stores.COLD, CANCELLED}
+
+
+@pytest.mark.parametrize(("selection", "problems"), [
+    (Selection(problems=(stores.COLD,)), {stores.COLD}),
+    (Selection(kinds=("conv2d",)), {stores.IMAGE}),
+    (Selection(kinds=("matmul",), dtypes=("bf16", "f32")), MATMULS),
+    (Selection(since=datetime(2026, 1, 1, tzinfo=UTC)), {*MATMULS, stores.IMAGE}),
+])  # fmt: skip
 def test_a_selection_has_the_searches_of_its_problems(filled, tmp_path, selection, problems):
-    manifest = exported(filled, tmp_path / "a.zip", selection)
+    manifest = stores.exported(filled, tmp_path / "a.zip", selection)
     members = members_of(tmp_path / "a.zip")
     found = [
         {json.loads(line)["problem"] for line in members[f"{name}.jsonl"].splitlines()}
@@ -122,10 +108,10 @@ def test_a_selection_has_the_searches_of_its_problems(filled, tmp_path, selectio
     assert manifest.selection == selection.to_plain() != {}
 
 
-@pytest.mark.parametrize("others", [{}, {"problems": (RANGE, PROBLEM)}])
+@pytest.mark.parametrize("others", [{}, {"problems": (stores.RANGE, PROBLEM)}])
 def test_an_archive_of_the_best_serves_them(filled, new_store, tmp_path, client_factory, others):
     """With the winning trials of their jobs, and nothing that no best result needs."""
-    manifest = exported(filled, tmp_path / "a.zip", Selection(best=True, **others))
+    manifest = stores.exported(filled, tmp_path / "a.zip", Selection(best=True, **others))
     counts = {name: part.rows for name, part in manifest.members.items()}
     found = 1 if others else 3
     assert [counts[f"{one}.jsonl"] for one in ("schedules", "jobs", "trials")] == [found] * 3
@@ -133,11 +119,11 @@ def test_an_archive_of_the_best_serves_them(filled, new_store, tmp_path, client_
     assert counts["ranges.jsonl"] == 1 and manifest.selection["best"]
     into = new_store()
     restore(into, tmp_path / "a.zip")
-    hashes = {row["hash"] for row in rows_of(into)["schedules"]}
-    assert hashes == {row["hash"] for row in rows_of(into)["trials"]}
+    hashes = {row["hash"] for row in stores.rows_of(into)["schedules"]}
+    assert hashes == {row["hash"] for row in stores.rows_of(into)["trials"]}
     of_each = [client_factory(str(one.kw["bind"].url)) for one in (filled, into)]
-    for problem in (PROBLEM, RANGE):
-        asked = {"problem": problem, "target": here().target}
+    for problem in (PROBLEM, stores.RANGE):
+        asked = {"problem": problem, "target": stores.here().target}
         before, after = (one.get("/v1/schedules", params=asked).json() for one in of_each)
         for answer in (before, after):
             # The counts are of the trials that an archive has, and it has no history.
@@ -154,41 +140,41 @@ def test_an_archive_of_the_best_serves_them(filled, new_store, tmp_path, client_
 )  # fmt: skip
 def test_a_selection_of_nothing_writes_no_file(filled, tmp_path, selection):
     with pytest.raises(NotFoundError, match="nothing is stored"):
-        exported(filled, tmp_path / "a.zip", selection)
+        stores.exported(filled, tmp_path / "a.zip", selection)
     assert not list(tmp_path.glob("*.zip")) and not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("kind", some(["sqlite", "postgresql"], of=2))
 def test_a_search_that_goes_on_is_called_off_where_it_is_imported(new_store, tmp_path, kind):
     of, into = new_store(kind), new_store(kind)
-    cut_off(of, Search(), 3)
-    ask(of, Search(COLD, (1.0,)))
-    merged = moved(of, into, tmp_path / "a.zip")
+    stores.cut_off(of, stores.Search(), 3)
+    stores.ask(of, stores.Search(stores.COLD, (1.0,)))
+    merged = stores.moved(of, into, tmp_path / "a.zip")
     assert (merged.unfinished, merged.added["trials"], merged.resumed) == (2, 3, 0)
-    jobs = rows_of(into)["jobs"]
+    jobs = stores.rows_of(into)["jobs"]
     assert [(row["state"], row["complete"]) for row in jobs] == [("cancelled", False)] * 2
     assert "while it was running" in jobs[0]["error"] and "queued" in jobs[1]["error"]
-    assert {row["state"] for row in rows_of(of)["jobs"]} == {"running", "queued"}
+    assert {row["state"] for row in stores.rows_of(of)["jobs"]} == {"running", "queued"}
 
 
 def test_a_search_that_goes_on_can_be_asked_for_anew(new_store, tmp_path):
     of, into = new_store(), new_store()
-    cut_off(of, Search(), 3)
-    assert moved(of, into, tmp_path / "a.zip", resume=True).resumed == 1
-    called_off, queued = rows_of(into)["jobs"]
+    stores.cut_off(of, stores.Search(), 3)
+    assert stores.moved(of, into, tmp_path / "a.zip", resume=True).resumed == 1
+    called_off, queued = stores.rows_of(into)["jobs"]
     assert (called_off["state"], queued["state"]) == ("cancelled", "queued")
-    trials = rows_of(into)["trials"]
+    trials = stores.rows_of(into)["trials"]
     expected = product((called_off["id"], queued["id"]), range(3))
     assert sorted((row["job_id"], row["number"]) for row in trials) == list(expected)
     assert restore(into, tmp_path / "a.zip", resume=True).resumed == 1
-    assert len(rows_of(into)["jobs"]) == 2, "the one that waits is joined"
+    assert len(stores.rows_of(into)["jobs"]) == 2, "the one that waits is joined"
 
 
 def test_a_dry_run_changes_nothing(filled, new_store, tmp_path, monkeypatch):
     into = new_store()
-    before = rows_of(into)
-    merged = moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=True)
-    assert merged.added["trials"] == 9 and rows_of(into) == before
+    before = stores.rows_of(into)
+    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=True)
+    assert merged.added["trials"] == 9 and stores.rows_of(into) == before
 
     def full(**_):
         raise OSError(28, "No space left on device")
@@ -224,8 +210,8 @@ OF_MACHINE = {"machines": 1, "schedules": 3, "history": 1, "ranges": 1}
     ],
 )  # fmt: skip
 def test_damaged_rows_are_left_out_and_counted(filled, new_store, tmp_path, edit, lacks):
-    execute(filled, f"UPDATE {edit}")
-    left_out = exported(filled, tmp_path / "a.zip").left_out
+    stores.execute(filled, f"UPDATE {edit}")
+    left_out = stores.exported(filled, tmp_path / "a.zip").left_out
     assert left_out == {f"{name}.jsonl": count for name, count in lacks.items()}
     restore(new_store(), tmp_path / "a.zip")
 
@@ -234,15 +220,15 @@ def test_damaged_rows_are_left_out_and_counted(filled, new_store, tmp_path, edit
 def test_an_export_is_of_one_moment(new_store, tmp_path, monkeypatch, kind):
     """A search that ends between two members of the archive is in neither of them."""
     of = new_store(kind)
-    searched(of)
+    stores.searched(of)
     plain = rows.job_line
 
     def meanwhile(row):
-        if not rows_of(of)["problems"][1:]:
-            searched(of, Search(COLD))
+        if not stores.rows_of(of)["problems"][1:]:
+            stores.searched(of, stores.Search(stores.COLD))
         return plain(row)
 
     monkeypatch.setattr(rows, "job_line", meanwhile)
-    manifest = exported(of, tmp_path / "a.zip")
+    manifest = stores.exported(of, tmp_path / "a.zip")
     counts = {name: part.rows for name, part in manifest.members.items()}
     assert counts["jobs.jsonl"] == counts["schedules.jsonl"] == counts["problems.jsonl"] == 1

@@ -132,34 +132,14 @@ def runs(farm, is_helper):
     return [run for run in farm.runs() if ("--helps" in arguments(run)) == is_helper]
 
 
-MANY = 200  # trials that outlast the start of every helper, on a busy machine too
-
-
 @pytest.mark.full
-def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(four):
-    name = problem(50)
-    job = four.ask(name, seed=SPREAD, trials=MANY, spread=3, sampler="random")
-    wait_until(lambda: len(runs(four, is_helper=True)) == 2)
-    counts = set()
-
-    def is_over():
-        counts.add(len(four.runs()))
-        return is_done(four, job)
-
-    wait_until(is_over)
-    tried = timed(four, name)
-    assert len(tried) == len({schedule for schedule, _ in tried}) == MANY
-    assert len({process for _, process in tried}) == max(counts) == 3
-    assert sum(four.job(job)["trials"][state] for state in ("timed", "pruned", "failed")) == MANY
-    wait_until(lambda: not four.runs())
-
-
-@pytest.mark.full
-def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
+def test_a_job_is_spread_over_three_of_four_workers_and_outlives_them(four):
     """One helper is killed, another frozen for longer than its candidate may be late."""
     name = problem(51)
     job = four.ask(name, seed=SPREAD, trials=100, spread=3, sampler="random")
     wait_until(lambda: len({process for _, process in timed(four, name)}) == 3)
+    tried = [schedule for schedule, _ in timed(four, name)]
+    assert len(set(tried)) == len(tried) and len(four.runs()) == 3
     killed, frozen = runs(four, is_helper=True)
     frozen.send_signal(signal.SIGSTOP)
     killed.kill()
@@ -172,6 +152,7 @@ def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
         trials = SqlTrialStore(sessions, job).trials()
     assert [trial.number for trial in trials] == list(range(100))
     assert len({trial.schedule.hash for trial in trials}) == 100
+    assert sum(four.job(job)["trials"][state] for state in ("timed", "pruned", "failed")) == 100
     wait_until(lambda: not four.runs())
 
 

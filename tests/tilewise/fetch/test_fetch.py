@@ -1,4 +1,3 @@
-import contextlib
 import json
 import os
 import signal
@@ -152,10 +151,12 @@ def test_what_is_not_wanted_any_more_goes_unless_it_was_edited(place: Place) -> 
     assert place.files()[f"{NAME}.py"] == "edited"
 
 
-def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> None:
+def test_what_is_not_stored_or_made_is_named_and_costs_no_other_file(place, monkeypatch) -> None:
+    monkeypatch.setattr(scripts, "attempt", Mock(side_effect=UnsupportedError("none of batches")))
     place.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
-    ran = place.fetch()
+    ran = place.fetch("--flavor", "cpu", "--flavor", "air")
     assert ran.code == 3 and ABSENT in ran.err and "--tune-missing" in ran.err
+    assert "none of batches" in ran.err
     assert list(place.files()) == [SCRIPT] and list(place.entries()) == [SCRIPT]
     told = json.loads(place.fetch("--json").out)["files"]
     assert {(one["problem"], one["state"]) for one in told} == {
@@ -163,35 +164,16 @@ def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> No
     }  # fmt: skip
 
 
-def test_an_air_script_that_cannot_be_made_costs_no_other_file(place, monkeypatch) -> None:
-    def refuse(problem, **_limits):
-        raise UnsupportedError("of batches there is none")
-
-    monkeypatch.setattr(scripts, "attempt", refuse)
-    ran = place.fetch("--flavor", "cpu", "--flavor", "air")
-    assert ran.code == 3 and "of batches there is none" in ran.err
-    assert list(place.files()) == [SCRIPT] and list(place.entries()) == [SCRIPT]
-
-
 def test_a_search_that_is_refused_or_fails_affects_no_other(capsys) -> None:
-    faults = {ABSENT: BadInputError("too large"), UNKNOWN: RunnerError("no child")}
-    asked = []
-
-    class Refusing:
-        peak = submit = Mock(side_effect=TilewiseError("limit reached"))
-
-        def tune(self, problem, *_):
-            asked.append(problem)
-            if problem in faults:
-                raise faults[problem]
-
-    for texts in ([ABSENT, UNKNOWN, PROBLEM], [ABSENT]):
-        asked.clear()
-        refused = pytest.raises(BadInputError) if len(texts) == 1 else contextlib.nullcontext()
-        with refused:
-            tune_missing(Refusing(), list(map(parse_problem, texts)), "host", TuneRequest(2))
-        assert asked == texts
-    assert "too large" in capsys.readouterr().err
+    too_large, limit = BadInputError("too large"), TilewiseError("limit reached")
+    backend, problems = Mock(), [parse_problem(one) for one in (ABSENT, UNKNOWN, PROBLEM)]
+    backend.peak.return_value, backend.submit.side_effect = None, limit
+    backend.tune.side_effect = [too_large, RunnerError("no child"), {}]
+    tune_missing(backend, problems, "host", TuneRequest(2))
+    assert backend.tune.call_count == 3 and "too large" in capsys.readouterr().err
+    backend.tune.side_effect = too_large
+    with pytest.raises(BadInputError):
+        tune_missing(backend, problems, "host", TuneRequest(2))
 
 
 def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:

@@ -177,6 +177,8 @@ def written(tensors: dict[str, tuple[int, tuple[int, ...]]], alignment: int = 32
 
 MODEL = {
     "token_embd.weight": (F16, (50, 64)),
+    "v.position_embd.weight": (F16, (9, 64)),
+    "blk.0.ssm_conv1d.weight": (F32, (64, 4)),
     "blk.0.attn_norm.weight": (F32, (64,)),
     **dict.fromkeys(("blk.0.attn_q.weight", "blk.0.attn_k.weight"), (Q4_0, (48, 64))),
     "blk.0.ffn_up.weight": (Q8_0, (96, 64)),
@@ -199,13 +201,15 @@ def test_matrices_are_listed_with_their_products(cli: Cli, tmp_path: Path) -> No
         "matmul:m=3,n=50,k=64,dtype=f16,transpose_b,weights=constant": 1,
     }
     assert [one["reason"] for one in found["skipped"]] == [
-        "is a table from which rows are read",
+        *["is a table from which rows are read"] * 2,
+        "is multiplied element by element",
         "is of Q6_K; known are F32, F16, Q4_0, Q8_0, BF16",
         "has 3 axes, and a matrix has two",
     ]
     ((_, tied),) = GgufFile(written({"token_embd.weight": (Q8_0, (50, 64))})).problems()
     assert str(tied) == f"matmul:m=1,n=50,k=64,dtype=f32,b=i8,{WEIGHTS}", "it is the output too"
     assert cli("import", str(path)).out.splitlines()[1].startswith("2      matmul:m=1,n=48")
+    assert "accuracy=strict" in cli("import", str(path), "--accuracy", "strict").out
     assert cli("import", str(path), "--rows", "0").code == 2
     (tmp_path / "module.mlir").write_text("module {}")
     assert cli("import", str(tmp_path / "module.mlir"), "--rows", "1").code == 2

@@ -76,7 +76,7 @@ class Tails(nn.Module):
 
     ENDINGS = (
         "epilogue=gelu", "epilogue=gelu_tanh", "add,epilogue=silu", "epilogue=gelu_tanh",
-        "epilogue=silu", "add", "add,epilogue=relu6", "", "", "", "", "", "add", "",
+        "epilogue=silu", "add", "add,epilogue=relu6", "", "", "", "", "", "add", "", "",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,6 +101,7 @@ class Tails(nn.Module):
             nn.functional.leaky_relu(y[10]).clamp(-1, 2),
             y[11] + wide,  # broadcast
             y[12] + y[13],  # the sum is part of one of them
+            y[14].clamp(min=1e-7),  # no relu
         ]
         return torch.cat([*outs, hidden])
 
@@ -114,7 +115,7 @@ def test_linears_with_residual_and_smooth_epilogues(stored, dtype: str, toleranc
     shapes = ((2, 3, 20), (2, 3, 32), (32,))
     inputs = [torch.randn(*shape).mul(3).to(kind) for shape in shapes]
     ops = check(Tails().to(kind), *inputs, tolerance=tolerance)
-    assert len(ops) == 14 and all(op.kernel for op in ops)
+    assert len(ops) == 15 and all(op.kernel for op in ops)
     found = [op.problem.partition("bias")[2] for op in ops]
     assert sorted(one.removesuffix("weights=constant").strip(",") for one in found) == sorted(
         Tails.ENDINGS

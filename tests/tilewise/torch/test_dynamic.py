@@ -49,6 +49,15 @@ def test_sizes_in_and_outside_of_a_range(stored, caplog, dynamic: bool | None) -
 
 
 @torch.no_grad()
+def test_a_product_over_a_size_and_sizes_past_the_usual_ones(stored: Stored) -> None:
+    mean, model = lambda x: (x.mT @ x) / x.shape[1] if x.shape[1] > 100 else x, linear()
+    compiled = torch.compile(mean, backend="tilewise", dynamic=True)
+    for x in (torch.randn(2, rows, 20) for rows in (200, 170)):
+        torch.testing.assert_close(compiled(x), mean(x))
+    assert all(door.problems(model, torch.randn(rows, 20)) for rows in range(1, 11))
+
+
+@torch.no_grad()
 def test_declared_bounds_have_to_be_in_a_range(stored: Stored) -> None:
     for last, is_used in ((64, True), (65, False)):
         torch.compiler.reset()

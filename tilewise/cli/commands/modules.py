@@ -15,6 +15,7 @@ from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.frontend.dims import Sizes, problems_over
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM
+from tilewise.kernels.problem.parse import with_accuracy
 from tilewise.kernels.quoting import columns, duration
 from tilewise.requirements import BASE, OR_SERVER, require
 from tilewise.schema.base import Json
@@ -60,7 +61,8 @@ def _of_gguf(options: argparse.Namespace, data: bytes | None) -> Json:
     for tensor, found in file.problems(rows):
         if isinstance(found, Problem):
             where = f"{tensor.name} {tensor.kind_name}"
-            places.setdefault(found.canonical, []).append(where)
+            text = with_accuracy(found.canonical, options.accuracy)
+            places.setdefault(text, []).append(where)
         else:
             skipped.append({"op": tensor.kind_name, "reason": found,
                             "where": f"{tensor.name} {tensor.kind_name}"})  # fmt: skip

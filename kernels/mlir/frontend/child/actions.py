@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.dialects import children
+from tilewise.kernels.mlir.frontend import program
 from tilewise.kernels.mlir.frontend.child.bodies import (
     HUGE_FLOAT,
     Expr,
@@ -29,20 +30,8 @@ from tilewise.kernels.mlir.frontend.child.values import (
     structured,
 )
 from tilewise.kernels.mlir.frontend.nest import Axis, NestRefusedError
-from tilewise.kernels.mlir.frontend.program import (
-    OPERATIONS,
-    Access,
-    Action,
-    Combine,
-    Loops,
-    Pad,
-    PoolWindow,
-    ScalarOp,
-    Sum,
-    WindowKind,
-)
 
-_COMBINED: dict[str, Combine] = {
+_COMBINED: dict[str, program.Combine] = {
     "arith.addf": "sum",
     "arith.maximumf": "max",
     "arith.maxnumf": "maxnum",
@@ -71,27 +60,27 @@ class _Nest:
     maps: Maps
 
 
-def loops_of(op: Any, tensors: Tensors, constants: Constants) -> tuple[Loops, list[Held]]:
+def loops_of(op: Any, tensors: Tensors, constants: Constants) -> tuple[program.Loops, list[Held]]:
     """Return an op as loops, and its constants; a broadcast one has axes of one element."""
     seen = structured(op)
     nest, body, combine, start = _of_tensors(op) if seen is None else _of_linalg(seen)
     writer = _Writer(op, tensors, constants, nest)
     writer.put(body)
     static_shape(op.results[0])
-    loops = Loops(
+    loops = program.Loops(
         nest.extents, nest.reduced, combine, tuple(writer.accesses), tuple(writer.body),
         _float(op.results[0]), start,
     )  # fmt: skip
     return loops, writer.held
 
 
-def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine, float | None]:
+def _of_linalg(op: Structured) -> tuple[_Nest, Expr, program.Combine, float | None]:
     nest, body = _nest(op), body_of(op)
     _check_types(view.operation for view in op.body.operations)
     return (nest, *_reduced(op, body)) if nest.reduced else (nest, body, "", None)
 
 
-def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine, float | None]:
+def _of_tensors(op: Any) -> tuple[_Nest, Expr, program.Combine, float | None]:
     """Return an arith or math op on whole tensors as loops."""
     if kind_of(op) != "elementwise":
         raise NestRefusedError("is not supported in native networks")
@@ -130,7 +119,7 @@ def _nest(op: Structured) -> _Nest:
     )
 
 
-def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine, float | None]:
+def _reduced(op: Structured, body: Expr) -> tuple[Expr, program.Combine, float | None]:
     """Return what an op reduces, how, and the finite number that it starts from, if relevant."""
     out = Expr("arg", (), len(op.inputs))
     combine = _COMBINED.get(body.name)
@@ -176,8 +165,8 @@ class _Writer:
 
     def __init__(self, op: Any, tensors: Tensors, constants: Constants, nest: _Nest) -> None:
         self._op, self._tensors, self._constants, self._nest = op, tensors, constants, nest
-        self.accesses: list[Access] = []
-        self.body: list[ScalarOp] = []
+        self.accesses: list[program.Access] = []
+        self.body: list[program.ScalarOp] = []
         self.held: list[Held] = []
         self._done: dict[int, int] = {}
         self._read: dict[int, int] = {}
@@ -192,14 +181,14 @@ class _Writer:
         if expr.name == "arg":
             return self._argument(int(expr.value))
         if expr.name == "const":
-            return self._add(ScalarOp("number", (), float(expr.value)))
+            return self._add(program.ScalarOp("number", (), float(expr.value)))
         if expr.name in _POWERS:
             return self._power(*expr.of)
-        if expr.name not in OPERATIONS:
+        if expr.name not in program.OPERATIONS:
             what = "an unknown function" if expr.name == "other" else expr.name
             raise NestRefusedError(f"has {what}, which native networks do not support")
         of = tuple(map(self.put, expr.of))
-        return self._add(ScalarOp(OPERATIONS[expr.name], of, float(expr.value)))
+        return self._add(program.ScalarOp(program.OPERATIONS[expr.name], of, float(expr.value)))
 
     def _power(self, base: Expr, exponent: Expr) -> int:
         """Write a small whole power as products."""
@@ -207,20 +196,20 @@ class _Writer:
             raise NestRefusedError(f"has a power other than 1 to {_MOST_POWER}")
         value = made = self.put(base)
         for _ in range(int(exponent.value) - 1):
-            made = self._add(ScalarOp("multiply", (made, value)))
+            made = self._add(program.ScalarOp("multiply", (made, value)))
         return made
 
-    def _add(self, instruction: ScalarOp) -> int:
+    def _add(self, instruction: program.ScalarOp) -> int:
         self.body.append(instruction)
         return len(self.body) - 1
 
     def _argument(self, number: int) -> int:
         if number not in self._read:
             self.accesses.append(self._access(number))
-            self._read[number] = self._add(ScalarOp("read", (), len(self.accesses) - 1))
+            self._read[number] = self._add(program.ScalarOp("read", (), len(self.accesses) - 1))
         return self._read[number]
 
-    def _access(self, number: int) -> Access:
+    def _access(self, number: int) -> program.Access:
         value = self._op.operands[number]
         if not rank(value):
             raise NestRefusedError("reads a scalar that is not a constant")
@@ -228,9 +217,9 @@ class _Writer:
         if not self._tensors.is_activation(value):
             role, values = f"operand {number}", _without_repeats(self._constants.value(value))
             self.held.append((role, dtype, values))
-            return Access(None, role, dtype, self._steps(number, values.shape))
+            return program.Access(None, role, dtype, self._steps(number, values.shape))
         place = sum(self._tensors.is_activation(one) for one in list(self._op.operands)[:number])
-        return Access(place, "", dtype, self._steps(number, static_shape(value)))
+        return program.Access(place, "", dtype, self._steps(number, static_shape(value)))
 
     def _steps(self, number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the elements from one index of each loop to the next."""
@@ -248,22 +237,22 @@ def _without_repeats(values: Array) -> Array:
     )]  # fmt: skip
 
 
-_OF_BODY: dict[str, WindowKind] = {
+_OF_BODY: dict[str, program.WindowKind] = {
     "arith.maximumf": "max", "arith.maxnumf": "max", "arith.addf": "sum",
 }  # fmt: skip
 
 
-def action_of(op: Any) -> Action:
+def action_of(op: Any) -> program.Action:
     """Return what an op does, or an action that is refused with a reason."""
     try:
         return _action(op)
     except NestRefusedError as refusal:
-        return Action(refused=str(refusal))
+        return program.Action(refused=str(refusal))
 
 
-def _action(op: Any) -> Action:
+def _action(op: Any) -> program.Action:
     if op.name == "tensor.pad":
-        return Action(pad=_pad(op))
+        return program.Action(pad=_pad(op))
     seen = structured(op)
     if seen is None or kind_of(op) == "elementwise":
         raise NestRefusedError("is not supported in native networks")
@@ -273,11 +262,11 @@ def _action(op: Any) -> Action:
                 f"has {view.operation.name} in its body, which native networks do not support"
             )
     if _moves_window(seen):
-        return Action(window=_window(seen))
-    return Action(sum=_sum(seen))
+        return program.Action(window=_window(seen))
+    return program.Action(sum=_sum(seen))
 
 
-def _pad(op: Any) -> Pad:
+def _pad(op: Any) -> program.Pad:
     _check_f32(op.operands[0])
     static_shape(op.operands[0])
     if len(op.operands) != 1:
@@ -289,7 +278,7 @@ def _pad(op: Any) -> Pad:
     low, high = static_numbers(op, "low", "high")
     if min(*low, *high) < 0:
         raise NestRefusedError("pads by a negative size")
-    return Pad(tuple(low), tuple(high), float(value))
+    return program.Pad(tuple(low), tuple(high), float(value))
 
 
 def _moves_window(op: Structured) -> bool:
@@ -298,7 +287,7 @@ def _moves_window(op: Structured) -> bool:
     return len(op.inputs) == 2 and first is not None and any(len(axis) == 2 for axis in first)
 
 
-def _window(op: Structured) -> PoolWindow:
+def _window(op: Structured) -> program.PoolWindow:
     _check_f32(op.inputs[0])
     kind = _OF_BODY.get(_combined(op, 2))
     if kind is None:
@@ -312,7 +301,7 @@ def _window(op: Structured) -> PoolWindow:
     outers, *moved = zip(*(_moved(axis, within) for axis in read), strict=True)
     if list(outers) != [axis[0][0] if len(axis) == 1 else None for axis in written]:
         raise NestRefusedError("writes its result in another order of axes")
-    return PoolWindow(kind, *moved)
+    return program.PoolWindow(kind, *moved)
 
 
 def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
@@ -325,7 +314,7 @@ def _moved(axis: Axis, within: dict[int, int]) -> tuple[int, int, int, int]:
     return (dim, within[inner[0][0]], stride, inner[0][1]) if inner else (dim, 1, stride, 1)
 
 
-def _sum(op: Structured) -> Sum:
+def _sum(op: Structured) -> program.Sum:
     read, written = op.maps[0], op.maps[-1]
     if len(op.inputs) != 1 or read is None or not is_permutation(read):
         raise NestRefusedError("is not supported in native networks")
@@ -337,7 +326,7 @@ def _sum(op: Structured) -> Sum:
     kept = [axis[0][0] for axis in written or () if axis]
     if written is None or len(kept) != len(written) or kept != sorted(kept, key=dims.index):
         raise NestRefusedError("writes its result in another order of axes")
-    return Sum(tuple(i for i, dim in enumerate(dims) if dim not in kept))
+    return program.Sum(tuple(i for i, dim in enumerate(dims) if dim not in kept))
 
 
 def _combined(op: Structured, out: int) -> str:
@@ -347,7 +336,7 @@ def _combined(op: Structured, out: int) -> str:
     return body.name if len(body.of) == 2 and set(body.of) == pair else ""
 
 
-def _check_start(op: Structured, kind: WindowKind) -> None:
+def _check_start(op: Structured, kind: program.WindowKind) -> None:
     start = splat(op.init)
     if start is None or not _is_neutral(start, kind):
         raise NestRefusedError(f"starts the {kind} of a window from {start}")

@@ -234,15 +234,18 @@ def _of_torch(op: Any) -> list[Any]:
 
 
 def _of_onnx(op: Any) -> list[Any]:
-    """Return the results of ONNX's op, by its definition in operator sets 23 and 24.
+    """Return the results of ONNX's op, by its definition in operator sets 23 to 25.
 
     The softcap comes before the mask.
     """
     named = {name: op.attributes[f"torch.onnx.{name}"].value for name in (
         "is_causal", "scale", "softcap", "q_num_heads", "kv_num_heads", "softmax_precision",
+        "left_window_size", "right_window_size",
     ) if f"torch.onnx.{name}" in op.attributes}  # fmt: skip
     if named.get("softmax_precision") == _ONNX_DOUBLE:
         raise RefusedError("has softmax_precision=11 (f64); softmax is computed in f32")
+    if max(named.get("left_window_size", -1), named.get("right_window_size", -1)) >= 0:
+        raise RefusedError("has a sliding window; give a mask")
     if _tensor(op, 6) is not None:
         raise RefusedError("has nonpad_kv_seqlen, a length that data decides; give a mask")
     write, heads = _Writer(op), list(op.operands)[:3]

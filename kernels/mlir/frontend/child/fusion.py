@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.kernels.mlir.dialects import children
+from tilewise.kernels.mlir.frontend.child import values
 from tilewise.kernels.mlir.frontend.child.bodies import (
     ROUNDING,
     SMOOTH,
@@ -18,29 +19,6 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     body_of,
     body_of_tensors,
     steps_on,
-)
-from tilewise.kernels.mlir.frontend.child.values import (
-    MOST_STEPS,
-    RESHAPES,
-    Axes,
-    Number,
-    Structured,
-    axes_before,
-    copy_of,
-    element,
-    is_argument,
-    is_constant,
-    long_axes,
-    only_user,
-    origins,
-    owner,
-    permutation,
-    rank,
-    reassociation,
-    splat,
-    static_numbers,
-    static_shape,
-    structured,
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import SIGNIFICAND_BITS
@@ -77,7 +55,7 @@ def befores(value: Any, *, may_repeat: bool) -> list[Before]:
 
 def _transposed_source(value: Any) -> tuple[int, ...] | None:
     """Return the axis of `value` for each axis of what is transposed (and perhaps padded) to it."""
-    op = owner(value)
+    op = values.owner(value)
     if op is None or not _is_taken(value):
         return None
     if pads_zeros(op):
@@ -88,8 +66,8 @@ def _transposed_source(value: Any) -> tuple[int, ...] | None:
 
 def _repeated_source(value: Any) -> tuple[int, ...] | None:
     """Return the axes of a value that its broadcast source has, in order; None if not broadcast."""
-    op = owner(value)
-    seen = None if op is None else copy_of(op)
+    op = values.owner(value)
+    seen = None if op is None else values.copy_of(op)
     if seen is None or not _is_taken(value):
         return None
     read, written = seen.maps
@@ -102,51 +80,56 @@ def _repeated_source(value: Any) -> tuple[int, ...] | None:
 
 
 def _is_taken(value: Any) -> bool:
-    return only_user(value) is not None or is_constant(value)
+    return values.only_user(value) is not None or values.is_constant(value)
 
 
 def zeros_around(
-    image: Any, spatial: Sequence[int | None], *, transposes: bool, reshapes: bool, zero: Number = 0
+    image: Any,
+    spatial: Sequence[int | None],
+    *,
+    transposes: bool,
+    reshapes: bool,
+    zero: values.Number = 0,
 ) -> Pads:
     """Return the zeros, or zero points, that pad an image around both windows alone; else none.
 
     `spatial` are the axes of the windows, None for a window of one. `transposes` and `reshapes` say
     whether these may stand between the padding and the convolution.
     """
-    value, at = image, long_axes(image)
-    for _ in range(MOST_STEPS):
-        op = owner(value)
-        if op is None or only_user(value) is None:
+    value, at = image, values.long_axes(image)
+    for _ in range(values.MOST_STEPS):
+        op = values.owner(value)
+        if op is None or values.only_user(value) is None:
             break
         if op.name in ("tensor.pad", "tensor.insert_slice"):
             pads = pads_zeros(op, zero) if op.name == "tensor.pad" else _inserted(op, zero)
             axes = [None if axis is None or (axis,) not in at else at.index((axis,))
                     for axis in spatial]  # fmt: skip
             return NO_PADS if pads is None else _padding(*pads, axes)
-        before = axes_before(op, at)
-        if before is None or not (reshapes if op.name in RESHAPES else transposes):
+        before = values.axes_before(op, at)
+        if before is None or not (reshapes if op.name in values.RESHAPES else transposes):
             break
-        value, at, transposes = op.operands[0], before, transposes and op.name in RESHAPES
+        value, at, transposes = op.operands[0], before, transposes and op.name in values.RESHAPES
     return NO_PADS
 
 
-def pads_zeros(op: Any, zero: Number = 0) -> tuple[list[int], list[int]] | None:
+def pads_zeros(op: Any, zero: values.Number = 0) -> tuple[list[int], list[int]] | None:
     """Return the padding before and after each axis; None if unknown or not of this number."""
     if op.name != "tensor.pad":
         return None
-    low, high = static_numbers(op, "low", "high")
+    low, high = values.static_numbers(op, "low", "high")
     if any(one < 0 for one in (*low, *high)):  # dynamic ones, too
         return None
     first = next(children(op))
-    is_of_zeros = first.name == "tensor.yield" and splat(first.operands[0]) == zero
+    is_of_zeros = first.name == "tensor.yield" and values.splat(first.operands[0]) == zero
     return (low, high) if is_of_zeros else None
 
 
-def _inserted(op: Any, zero: Number) -> tuple[list[int], list[int]] | None:
+def _inserted(op: Any, zero: values.Number) -> tuple[list[int], list[int]] | None:
     """Return the same for a tensor that is inserted into zeros."""
     inner, outer = (one.type for one in list(op.operands)[:2])
-    offsets, steps = static_numbers(op, "offsets", "strides")
-    if zero or splat(op.operands[1]) != 0 or any(step != 1 for step in steps):
+    offsets, steps = values.static_numbers(op, "offsets", "strides")
+    if zero or values.splat(op.operands[1]) != 0 or any(step != 1 for step in steps):
         return None
     is_static = inner.has_static_shape and outer.has_static_shape
     if inner.rank != outer.rank or not is_static or any(one < 0 for one in offsets):
@@ -186,7 +169,7 @@ class Ending:
     axes: tuple[int, ...] | None = None
     added: Any = None
     bias: Any = None
-    number: Number = 0
+    number: values.Number = 0
     repeated: tuple[Any, ...] = ()
 
     @property
@@ -202,8 +185,8 @@ class _State:
     """What is included so far, and `columns`, axes of its value; the rest as in `ending_of`."""
 
     ending: Ending
-    columns: Axes
-    summed: Structured | None
+    columns: values.Axes
+    summed: values.Structured | None
     transposes: bool
     without: Collection[str]
     is_reshaped: bool = False
@@ -211,8 +194,8 @@ class _State:
 
 def following_transpose(value: Any) -> tuple[int, ...] | None:
     """Return the axis order of a transposition after elementwise ops on a result."""
-    for _ in range(MOST_STEPS):
-        user = only_user(value)
+    for _ in range(values.MOST_STEPS):
+        user = values.only_user(value)
         if user is None:
             return None
         order = _transposition(user)
@@ -226,9 +209,9 @@ def following_transpose(value: Any) -> tuple[int, ...] | None:
 
 def ending_of(
     begun: Ending,
-    columns: Axes,
+    columns: values.Axes,
     *,
-    summed: Structured | None,
+    summed: values.Structured | None,
     transposes: bool = False,
     without: Collection[str] = (),
 ) -> Ending:
@@ -242,8 +225,8 @@ def ending_of(
         without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
     """
     state = _State(begun, columns, summed, transposes, without)
-    for _ in range(MOST_STEPS):
-        user = only_user(state.ending.value)
+    for _ in range(values.MOST_STEPS):
+        user = values.only_user(state.ending.value)
         following = None if user is None else _after(state, user)
         if following is None:
             return state.ending
@@ -252,7 +235,7 @@ def ending_of(
 
 
 def _after(state: _State, user: Any) -> _State | None:
-    if user.name in RESHAPES:
+    if user.name in values.RESHAPES:
         columns = _reshaped(user, state.columns)
         if columns is None:
             return None
@@ -276,12 +259,12 @@ def _taken_in(state: _State, user: Any) -> Ending | None:
         return None
     rounded, smooth = "", ""
     if steps[-1:] == (ROUNDING,):
-        steps, rounded = steps[:-1], element(user.results[0])
+        steps, rounded = steps[:-1], values.element(user.results[0])
     if steps and steps[-1].name in SMOOTH:
         steps, smooth = steps[:-1], steps[-1].name
     if (steps or smooth) and state.ending.smooth:
         return None
-    if smooth and ("relu" in state.without or element(state.ending.value) != "f32"):
+    if smooth and ("relu" in state.without or values.element(state.ending.value) != "f32"):
         return None
     ending = _with_steps(state, user, steps)
     if ending is None or (smooth and ending.has_relu):
@@ -320,37 +303,37 @@ def _with_steps(state: _State, user: Any, steps: tuple[ResultStep, ...]) -> Endi
     return replace(ending, value=user.results[0])
 
 
-def _may_add(op: Structured | None, value: Any) -> bool:
+def _may_add(op: values.Structured | None, value: Any) -> bool:
     """Return whether an op's sums may start from a value that it reads for nothing else.
 
     Arguments belong to the caller and are not overwritten.
     """
-    return op is not None and value not in op.inputs and not is_argument(value)
+    return op is not None and value not in op.inputs and not values.is_argument(value)
 
 
 def _whole(op: Any, step: ResultStep, value: Any) -> Any | None:
     """Return a tensor like `value` that an op adds elementwise, else None."""
     if step.argument is None:
         return None
-    seen = structured(op)
+    seen = values.structured(op)
     if seen is not None and not seen.is_identity(step.argument):
         return None
     added = op.operands[step.argument]
     return added if added.type == value.type else None
 
 
-def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
+def _is_summed(value: Any, steps: int = values.MOST_STEPS) -> bool:
     """Return whether a value comes from sums that may include the addition as their ending.
 
     Of two such results the right one includes the other: the order of ops in a module is not always
     that of its author.
     """
-    maker = owner(value)
-    if maker is None or only_user(value) is None or not steps:
+    maker = values.owner(value)
+    if maker is None or values.only_user(value) is None or not steps:
         return False
-    if maker.name in RESHAPES:
+    if maker.name in values.RESHAPES:
         return _is_summed(maker.operands[0], steps - 1)
-    seen = structured(maker)
+    seen = values.structured(maker)
     if seen is not None and not seen.is_parallel:
         return True
     inputs = maker.operands if seen is None else seen.inputs
@@ -359,22 +342,22 @@ def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
 
 def _transposition(op: Any) -> tuple[int, ...] | None:
     """Return the axis order of a transposition; None for another op."""
-    seen = copy_of(op)
-    order = None if seen is None else permutation(seen)
+    seen = values.copy_of(op)
+    order = None if seen is None else values.permutation(seen)
     return None if order is None or list(order) == sorted(order) else order
 
 
 def _steps(op: Any, value: Any) -> tuple[ResultStep, ...] | None:
     """Return what an op does to each element of a value; None if it does more."""
-    if op.name.startswith("arith.") and len(op.results) == 1 and rank(op.results[0]):
+    if op.name.startswith("arith.") and len(op.results) == 1 and values.rank(op.results[0]):
         return steps_on(body_of_tensors(op), list(op.operands).index(value))
-    seen = structured(op)
+    seen = values.structured(op)
     if seen is None:
         return None
     this = [i for i, one in enumerate(op.operands) if one == value]
     if len(this) != 1 or not seen.is_identity(this[0]):
         return None
-    if static_shape(op.results[0]) != static_shape(value) or not seen.is_parallel:
+    if values.static_shape(op.results[0]) != values.static_shape(value) or not seen.is_parallel:
         return None
     return steps_on(body_of(seen), this[0])
 
@@ -382,32 +365,34 @@ def _steps(op: Any, value: Any) -> tuple[ResultStep, ...] | None:
 def _bias(op: Any, step: ResultStep, state: _State) -> tuple[Any, tuple[Any, ...]] | None:
     """Return what an op adds as a bias, and the values that broadcast it; None if not a bias."""
     assert step.argument is not None
-    seen = structured(op)
+    seen = values.structured(op)
     added = op.operands[step.argument]
-    at = long_axes(added) if seen is None else _places(seen, step.argument)
+    at = values.long_axes(added) if seen is None else _places(seen, step.argument)
     return None if at is None else repeated_bias(added, at, state.columns)
 
 
-def repeated_bias(value: Any, at: list[Axes], columns: Axes) -> tuple[Any, tuple[Any, ...]] | None:
+def repeated_bias(
+    value: Any, at: list[values.Axes], columns: values.Axes
+) -> tuple[Any, tuple[Any, ...]] | None:
     """Return the source of a broadcast with an element per column, and the values in between.
 
     `at` are the axes of the sums for each axis of `value`, `columns` those of a bias.
     """
     passed: list[Any] = []
     is_alone = True
-    for source, axes in origins(value, at):
+    for source, axes in values.origins(value, at):
         if axes == columns:
             return source, tuple(passed)
-        is_alone = is_alone and only_user(source) is not None
+        is_alone = is_alone and values.only_user(source) is not None
         passed += [source] if is_alone else []
     return None
 
 
-def _places(op: Structured, number: int) -> list[Axes] | None:
+def _places(op: values.Structured, number: int) -> list[values.Axes] | None:
     """Return the result's axis for each axis of an operand; None if it is read otherwise."""
     axes, written = op.maps[number], op.maps[-1]
     operand = op.op.operands[number]
-    if axes is None or written is None or not rank(operand):
+    if axes is None or written is None or not values.rank(operand):
         return None
     sizes = tuple(operand.type.shape)
     if any(size != 1 and (len(axis) != 1 or axis not in written)
@@ -417,13 +402,13 @@ def _places(op: Structured, number: int) -> list[Axes] | None:
             for axis, size in zip(axes, sizes, strict=True)]  # fmt: skip
 
 
-def _reshaped(op: Any, columns: Axes) -> Axes | None:
+def _reshaped(op: Any, columns: values.Axes) -> values.Axes | None:
     """Return the columns' axes in another shape; None if one is merged with other axes."""
     try:
-        before, after = static_shape(op.operands[0]), static_shape(op.results[0])
+        before, after = values.static_shape(op.operands[0]), values.static_shape(op.results[0])
     except NestRefusedError:
         return None
-    groups = reassociation(op)
+    groups = values.reassociation(op)
     if op.name == "tensor.expand_shape":
         return tuple(i for column in columns for i in groups[column] if after[i] > 1)
     found: dict[int, int] = {}

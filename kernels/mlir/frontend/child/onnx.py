@@ -8,6 +8,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from tilewise.kernels.errors import DimError
 from tilewise.kernels.mlir.frontend.child import onnx_weights
 from tilewise.kernels.mlir.frontend.child.onnx_nodes import NodeError
@@ -30,7 +32,7 @@ def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
     """
     stage("loading ONNX")
     try:
-        import onnx
+        import onnx.inliner
         from iree.compiler.extras import onnx_importer
     except ModuleNotFoundError as error:
         raise OnnxError(ABSENT) from error
@@ -43,6 +45,9 @@ def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
         if sizes:
             _set_sizes(proto.graph, sizes)
         onnx.checker.check_model(proto)
+        if proto.functions:
+            proto = onnx.inliner.inline_local_functions(proto)
+        _make_raw(onnx.TensorProto, proto)
         if _opset(proto) >= onnx_weights.LEAST_OPSET:
             onnx_weights.rewrite(onnx, proto.graph)
         proto = _with_explicit_pads(onnx, _converted(onnx, proto))
@@ -60,6 +65,16 @@ def bytecode_of(model: bytes, sizes: dict[str, int] | None = None) -> bytes:
     except Exception as error:  # whatever parser, checker and importer raise, without a common root
         raise OnnxError(f"the ONNX model cannot be imported: {_first_line(error)}") from error
     return file.getvalue()
+
+
+def _make_raw(kinds: Any, proto: Any) -> None:
+    """Write narrow weights as bytes: IREE's importer reads no others of these types."""
+    types = {kinds.FLOAT16: "<u2", kinds.BFLOAT16: "<u2", kinds.INT4: "u1", kinds.UINT4: "u1"}
+    for tensor in _tensors(proto):
+        if tensor.int32_data and tensor.data_type in types:
+            values = np.array(tensor.int32_data, np.int32)
+            tensor.raw_data = values.astype(types[tensor.data_type]).tobytes()
+            del tensor.int32_data[:]
 
 
 def _set_sizes(graph: Any, sizes: dict[str, int]) -> None:

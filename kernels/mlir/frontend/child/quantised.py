@@ -11,23 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from tilewise.kernels.mlir.frontend.child import values
 from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of, parts
 from tilewise.kernels.mlir.frontend.child.strided import NotStridedError, StridedView, group_of
-from tilewise.kernels.mlir.frontend.child.values import (
-    DEQUANTIZED,
-    RESHAPES,
-    Number,
-    axes_of,
-    element,
-    is_constant,
-    owner,
-    rank,
-    reassociation,
-    splat,
-    static_numbers,
-    static_shape,
-    structured,
-)
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 
 MOST_READ = 48
@@ -76,8 +62,8 @@ class Codes:
     source: Source
     least: int | None = None
     most: int = 0
-    zero: "Number | Codes | None" = None
-    scale: "Number | Source | None" = None
+    zero: "values.Number | Codes | None" = None
+    scale: "values.Number | Source | None" = None
 
     @property
     def bits(self) -> int:
@@ -110,7 +96,7 @@ class _Reader:
 
     def read(self, value: Any) -> Expr:
         """Return the expression of a value; `arg` is the number of a source."""
-        number, start = splat(value), len(self.sources)
+        number, start = values.splat(value), len(self.sources)
         if number is not None:
             return Expr("const", (), number)
         self.left -= 1
@@ -121,19 +107,19 @@ class _Reader:
         if found is not None:
             return found
         del self.sources[start:]
-        self.sources.append(Source(value, StridedView.of(static_shape(value))))
+        self.sources.append(Source(value, StridedView.of(values.static_shape(value))))
         return Expr("arg", (), start)
 
     def _before(self, value: Any) -> Expr | None:
         """Return the expression of an op's result; None for an op that is not read."""
-        op = owner(value)
+        op = values.owner(value)
         if op is None:
             return None
         start = len(self.sources)
-        if op.name in RESHAPES:
+        if op.name in values.RESHAPES:
             found = self.read(op.operands[0])
-            groups = reassociation(op)
-            shape = static_shape(value)
+            groups = values.reassociation(op)
+            shape = values.static_shape(value)
             is_wider = op.name == "tensor.expand_shape"
             self._move(start, lambda view: (
                 view.expanded(groups, shape) if is_wider else view.collapsed(groups)
@@ -141,10 +127,10 @@ class _Reader:
             return found
         if op.name == "tensor.extract_slice" and len(op.operands) == 1 and _is_first(op):
             found = self.read(op.operands[0])
-            shape = static_shape(value)
+            shape = values.static_shape(value)
             self._move(start, lambda view: view.sliced(shape))
             return found
-        if op.name == DEQUANTIZED:
+        if op.name == values.DEQUANTIZED:
             return self._dequantised(op)
         if op.name == "tensor.concat" and len(op.operands) == 2:
             return self._nibbles(op)
@@ -167,7 +153,7 @@ class _Reader:
         return Expr(_MASK, (Expr("arg", (), start), Expr("const", (), _LOWER)))
 
     def _elementwise(self, op: Any) -> Expr | None:
-        seen = structured(op)
+        seen = values.structured(op)
         if seen is None or not seen.is_parallel or not seen.is_identity(len(seen.inputs)):
             return None
         if len(seen.body.operations) > MOST_OPS:
@@ -182,7 +168,7 @@ class _Reader:
 
     def _dequantised(self, op: Any) -> Expr | None:
         """Return the expression of `dequantize_affine`: a tensor, its scale, its zero point."""
-        maps = axes_of(op.attributes["indexing_maps"])
+        maps = values.axes_of(op.attributes["indexing_maps"])
         signs = ("input_unsigned" in op.attributes, "zp_unsigned" in op.attributes)
         codes, scale, *zero = [
             self._moved(value, read, op.results[0])
@@ -199,7 +185,7 @@ class _Reader:
         """Return the expression of an operand over the loops of an op."""
         if read is None:
             raise NotStridedError
-        start, shape = len(self.sources), static_shape(result)
+        start, shape = len(self.sources), values.static_shape(result)
         found = self.read(value)
         self._move(start, lambda view: view.remapped(read, shape))
         return found
@@ -227,8 +213,8 @@ def _half(expr: Expr) -> bool | None:
 
 def _is_first(op: Any) -> bool:
     """Return whether a slice has all axes of its source, and the first elements of each."""
-    offsets, steps = static_numbers(op, "offsets", "strides")
-    is_whole = rank(op.operands[0]) == rank(op.results[0])
+    offsets, steps = values.static_numbers(op, "offsets", "strides")
+    is_whole = values.rank(op.operands[0]) == values.rank(op.results[0])
     return is_whole and not any(offsets) and all(step == 1 for step in steps)
 
 
@@ -247,7 +233,7 @@ def _folded(expr: Expr, sources: Sequence[Source]) -> _Value | None:
         return expr.value
     if expr.name == "arg":
         source = sources[int(expr.value)]
-        return Codes(source) if element(source.value) in _BITS else source
+        return Codes(source) if values.element(source.value) in _BITS else source
     if _half(expr) is not None:
         (byte,) = (one for one in parts(expr) if one.name == "arg")
         return Codes(sources[int(byte.value)], 0, _LOWER)
@@ -273,7 +259,7 @@ def _folded(expr: Expr, sources: Sequence[Source]) -> _Value | None:
 def _with_sign(codes: Codes, *, is_unsigned: bool) -> Codes | None:
     if codes.least is not None:
         return None if is_unsigned and codes.least < 0 else codes
-    bits = _BITS[element(codes.source.value)]
+    bits = _BITS[values.element(codes.source.value)]
     least = 0 if is_unsigned else -(1 << (bits - 1))
     return replace(codes, least=least, most=least + (1 << bits) - 1)
 
@@ -327,7 +313,7 @@ def keys_of_weights(codes: Codes, axes: FactorAxes) -> dict[str, Any] | None:
     scale, zero = codes.scale, codes.zero
     shared = [scale] if isinstance(scale, Source) else []
     shared += [zero.source] if isinstance(zero, Codes) else []
-    if not all(is_constant(one.value) for one in (codes.source, *shared)):
+    if not all(values.is_constant(one.value) for one in (codes.source, *shared)):
         return None
     try:
         groups = [group_of(one.view.joined(axes.reduced)) for one in shared]
@@ -338,7 +324,7 @@ def keys_of_weights(codes: Codes, axes: FactorAxes) -> dict[str, Any] | None:
     group = min(sizes, default=depth)
     if not group or any(one % group for one in sizes if one < depth):
         return None
-    kind = element(scale.value) if isinstance(scale, Source) else "f32"
+    kind = values.element(scale.value) if isinstance(scale, Source) else "f32"
     sign = _sign(codes)
     if kind not in _SCALES or sign is None:
         return None

@@ -12,18 +12,7 @@ from hypothesis import strategies as st
 from tests.cases import cases, some
 from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, matmul, streaming
 from tilewise.kernels.errors import ScheduleError, UnsupportedError
-from tilewise.kernels.mlir.air import (
-    KStreaming,
-    Memories,
-    air_module,
-    check_streaming,
-    choose,
-    emit_air,
-    prove_air,
-    require_streamed,
-    script_for,
-    traffic,
-)
+from tilewise.kernels.mlir import air
 from tilewise.kernels.mlir.air.prove import runnable
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.problem import DTYPES, Matmul, parse_problem
@@ -33,7 +22,7 @@ PROBLEM = matmul("m=64,n=64,k=128,dtype=i32")
 
 def test_json_round_trip_and_recipe() -> None:
     plan = streaming(THREADS_OWN, "l2")
-    assert KStreaming.from_json(plan.to_json()) == plan
+    assert air.KStreaming.from_json(plan.to_json()) == plan
     assert str(plan).splitlines() == [
         "tile   m=64 n=64 on block",
         "tile   m=32 n=32 on thread",
@@ -55,7 +44,7 @@ def test_json_round_trip_and_recipe() -> None:
 def test_sizes_that_do_not_divide_are_refused(index: int, size: int, says: str) -> None:
     sizes = (*SMALL[:index], size, *SMALL[index + 1 :])
     with pytest.raises(ScheduleError, match=says):
-        emit_air(PROBLEM, streaming(sizes))
+        air.emit_air(PROBLEM, streaming(sizes))
 
 
 @pytest.mark.parametrize(("change", "says"), [
@@ -67,13 +56,13 @@ def test_sizes_that_do_not_divide_are_refused(index: int, size: int, says: str) 
 ])  # fmt: skip
 def test_bad_json_names_the_field(change: dict[str, object], says: str) -> None:
     with pytest.raises(ScheduleError, match=says):
-        KStreaming.from_json({**streaming(SMALL).to_json(), **change})
+        air.KStreaming.from_json({**streaming(SMALL).to_json(), **change})
     with pytest.raises(ScheduleError, match="block_m is missing"):
-        KStreaming.from_json(
+        air.KStreaming.from_json(
             {k: v for k, v in streaming(SMALL).to_json().items() if k != "block_m"}
         )
     with pytest.raises(ScheduleError, match="is an object"):
-        KStreaming.from_json([1])
+        air.KStreaming.from_json([1])
 
 
 @pytest.mark.parametrize(("text", "field"), [
@@ -88,7 +77,7 @@ def test_bad_json_names_the_field(change: dict[str, object], says: str) -> None:
 ])  # fmt: skip
 def test_other_problems_are_refused_by_name(text: str, field: str) -> None:
     with pytest.raises(UnsupportedError, match="air script") as caught:
-        require_streamed(parse_problem(text))
+        air.require_streamed(parse_problem(text))
     assert caught.value.field == field
 
 
@@ -102,10 +91,10 @@ TYPES = sorted(DTYPES.keys() - {"u8"})  # which has no air script
 @given(SIZES, SIZES, SIZES, st.sampled_from(TYPES), st.sampled_from(ENDS))
 def test_every_size_gets_a_legal_schedule_that_fits(m, n, k, dtype, end) -> None:
     problem = matmul(f"m={m},n={n},k={k},dtype={dtype}")
-    memories = Memories(l1_bytes=16 << 10, l2_bytes=64 << 10)
-    plan = choose(problem, memories, end)
-    check_streaming(problem, plan)
-    t = traffic(problem, plan, memories.buffers)
+    memories = air.Memories(l1_bytes=16 << 10, l2_bytes=64 << 10)
+    plan = air.choose(problem, memories, end)
+    air.check_streaming(problem, plan)
+    t = air.traffic(problem, plan, memories.buffers)
     assert t.l1_bytes <= memories.l1_bytes
     assert t.l2_bytes <= memories.l2_bytes
     assert plan.threads[0] <= memories.rows and plan.threads[1] <= memories.cols
@@ -117,7 +106,7 @@ def test_every_size_gets_a_legal_schedule_that_fits(m, n, k, dtype, end) -> None
 )
 def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(sizes, dtype, end) -> None:
     m, n, k = sizes
-    plan = choose(matmul(f"m={m},n={n},k={k},dtype={dtype}"), result=end)
+    plan = air.choose(matmul(f"m={m},n={n},k={k},dtype={dtype}"), result=end)
     assert plan.threads == (2, 2)
     assert (plan.pack_m, plan.pack_n, plan.pack_k) == (4, 8, 8)
     loops = (plan.outer_k < k) + (plan.inner_k < plan.outer_k)
@@ -126,15 +115,15 @@ def test_multiples_of_eight_keep_all_cores_busy_on_whole_packs(sizes, dtype, end
 
 def test_memories_that_are_too_small_are_refused() -> None:
     with pytest.raises(ScheduleError, match=r"L1 of 16 bytes .* declare more"):
-        choose(matmul("m=4,n=4,k=4,dtype=f32"), Memories(l1_bytes=16))
+        air.choose(matmul("m=4,n=4,k=4,dtype=f32"), air.Memories(l1_bytes=16))
 
 
 PLAN = streaming(SMALL)
 RESULT = "affine_map<(m, n, k, i, j, l) -> (n, m, i, j)>"
 
 
-def proven(problem: Matmul, schedule: KStreaming) -> ScriptProof:
-    return prove_air(problem, schedule, emit_air(problem, schedule))
+def proven(problem: Matmul, schedule: air.KStreaming) -> ScriptProof:
+    return air.prove_air(problem, schedule, air.emit_air(problem, schedule))
 
 
 @pytest.mark.full
@@ -143,16 +132,10 @@ def proven(problem: Matmul, schedule: KStreaming) -> ScriptProof:
     ("m=1024,n=512,k=2048,dtype=i32", THREADS_OWN),
     ("m=32,n=32,k=64,dtype=i32", (32, 32, 16, 16, 16, 8, 8, 8, 8)),
     ("m=15,n=21,k=140,dtype=i32", (15, 21, 5, 7, 35, 7, 5, 1, 7)),
-    ("m=1,n=1,k=1,dtype=i32", (1,) * 9),
-    ("m=61,n=67,k=101,dtype=i32", SMALL),
-    ("m=64,n=64,k=101,dtype=i8", SMALL),
-    ("m=64,n=61,k=128,dtype=f32", SMALL),
+    ("m=1,n=1,k=1,dtype=i32", (1,) * 9), ("m=61,n=67,k=101,dtype=i32", SMALL),
+    ("m=64,n=64,k=101,dtype=i8", SMALL), ("m=64,n=61,k=128,dtype=f32", SMALL),
     ("m=3,n=64,k=128,dtype=bf16", SMALL),
-    ("m=64,n=64,k=128,dtype=i8", SMALL),
-    ("m=64,n=64,k=128,dtype=f32", SMALL),
-    ("m=64,n=64,k=128,dtype=f64", SMALL),
-    ("m=64,n=64,k=128,dtype=f16", SMALL),
-    ("m=64,n=64,k=128,dtype=bf16", SMALL),
+    *((f"m=64,n=64,k=128,dtype={dtype}", SMALL) for dtype in ("i8", "f32", "f64", "f16", "bf16")),
 ])  # fmt: skip
 def test_every_dtype_is_executed(text: str, sizes: tuple[int, ...], end: str) -> None:
     problem = matmul(text)
@@ -164,7 +147,7 @@ def test_every_dtype_is_executed(text: str, sizes: tuple[int, ...], end: str) ->
 
 @pytest.mark.parametrize("end", ENDS)
 def test_what_the_model_chooses_proves_and_says_so(end: str) -> None:
-    made = script_for(matmul("m=96,n=120,k=200,dtype=i8"), result=end)
+    made = air.script_for(matmul("m=96,n=120,k=200,dtype=i8"), result=end)
     header = made.text.partition("module")[0]
     assert made.proof.ok and made.proof.script == made.text
     assert "chosen:   modelled, not measured" in header
@@ -178,20 +161,20 @@ def test_a_large_problem_is_inspected_whole_and_executed_in_part() -> None:
     plan = streaming(THREADS_OWN)
     small = runnable(large, plan)
     assert (small.m, small.n, small.k) == (128, 127, 511)
-    body = [emit_air(p, plan).partition("module")[2] for p in (large, small)]
+    body = [air.emit_air(p, plan).partition("module")[2] for p in (large, small)]
     assert body[0] == body[1]
-    made = script_for(large, Memories(l1_bytes=32 << 10))
+    made = air.script_for(large, air.Memories(l1_bytes=32 << 10))
     assert "executed on a processor on matmul:m=" in made.text
 
 
 def dropping(line: str) -> str:
-    script = emit_air(PROBLEM, PLAN)
+    script = air.emit_air(PROBLEM, PLAN)
     assert script.count(line) == 1
     return "\n".join(text for text in script.splitlines() if line not in text)
 
 
 def replacing(old: str, new: str) -> str:
-    script = emit_air(PROBLEM, PLAN)
+    script = air.emit_air(PROBLEM, PLAN)
     assert old in script
     return script.replace(old, new, 1)
 
@@ -210,7 +193,7 @@ def replacing(old: str, new: str) -> str:
     (replacing("{memory_space = 2", "{memory_space = 1"), "one computation"),
 ])  # fmt: skip
 def test_other_structures_are_found_out(script: str, says: str) -> None:
-    proof = prove_air(PROBLEM, PLAN, script)
+    proof = air.prove_air(PROBLEM, PLAN, script)
     assert proof.failure == "structure", (proof.failure, proof.message)
     assert f"wished for: {says}" in proof.message
 
@@ -244,7 +227,7 @@ WRONG_MAPS = (
     ids=["permuted", "started from one"],
 )
 def test_wrong_results_are_found_out(script: str) -> None:
-    proof = prove_air(PROBLEM, PLAN, script)
+    proof = air.prove_air(PROBLEM, PLAN, script)
     assert proof.failure == "wrong", (proof.failure, proof.message)
     assert proof.applied and proof.executed and not proof.ok
 
@@ -252,10 +235,10 @@ def test_wrong_results_are_found_out(script: str) -> None:
 @pytest.mark.parametrize("end", ENDS)
 def test_scripts_apply_with_plain_iree_opt(end: str, tmp_path: Path) -> None:
     problem = matmul("m=61,n=67,k=101,dtype=i32")
-    script = emit_air(problem, streaming(SMALL, end))
+    script = air.emit_air(problem, streaming(SMALL, end))
     assert "iree" not in script.partition("module")[2]
     path = tmp_path / "module.mlir"
-    path.write_text(air_module(problem, script))
+    path.write_text(air.air_module(problem, script))
     tool = Path(sys.executable).parent / "iree-opt"
     done = subprocess.run(
         [tool, "--transform-interpreter", path], capture_output=True, text=True, check=False

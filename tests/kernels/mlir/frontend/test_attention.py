@@ -205,6 +205,7 @@ REFUSED = {
     "gives scores or their sums as result 2": lambda: in_torch(name=FLASH, used=1),
     "has queries of 1x4 heads, keys and values of 1x3": lambda: in_torch((1, 3, 10, 8)),
     "gives scores or their sums as result 4": lambda: in_onnx(HEADS, outputs=4),
+    "has a sliding window": lambda: in_onnx(HEADS, left_window_size=2),
     "has softmax_precision=11": lambda: in_onnx(HEADS, softmax_precision=11),
     "has a mask of si32": lambda: in_torch(mask="si32"),
     "has dynamic shapes": lambda: in_torch().replace(b"[1,4,10,8]", b"[1,4,?,8]"),

@@ -65,12 +65,22 @@ def test_problems_of_a_model_in_each_set_of_operators(onnx: Any, opset: int) -> 
     ]
 
 
-def test_a_model_as_a_module_computes_what_it_says(onnx: Any) -> None:
-    weights = layer_weights()
-    module = as_module(layer(onnx, weights).SerializeToString())
+def test_functions_of_a_model_and_weights_that_are_no_bytes_are_read(onnx: Any) -> None:
+    make, kinds, weights = onnx.helper, onnx.TensorProto, layer_weights()
+    whole, values = layer(onnx, weights), weights["w"].astype(np.float16)
+    places = [one.name for one in whole.graph.initializer]
+    inner = [make.make_node("Cast", ["b"], ["w"], to=kinds.FLOAT),
+             make.make_node("Gemm", ["a", "w", "c"], ["h"], transB=1)]  # fmt: skip
+    sets = [make.make_opsetid("", 17), make.make_opsetid("own", 1)]
+    whole.functions.append(make.make_function("own", "F", "abc", "h", inner, sets[:1]))
+    whole.opset_import.append(sets[1])
+    whole.graph.node[0].CopyFrom(make.make_node("F", ["x", "w", "b"], ["h"], domain="own"))
+    narrow = make.make_tensor("w", kinds.FLOAT16, values.shape, values.ravel().tolist())
+    whole.graph.initializer[places.index("w")].CopyFrom(narrow)
+    assert narrow.int32_data
     x = RANDOM.standard_normal((5, 17)).astype(np.float32)
-    (found,) = results_of(module, x)
-    expected = np.maximum(x @ weights["w"].T + weights["b"], 0)
+    (found,) = results_of(as_module(whole.SerializeToString()), x)
+    expected = np.maximum(x @ values.T.astype(np.float32) + weights["b"], 0)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
