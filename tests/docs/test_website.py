@@ -26,15 +26,13 @@ PAGE = PurePosixPath("docs/design/search.md")
 
 
 @pytest.mark.parametrize(("written", "there"), [
-    ("../search.md", "../searches.md"),
-    ("../service.md#answers", "../service.md#answers"),
+    ("../search.md", "../searches.md"), ("../service.md#answers", "../service.md#answers"),
     ("../../README.md#problems", "../overview.md#problems"),
     ("../../CONTRIBUTING.md", "../contributing.md"), ("../README.md", "../index.md"),
     ("../experiments", "../experiments/README.md"),
     ("../../kernels/steps", "../reference/steps.md"),
     ("../../examples/own_study.py", "../source/examples/own_study.py.md"),
-    ("../../examples/ci", "../source/examples/ci.md"),
-    ("../roofline.svg", "../roofline.svg"),
+    ("../../examples/ci", "../source/examples/ci.md"), ("../roofline.svg", "../roofline.svg"),
     ("https://doi.org/10.1145/3629527.3651429", "https://doi.org/10.1145/3629527.3651429"),
     ("nothing.md", "nothing.md"),
 ])  # fmt: skip

@@ -194,10 +194,8 @@ def shapes_of(letters: str) -> list[tuple[int, ...]]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("letters", "around"), [
-    ("hik,kj->ihj", "%c"),
-    ("bqhd,bkhd->bhqk", "%z"),
-    ("phxi,qhxj->pqij", "%z"),
-    ("kxm,nxk->nm", "%c"),
+    ("hik,kj->ihj", "%c"), ("bqhd,bkhd->bhqk", "%z"),
+    ("phxi,qhxj->pqij", "%z"), ("kxm,nxk->nm", "%c"),
 ])  # fmt: skip
 def test_operands_in_another_order_are_transposed(host: Target, letters: str, around: str) -> None:
     shapes = shapes_of(letters)

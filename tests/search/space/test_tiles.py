@@ -8,7 +8,6 @@ import pytest
 
 from tests.kernels.emulated_tiles import ALDER_LAKE
 from tests.search.targets import NARROW, SQUARE, WIDE, nest_at
-from tilewise.kernels import schedule
 from tilewise.kernels.mlir.cpu.range_script import emit_range_script
 from tilewise.kernels.mlir.cpu.script import emit_script
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
@@ -18,6 +17,16 @@ from tilewise.kernels.native.plan import plan
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.problem.ranges import parse_range
 from tilewise.kernels.range_schedule import RangeSchedule
+from tilewise.kernels.schedule import (
+    Fuse,
+    Jam,
+    Nontemporal,
+    Pack,
+    Parallel,
+    Schedule,
+    Split,
+    loop_nest,
+)
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.levels import LevelModel, level_starts
@@ -45,13 +54,13 @@ def test_single_pixels_are_fused_and_others_are_not(dtype: str) -> None:
     points = prior_points(AnalyticalModel.shipped(space), 4)
     for point in points:
         schedule = space.schedule(point)
-        assert isinstance(schedule, schedule.Schedule) and schedule.steps[0] == schedule.Fuse()
-        assert schedule.loop_nest(space.problem, schedule).extent("m") == 49
+        assert isinstance(schedule, Schedule) and schedule.steps[0] == Fuse()
+        assert loop_nest(space.problem, schedule).extent("m") == 49
     lines = scripted_schedules(space.problem, WIDE, points, 4)
     assert len({one.hash for one in lines}) == 4
     for like, point in zip(lines, points[:2], strict=False):
         assert emit_script(space.problem, like)
-        assert schedule.loop_nest(space.problem, like).tile.rows == min(7, point["tile"].rows)
+        assert loop_nest(space.problem, like).tile.rows == min(7, point["tile"].rows)
     sizes = parse_range(text.replace("n=1,", "n=1..3,"))
     (line,) = range_in_lines(RangeSchedule(sizes, (schedule,), (0, 0, 0)), WIDE).variants
     assert emit_range_script(RangeSchedule(sizes, (line,), (0, 0, 0)))
@@ -75,7 +84,7 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
         assert target is NARROW, "four columns fill its vectors"
         return
     schedules = [space.schedule(p) for p in prior_points(AnalyticalModel.shipped(space), 12)]
-    first = [any(isinstance(step, schedule.Split) for step in one.steps) for one in schedules]
+    first = [any(isinstance(step, Split) for step in one.steps) for one in schedules]
     assert first[0]
     if problem.m * problem.n > 1:
         assert not all(first)  # a script needs one that does not split
@@ -123,13 +132,13 @@ def test_results_of_few_rows_are_offered_skinny_gemms(text: str, target: Target)
     offered = skinny_tiles(space.workload)
     assert offered and set(offered) <= set(space.values("tile"))
     first = [space.schedule(p) for p in prior_points(AnalyticalModel.shipped(space), 16)]
-    skinny = [schedule.loop_nest(problem, schedule).is_skinny for schedule in first]
+    skinny = [loop_nest(problem, schedule).is_skinny for schedule in first]
     assert any(skinny) and not all(skinny)
     for tile in offered:
         assert tile.rows <= problem.m and tile.kind == "sweep"
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
-        nest = schedule.loop_nest(problem, schedule)
+        nest = loop_nest(problem, schedule)
         assert nest.is_skinny and nest.k_block is not None
         assert (nest.k_block.step, nest.k_block.streams) == (tile.depth, tile.streams)
         plan(problem, schedule, target)
@@ -143,9 +152,9 @@ def test_the_result_is_divided_among_the_threads() -> None:
     (parameter,) = (p for p in space.parameters if p.name == "parallel")
     assert parameter.values == ("none", "m=6", "n=6", "m=2,n=3", "m=3,n=2")
     point = prior_points(AnalyticalModel.shipped(space), 1)[0]
-    assert space.schedule(point).steps[0] == schedule.Parallel("n", 6)
+    assert space.schedule(point).steps[0] == Parallel("n", 6)
     both = space.schedule(point | {"parallel": "m=2,n=3"})
-    assert both.steps[:2] == (schedule.Parallel("m", 2), schedule.Parallel("n", 3))
+    assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
     assert len(nest_at(space, point | {"parallel": "none"}).parts) == 1
     assert all(p.name != "parallel" for p in Space(LARGE, WIDE).parameters)
 
@@ -153,7 +162,7 @@ def test_the_result_is_divided_among_the_threads() -> None:
 def test_a_split_reads_in_place_what_it_can() -> None:
     space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
     schedule = space.schedule(prior_points(AnalyticalModel.shipped(space), 1)[0])
-    assert not any(isinstance(step, schedule.Pack) for step in schedule.steps)
+    assert not any(isinstance(step, Pack) for step in schedule.steps)
     space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
     assert nest_at(space, prior_points(AnalyticalModel.shipped(space), 1)[0]).stage("B")
 
@@ -201,9 +210,7 @@ def test_what_a_problem_has_no_use_for_is_no_choice() -> None:
     assert ragged.values("nontemporal") == (False,)
     draws = random.Random(2)
     drawn = [pixels.schedule(pixels.draw(draws)) for _ in range(50)]
-    assert {schedule.Jam, schedule.Nontemporal} <= {
-        type(step) for one in drawn for step in one.steps
-    }
+    assert {Jam, Nontemporal} <= {type(step) for one in drawn for step in one.steps}
 
 
 IREE = replace(WIDE, kind="iree")
