@@ -93,7 +93,7 @@ def in_onnx(
     if outputs > 1:
         results.append(make.make_tensor_value_info("scores", 1, [1, 4, 6, 10]))
     graph = make.make_graph([node], "main", types, results)
-    sets = [make.make_opsetid("", 23)]
+    sets = [make.make_opsetid("", 25 if "left_window_size" in attributes else 23)]
     return bytes(make.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString())
 
 
