@@ -48,7 +48,7 @@ def tune_missing(
 
     Raises BadInputError or TargetError if no problem can be tuned with these arguments.
     """
-    with suppress(TilewiseError):  # ahead, for all workers; what is refused is told in its turn
+    with suppress(TilewiseError):  # all workers have work; the loop below reports what fails
         for problem in lacking:
             backend.submit(problem.canonical, target, request)
     refused: list[BadInputError] = []
@@ -62,9 +62,10 @@ def tune_missing(
         except TargetError:
             raise
         except (KernelsError, SearchError, TilewiseError) as error:
-            refused += [error] if isinstance(error, BadInputError) else []
-            if refused and len(refused) == len(lacking):
-                raise refused[0] from None
+            if isinstance(error, BadInputError):
+                refused.append(error)
+                if len(refused) == len(lacking):
+                    raise refused[0] from None
             sys.stderr.write(f"tilewise: {problem}: {error}\n")
 
 

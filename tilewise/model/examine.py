@@ -1,5 +1,6 @@
 """Compile a model with and without tuned kernels in IREE, compare the results, and time both."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -152,7 +153,7 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     placed = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
     runs = [*_runs(model, forms, target, tell)]
-    stored = [one.rstrip(">").rpartition("x")[2] for one in runs[0].times.results]
+    stored = [re.split("[<x]", one.rstrip(">"))[-1] for one in runs[0].times.results]
     allowed = tolerance(((_largest(op.problem), op.count) for op in placed), stored)
     return ModelReport(
         model.source.name, target.canonical, _machine(), placed, model.skipped,

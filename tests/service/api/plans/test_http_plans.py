@@ -174,8 +174,8 @@ def test_a_token_has_so_many_plans_in_flight(client_factory, make_token):
     assert ask(client, "?trials=3&name=4", **one).json()["id"] == 5, "joined"
     assert ask(client, "?trials=3&name=5", **other).status_code == 202
     tight, third = client_factory(require_tokens=True, jobs_in_flight=1), make_token("c", "submit")
-    told = ask(tight, "?trials=3&accuracy=strict", **bearer(third)).json()
-    asked = {one["job"] for one in (*told["problems"], *told["variants"])}
+    plan = ask(tight, "?trials=3&accuracy=strict", **bearer(third)).json()
+    asked = {one["job"] for one in (*plan["problems"], *plan["variants"])}
     assert len(asked) > 1, "the limit holds for models, not for the problems of one"
     assert ask(tight, "?trials=3&accuracy=strict&name=6", **bearer(third)).status_code == 429
 
