@@ -122,9 +122,10 @@ def test_it_covers_two_orders_of_every_sum_and_nothing_like_a_lost_column() -> N
 
 
 def test_narrow_operands_and_longer_sums_are_allowed_more() -> None:
-    def of(given: str, layers: int) -> float:
-        return tolerance([(parse_problem(f"matmul:m=16,n=64,{given}"), layers)])
+    def of(given: str, layers: int, *stored: str) -> float:
+        return tolerance([(parse_problem(f"matmul:m=16,n=64,{given}"), layers)], stored)
 
+    assert of("k=512,dtype=f32", 1, "f32") < 1e-5 < 6.6e-5 < of("k=512,dtype=f32", 1, "bf16")
     whole, wide, narrow = (of(f"k=64,dtype={dtype}", 4) for dtype in ("i8", "f32", "bf16"))
     assert whole < wide < narrow < 0.02
     assert of(f"k={2**20},dtype=f32", 1) > 100 * of("k=1,dtype=f32", 1)

@@ -259,8 +259,7 @@ def test_the_cheapest_operand_is_moved() -> None:
 
 @pytest.mark.parametrize(("a", "b", "c", "reason"), [
     ("mkl", "kn", "mn", "sums the first input alone"),
-    ("mk", "knl", "mn", "sums the second input alone"),
-    ("mk", "kn", "mno", "repeats its result"),
+    ("mk", "knl", "mn", "sums the second input alone"), ("mk", "kn", "mno", "repeats its result"),
     ("mkk", "kn", "mn", "diagonal"),
 ])  # fmt: skip
 def test_what_is_none_is_refused(a: str, b: str, c: str, reason: str) -> None:
