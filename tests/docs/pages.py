@@ -119,7 +119,7 @@ PAGES = {
         replaced={"tilewise plot 17": "tilewise plot 1"},
         is_empty=True,
     ),
-    "docs/postgresql.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/postgresql.md": Page(before="cp ../results.db .", needs_postgresql=True),
     "docs/ranges.md": Page(replaced={"m=1..64": "m=4..6", "m=40": "m=5"}),
     "docs/service.md": Page(before=SERVED, replaced={"tilewise top": "tilewise top --once"}),
     "docs/tutorial.md": Page(
