@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 from tilewise.kernels.instructions.declaration import DECLARED, UNITS, Form, Instruction
 from tilewise.kernels.problem.keys import FACTORS, SMALL_WEIGHTS, WEIGHTS
-from tilewise.kernels.target.cores import core_of
 from tilewise.kernels.target.model import Target
 
 _CODES = {WEIGHTS: "u8*i8", SMALL_WEIGHTS: "u4*i8"}  # and slices of the float
@@ -110,8 +109,7 @@ def chosen(dtype: str, target: Target, form: Form = Form.OUTER_PRODUCT, accuracy
     """
     found, rates = instructions(dtype, target, form, accuracy), dict(target.rates)
     if not rates.keys() >= {one.name for one in found}:
-        core, _ = core_of(target.cpu)
-        rates = {one.name: one.products / one.slots_on(core) for one in found}
+        rates = {one.name: one.products / one.slots_on(target.core) for one in found}
     return max((one.name for one in found), key=lambda name: rates[name])
 
 

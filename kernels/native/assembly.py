@@ -9,7 +9,7 @@ with everything in the first-level cache. x86 is in AT&T order: the destination 
 import functools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -160,7 +160,8 @@ def count_x86(
         other_loads=sum(not i.vector_bytes for i in reads) - len(tile_loads) + prefetches,
         stores=sum(i.writes_memory for i in accessing),
         stack_references=len(spills),
-        vector_spills=sum(i.vector_bytes > 0 for i in spills),
+        # A tile's sums pass through an image on the stack, to vectors and back.
+        vector_spills=0 if tile_loads else sum(i.vector_bytes > 0 for i in spills),
         instructions=len(loop),
         vector_bytes=max((i.vector_bytes for i in multiply_adds), default=0),
         chain=max(Counter(i.operands[-1] for i in sums).values(), default=0),
@@ -212,9 +213,11 @@ class CycleBound:
     declared: bool
 
 
-def bound(counts: InstructionCounts, spec: KernelSpec, cpu: str) -> CycleBound:
+def bound(
+    counts: InstructionCounts, spec: KernelSpec, cpu: str, features: Collection[str] = ()
+) -> CycleBound:
     """Return the least cycles that an iteration can take on a core."""
-    core, declared = core_of(cpu)
+    core, declared = core_of(cpu, features)
     width, one = counts.vector_bytes, spec.how.instruction
     slots, is_product = one.slots_on(core) // len(one.parts), one.b == "i32"
     operations = slots if is_product else 1
@@ -286,7 +289,7 @@ def inner_loop(problem: Problem, schedule: Schedule, target: Target) -> InnerLoo
     """
     kernel = plan(problem, schedule, target).kernel
     is_x86 = llvm.get_process_triple().startswith(("x86_64", "i686"))
-    return hottest_loop(assembly(kernel), kernel.spec, target.cpu, is_x86)
+    return hottest_loop(assembly(kernel), kernel.spec, target.cpu, is_x86, target.features)
 
 
 def inspect_result(found: dict[str, Any]) -> InnerLoop:
@@ -319,7 +322,9 @@ def assembly(kernel: MicroKernel) -> str:
         raise LoweringError(f"compiling {kernel.spec} failed: {error}") from error
 
 
-def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLoop:
+def hottest_loop(
+    text: str, spec: KernelSpec, cpu: str, is_x86: bool, features: Collection[str] = ()
+) -> InnerLoop:
     """Return the innermost loop of the full micro-kernel with the most multiply-adds."""
     lines = _body(text)
     has_frame, one = any(map(_FRAME_POINTER.match, lines)), spec.how.instruction
@@ -336,7 +341,7 @@ def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLo
         text="\n".join(loop) + "\n",
         steps=max(1, spec.steps(counts.multiply_adds)),
         counts=counts,
-        bound=bound(counts, spec, cpu) if is_x86 else None,
+        bound=bound(counts, spec, cpu, features) if is_x86 else None,
         cpu=cpu,
     )
 

@@ -44,7 +44,7 @@ from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE, Tiles
 from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.keys import WEIGHTS
+from tilewise.kernels.problem.keys import BF16X3, WEIGHTS
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.machine import keep_rates
 from tilewise.kernels.target.model import Target
@@ -74,6 +74,8 @@ def peak_gflops(target: Target, dtype: str) -> float:
 
 def peak_of(target: Target, problem: Problem) -> float:
     """Return the multiply-adds for a problem; those of quantised weights have several products."""
+    if problem.accuracy == BF16X3 and instructions("bf16", target, Form.TILES):
+        return peak_gflops(target, "bf16") / 3
     if problem.quantised_weights is None:
         return peak_gflops(target, problem.element.name)
     forms = (form for form in _FORMS_OF_WEIGHTS if instructions(WEIGHTS, target, form))

@@ -107,9 +107,13 @@ of 6x4 of i32 by four.
 """
 
 
-def core_of(cpu: str) -> tuple[Core, bool]:
-    """Return the core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
-    return _CORES.get(cpu, DEFAULT), cpu in _CORES
+def core_of(cpu: str, features: Collection[str] = ()) -> tuple[Core, bool]:
+    """Return the core of a processor, and whether it is in the table (else it is `DEFAULT`).
+
+    With matrix tiles it is a server's, also where a virtual machine gives it a client's name.
+    """
+    name = "sapphirerapids" if "amx-tile" in features else cpu
+    return _CORES.get(name, DEFAULT), name in _CORES
 
 
 CLOCK_GHZ = 5.5
@@ -125,7 +129,7 @@ TILE_LANES = 256
 
 def ceiling_gflops(cpu: str, features: Collection[str], dtype: str, threads: int) -> float:
     """Return the multiply-adds of the widest instructions in GFLOP/s (two operations each)."""
-    core, _ = core_of(cpu)
+    core, _ = core_of(cpu, features)
     lanes = core.multiply_adds * core.multiply_add_bytes // DTYPES[dtype].accumulator_bytes
     if "amx-tile" in features and dtype in DEPTH:
         lanes = TILE_LANES

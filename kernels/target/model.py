@@ -115,7 +115,7 @@ class Target:
     @property
     def core(self) -> Core:
         """Return its core in the table; the default for one that is not in it."""
-        return core_of(self.cpu)[0]
+        return core_of(self.cpu, self.features)[0]
 
     @property
     def has_fma(self) -> bool:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import exp, inf, log
+from math import exp, log
 from statistics import median
 
 from tilewise.kernels.problem import Problem
-from tilewise.kernels.problem.keys import BF16X3
 from tilewise.search.budget import Budget
 from tilewise.search.final_benchmark.rounds import (
     PLACEMENT_ROUNDS,
@@ -275,8 +274,6 @@ class FinalBenchmark:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
         own, peak = self._speed_factors(finalists, rounds), self._peak
-        if self.problem.accuracy == BF16X3:
-            peak = inf  # that of f32, which products of bf16 exceed
         earlier = [factor for one in self.earlier for factor in over_undisturbed(one)]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [

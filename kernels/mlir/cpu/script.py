@@ -17,19 +17,21 @@ from tilewise.kernels.mlir.transform.sequences import bufferize, hoist_accumulat
 from tilewise.kernels.mlir.transform.writer import SequenceWriter
 from tilewise.kernels.nest import Nest, nest_of, printed
 from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem.keys import BF16X3
 from tilewise.kernels.schedule import Schedule, loop_nest
 
 Opening = Callable[[SequenceWriter, str], str]
 
+_NO_TILES = "and iree-opt has no operations on matrix tiles (x86.amx)"
 _WIDENED = {
-    "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product, and "
-    "iree-opt has no operations on matrix tiles (x86.amx)",
-    "f16": "f16 is widened to f32 and multiplied there",
-    "i8": "i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI), and "
-    "iree-opt has no operations on matrix tiles (x86.amx)",
+    "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product, "
+    f"{_NO_TILES}",
+    "f16": f"f16 is widened to f32 and multiplied there, {_NO_TILES}",
+    "i8": "i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI), "
+    f"{_NO_TILES}",
     "i16": "both factors are widened to i16, less zero points, in a pass of their own, and to i32 "
     "where they are multiplied: linalg.quantized_matmul has no unsigned bytes, and MLIR's "
-    "transform dialect reaches no dot product (VNNI)",
+    f"transform dialect reaches no dot product (VNNI), {_NO_TILES}",
 }
 
 
@@ -39,6 +41,8 @@ def notes(problem: Problem) -> tuple[str, ...]:
     factor = factor_type(problem).name
     if factor in _WIDENED:
         found.append(_WIDENED[factor])
+    if problem.accuracy == BF16X3:
+        found.append(f"factors are multiplied in f32: no script splits them, {_NO_TILES}")
     if problem.quantised_weights:
         found.append(
             "quantised weights become f32 in memory before the product: MLIR's transform dialect "

@@ -21,7 +21,8 @@ extern "C" {
 #define ${macro}_WEIGHTS_BYTES $weights
 #define ${macro}_PARTS $parts
 $arrays
-/* 1 where the processor and the operating system have what the code needs, else 0. Ask first. */
+/* 1 where the processor and the operating system have what the code needs, else 0.
+   Call this first, once in each process. */
 int ${name}_supported(void);
 
 /* Computes the results of the arguments, on this thread. */
