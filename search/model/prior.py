@@ -92,7 +92,8 @@ def _diverse(model: AnalyticalModel, most: int, algorithms: Sequence[str]) -> li
 def _legal(model: AnalyticalModel, algorithms: Sequence[str]) -> Iterator[Point]:
     """The legal points of special tiles, if any, and of what descents met; each schedule once."""
     space, seen = model.space, set[str]()
-    for point in with_rules(model, algorithms, _descended(model, algorithms)):
+    ruled = with_rules(model, algorithms, _descended(model, algorithms))
+    for point in filter(space.holds, ruled):
         schedule = space.schedule(point)
         if schedule.hash not in seen and space.why_illegal(schedule) is None:
             seen.add(schedule.hash)

@@ -244,6 +244,7 @@ def test_the_last_cache_is_far_where_it_was_measured(cpu: str, costs: object, is
     assert (core.costs, core.far_l3 is not None) == (costs, is_far)
     assert core.transforms.are_cheap == is_far
     assert (core == DEFAULT) == (cpu in ("generic", "unheard-of"))
+    assert core_of(cpu, {"amx-tile"}) == core_of("sapphirerapids")
 
 
 @pytest.mark.parametrize(("dtype", "operations"), [("bf16", 1024), ("i8", 2048), ("f32", 64)])

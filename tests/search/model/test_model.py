@@ -5,17 +5,16 @@ from math import gcd
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.strategies import problems
-from tests.search.targets import FAR, NARROW, WIDE, nest_at
+from tests.search.targets import AMX, FAR, NARROW, WIDE, nest_at
 from tilewise.kernels.native.plan import plan
 from tilewise.kernels.nest import LoopKind, count
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
 from tilewise.kernels.target import Target, cores
-from tilewise.kernels.target.features import implied
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.initial_candidates import fetched_points, matrix_points, rows_in_l2
 from tilewise.search.model.prior import prior_points
@@ -110,7 +109,12 @@ def test_facts_decide(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(problems, st.sampled_from([WIDE, NARROW]))
+@example(parse_problem("matmul:m=64,n=512,k=512,dtype=bf16,transpose_b"), AMX)
+@example(
+    parse_problem("conv2d:n=1,h=14,w=14,ci=1,co=8192,kh=7,kw=7,pad=3,dtype=f32,weights=constant"),
+    WIDE,
+)
+@given(problems, st.sampled_from([WIDE, NARROW, AMX]))
 def test_the_prior_proposes_different_points_of_the_space(problem, target) -> None:
     space = Space(problem, target)
     points = prior_points(AnalyticalModel.shipped(space), 16)
@@ -181,8 +185,7 @@ def test_tiles_that_share_words_come_early(text: str, tiles: list[str]) -> None:
     ("matmul:m=384,n=1024,k=4096,dtype=bf16,weights=constant", False),
 ])  # fmt: skip
 def test_matrix_tiles_of_few_rows_begin_with_streamed_packed_weights(text, streams) -> None:
-    amx = replace(WIDE, features=implied("emeraldrapids"), l2_bytes=2 << 20)
-    first, *_ = matrix_points(Space(parse_problem(text), amx))
+    first, *_ = matrix_points(Space(parse_problem(text), AMX))
     assert first["tile"].kind == "matrix"
     assert (first["outer"] == "cols", bool(first.get("prefetch"))) == (streams, streams)
 
