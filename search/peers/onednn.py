@@ -11,7 +11,13 @@ from functools import partial, singledispatch
 from tilewise.kernels.oracle.operands import Operands
 from tilewise.kernels.problem import Conv2d, Matmul, Problem
 from tilewise.search.peers.variant import PeerAbsentError, Variant
-from tilewise.search.peers.weight_only import Tensor, tensor, torch_variant, torch_variants
+from tilewise.search.peers.weight_only import (
+    Tensor,
+    is_plain,
+    tensor,
+    torch_variant,
+    torch_variants,
+)
 
 Way = tuple[str, Callable[[], Tensor]]
 """A name, and a function that computes the whole problem and returns where the result is."""
@@ -78,6 +84,9 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
         yield "int_mm", _int_product(problem, a, b, c, bias, end)
         if problem.transpose_a:  # of which it takes some views for others
             yield "int_mm, A copied", _int_product(problem, a, b, c, bias, end, copy=True)
+        if problem.has_constant_weights and problem.batch == 1 and is_plain(problem):
+            packed = torch.ops.onednn.qlinear_prepack(b.t().contiguous(), list(a.shape))
+            yield "qlinear, packed weights", _in_bytes("qlinear", a, 0, packed, problem.n)
         return
     yield "mm" if dtype in NARROW else "mm (MKL)", _product(problem, a, b, c, bias, end)
     if dtype == "f16" and not problem.out:
@@ -207,14 +216,17 @@ def _linear(
 def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     import torch
 
-    if not problem.element.is_float:
-        raise PeerAbsentError(f"PyTorch has no {problem.dtype} convolution on a processor")
     is_first = problem.has_channels_first
 
     def image_of(name: str) -> Tensor:
         return t[name] if is_first else t[name].permute(0, 3, 1, 2)
 
     image, filters = image_of("A"), t["B"] if is_first else t["B"].permute(3, 2, 0, 1)
+    if not problem.element.is_float:
+        if problem.dtype != "i8" or not (problem.has_constant_weights and is_plain(problem)):
+            raise PeerAbsentError("PyTorch convolves i8 alone, by constant weights, without ends")
+        yield _quantised(problem, image, filters)
+        return
     end = partial(_finished, problem, image_of("add") if "add" in t else None)
     held = image_of("C") if problem.accumulates else None
     bias = None if "bias" not in t else t["bias"].to(image.dtype)
@@ -227,6 +239,32 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
         sizes = (*_geometry(problem), list(image.shape))
         packed = torch.ops.mkldnn._reorder_convolution_weight(filters, *sizes)
         yield "conv2d, packed weights", convolve(problem, image, packed, bias, held, end)
+
+
+def _quantised(problem: Conv2d, image: Tensor, filters: Tensor) -> Way:
+    """Return oneDNN's convolution of bytes: its pixels have no sign, and 128 is their zero."""
+    import torch
+
+    pads, strides, dilations, groups = _geometry(problem)
+    pixels, ones = (image.short() + 128).to(torch.uint8), torch.ones(problem.co)
+    sizes = (strides, pads, dilations, groups)
+    packed = torch.ops.onednn.qconv_prepack(filters, ones, 1.0, 128, *sizes, list(pixels.shape))
+    return "qconv2d, packed weights", _in_bytes("qconv2d", pixels, 128, packed, problem.co, *sizes)
+
+
+def _in_bytes(
+    name: str, a: Tensor, zero: int, packed: Tensor, cols: int, *sizes: list[int] | int
+) -> Callable[[], Tensor]:
+    """Use a product of oneDNN's quantised ops with scales of 1, which writes f32.
+
+    Its sums are whole numbers, exact below 2**24.
+    """
+    import torch
+
+    scales, zeros = torch.ones(cols), torch.zeros(cols, dtype=torch.int32)
+    ends = (1.0, 0, torch.float32, "none", list[float](), "")
+    call = getattr(torch.ops.onednn, f"{name}_pointwise")
+    return partial(call, a, 1.0, zero, packed, scales, zeros, None, *sizes, *ends)
 
 
 def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:

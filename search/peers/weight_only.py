@@ -135,8 +135,14 @@ def onnxruntime_version() -> str:
     return f"onnxruntime {onnxruntime.__version__}"
 
 
+def is_plain(problem: Problem) -> bool:
+    """Return whether a problem is a product alone, without bias, sum or epilogue."""
+    has_end = problem.has_bias or problem.add or problem.epilogue != "none"
+    return not (has_end or problem.accumulates)
+
+
 def _check_plain(problem: Problem) -> None:
-    if problem.has_bias or problem.add or problem.epilogue != "none" or problem.accumulates:
+    if not is_plain(problem):
         raise PeerAbsentError("kernels of quantised weights are compared without epilogues")
 
 

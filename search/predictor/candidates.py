@@ -83,8 +83,8 @@ def candidates(model: AnalyticalModel) -> Candidates:
         improved(base | {ALGORITHM: name}, EFFECTIVE)
     by_time = sorted(met.values(), key=itemgetter(2))
     points = [one.point for one in by_time]
-    ruled = with_rules(model, algorithms, iter(points))
-    ruled = list(islice(filter(space.holds, ruled), MOST))
+    rules = with_rules(model, algorithms, iter(points))
+    ruled = list(islice(filter(space.holds, rules), MOST))
     fast = next((point for point in points if algorithm_of(point)), None)
     if fast is not None and look(fast).log_cycles < look(ruled[0]).log_cycles:
         ruled.insert(0, fast)  # the rules are for the direct method

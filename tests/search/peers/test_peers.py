@@ -67,6 +67,9 @@ CLAIMS = {
         "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=3,dtype=f16,epilogue=relu6",
         "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,pad=1,dtype=f32",
         "conv2d:n=1,h=9,w=7,ci=8,co=12,kh=3,kw=3,groups=4,weights=constant,dtype=f32",
+        PLAIN + "i8,weights=constant",
+        *("conv2d:n=2,h=9,w=7,ci=6,co=10,kh=3,kw=2,stride=2,pad=1,weights=constant,dtype=i8" + rest
+          for rest in ("", ",layout=nchw_fchw")),
     ],
     "iree": [
         *(PLAIN + dtype for dtype in ("f32", "f64", "i32", "bf16", "f16", "i8")),
@@ -144,7 +147,7 @@ def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
     ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=f32", "no convolution"),
     ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=1,kw=1,stride=2,dtype=f32", "no conv"),
     ("onednn", PLAIN + "i32", "oneDNN has no i32 product"),
-    ("onednn", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=i8", "no i8 convolution"),
+    ("onednn", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=i8", "convolves i8 alone"),
 ])  # fmt: skip
 def test_what_a_peer_cannot_do_has_a_reason(peer: str, text: str, says: str) -> None:
     require(peer)
