@@ -22,9 +22,11 @@ METHODS = {
     "weights=constant",
     "sweep-bf16": "matmul:m=8,n=2048,k=2048,dtype=bf16",
     "column-f32": "matmul:m=1000,n=1,k=1000,dtype=f32",
+    "tiles-bf16": "matmul:m=768,n=768,k=768,dtype=bf16",
+    "tiles-i8": "matmul:m=768,n=768,k=768,dtype=i8",
 }
 """A problem for each kind of kernel beside the blocked one: windows of both layouts, minimal
-filtering, sweeps, and partial sums along k."""
+filtering, sweeps, partial sums along k, and matrix tiles (on a processor that has them)."""
 UNSEEN = {
     "unseen-f32": "matmul:m=128,n=3072,k=768,dtype=f32",
     "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",

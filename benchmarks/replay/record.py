@@ -73,6 +73,11 @@ class Recorder:
         self.space = Space(parse_problem(ALL[self.name]), detect())
         if self.path.exists():
             self.recording = Recording.load(self.path)
+            if self.recording.target.canonical != self.space.target.canonical:
+                raise SearchError(
+                    f"{self.path} is of {self.recording.target.canonical}; record this "
+                    f"{self.space.target.canonical} into another folder, with --into"
+                )
         else:
             self.recording = Recording(
                 self.space.problem,

@@ -90,7 +90,8 @@ def candidates(model: AnalyticalModel) -> Candidates:
         ruled.insert(0, fast)  # the rules are for the direct method
     both = chain.from_iterable(zip_longest(ruled, points[:MOST], fillvalue=points[0]))
     some = list({space.key(point): look(point) for point in both}.values())[:MOST]
-    return Candidates(some, bool(space.workload.nest.group) or ruled[0] != points[0])
+    is_special = ruled[0]["tile"].kind != "outer" and ruled[0] != points[0]
+    return Candidates(some, bool(space.workload.nest.group) or is_special)
 
 
 def _tried(space: Space, parameter: Parameter) -> Sequence[Value]:
