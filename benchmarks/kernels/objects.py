@@ -15,11 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean, median
 
+import llvmlite.binding as llvm
+
 from tilewise.bench import read_suite
 from tilewise.bench.machine import processor
 from tilewise.kernels.native import lower
+from tilewise.kernels.native.jit.object_code import optimise
 from tilewise.kernels.native.objects.make import make_object
-from tilewise.kernels.native.objects.module import compiled_again
+from tilewise.kernels.native.objects.module import machine
 from tilewise.kernels.native.objects.proof.calls import LoadedObject, bound, in_turns
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import Problem
@@ -93,6 +96,14 @@ def measured(problem: Problem, target: Target, seconds: float) -> Row:
         "bitcode": median(ratios[1]),
         "turns": len(samples),
     }
+
+
+def compiled_again(bitcode: bytes, features: tuple[str, ...]) -> bytes:
+    """Return the object that a compiler makes of bitcode with all passes of level 3."""
+    made = machine(features)
+    module = llvm.parse_bitcode(bitcode)
+    optimise(module, made, "level 3")
+    return bytes(made.emit_object(module))
 
 
 def line(row: Row) -> str:

@@ -22,7 +22,8 @@ from scipy.stats import spearmanr
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
-from tilewise.search.model.amounts import AMOUNTS, FITTED_WEIGHTS, READS, UNHIDDEN
+from benchmarks.searching.warm_cold import FITTED_WEIGHTS
+from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN
 from tilewise.search.model.analytical import amounts
 from tilewise.search.recording import Recording
 from tilewise.search.space.space import Space

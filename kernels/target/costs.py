@@ -135,8 +135,6 @@ CASCADE_LAKE = Costs(
     b_rows_from_l3=1.31, packed_a=8.83, packed_b=2.03, packed_b_far=0.536, fetched_b=0.1,
     overlap=1.0,  # nothing seems to hide behind computing
 )  # fmt: skip
-FITTED = {"znver5": ZEN5, "cascadelake": CASCADE_LAKE}
-"""Costs by the processor whose recorded spaces `benchmarks/replay/fit.py` fitted them to."""
 
 TRANSFORMS = Transforms()
 """Of every core that has no other.

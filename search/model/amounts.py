@@ -11,8 +11,7 @@ from math import ceil, log2
 from typing import NamedTuple, Self
 
 from tilewise.kernels.arithmetic import WidenedWeights
-from tilewise.kernels.target.cores import DEFAULT
-from tilewise.kernels.target.costs import FITTED, Costs
+from tilewise.kernels.target.costs import Costs
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.schedules import unit_of_depth
@@ -43,11 +42,6 @@ class Weights:
         """Return the weights of a core."""
         *cycles, overlap = astuple(costs)
         return cls(tuple(cycles), overlap)
-
-
-DEFAULT_WEIGHTS = Weights.of(DEFAULT.costs)
-FITTED_WEIGHTS = {cpu: Weights.of(costs) for cpu, costs in FITTED.items()}
-"""Weights by LLVM's name of the processor whose recorded spaces they were fitted to."""
 
 
 def shipped(target: Target) -> Weights:

@@ -240,14 +240,6 @@ def _add_language(module: ir.Module) -> None:
             emit_function(module, name)
 
 
-def compiled_again(bitcode: bytes, features: tuple[str, ...]) -> bytes:
-    """Return the object that a compiler makes of bitcode with all passes of level 3."""
-    made = machine(features)
-    module = llvm.parse_bitcode(bitcode)
-    optimise(module, made, "level 3")
-    return bytes(made.emit_object(module))
-
-
 @functools.lru_cache(maxsize=8)
 def machine(features: tuple[str, ...]) -> Any:
     """Return LLVM's machine for position-independent code that uses `features` at most."""

@@ -10,7 +10,7 @@ from benchmarks.replay.problems import METHODS
 from benchmarks.replay.replay import RecordedSpace, replay
 from tests.search.engine.fakes import SQUARE, TARGET, FakeRunner, run
 from tilewise.search.errors import RecordingError
-from tilewise.search.model.amounts import DEFAULT_WEIGHTS, Weights, shipped
+from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.recording import Recording
@@ -140,8 +140,8 @@ def trials_to_the_best(space: RecordedSpace, weights: Weights | None = None) -> 
 @pytest.mark.parametrize("name", ["unseen-skinny-f32", "unseen-bf16", "unseen-conv3x3-f32"])
 def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fitted_to(name):
     space = RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
-    assert shipped(space.target) != DEFAULT_WEIGHTS
-    assert trials_to_the_best(space) <= trials_to_the_best(space, DEFAULT_WEIGHTS) / 2
+    assert shipped(space.target) != shipped(TARGET)
+    assert trials_to_the_best(space) <= trials_to_the_best(space, shipped(TARGET)) / 2
 
 
 @pytest.mark.parametrize("name", ["large-f32", "column-f32", "sweep-bf16"])

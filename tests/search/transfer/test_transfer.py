@@ -12,7 +12,7 @@ from tests.cases import some
 from tests.search.engine.fakes import FakeRunner, run
 from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.search.model.amounts import AMOUNTS, DEFAULT_WEIGHTS, Weights
+from tilewise.search.model.amounts import AMOUNTS, Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import MOST_SOLVED, Solved, TrialRecord, TuneRequest
@@ -26,7 +26,7 @@ from tilewise.search.transfer.nearness import MAX_SEARCHES, distance, doublings,
 from tilewise.search.transfer.starting_points import MAX_STARTING_POINTS, adapt, warmed
 from tilewise.search.transfer.starting_points import starting_points as points_for
 
-HERE = WIDE.canonical
+HERE, DEFAULT_WEIGHTS = WIDE.canonical, shipped(WIDE)
 
 
 def solved(text: str, target: str = HERE, **changes) -> Solved:

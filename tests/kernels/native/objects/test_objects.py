@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.kernels.objects import compiled_again
 from tests.cases import cases, some
 from tests.kernels.emulated_tiles import ALDER_LAKE
 from tests.kernels.native_case import TARGETS
@@ -21,7 +22,7 @@ from tilewise.kernels.native.jit.object_code import ObjectCode
 from tilewise.kernels.native.objects import features
 from tilewise.kernels.native.objects.features import CHECKED, Bit, supported_text, used_features
 from tilewise.kernels.native.objects.make import KernelObject, make_object
-from tilewise.kernels.native.objects.module import compiled_again, machine
+from tilewise.kernels.native.objects.module import machine
 from tilewise.kernels.native.objects.object_files import Elf, archive
 from tilewise.kernels.native.objects.proof.calls import LoadedObject
 from tilewise.kernels.native.objects.proof.checks import ObjectTrial
@@ -246,8 +247,7 @@ def test_a_right_one_is_proven_and_timed(made: KernelObject, host: Target) -> No
 
 def test_parts_are_proven_by_one_thread(host: Target) -> None:
     schedule = Schedule((Parallel("m", 2), *PLAIN.steps))
-    made = make_object(PROBLEM, schedule, host)
-    proof = prove_object(PROBLEM, schedule, host, made)
+    proof = prove_object(PROBLEM, schedule, host, make_object(PROBLEM, schedule, host))
     assert proof.ok and proof.ratio is None and proof.gflops
 
 
