@@ -28,16 +28,9 @@ from tilewise.kernels.instructions import (
     instructions,
     known_instruction,
 )
-from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import multiply_add
-from tilewise.kernels.native.ir.vectors import (
-    ELEMENTS,
-    LINE_BYTES,
-    Vectors,
-    const,
-    internal_function,
-)
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Vectors, begin_function, const
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.native.microkernels.matrix_tiles_code import TILE, Tiles
@@ -230,8 +223,9 @@ def _compiled(
     It writes its sums, which nobody reads, to memory of its own.
     """
     module = ir.Module("limits")
-    fn = internal_function(module, "tilewise_peak" if one else "tilewise_read", 3)
-    v = Vectors(Builder(fn.append_basic_block("entry")), ELEMENTS[element], lanes)
+    name = "tilewise_peak" if one else "tilewise_read"
+    fn, builder, _ = begin_function(module, name, ("address", "steps", "to"))
+    v = Vectors(builder, ELEMENTS[element], lanes)
     if one and one.words > 1:
         _emit_tile_peak(fn, v, one)
     elif one:

@@ -9,7 +9,7 @@ from llvmlite import ir
 from tilewise.kernels.errors import LoweringError
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, Transform, branch, when
-from tilewise.kernels.native.ir.vectors import Value, Vectors, const, internal_function
+from tilewise.kernels.native.ir.vectors import Value, Vectors, begin_function, const
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
     LOAD_C,
@@ -32,8 +32,9 @@ def begin_kernel(
     module: ir.Module, name: str, arguments: type[RecordT]
 ) -> tuple[ir.Function, Builder, RecordT]:
     """Add a micro-kernel; return it, a builder in its first block, and its arguments."""
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(fields(arguments)))
-    return fn, Builder(fn.append_basic_block("entry")), arguments(*fn.args)
+    names = [field.name for field in fields(arguments)]
+    fn, builder, arg = begin_function(module, f"tilewise_kernel_{name}", names)
+    return fn, builder, arguments(**arg)
 
 
 def if_any(builder: Builder, count: Value, then: Transform, values: list[Value]) -> list[Value]:

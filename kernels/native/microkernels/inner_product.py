@@ -24,14 +24,7 @@ from tilewise.kernels.instructions import Form
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import multiply_add, widen
-from tilewise.kernels.native.ir.vectors import (
-    ELEMENTS,
-    I32,
-    Value,
-    Vectors,
-    const,
-    internal_function,
-)
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, begin_function, const
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
     LOAD_C,
@@ -372,9 +365,7 @@ def emit_pack_columns(module: ir.Module, stored: str, transposed: bool) -> ir.Fu
 
     One element at a time: B is small compared with A where its columns are this few.
     """
-    fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
-    arg = dict(zip(PANEL_ARGUMENTS, fn.args, strict=True))
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_pack_b_panel", PANEL_ARGUMENTS)
     one = Vectors(b, ELEMENTS[stored], 1)
     cols = CountedLoop(b, (), "col")
     steps = CountedLoop(b, (), "step")

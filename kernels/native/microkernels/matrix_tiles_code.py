@@ -31,9 +31,9 @@ from tilewise.kernels.native.ir.vectors import (
     VOID,
     Value,
     Vectors,
+    begin_function,
     const,
     declare,
-    internal_function,
 )
 from tilewise.kernels.native.microkernels.abi import (
     ADD_BIAS,
@@ -165,8 +165,7 @@ def _turn(index: int, count: int, registers: int) -> int:
 
 def emit_configure(module: ir.Module, rows: int, cols: int) -> ir.Function:
     """Add the function that configures the tile registers of a thread for whole tiles."""
-    fn = internal_function(module, "tilewise_kernel_configure", 0)
-    builder = Builder(fn.append_basic_block("entry"))
+    fn, builder, _ = begin_function(module, "tilewise_kernel_configure")
     tiles = Tiles(builder, builder.ptrtoint(builder.alloca(_LINE)), rows, cols)
     tiles.configure(const(rows * TILE), const(cols * TILE))
     builder.ret_void()
@@ -175,8 +174,7 @@ def emit_configure(module: ir.Module, rows: int, cols: int) -> ir.Function:
 
 def emit_release(module: ir.Module) -> ir.Function:
     """Add the function that gives the tile registers of a thread back."""
-    fn = internal_function(module, "tilewise_kernel_release", 0)
-    builder = Builder(fn.append_basic_block("entry"))
+    fn, builder, _ = begin_function(module, "tilewise_kernel_release")
     Tiles(builder, const(0), 0, 0).release()
     builder.ret_void()
     return fn

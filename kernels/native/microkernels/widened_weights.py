@@ -27,8 +27,8 @@ from tilewise.kernels.native.ir.vectors import (
     LINE_BYTES,
     Value,
     Vectors,
+    begin_function,
     const,
-    internal_function,
 )
 from tilewise.kernels.native.microkernels.abi import (
     CONFIGURE,
@@ -139,8 +139,7 @@ class WidenedProduct:
 
 def emit_configure(module: ir.Module, spec: WidenedSpec) -> ir.Function:
     """Add the function that configures the tile registers of a thread for whole tiles."""
-    fn = internal_function(module, "tilewise_kernel_configure", 0)
-    builder = Builder(fn.append_basic_block("entry"))
+    fn, builder, _ = begin_function(module, "tilewise_kernel_configure")
     tiles, size = _tiles(builder), size_of(spec.how.packed)
     registers, line = tiles.registers, const(LINE_BYTES)
     shapes = {registers.c(i, j): (const(TILE), line) for i, j in tiles.grid}

@@ -10,11 +10,10 @@ from typing import Literal
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import size_of
-from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
 from tilewise.kernels.native.ir.dot_products import narrow, widen
 from tilewise.kernels.native.ir.functions import SMOOTH, Floats
-from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
+from tilewise.kernels.native.ir.vectors import ELEMENTS, Value, Vectors, begin_function, const
 from tilewise.kernels.problem import EPILOGUES
 
 FINISH_ARGUMENTS = (
@@ -47,9 +46,7 @@ class FinishSpec:
 
 def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
     """Emit to[rows][length] = epilogue(source[rows][length] + added?[rows][length]), rounded."""
-    fn = internal_function(module, "tilewise_finish_rows", len(FINISH_ARGUMENTS))
-    arg = dict(zip(FINISH_ARGUMENTS, fn.args, strict=True))
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_finish_rows", FINISH_ARGUMENTS)
     lanes = spec.vector_bytes // size_of(spec.sums)
     read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (spec.sums, spec.result))
     rest = b.srem(arg["length"], const(lanes))

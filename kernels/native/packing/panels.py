@@ -4,13 +4,14 @@ A plain Numba loop packs 1024x1024 f32 in 0.44 ms on Zen 5, these in under 0.1. 
 are widened, joined to words, made unsigned or transposed, as the arithmetic asks.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
 
 from tilewise.kernels.arithmetic import Arithmetic, size_of
-from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, branch
 from tilewise.kernels.native.ir.dot_products import (
     add_offset,
@@ -28,8 +29,8 @@ from tilewise.kernels.native.ir.vectors import (
     I32,
     Value,
     Vectors,
+    begin_function,
     const,
-    internal_function,
 )
 
 # Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
@@ -45,7 +46,7 @@ PATCHES_ARGUMENTS = (
 class _Panel:
     """A function that packs a panel, while it is emitted: builder, views of memory, arguments."""
 
-    fn: ir.Function
+    module: ir.Module
     how: Arithmetic
     lanes: int
     vectors: int
@@ -53,8 +54,8 @@ class _Panel:
     tile_rows: int = 0
 
     def __post_init__(self) -> None:
-        self.builder = Builder(self.fn.append_basic_block("entry"))
-        self.arg = dict(zip(PANEL_ARGUMENTS, self.fn.args, strict=True))
+        name = f"tilewise_pack_{'a' if self.for_a else 'b'}_panel"
+        self.fn, self.builder, self.arg = begin_function(self.module, name, PANEL_ARGUMENTS)
         self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes)
         self.kind = self.how.stored_as("A" if self.for_a else "B")
         self.stored = Vectors(self.builder, ELEMENTS[self.kind], self.lanes)
@@ -146,9 +147,7 @@ def emit_pack_panel(
     panel is to[words / tile_rows][vectors][tile_rows][lanes]; the last tiles may have fewer rows.
     Nothing outside the source is read.
     """
-    side = "a" if for_a else "b"
-    fn = internal_function(module, f"tilewise_pack_{side}_panel", len(PANEL_ARGUMENTS))
-    panel = _Panel(fn, how, lanes, vectors, for_a, tile_rows)
+    panel = _Panel(module, how, lanes, vectors, for_a, tile_rows)
     b, arg = panel.builder, panel.arg
     rest = b.srem(arg["depth"], const(how.depth))
     whole = b.sdiv(arg["depth"], const(how.depth))
@@ -223,8 +222,7 @@ def emit_transpose_panel(
 
     Square blocks of words go through registers: log2(lanes) rounds of shuffles.
     """
-    fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
-    panel = _Panel(fn, how, lanes, vectors, for_a=False, tile_rows=tile_rows)
+    panel = _Panel(module, how, lanes, vectors, for_a=False, tile_rows=tile_rows)
     b, arg = panel.builder, panel.arg
     block = lanes * how.depth
     rest = b.srem(arg["depth"], const(block))
@@ -270,21 +268,30 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
     return transpose(b, rows)
 
 
+@contextmanager
+def each_row(arg: dict[str, Value], read: Vectors, write: Vectors) -> Iterator[tuple[Value, Value]]:
+    """Loop over rows, then return; yield the addresses of a row of the source and of the result."""
+    b = read.builder
+    row = CountedLoop(b, (), "row")
+    source = read.offset(arg["source"], b.mul(row.index, arg["source_row"]))
+    yield source, write.offset(arg["to"], b.mul(row.index, arg["to_row"]))
+    row.close((), arg["rows"], 1)
+    b.ret_void()
+
+
 def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.Function:
     """Emit to[rows][length] = source[rows][length], widened or offset, whole words zero-filled.
 
     Strides are in elements of each side.
     """
-    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length, zero_address = fn.args
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_copy_rows", ROWS_ARGUMENTS)
     lanes = vector_bytes // size_of(how.packed)
     stored = how.stored_as("A")
-    zero = zero_at(b, zero_address) if how.subtracts("A") else None
+    zero = zero_at(b, arg["zero"]) if how.subtracts("A") else None
     read = Vectors(b, ELEMENTS[stored], lanes)
     write = Vectors(b, ELEMENTS[how.packed], lanes)
-    rest = b.srem(length, const(lanes))
-    whole = b.sub(length, rest)
+    rest = b.srem(arg["length"], const(lanes))
+    whole = b.sub(arg["length"], rest)
     filled = b.mul(b.sdiv(b.add(rest, const(how.depth - 1)), const(how.depth)), const(how.depth))
     read_tail, write_tail = read.first_lanes(rest, 0), write.first_lanes(filled, 0)
 
@@ -295,17 +302,13 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
         value = add_offset(b, value, how.offset) if how.offset else value
         write.store(value, write.offset(to_at, at), write_tail if tail else None)
 
-    row = CountedLoop(b, (), "row")
-    source_at = read.offset(source, b.mul(row.index, source_row))
-    to_at = write.offset(to, b.mul(row.index, to_row))
-    with b.if_then(b.icmp_signed(">", whole, const(0))):
-        chunk = CountedLoop(b, (), "chunk")
-        move(chunk.index, source_at, to_at, tail=False)
-        chunk.close((), whole, lanes)
-    with b.if_then(b.icmp_signed(">", rest, const(0))):
-        move(whole, source_at, to_at, tail=True)
-    row.close((), rows, 1)
-    b.ret_void()
+    with each_row(arg, read, write) as (source, to):
+        with b.if_then(b.icmp_signed(">", whole, const(0))):
+            chunk = CountedLoop(b, (), "chunk")
+            move(chunk.index, source, to, tail=False)
+            chunk.close((), whole, lanes)
+        with b.if_then(b.icmp_signed(">", rest, const(0))):
+            move(whole, source, to, tail=True)
     return fn
 
 
@@ -317,9 +320,7 @@ def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: in
     address of pixel 0, which may be outside the image; only pixels from first to end are read.
     Elements that are multiplied singly are widened here; others are joined in the panel's pack.
     """
-    fn = internal_function(module, "tilewise_copy_patches", len(PATCHES_ARGUMENTS))
-    arg = dict(zip(PATCHES_ARGUMENTS, fn.args, strict=True))
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_copy_patches", PATCHES_ARGUMENTS)
     packed = how.packed if how.depth == 1 else how.stored
     read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (how.stored, packed))
     zero = zero_at(b, arg["zero"]) if how.subtracts("B") else None

@@ -32,11 +32,11 @@ from tilewise.kernels.native.ir.vectors import (
     I32,
     Value,
     Vectors,
+    begin_function,
     const,
     declare,
-    internal_function,
 )
-from tilewise.kernels.native.packing.panels import ROWS_ARGUMENTS
+from tilewise.kernels.native.packing.panels import ROWS_ARGUMENTS, each_row
 
 WEIGHTS_ARGUMENTS = ("to", "codes", "scales", "zeros", "first", "depth", "k", "n")
 """Addresses; where the packed part of the reduction begins, and its length; extents of B."""
@@ -55,9 +55,7 @@ def emit_pack_weights(module: ir.Module, how: WeightOnly, cols: int, lanes: int)
 
     It runs once for weights that never change, and is plain: one byte after another.
     """
-    fn = internal_function(module, "tilewise_pack_b_panel", len(WEIGHTS_ARGUMENTS))
-    arg = dict(zip(WEIGHTS_ARGUMENTS, fn.args, strict=True))
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_pack_b_panel", WEIGHTS_ARGUMENTS)
     packer = _WeightsPacker(b, how, arg)
     words = b.sdiv(b.add(arg["depth"], const(how.depth - 1)), const(how.depth))
     panel = CountedLoop(b, (), "panel")
@@ -158,25 +156,19 @@ class _WeightsPacker:
 
 def emit_slice_rows(module: ir.Module, how: SlicedWeights, lanes: int) -> ir.Function:
     """Emit the pack of rows of A to slices; `to_row` is in bytes, elements past a row are zero."""
-    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length, _ = fn.args
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_copy_rows", ROWS_ARGUMENTS)
     stored = Vectors(b, ELEMENTS[how.stored], lanes)
-    row = CountedLoop(b, (), "row")
-    from_row = stored.offset(source, b.mul(row.index, source_row))
-    to_line = b.add(to, b.mul(row.index, to_row))
-    block = CountedLoop(b, (), "block")
-    at = b.add(to_line, b.mul(b.sdiv(block.index, const(how.depth)), const(how.packed_word)))
-    left = b.sub(length, block.index)
-    values = []
-    for first in range(0, how.depth, lanes):
-        inside = stored.first_lanes(left, first)
-        here = stored.at(stored.offset(from_row, block.index), first)
-        values.append(widen(b, stored.load(here, inside), how.stored, "f32"))
-    _emit_slices(b, how, values, at, lanes)
-    block.close((), length, how.depth)
-    row.close((), rows, 1)
-    b.ret_void()
+    with each_row(arg, stored, Vectors(b, ELEMENTS["i8"], lanes)) as (source, to):
+        block = CountedLoop(b, (), "block")
+        at = b.add(to, b.mul(b.sdiv(block.index, const(how.depth)), const(how.packed_word)))
+        left = b.sub(arg["length"], block.index)
+        values = []
+        for first in range(0, how.depth, lanes):
+            inside = stored.first_lanes(left, first)
+            here = stored.at(stored.offset(source, block.index), first)
+            values.append(widen(b, stored.load(here, inside), how.stored, "f32"))
+        _emit_slices(b, how, values, at, lanes)
+        block.close((), arg["length"], how.depth)
     return fn
 
 

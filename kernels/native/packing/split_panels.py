@@ -18,10 +18,10 @@ from tilewise.kernels.native.ir.vectors import (
     LINE_BYTES,
     Value,
     Vectors,
+    begin_function,
     const,
-    internal_function,
 )
-from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
+from tilewise.kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS, each_row
 
 LANES = 16
 GROUP = 32
@@ -38,25 +38,19 @@ def _parts(b: Builder, value: Value) -> tuple[Value, Value]:
 
 def emit_split_rows(module: ir.Module) -> ir.Function:
     """Emit to[rows][length] = source[rows][length], each 32 elements as parts, zero-filled."""
-    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length, _ = fn.args
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_copy_rows", ROWS_ARGUMENTS)
     read = Vectors(b, ELEMENTS["f32"], LANES)
     write = Vectors(b, ELEMENTS["bf16"], LANES)
-    row = CountedLoop(b, (), "row")
-    from_row = read.offset(source, b.mul(row.index, source_row))
-    to_line = read.offset(to, b.mul(row.index, to_row))
-    group = CountedLoop(b, (), "group")
-    for half in range(2):
-        first = b.add(group.index, const(half * LANES))
-        inside = read.first_lanes(b.sub(length, first), 0)
-        high, low = _parts(b, read.load(read.offset(from_row, first), inside))
-        at = b.add(read.offset(to_line, group.index), const(2 * half * LANES))
-        write.store(high, at)
-        write.store(low, b.add(at, const(LINE_BYTES)))
-    group.close((), length, GROUP)
-    row.close((), rows, 1)
-    b.ret_void()
+    with each_row(arg, read, read) as (source, to):
+        group = CountedLoop(b, (), "group")
+        for half in range(2):
+            first = b.add(group.index, const(half * LANES))
+            inside = read.first_lanes(b.sub(arg["length"], first), 0)
+            high, low = _parts(b, read.load(read.offset(source, first), inside))
+            at = b.add(read.offset(to, group.index), const(2 * half * LANES))
+            write.store(high, at)
+            write.store(low, b.add(at, const(LINE_BYTES)))
+        group.close((), arg["length"], GROUP)
     return fn
 
 
@@ -65,9 +59,7 @@ def emit_split_panel(module: ir.Module, vectors: int, is_transposed: bool) -> ir
 
     With `is_transposed` the source is [cols][depth]. Past `cols` and past `depth` there is zero.
     """
-    fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
-    arg = dict(zip(PANEL_ARGUMENTS, fn.args, strict=True))
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_pack_b_panel", PANEL_ARGUMENTS)
     v, words = Vectors(b, ELEMENTS["f32"], LANES), Vectors(b, ELEMENTS["i32"], LANES)
     read = _transposed_rows if is_transposed else _rows
     of_part = vectors * LANES * LINE_BYTES

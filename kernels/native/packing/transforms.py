@@ -15,14 +15,7 @@ from llvmlite import ir
 from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop, branch
 from tilewise.kernels.native.ir.shuffles import joined, part, transpose
-from tilewise.kernels.native.ir.vectors import (
-    ELEMENTS,
-    I1,
-    Value,
-    Vectors,
-    const,
-    internal_function,
-)
+from tilewise.kernels.native.ir.vectors import ELEMENTS, I1, Value, Vectors, begin_function, const
 from tilewise.kernels.native.packing.tile_maps import Method
 
 # Addresses; strides in elements; of a tile, where the image begins and ends, in its pixels.
@@ -239,10 +232,9 @@ class _Emitter:
     def begin(
         cls, module: ir.Module, name: str, arguments: tuple[str, ...], spec: TransformSpec
     ) -> "_Emitter":
-        fn = internal_function(module, f"tilewise_{name}", len(arguments))
-        builder = Builder(fn.append_basic_block("entry"))
+        fn, builder, arg = begin_function(module, f"tilewise_{name}", arguments)
         v = Vectors(builder, ELEMENTS[spec.element], spec.lanes, spec.fma)
-        return cls(fn, spec, builder, v, dict(zip(arguments, fn.args, strict=True)))
+        return cls(fn, spec, builder, v, arg)
 
     def size(self, elements: Value) -> Value:
         """Return the bytes of so many elements."""

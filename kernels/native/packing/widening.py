@@ -28,11 +28,11 @@ from tilewise.kernels.native.ir.vectors import (
     LINE_BYTES,
     Value,
     Vectors,
+    begin_function,
     const,
     declare,
-    internal_function,
 )
-from tilewise.kernels.native.packing.panels import ROWS_ARGUMENTS
+from tilewise.kernels.native.packing.panels import ROWS_ARGUMENTS, each_row
 
 WIDEN_ARGUMENTS = ("to", "panel", "blocks")
 """Addresses, and the blocks of the reduction in a panel."""
@@ -50,9 +50,8 @@ _MANTISSAS = ((0xFF, 2.0**23), (0xFF00, 2.0**15))
 
 def emit_widen(module: ir.Module, how: WidenedWeights) -> ir.Function:
     """Emit the function that widens the codes of a panel."""
-    fn = internal_function(module, "tilewise_widen", len(WIDEN_ARGUMENTS))
+    fn, b, _ = begin_function(module, "tilewise_widen", WIDEN_ARGUMENTS)
     to, panel, blocks = fn.args
-    b = Builder(fn.append_basic_block("entry"))
     words = Vectors(b, ELEMENTS["i32"], COLS)
     widener = _Widener(b, how, words)
     rows = 2 * 8 // how.weights.bits  # that a vector of codes gives
@@ -146,23 +145,17 @@ def _halves(value: int) -> Value:
 
 def emit_parts_of_rows(module: ir.Module, how: WidenedWeights) -> ir.Function:
     """Emit the pack of rows of A to parts in bf16; elements past a row are zero."""
-    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
-    to, to_row, source, source_row, rows, length, _ = fn.args
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, arg = begin_function(module, "tilewise_copy_rows", ROWS_ARGUMENTS)
     stored, packed = (Vectors(b, ELEMENTS[name], how.step) for name in (how.stored, how.packed))
-    row = CountedLoop(b, (), "row")
-    from_row = stored.offset(source, b.mul(row.index, source_row))
-    to_line = packed.offset(to, b.mul(row.index, to_row))
-    step = CountedLoop(b, (), "step")
-    inside = stored.first_lanes(b.sub(length, step.index), 0)
-    value = stored.load(stored.offset(from_row, step.index), inside)
-    at = packed.offset(to_line, b.mul(step.index, const(how.products)))
-    for place, one in enumerate(_parts(b, value, how)):
-        packed.store(one, packed.at(at, place * how.step))
-    blocks = b.sdiv(b.add(length, const(how.depth - 1)), const(how.depth))
-    step.close((), b.mul(blocks, const(how.depth)), how.step)
-    row.close((), rows, 1)
-    b.ret_void()
+    with each_row(arg, stored, packed) as (source, to):
+        step = CountedLoop(b, (), "step")
+        inside = stored.first_lanes(b.sub(arg["length"], step.index), 0)
+        value = stored.load(stored.offset(source, step.index), inside)
+        at = packed.offset(to, b.mul(step.index, const(how.products)))
+        for place, one in enumerate(_parts(b, value, how)):
+            packed.store(one, packed.at(at, place * how.step))
+        blocks = b.sdiv(b.add(arg["length"], const(how.depth - 1)), const(how.depth))
+        step.close((), b.mul(blocks, const(how.depth)), how.step)
     return fn
 
 
