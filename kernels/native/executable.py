@@ -14,14 +14,12 @@ from tilewise.kernels.native.jit.loading import (
     load_macro_kernel,
     macro_kernel_code,
 )
-from tilewise.kernels.native.macrokernel.nest_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
-    COUNT_AT,
+    COUNTERS,
     EXTRAS,
     PARTS,
     REPEAT,
-    TRANSFORMED_AT,
     Addresses,
     bounds,
     names_of,
@@ -181,17 +179,11 @@ class Executable:
     def counted_run(self, operands: Operands) -> dict[str, int]:
         """Compute C once and count: micro-kernel calls, packs of A and B, transforms of C."""
         call = self.bind(operands)
-        call.parameters[:, COUNT_AT] = 1
+        counters = call.parameters[:, : len(COUNTERS)]
+        counters[:, 0] = 1
         call()
-        total = int((call.parameters[:, COUNT_AT] - 1).sum())
-        counts = {
-            "micro_kernels": total % (1 << PACK_A_SHIFT),
-            "A": (total >> PACK_A_SHIFT) % (1 << (PACK_B_SHIFT - PACK_A_SHIFT)),
-            "B": total >> PACK_B_SHIFT,
-        }
-        if self.nest.algorithm:
-            counts["C"] = int(call.parameters[:, TRANSFORMED_AT].sum())
-        return counts
+        counters[:, 0] -= 1
+        return dict(zip(COUNTERS, map(int, counters.sum(axis=0)), strict=True))
 
     def _check(self, operands: Operands) -> None:
         for name, shape in self.problem.operand_shapes.items():

@@ -46,7 +46,7 @@ class BlockPrinter(NestPrinter):
         which, arguments = self.call()
         self.put(f"call_address({which}, {', '.join(vars(arguments).values())})")
         self.after(arguments.c)
-        self.count(" * ".join(self.tiles))
+        self.count("micro_kernels", " * ".join(self.tiles))
 
     @abstractmethod
     def after(self, sums: str) -> None:

@@ -12,7 +12,7 @@ from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
     COUNT,
-    COUNT_AT,
+    COUNTERS,
     PARTS,
     REPEAT,
     Moved,
@@ -24,10 +24,6 @@ from tilewise.kernels.native.macrokernel.parameters import (
 from tilewise.kernels.native.microkernels.abi import FINISH_ROWS
 from tilewise.kernels.native.strides import fills
 from tilewise.kernels.nest import Fetch, Loop, LoopKind, Nest, Role, Stage, Store
-
-# Counters share one i64: micro-kernel calls in the low bits, packs above them.
-PACK_A_SHIFT, PACK_B_SHIFT = 32, 48
-PACKED = {"A": f"{1 << PACK_A_SHIFT}", "B": f"{1 << PACK_B_SHIFT}"}
 
 
 @dataclass(frozen=True)
@@ -129,9 +125,9 @@ class NestPrinter(ABC):
         """Print a line at the present depth."""
         self.lines.append("    " * self.indent + line)
 
-    def count(self, what: str) -> None:
-        """Print an addition to the counter of calls and packs, where it is wanted."""
-        self.put(f"if {COUNT}: add_word(p, {COUNT_AT}, {what})")
+    def count(self, what: str, more: str = "1") -> None:
+        """Print an addition to one of `COUNTERS`, where it is wanted."""
+        self.put(f"if {COUNT}: add_word(p, {list(COUNTERS).index(what)}, {more})")
 
     def loop(self, loop: Loop) -> None:
         """Begin a loop over blocks; of a parallel one each thread has its part as parameters."""

@@ -9,11 +9,13 @@ from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
-COUNT, TRANSFORMED, REPEAT = "count", "transformed", "repeat"
-"""The counter of micro-kernel calls and packs, which is 0 unless they are counted; the counter of
-blocks of C that were transformed; how often C is computed."""
-COUNT_AT, TRANSFORMED_AT = 0, 1
-"""The positions of both counters in every macro-kernel."""
+REPEAT = "repeat"
+"""How often C is computed."""
+
+COUNT = "count"
+COUNTERS = {"micro_kernels": COUNT, "A": "packs_of_a", "B": "packs_of_b", "C": "transforms_of_c"}
+"""Every macro-kernel's first parameters by what they count: all begin at 0, and nothing is counted,
+unless `COUNT` begins at 1."""
 
 BARRIER, PARTS = "barrier", "parts"
 """The address of the barrier at which threads wait for each other, and their number."""

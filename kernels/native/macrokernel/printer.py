@@ -19,9 +19,8 @@ from tilewise.kernels.native.macrokernel.block_printers import DepthwisePrinter,
 from tilewise.kernels.native.macrokernel.nest_printer import NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import (
     BARRIER,
-    COUNT,
+    COUNTERS,
     PARTS,
-    TRANSFORMED,
     Addresses,
     bounds,
     names_of,
@@ -86,7 +85,7 @@ def print_macro_kernel(nest: Nest, how: Arithmetic, sizes: Collection[str]) -> M
         name: dict.fromkeys(word for word in _WORD.findall(body) if word in known)
         for name, body in bodies.items()
     }
-    parameters = tuple(dict.fromkeys([COUNT, TRANSFORMED, *chain.from_iterable(read.values())]))
+    parameters = tuple(dict.fromkeys([*COUNTERS.values(), *chain.from_iterable(read.values())]))
     text = _HEADER
     for name, body in bodies.items():
         places = ((one, parameters.index(one)) for one in read[name])

@@ -7,10 +7,9 @@ from math import prod
 from tilewise.kernels.arithmetic import Arithmetic, WidenedWeights, size_of
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
 from tilewise.kernels.native.macrokernel.parameters import (
-    COUNT,
+    COUNTERS,
     REPEAT,
     STREAMS,
-    TRANSFORMED,
     Moved,
     extent,
     step,
@@ -36,8 +35,7 @@ def macro_kernel_sizes(nest: Nest, strides: Strides, spec: KernelSpec) -> Sizes:
     how, taps, k_block = spec.how, strides.taps, nest.k_block
     adds_first = nest.store.adds_to_c and not nest.store.finishes_apart
     sizes = {
-        COUNT: 0,
-        TRANSFORMED: 0,
+        **dict.fromkeys(COUNTERS.values(), 0),
         REPEAT: 1,
         # Bytes of an element of A and B as it is stored, of a sum, of C, and of a packed one.
         "size": size_of(how.stored),

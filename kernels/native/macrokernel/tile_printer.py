@@ -2,7 +2,7 @@
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.instructions import Form
-from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
+from tilewise.kernels.native.macrokernel.nest_printer import NestPrinter
 from tilewise.kernels.native.macrokernel.parameters import extent, step, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
 from tilewise.kernels.native.microkernels.abi import (
@@ -55,7 +55,7 @@ class TilePrinter(NestPrinter):
             self._pack_image(depth)
         else:
             self._pack_rows(depth)
-        self.count(PACKED[stage.operand])
+        self.count(stage.operand)
 
     def fetch(self) -> None:
         """Print the next block of a B that is read in place; one that is packed begins there."""
@@ -213,7 +213,7 @@ class TilePrinter(NestPrinter):
         self.prefetch.call(_PANEL_BYTES)
         self.put(f"call_address(kernel, {', '.join(vars(self._arguments()).values())})")
         self.finish_block(of_c, "c_tile", "rows", "cols", self._bias())
-        self.count("1")
+        self.count("micro_kernels")
 
     def _arguments(self) -> Arguments[str]:
         arguments = Arguments(

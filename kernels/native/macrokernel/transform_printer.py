@@ -6,14 +6,8 @@ memory between: C is transformed after the loops over points and tiles.
 
 from tilewise.kernels.arithmetic import Arithmetic
 from tilewise.kernels.native.ir.vectors import LINE_BYTES
-from tilewise.kernels.native.macrokernel.nest_printer import PACKED, NestPrinter
-from tilewise.kernels.native.macrokernel.parameters import (
-    COUNT,
-    TRANSFORMED_AT,
-    extent,
-    names_of,
-    stride,
-)
+from tilewise.kernels.native.macrokernel.nest_printer import NestPrinter
+from tilewise.kernels.native.macrokernel.parameters import extent, names_of, stride
 from tilewise.kernels.native.macrokernel.prefetch_printer import prefetch_of
 from tilewise.kernels.native.microkernels.abi import PAST_CACHES, Arguments
 from tilewise.kernels.native.strides import is_strassen, is_transposed
@@ -50,7 +44,7 @@ class TransformPrinter(NestPrinter):
         else:
             first = f"b + {self.start[self.col]} * {stride('b', self.col)} * size"
             self.put(self._of_filter(first, self.length(self.col)))
-        self.count(PACKED[stage.operand])
+        self.count(stage.operand)
 
     def prepare_text(self) -> str:
         """Return the body of a function that transforms the whole filter before the nest runs."""
@@ -77,7 +71,7 @@ class TransformPrinter(NestPrinter):
             "ahead": self.prefetch.ahead, "ahead_step": self.prefetch.step,
         }  # fmt: skip
         self.put(f"call_address(kernel, {', '.join(given.values())})")
-        self.count("1")
+        self.count("micro_kernels")
 
     def store(self) -> None:
         """Print the transform of a block of products to C."""
@@ -90,7 +84,7 @@ class TransformPrinter(NestPrinter):
             f" {tiles}, tile_height, tile_width, tiles_down, tiles_across, out_height, out_width,"
             " out_size)"
         )
-        self.put(f"if {COUNT}: add_word(p, {TRANSFORMED_AT}, 1)")
+        self.count("C")
 
     def finish(self) -> None:
         """Print a wait for stores that go past the caches."""
