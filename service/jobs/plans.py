@@ -92,7 +92,7 @@ def _source(row: Plan) -> tuple[Graph, bytes]:
     """Return the graph and the module of a plan; raise DamagedError if they cannot be read."""
     source = row.source or PlanSource()
     try:
-        graph = from_json(Graph, source.graph)
+        graph = from_json(Graph, source.graph, tolerant=True)
         if not isinstance(source.module, bytes):  # SQLite keeps any value in any column
             raise ValueError(f"the module is of type {type(source.module).__name__}")
         return graph, zlib.decompress(source.module)

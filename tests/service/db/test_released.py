@@ -127,6 +127,8 @@ def served(client, before, target):
     jobs = with_moved("jobs", before)
     listed = client.get("/v1/jobs").json()
     assert listed["unreadable"] == 0 and len(listed["jobs"]) == len(jobs)
+    plans = client.get("/v1/plans").json()
+    assert plans["unreadable"] == 0 and len(plans["plans"]) == len(before.get("plans", ()))
     for job in jobs:
         assert client.get(f"/v1/jobs/{job['id']}/trials").json()["unreadable"] == 0
     asked = {"target": target}
