@@ -17,6 +17,7 @@ from tests.search.networks.lowering.drawn import plan_of
 from tests.service import fakes
 from tests.tilewise.conftest import Cli, search_by, written
 from tilewise import Client
+from tilewise.client.events import BrokenStreamError
 from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.problem import Problem
@@ -123,11 +124,16 @@ def winograd(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
         return fakes.tune(problem, *given, **hooks)
 
 
+def unreached(*_: object) -> None:
+    raise BrokenStreamError("streams do not pass the proxy")
+
+
 @pytest.mark.full
-def test_a_service_tunes_for_a_plan_or_makes_it(cli: Cli, served: str, source: str) -> None:
+def test_a_service_tunes_for_a_plan_or_makes_it(cli, served, source, monkeypatch) -> None:
     given = ("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
     plan = Plan.from_json(cli(*given, "--times", "stored").json)
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
+    monkeypatch.setattr(Client, "plan_events", unreached)
     assert cli(*given).json["totals"]["chosen_us"] > 0
     with Client(served) as client:
         assert [one.name for one in client.plans()] == ["net.mlir"]

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
+POLL_S = 1.0
 
 
 def plan(options: argparse.Namespace) -> None:
@@ -135,7 +137,7 @@ def make_native(options: argparse.Namespace) -> None:
 def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
     """Have a service tune and plan a model, and print its plan."""
     from tilewise.client import Client
-    from tilewise.client.events import PartEnded
+    from tilewise.client.events import BrokenStreamError, PartEnded
 
     folder = make_folder(options.output) if options.output else None
     with Client(server) as client:
@@ -146,10 +148,12 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
             layouts=options.layouts, accuracy=options.accuracy,
         )  # fmt: skip
         sys.stderr.write(f"tilewise: plan {submitted.id} at {server}\n")
-        for event in client.plan_events(submitted.id):
-            if isinstance(event, PartEnded):
-                sys.stderr.write(f"tilewise: {event.done}/{event.total} problems have ended\n")
-        made = client.plan(submitted.id)
+        with suppress(BrokenStreamError):  # as behind a proxy that lets no stream through
+            for event in client.plan_events(submitted.id):
+                if isinstance(event, PartEnded):
+                    sys.stderr.write(f"tilewise: {event.done}/{event.total} problems have ended\n")
+        while not (made := client.plan(submitted.id)).has_ended:
+            time.sleep(POLL_S)
     if made.state != "done" or made.plan is None:
         raise TilewiseError(f"plan {made.id} is {made.state}: {made.error or 'no reason is known'}")
     text = json_text(made.plan)
