@@ -107,8 +107,9 @@ def test_a_plans_kernels_are_those_of_its_models_ops(cli: Cli, tmp_path: Path) -
     given = ("--trials", "2", "--layouts", "model", "-o", str(folder))
     assert cli("plan", model, *given).code == 0
     plan = folder / "plan.json"
-    found = cli("script", model, *FLAVOR, "--plan", str(plan), "--json").json
-    (told,) = found["models"]
+    ran = cli("script", model, *FLAVOR, "--plan", str(plan), "--json")
+    assert f"tilewise model {model} --as iree --plan {plan} --json\n" in ran.err
+    (told,) = (found := ran.json)["models"]
     assert told == {"file": model, "ops": 2, "replaced": 2, "passes": 0, "left": []}
     kernels = {node["problem"] for node in json.loads(plan.read_text())["nodes"]}
     assert {row["problem"] for row in found["problems"]} == kernels
@@ -132,19 +133,16 @@ UNCOVERED = "conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"
 OWN_CODE = "target 'iree:host': IREE's own code has .*iree-spec"
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (("tune", UNCOVERED, "--target", "iree:host"), "n=1 with kh=3, kw=3 cannot be tuned by"),
-        (("script", UNCOVERED, "--flavor", "iree-spec"), "n=1 with kh=3, kw=3 cannot be tuned by"),
-        (("script", SPEC, "--flavor", "iree-spec", "--with-payload"), "--with-payload is not for"),
-        (("script", SPEC, "--flavor", "iree-spec", "--l1-bytes", "1"), "is for --flavor air"),
-        (("script", SPEC, "--flavor", "iree-spec", "--target", "gpu"), "target 'gpu' is none of"),
-        (("script", SPEC, "--target", "iree:host"), OWN_CODE),
-        (("script", SPEC, *FLAVOR, "--target", "iree:host"), OWN_CODE),
-        (("fetch", "x", "-o", "out", "--tune-missing", "--target", "iree:host"), OWN_CODE),
-    ],
-)
+@pytest.mark.parametrize(("command", "said"), [
+    (("tune", UNCOVERED, "--target", "iree:host"), "n=1 with kh=3, kw=3 cannot be tuned by"),
+    (("script", UNCOVERED, "--flavor", "iree-spec"), "n=1 with kh=3, kw=3 cannot be tuned by"),
+    (("script", SPEC, "--flavor", "iree-spec", "--with-payload"), "--with-payload is not for"),
+    (("script", SPEC, "--flavor", "iree-spec", "--l1-bytes", "1"), "is for --flavor air"),
+    (("script", SPEC, "--flavor", "iree-spec", "--target", "gpu"), "target 'gpu' is none of"),
+    (("script", SPEC, "--target", "iree:host"), OWN_CODE),
+    (("script", SPEC, *FLAVOR, "--target", "iree:host"), OWN_CODE),
+    (("fetch", "x", "-o", "out", "--tune-missing", "--target", "iree:host"), OWN_CODE),
+])  # fmt: skip
 def test_what_specs_do_not_do_is_refused(cli: Cli, command: tuple[str, ...], said: str) -> None:
     pytest.importorskip("iree.runtime", reason="without IREE's runtime the target is refused")
     assert re.search(said, cli(*command).error())

@@ -285,6 +285,8 @@ def test_a_script_is_proven_and_its_counts_are_told(cli: Cli, layers: str, tmp_p
     ran = cli("script", layers, "--packs", "--channels", "16", "--with-payload", "-o", str(file))
     assert ran.code == 0, ran.err
     assert "packs 1, unpacks 1 of activations; 0 of them move data" in ran.err
+    now = f"model {layers} --as packs -o {file} --channels 16 --with-payload\n"
+    assert ran.err.endswith(f"this is now: tilewise {now}")
     assert "// error: " in file.read_text()
     assert applied(file).count("linalg.pack ") == 3  # the input, and both weights
 
@@ -299,27 +301,26 @@ def test_json_tells_blocks(cli: Cli, layers: str, monkeypatch: pytest.MonkeyPatc
     assert "@__transform_main" in told["script"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--place", "3"], "place='3': no op has the number 3; the module has 2"),
-        (["--place", "1", "--flavor", "iree"], "--place is of an op of MODULE.mlir, for --flavor"),
-        (["--l1-bytes", "65536"], "--l1-bytes is for --flavor air, not cpu"),
-        (["other.mlir"], "a script is of one op; give one module, with --place"),
-        (["--packs", "--blocks", "1=x"], "blocks='1=x': give NUMBER=ROWS,COLUMNS,DEPTH"),
-        (["--packs", "--blocks", "1=0,5,0"], "op 1, @main .* has columns of 32, which blocks of 5"),
-        (["--packs", "--blocks", "9=0,4,0"], "no op has the number 9; 2 may be packed"),
-        (["--packs", "--rows", "-1"], "rows=-1 is out of range"),
-        (["--packs", "--seconds", "0"], "seconds=0: give more than 0"),
-        (["--packs", "--place", "1"], "--packs is of a whole module, without --flavor and --place"),
-        (["--packs", "--db", "sqlite://"], "packs are made here and not stored"),
-        (["other.mlir", "--packs"], "packs are of one module"),
-        (["--channels", "8"], "--channels is for --packs"),
-        (["--packs", "--accuracy", "strict"], "--accuracy strict: packed scripts use direct loops"),
-        (["--flavor", "iree", "--plan", "plan.json", "--accuracy", "strict"],
-         "--accuracy strict: the plan sets the accuracy"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "message"), [
+    (["--place", "3"], "place='3': no op has the number 3; the module has 2"),
+    (["--place", "1", "--flavor", "iree"], "--place is of an op of MODULE.mlir, for --flavor"),
+    (["--l1-bytes", "65536"], "--l1-bytes is for --flavor air, not cpu"),
+    (["other.mlir"], "a script is of one op; give one module, with --place"),
+    (["--packs", "--blocks", "1=x"], "blocks='1=x': give NUMBER=ROWS,COLUMNS,DEPTH"),
+    (["--packs", "--blocks", "1=0,5,0"], "op 1, @main .* has columns of 32, which blocks of 5"),
+    (["--packs", "--blocks", "9=0,4,0"], "no op has the number 9; 2 may be packed"),
+    (["--packs", "--rows", "-1"], "rows=-1 is out of range"),
+    (["--packs", "--seconds", "0"], "seconds=0: give more than 0"),
+    (["--packs", "--place", "1"], "--packs is of a whole module, without --flavor and --place"),
+    (["--packs", "--db", "sqlite://"], "packs are made here and not stored"),
+    (["other.mlir", "--packs"], "packs are of one module"),
+    (["--channels", "8"], "--channels is for --packs"),
+    (["--packs", "--accuracy", "strict"], "--accuracy strict: packed scripts use direct loops"),
+    (["--flavor", "iree", "--plan", "plan.json", "--accuracy", "strict"],
+     "--accuracy: the plan sets it; leave it out"),
+    (["--flavor", "iree", "--plan", "p", "--target", "cpu:vax"], "--target: the plan sets it"),
+    (["--packs", "--target", "cpu:znver1"], "target 'cpu:znver1'"),
+])  # fmt: skip
 def test_options_that_contradict_are_one_line(cli, layers, options, message) -> None:
     assert re.match(f"tilewise: {message}", cli("script", layers, *options).error())
 

@@ -64,7 +64,8 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     done = cli("plan", source, "--trials", "2", "--json", "-o", str(folder))
     assert done.code == 0, done.err
     assert (folder / "plan.json").read_text() == done.out
-    assert done.err.splitlines()[-1].endswith(f"tilewise model {source} --as native")
+    now = f"tilewise model {source} --as native --trials 2 --json > {folder}/plan.json"
+    assert done.err.splitlines()[-1].endswith(now)
     plan = Plan.from_json(json.loads(done.out))
     assert plan.schema == SCHEMA
     assert plan.is_exact

@@ -3,6 +3,7 @@
 import argparse
 
 from tilewise.backends.choose import named_server
+from tilewise.cli.aliases import note_alias
 from tilewise.cli.command import (
     DB,
     DIM,
@@ -18,7 +19,6 @@ from tilewise.cli.command import (
     in_group,
     refuse,
 )
-from tilewise.cli.commands.models.native import note_alias
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
 from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
 from tilewise.cli.commands.scripts.packs import BLOCKS, is_of_packs, make_packs
@@ -62,7 +62,7 @@ def script(options: argparse.Namespace) -> None:
     if is_of_packs(options):
         (path,) = options.problems
         write_text(options.output, make_packs(options, path))
-        note_alias(path, "packs")
+        note_alias(options, path, "packs", options.output)
         return
     if is_of_op(options):
         write_text(options.output, make_of_op(options))
@@ -70,7 +70,7 @@ def script(options: argparse.Namespace) -> None:
     if is_made_here(options):
         write_text(options.output, make_iree(options))
         if len(options.problems) == 1 and options.problems[0].endswith(ENDINGS):
-            note_alias(options.problems[0], "iree")
+            note_alias(options, options.problems[0], "iree", options.output)
         return
     if options.flavor == FLAVOR:
         made = make_spec(options)
@@ -89,17 +89,10 @@ def script(options: argparse.Namespace) -> None:
 
 
 def _check_accuracy(options: argparse.Namespace) -> None:
-    """Raise BadInputError for an accuracy without a model, or with a plan or packs."""
-    if options.accuracy is None:
-        return
-    option = f"--accuracy {options.accuracy}"
-    if options.packs:
-        raise BadInputError(f"{option}: packed scripts use direct loops only; leave it out")
-    if options.plan:
-        raise BadInputError(f"{option}: the plan sets the accuracy of its kernels; leave it out")
-    if not any(one.endswith(ENDINGS) for one in options.problems):
+    """Raise BadInputError for an accuracy without a model."""
+    if options.accuracy and not any(one.endswith(ENDINGS) for one in options.problems):
         raise BadInputError(
-            f"{option} is of MODEL.mlir; a problem says it itself, as "
+            f"--accuracy {options.accuracy} is of MODEL.mlir; a problem says it itself, as "
             "matmul:m=64,n=64,k=64,dtype=f32,accuracy=strict"
         )
 

@@ -67,8 +67,9 @@ def model(options: argparse.Namespace) -> None:
     options.executes |= runs_in_iree
     if options.way == "packs":
         refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), OTHERS.format("packs"))
+        files.require_folder(options.output)
         with with_sizes(options):
-            make_packs_of_model(options)
+            files.write_text(options.output, packs.make_packs(options, options.file))
         return
     if target_kind(options.target) == "iree":
         raise BadInputError(
@@ -89,14 +90,6 @@ def model(options: argparse.Namespace) -> None:
     refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_LIBRARY), OTHERS.format("iree --run"))
     options.accuracy = options.accuracy or "standard"
     run_in_iree(options)
-
-
-def make_packs_of_model(options: argparse.Namespace) -> None:
-    """Write the proven script that packs a whole module."""
-    files.require_folder(options.output)
-    if options.accuracy == "strict":
-        raise BadInputError("--accuracy strict: packed scripts use direct loops only")
-    files.write_text(options.output, packs.make_packs(options, options.file))
 
 
 def run_in_iree(options: argparse.Namespace) -> None:

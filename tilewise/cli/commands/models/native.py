@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
+from tilewise.cli.aliases import note_alias
 from tilewise.cli.command import DB, DIM, SERVER, Command, arg, backend_of, flag, tuning_of_lacking
 from tilewise.cli.files import json_text, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.tuning import tune_lacking
@@ -19,7 +20,6 @@ from tilewise.fetch.folder import file_errors
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.dims import exact_dims
 from tilewise.kernels.problem import Accuracy, parse_problem
-from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
 from tilewise.requirements import BASE, OR_SERVER, require
@@ -41,7 +41,11 @@ def plan(options: argparse.Namespace) -> None:
     """Choose algorithms and layouts of a whole model; the same as model --as native."""
     with with_sizes(options):
         make_native(options)
-    note_alias(options.file, "native", runs=options.executes)
+    writes = ""
+    if options.output and not options.module and not options.executes:
+        options.json, writes = True, f" > {shlex.quote(str(Path(options.output) / PLAN))}"
+    way = "native --run" if options.executes else "native"
+    note_alias(options, options.file, way, options.module, writes)
 
 
 @contextmanager
@@ -60,14 +64,6 @@ def with_sizes(options: argparse.Namespace) -> Iterator[None]:
         options.file = str(static)
         yield
     options.file = str(given)
-
-
-def note_alias(path: str, output: str, *, runs: bool = False) -> None:
-    """Print the form of a command that has become `tilewise model`."""
-    flags = f"--as {output}{' --run' if runs else ''}"
-    sys.stderr.write(
-        f"tilewise: this is now: tilewise model {one_line(shlex.quote(path))} {flags}\n"
-    )
 
 
 def make_native(options: argparse.Namespace) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import backend_of
+from tilewise.cli.aliases import OF_PLANS, value_of
+from tilewise.cli.command import backend_of, refuse
 from tilewise.cli.files import read_module_bytes, read_text, require_file, require_folder
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError
@@ -68,9 +69,6 @@ def make_library_of_model(options: argparse.Namespace) -> str:
     require_folder(options.output)
     _require_iree()
     if options.plan:
-        if options.accuracy:
-            raise BadInputError(f"--accuracy {options.accuracy}: the plan sets the accuracy of "
-                                "its kernels; leave it out")  # fmt: skip
         return _of_plan(options, options.file)
     content = read_module_bytes(options.file)
     model = read_model(options.file, content, options.accuracy or "standard", options.dim or ())
@@ -88,6 +86,8 @@ def _require_iree() -> None:
 
 def _of_plan(options: argparse.Namespace, path: str) -> str:
     """Return the library of what a plan chose for its model."""
+    own = [name for name in OF_PLANS if value_of(options, name) is not None]
+    refuse(options, own, "{}: the plan sets it; leave it out")
     plan = read_plan(options.plan, read_text(options.plan))
     target = resolve(plan.target).canonical
     exact_dims(options.dim or ())

@@ -9,7 +9,7 @@ from tilewise.cli.command import arg, check_range, refuse, time_limit
 from tilewise.cli.files import json_text, read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.quoting import quoted
-from tilewise.kernels.target import detect
+from tilewise.kernels.target import resolve
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # they load MLIR's child processes
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # they load MLIR's child processes
     from tilewise.kernels.mlir.network.plan import PackPlan
     from tilewise.kernels.mlir.proof.proof import ScriptProof
 
-Group = argparse._ArgumentGroup
 OPTIONS = ("channels", "rows", "blocks", "seconds")
 MOST_OF_A_BLOCK = 4096
 SECONDS, MEMORY_BYTES = 600.0, 16 << 30
@@ -60,6 +59,8 @@ def make_packs(options: argparse.Namespace, path: str) -> str:
     Raises BadInputError for an unusable module or blocks, MissingError if no op can be packed,
     TilewiseError if the proof fails.
     """
+    if options.accuracy == "strict":
+        raise BadInputError("--accuracy strict: packed scripts use direct loops only; leave it out")
     if options.db or options.server:
         raise BadInputError("packs are made here and not stored; leave out --db and --server")
     module = read_module_bytes(path)
@@ -105,7 +106,7 @@ def _error_line(message: str) -> str:
 def _blocks(options: argparse.Namespace) -> "Blocks":
     from tilewise.kernels.mlir.network.packing import Blocks
 
-    lanes = detect().lanes("f32")
+    lanes = resolve(options.target).lanes("f32")
     return Blocks(
         channels=_size("channels", options.channels, lanes),
         rows=_size("rows", options.rows, 0),
