@@ -12,6 +12,7 @@ from tilewise.kernels.mlir.tuning_spec import form
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
+from tilewise.search.ranges.samples import sample_sizes
 from tilewise.search.records import MOST_TRIALS, RECHECKED, TuneRequest
 from tilewise.service.db import models, rows
 from tilewise.service.db.base import is_sound
@@ -66,7 +67,7 @@ def create_or_join(
     lookup = Lookup(target, toolchain, request.cache)
     if isinstance(problem, ProblemRange):
         known = ranges.find_range(session, problem, lookup)
-        if known is not None and not again and _answers_range(known, request, toolchain):
+        if known and not again and _answers_range(session, known, problem, request, lookup):
             return Submission(range=known)
     elif (stored := find_fresh(session, problem, lookup)) and _is_untouched(session, stored):
         if not again and answers(stored, request):
@@ -212,10 +213,17 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
     return is_enough and history.quality(stored) == "good"
 
 
-def _answers_range(stored: models.TunedRange, request: TuneRequest, toolchain: str) -> bool:
-    """Whether a stored range is unchanged, fresh, and was searched as long as requested."""
-    is_fresh = stored.toolchain.identity == toolchain and stored.budget >= request.trials
-    return is_fresh and integrity.is_whole(stored)
+def _answers_range(
+    session: Session, stored: models.TunedRange, problems: ProblemRange, request: TuneRequest,
+    lookup: Lookup,
+) -> bool:  # fmt: skip
+    """Whether a stored range is unchanged, fresh, and was searched as requested."""
+    is_fresh = stored.toolchain.identity == lookup.toolchain and stored.budget >= request.trials
+    if not is_fresh or not integrity.is_whole(stored):
+        return False
+    sizes = sample_sizes(problems) if request.peers else ()  # they have the peers
+    found = (find_fresh(session, problems.at(size), lookup) for size in sizes)
+    return all(one is not None and one.peers is not None for one in found)
 
 
 def _retiming(stored: models.Schedule, request: TuneRequest, *, again: bool) -> TuneRequest:
@@ -351,13 +359,9 @@ def trials_page(
     return list(session.scalars(query.order_by(models.Trial.number).limit(limit)))
 
 
-def range_of(session: Session, job: models.Job) -> models.TunedRange | None:
-    """Return the stored range of a completed job; None for other jobs."""
-    is_done = job.state == "done"
-    return ranges.find_range(session, job.problem.key, Lookup.of(job)) if is_done else None
-
-
-def result_of(session: Session, job: models.Job) -> models.Schedule | None:
+def result_of(session: Session, job: models.Job) -> models.Schedule | models.TunedRange | None:
     """Return the stored result of a completed job; None for other jobs."""
-    is_done = job.state == "done"
-    return find_fresh(session, job.problem.key, Lookup.of(job)) if is_done else None
+    if job.state != "done":
+        return None
+    find = ranges.find_range if job.kind == "range" else find_fresh
+    return find(session, job.problem.key, Lookup.of(job))

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import KernelsError
@@ -31,6 +31,7 @@ from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import Lookup
+from tilewise.service.results.trials import trials_for_same_work
 from tilewise.service.runs.process import load
 from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers import entry_points
@@ -186,13 +187,8 @@ def _fastest(
     if row is None:
         raise RangeError(f"{problem}: its search ended, and no schedule of it is stored")
     integrity.check_result(row)
-    trials = (
-        select(models.Trial.steps)
-        .where(models.Trial.job_id == row.job_id, models.Trial.state == "timed")
-        .order_by(models.Trial.time_us)
-        .limit(MOST_RANKED)
-    )
-    return finalists_of(map(Schedule.from_json, [row.steps, *session.scalars(trials)]))
+    trials = islice(trials_for_same_work(session, row, ("timed",)), MOST_RANKED)
+    return finalists_of([Schedule.from_json(row.steps), *(one.schedule for one in trials)])
 
 
 def _require_done(job_id: int, state: str, message: str) -> None:

@@ -29,6 +29,7 @@ from tilewise.service.api.schemas import (
     TrialView,
 )
 from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.db import models
 from tilewise.service.jobs import idempotency, queue, rechecks
 from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.queue import Submission, Submitter
@@ -213,8 +214,8 @@ def _final_answer(services: Services, job_id: int) -> JSONResponse:
     with services.reading() as session:
         job = queue.get(session, job_id)
         stored = queue.result_of(session, job)
-        if job.kind == "range" and (found := queue.range_of(session, job)) is not None:
-            return JSONResponse(range_json(found, services.toolchain))
         if stored is None:
             return _accepted(job_json(session, job))
+        if isinstance(stored, models.TunedRange):
+            return JSONResponse(range_json(stored, services.toolchain))
         return JSONResponse(result_json(session, stored, services.toolchain, in_full=True))

@@ -82,7 +82,16 @@ def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):
     with reading(sessions) as session:
         states = [one.state for one in queue.list_jobs(session)]
     assert states == ["done"] * (1 + len(sample_sizes(RANGE)))
-    assert ask().range is not None and ask(replace(REQUEST, trials=4)).job is not None
+    assert ask().range is not None
+    assert ask(replace(REQUEST, peers=True)).job.peers, "its samples have no peers"
+
+
+def test_a_trial_of_a_newer_version_is_no_finalist(sessions, ask, run):
+    run(ask().job.id)
+    with writing(sessions) as session:
+        session.query(models.Trial).update({"steps": [{"step": "later"}]})
+    assert run(ask(again=True).job.id).state == "done"
+    assert ask(replace(REQUEST, trials=4)).job is not None
 
 
 def test_a_size_is_answered_by_the_range_that_contains_it(sessions, machine, ask, run):
