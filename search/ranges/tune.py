@@ -48,8 +48,10 @@ def tune_range(
     """
     begin = time.monotonic()
     schedules = {one for some in finalists.values() for one in some}
-    found = sorted(schedules, key=lambda one: one.hash)
-    known = {one: frozenset(served_sizes(problems, one, target)) for one in found}
+    known = {}
+    for one in sorted(schedules, key=lambda one: one.hash):
+        _check_wanted(problems, should_stop)
+        known[one] = frozenset(served_sizes(problems, one, target))
     known |= _spare(problems, target, set(problems.sizes).difference(*known.values()))
     ordered, served = list(known), list(known.values())
     each_s = None if seconds is None else seconds / len(finalists)
@@ -62,8 +64,7 @@ def tune_range(
         failed.add(index)
 
     for done, size in enumerate(sorted(finalists)):
-        if should_stop and should_stop():
-            raise RangeError(f"{problems}: stopped before every sample was timed")
+        _check_wanted(problems, should_stop)
         if on_phase:
             on_phase(SearchPhase("variants", done, len(finalists)))
         serving = {
@@ -79,6 +80,12 @@ def tune_range(
         if times[index] and index not in failed
     ]
     return _result(problems, candidates, time.monotonic() - begin)
+
+
+def _check_wanted(problems: ProblemRange, should_stop: Callable[[], bool] | None) -> None:
+    """Raise RangeError once `should_stop` ends the tuning."""
+    if should_stop and should_stop():
+        raise RangeError(f"{problems}: stopped before every sample was timed")
 
 
 def check_served(problems: ProblemRange, target: Target) -> None:

@@ -20,7 +20,7 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.target import detect, resolve
 from tilewise.search.errors import RangeError
-from tilewise.search.ranges import choice, timing
+from tilewise.search.ranges import choice, timing, tune
 from tilewise.search.ranges.choice import RangeCandidate, assigned, choose
 from tilewise.search.ranges.result import RangeResult, SampleTimes, estimated_us
 from tilewise.search.ranges.samples import (
@@ -217,7 +217,8 @@ def test_a_schedule_that_is_wrong_at_one_sample_serves_none():
     assert result.schedule.at((1,)) == SKINNY and result.schedule.at((2,)) == TILED
 
 
-def test_a_stopped_run_gives_nothing():
+def test_a_stopped_run_gives_nothing_and_looks_at_no_sizes(monkeypatch):
+    monkeypatch.setattr(tune, "served_sizes", None)
     with pytest.raises(RangeError, match="stopped before"):
         tune_range(OF_ROWS, resolve("host"), TuneRequest(), OF_RANGE, should_stop=lambda: True)
 
