@@ -85,8 +85,7 @@ def get_schedule(
         elif match == "range" and (known := size_json(session, wanted, lookup)) is not None:
             found = known
         else:
-            services.metrics.count_answer(None)
-            raise _nothing(wanted, lookup)
+            raise _nothing(services, wanted, lookup)
     services.metrics.count_answer(found["match"]["kind"])
     return found
 
@@ -96,11 +95,17 @@ def _range(services: Services, wanted: ProblemRange, lookup: Lookup) -> dict[str
     with services.reading() as session:
         row = ranges.find_range(session, wanted, lookup)
         if row is None:
-            raise _nothing(wanted, lookup)
-        return range_json(row, lookup.toolchain)
+            raise _nothing(services, wanted, lookup)
+        found = range_json(row, lookup.toolchain)
+    is_exact = found["toolchain"] == lookup.toolchain
+    kind = "range" if found["key"] != wanted.key else "exact" if is_exact else "toolchain"
+    services.metrics.count_answer(kind)
+    return found
 
 
-def _nothing(wanted: Problem | ProblemRange, lookup: Lookup) -> NotFoundError:
+def _nothing(services: Services, wanted: Problem | ProblemRange, lookup: Lookup) -> NotFoundError:
+    """Count a look-up that finds nothing; return its error."""
+    services.metrics.count_answer(None)
     text = f"no schedule of {wanted} is stored for {lookup.target}; POST it to /v1/jobs"
     return NotFoundError(text)
 

@@ -8,6 +8,7 @@ from tests.service import fakes
 from tests.service.api.answers import assert_nothing_stored, assert_problem, assert_refused
 from tests.service.conftest import TOOLCHAIN
 from tests.service.jobs.test_range_jobs import RANGE, tune_range
+from tests.service.telemetry.test_metrics import scraped
 from tilewise.service.db import writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease
@@ -92,11 +93,16 @@ def test_a_size_is_looked_up(client, ranged):
     assert [one["schedule"] for one in exact] == [None, None]
     assert ranged[0]["schedule"] == found | {"space": None} and ranged[1]["schedule"] is None
     assert ranged[0]["files"] == {"cpu": None}
+    client.get("/v1/schedules", params={"problem": TEXT})
+    before = scraped(client)
     for inner, status in (("2..39", 200), ("1..41", 404)):
         asked = {"problem": TEXT.replace("2..40", inner)}
         assert client.get("/v1/schedules", params=asked).status_code == 404
         answer = client.get("/v1/schedules", params=asked | {"match": "range"})
         assert answer.status_code == status and (status != 200 or answer.json()["problem"] == TEXT)
+    found, name = scraped(client), "tilewise_answers_total"
+    more = [found[name, kind] - before[name, kind] for kind in ("range", "none")]
+    assert more == [1, 3] and found[name, "exact"] == 1
 
 
 def test_a_bad_range_names_its_field_and_a_queued_one_is_cancelled(client):
