@@ -22,6 +22,10 @@ class MissingError(TilewiseError):
     exit_code = 3
 
 
+class UnreadableError(TilewiseError):
+    """A stored result cannot be read; others may be."""
+
+
 @contextmanager
 def bad_input(name: str, *kinds: type[Exception]) -> Iterator[None]:
     """Convert errors of some kinds to BadInputError, which names the input."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.service import errors
 from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
@@ -28,6 +28,8 @@ def converted_errors() -> Iterator[None]:
         raise BadInputError(str(error)) from error
     except errors.NotFoundError as error:
         raise MissingError(str(error)) from error
+    except errors.TamperedError as error:
+        raise UnreadableError(str(error)) from error
     except errors.ServiceError as error:
         raise TilewiseError(str(error)) from error
 

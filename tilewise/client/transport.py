@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tilewise.client.events import EventStream
-from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.quoting import one_line, quoted, without_password
 from tilewise.schema.base import Json
 
@@ -48,6 +48,7 @@ _GATEWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
 _ERRORS: dict[int, type[TilewiseError]] = {
     HTTPStatus.NOT_FOUND: MissingError,
     HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
+    HTTPStatus.INTERNAL_SERVER_ERROR: UnreadableError,
 }
 _HINTS = {
     HTTPStatus.UNAUTHORIZED.value: "; set TILEWISE_TOKEN to a token of this service",

@@ -66,7 +66,7 @@ def _stored(entries: Sequence[LockEntry], backend: Backend) -> Iterator[tuple[st
             problem = parse_any(entry.problem)
             if not isinstance(problem, ProblemRange):
                 of_target.append(entry)
-            elif (stored := find_range(backend, problem, target)) is not None:
+            elif not isinstance(stored := find_range(backend, problem, target), str):
                 yield from _if_locked(entry, variants_text(stored))
         kinds = sorted({entry.kind for entry in of_target})
         problems = sorted({entry.problem for entry in of_target})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import Backend
 from tilewise.fetch.lock import KERNEL, Lock, LockEntry
-from tilewise.fetch.ranges import find_range, is_of_range
+from tilewise.fetch.ranges import find_range, range_entry
 from tilewise.fetch.update import WantedFiles
 from tilewise.kernels.problem import ProblemRange
 from tilewise.kernels.quoting import columns
@@ -58,12 +58,12 @@ def _gain_of_range(
     entry: LockEntry | None,
     target: str,
 ) -> FileGain:
-    found, verdict = find_range(backend, file[0], target), "not locked"
-    if found is None:
+    found, verdict, moved = find_range(backend, file[0], target), "not locked", None
+    if isinstance(found, str):
         verdict = NOT_STORED
     elif entry is not None:
-        verdict = "same" if is_of_range(entry, found) else "changed"
-    moved = entry and found and entry.why_not_for(found["target"])
+        verdict = "same" if entry.sha256 == range_entry(path, found).sha256 else "changed"
+        moved = entry.why_not_for(found["target"])
     return FileGain(path, file[0].canonical, file[1], None, None, None, verdict, moved or "")
 
 

@@ -7,7 +7,7 @@ code, and no times, which each tuning changes.
 import json
 
 from tilewise.backends.choose import Backend
-from tilewise.errors import MissingError
+from tilewise.errors import MissingError, UnreadableError
 from tilewise.fetch.folder import sha256
 from tilewise.fetch.lock import RANGE, LockEntry
 from tilewise.kernels.problem import ProblemRange
@@ -16,12 +16,14 @@ from tilewise.schema.base import Json
 _PARTS = ("problem", "key", "target", "toolchain", "dim", "variants", "spans", "formats")
 
 
-def find_range(backend: Backend, problems: ProblemRange, target: str) -> Json | None:
-    """Return the stored range; None if there is none."""
+def find_range(backend: Backend, problems: ProblemRange, target: str) -> Json | str:
+    """Return the stored range, or why there is none."""
     try:
         return backend.show(problems.canonical, target)
     except MissingError:
-        return None
+        return "no range is stored"
+    except UnreadableError as error:
+        return str(error)
 
 
 def variants_text(found: Json) -> str:
@@ -43,8 +45,3 @@ def range_entry(path: str, found: Json) -> LockEntry:
         sha256=digest,
         match="toolchain" if found["stale"] else None,
     )
-
-
-def is_of_range(entry: LockEntry, found: Json) -> bool:
-    """Return whether an entry is of the variants that are stored."""
-    return entry.sha256 == sha256(variants_text(found))

@@ -8,7 +8,7 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
-from tilewise.fetch.ranges import find_range, is_of_range, range_entry, variants_text
+from tilewise.fetch.ranges import find_range, range_entry, variants_text
 from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.schema.base import Json
 from tilewise.search.final_benchmark.quality import quality_of
@@ -73,7 +73,7 @@ class Update:
         lock: the folder's present lock.
         entries: those of the new lock.
         answers: what is stored of each problem, once requested.
-        variants: what is stored of each range.
+        variants: what is stored of each range, or why nothing is.
         written: new texts, which are put in place together.
     """
 
@@ -85,13 +85,13 @@ class Update:
     entries: dict[str, LockEntry] = field(default_factory=dict)
     outcomes: list[FileOutcome] = field(default_factory=list)
     answers: "list[tuple[Problem, Found]] | None" = None
-    variants: list[tuple[ProblemRange, Json | None]] = field(default_factory=list)
+    variants: list[tuple[ProblemRange, Json | str]] = field(default_factory=list)
     written: list[tuple[LockEntry, str]] = field(default_factory=list)
 
     def missing(self) -> list[Problem | ProblemRange]:
         """Return the problems and ranges that lack a stored file."""
         lacking = [one for one, found in self.ask() if not _is_whole(found, self.wanted.kinds)]
-        return [*lacking, *(one for one, found in self.variants if found is None)]
+        return [*lacking, *(one for one, found in self.variants if isinstance(found, str))]
 
     def ask(self) -> "list[tuple[Problem, Found]]":
         """Look up all problems in one request, and each range in a separate one."""
@@ -176,15 +176,12 @@ class Update:
         moved = old and old.why_not_for(found.target)
         self._tell(path, problem, kind, "missing", f"{why}; {path} {moved}" if moved else why)
 
-    def _see_to_range(self, problems: ProblemRange, found: Json | None) -> None:
+    def _see_to_range(self, problems: ProblemRange, found: Json | str) -> None:
         path, old = self._old(problems, RANGE)
-        is_there = old is not None and self._is_there(old)
-        if found is None:
-            if old is not None and is_there:
+        if isinstance(found, str):
+            if old is not None and self._is_there(old):
                 self.entries[path] = old
-            self._tell(path, problems, RANGE, "missing", "no range is stored")
-        elif old is not None and is_there and is_of_range(old, found):
-            self._keep(old, found["target"])
+            self._tell(path, problems, RANGE, "missing", found)
         else:
             self._write(range_entry(path, found), variants_text(found), old)
 

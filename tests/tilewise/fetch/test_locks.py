@@ -22,6 +22,7 @@ from tilewise.fetch.folder import KEPT, keep, kept, sha256
 from tilewise.fetch.lock import Lock, LockEntry, file_name
 from tilewise.fetch.problems import read_problems
 from tilewise.kernels.problem import parse_problem
+from tilewise.service.db import models, writing
 
 __all__ = ["make_place"]  # a fixture
 
@@ -279,6 +280,13 @@ def test_ranges_are_fetched_locked_and_held(ranges, cli, ranged, tmp_path) -> No
     assert ranges.fetch("--kernels", "--check").out.count("changed") == 1
     assert ranges.fetch("--kernels").out == "1 written, 2 unchanged, 0 removed, 0 missing\n"
     assert json.loads(ranges.files()[f"{STEM}.json"])["variants"] != variants
+
+    with opened_store(ranged) as sessions, writing(sessions) as session:
+        session.query(models.TunedRange).update({"loss_mean": 0.5})
+    ran = ranges.fetch("--kernels")
+    assert ran.out == "0 written, 2 unchanged, 0 removed, 1 missing\n" and ran.code == 3
+    assert "tuned_ranges is not what was stored" in ran.err
+    assert ranges.fetch("--kernels", "--check").out.count("not stored") == 1
 
     ranges.list.write_text(f"{ABSENT}\n")
     ran = ranges.fetch()

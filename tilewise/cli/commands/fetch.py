@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tilewise.backends.choose import Backend
 from tilewise.cli.command import DB, PROBLEMS, SERVER, TARGET, Command, arg, backend_of, flag
 from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, read_regular_text, read_text, require_file
@@ -40,18 +39,20 @@ def fetch(options: argparse.Namespace) -> None:
     elif options.check:
         _check(options, lock, wanted)
     else:
-        _update(options, folder, place, wanted)
+        _update(options, place, wanted, folder, lock)
 
 
-def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: WantedFiles) -> None:
+def _update(
+    options: argparse.Namespace, place: Path, wanted: WantedFiles, folder: Folder, lock: Lock
+) -> None:
     if not place.parent.is_dir():
         raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
     with backend_of(options, options.began) as backend:
+        update = Update(backend, folder, lock, wanted, options.overwrite)
         if options.tune_missing:
             folder.require()
-            missing = _new_update(options, backend, folder, place, wanted).missing()
-            tune_missing(backend, missing, wanted.target, TuneRequest(options.trials))
-        update = _new_update(options, backend, folder, place, wanted)
+            tune_missing(backend, update.missing(), wanted.target, TuneRequest(options.trials))
+            update.lock = _read_lock(place, folder)
         update.ask()
         with folder.taken():
             update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
@@ -59,13 +60,6 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
             if not place.exists() or read_regular_text(str(place)) != text:
                 folder.write_next_to(place, text)
     _report(options, place, update.outcomes)
-
-
-def _new_update(
-    options: argparse.Namespace, backend: Backend, folder: Folder, place: Path, wanted: WantedFiles
-) -> Update:
-    lock = _read_lock(place, folder)
-    return Update(backend, folder, lock, wanted, options.overwrite)
 
 
 def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: WantedFiles) -> None:
