@@ -21,7 +21,7 @@ import httpx
 
 from benchmarks.report import conditions
 from benchmarks.serving.service_process import ServiceProcess
-from tilewise.client.events import Follower, JobEnded, TrialEnded
+from tilewise.client.events import JobEnded, TrialEnded, of_job
 from tilewise.service.db import schema
 
 PROBLEM = "matmul:m=256,n=256,k=256,dtype=f32"
@@ -29,7 +29,7 @@ PROBLEM = "matmul:m=256,n=256,k=256,dtype=f32"
 
 async def watch(urls: list[str], job: int, tears: int, rng: random.Random) -> tuple[list[int], int]:
     """The numbers of the trials that one client has seen, and how often it was torn away."""
-    follower, numbers, torn = Follower(job), list[int](), 0
+    follower, numbers, torn = of_job(job), list[int](), 0
     async with httpx.AsyncClient(timeout=60) as http:
         while not follower.is_over:
             left = rng.randrange(1, 15) if torn < tears else None

@@ -9,14 +9,13 @@ from urllib.parse import quote
 
 import httpx
 
+from tilewise.client import events
 from tilewise.client.events import (
     BrokenStreamError,
     Event,
-    Follower,
     JobEnded,
     PhaseReached,
     PlanEvent,
-    PlanFollower,
     TrialEnded,
 )
 from tilewise.client.transport import (
@@ -143,7 +142,7 @@ class Api:
 
     async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:
         """Follow a job to its end by events, if there are any."""
-        follower = Follower(job.id)
+        follower = events.of_job(job.id)
         if "events" in job.links:  # an older service has none
             try:
                 async for event in self._service.events(follower):
@@ -194,7 +193,7 @@ class Api:
 
         Reconnects where a stream breaks, so that each trial comes once.
         """
-        return self._service.events(Follower(job_id, after))
+        return self._service.events(events.of_job(job_id, after))
 
     async def job(self, job_id: int) -> Job:
         """Return one job."""
@@ -228,13 +227,9 @@ class Api:
         return read(StoredRange, await self._service.json("GET", "/v1/schedules", params=params))
 
     async def script(
-        self,
-        problem: str,
-        target: str = "host",
-        flavor: str = "cpu",
-        on_wait: OnWait | None = None,
-        match: KeyMatch = "exact",
-    ) -> Text:
+        self, problem: str, target: str = "host", flavor: str = "cpu",
+        on_wait: OnWait | None = None, match: KeyMatch = "exact",
+    ) -> Text:  # fmt: skip
         """Return the proven transform script of a problem's stored best.
 
         Waits if the service has to prove it first; `on_wait` is called once if so.
@@ -243,12 +238,9 @@ class Api:
         return _text(await self._file(problem, "script", params, on_wait))
 
     async def kernel(
-        self,
-        problem: str,
-        target: str = "host",
-        on_wait: OnWait | None = None,
+        self, problem: str, target: str = "host", on_wait: OnWait | None = None,
         match: KeyMatch = "exact",
-    ) -> Text:
+    ) -> Text:  # fmt: skip
         """Return the kernel of a problem's stored best, as a Python module that runs on its own.
 
         Waits if the service has to print it first; `on_wait` is called once if so.
@@ -257,13 +249,9 @@ class Api:
         return _text(await self._file(problem, "kernel", params, on_wait))
 
     async def object_files(
-        self,
-        problem: str,
-        target: str = "host",
-        on_wait: OnWait | None = None,
-        match: KeyMatch = "exact",
-        cache: str | None = None,
-    ) -> ObjectFiles:
+        self, problem: str, target: str = "host", on_wait: OnWait | None = None,
+        match: KeyMatch = "exact", cache: str | None = None,
+    ) -> ObjectFiles:  # fmt: skip
         """Return the kernel of a problem's stored best as machine code; waits as `kernel`.
 
         `cache` None prefers hot.
@@ -291,12 +279,9 @@ class Api:
         return _text(await self._service.made(ApiRequest("GET", path, headers=headers), None))
 
     async def import_module(
-        self,
-        module: str | bytes,
-        on_wait: OnWait | None = None,
-        accuracy: Accuracy = "standard",
+        self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard",
         dim: Sequence[str] = (),
-    ) -> ImportedModule:
+    ) -> ImportedModule:  # fmt: skip
         """Return the problems of an MLIR module, text or bytecode; waits as `kernel`.
 
         With `accuracy="strict"` they allow direct methods alone. `dim` has the sizes of dynamic
@@ -338,12 +323,9 @@ class Api:
         return await self._of_module(ModelPlan, request, on_wait, self._is_being_read)
 
     async def _of_module(
-        self,
-        kind: type[Kind],
-        request: ApiRequest,
-        on_wait: OnWait | None,
+        self, kind: type[Kind], request: ApiRequest, on_wait: OnWait | None,
         is_unfinished: Callable[[httpx.Response], bool] | None = None,
-    ) -> Kind:
+    ) -> Kind:  # fmt: skip
         """Return the answer to a module, whose problems are as accurate as requested."""
         response = await self._service.made(request, on_wait, is_unfinished)
         answer = json_of(response, self._service.url)
@@ -374,7 +356,7 @@ class Api:
 
         Reconnects where a stream breaks, so that each problem comes once.
         """
-        return self._service.events(PlanFollower(plan_id, after))
+        return self._service.events(events.of_plan(plan_id, after))
 
     async def plan_script(self, plan_id: int) -> Text:
         """Return the proven transform script that packs the module of a plan that is done."""

@@ -1,13 +1,12 @@
 """Parse server-sent events (WHATWG HTML, section 9.2) and resume broken streams."""
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tilewise.errors import TilewiseError
-from tilewise.schema.base import read, read_part
+from tilewise.schema.base import Json, read, read_part
 from tilewise.schema.modules import ModelPlan, PlanPart, PlanVariant
 from tilewise.schema.results import Job, Phase, Trial
 
@@ -57,27 +56,28 @@ class PlanEnded:
 
 PlanEvent = PhaseReached | PartEnded | PlanEnded
 SeenEvent = TypeVar("SeenEvent")
+Readers = Mapping[str, Callable[[Json], tuple[int | None, SeenEvent]]]
 
 
 class BrokenStreamError(TilewiseError):
     """Streams of events broke off repeatedly."""
 
 
-class EventStream(ABC, Generic[SeenEvent]):
+class Follower(Generic[SeenEvent]):
     """What one client has seen of a sequence of events, over all of its connections.
 
-    `after` is the number of the last event seen, -1 for none; `losses` counts connections that
-    broke since the last sign of life; `retry_after_s` is what the service wants.
+    `readers` return the events of each name, those that come once with their number. `after` is the
+    number of the last event seen, -1 for none; `losses` counts connections that broke since the
+    last sign of life; `retry_after_s` is what the service wants.
     """
 
-    names: tuple[str, ...]
-
-    def __init__(self, path: str, after: int | None = None) -> None:
+    def __init__(self, path: str, readers: Readers[SeenEvent], after: int | None = None) -> None:
         self.path = path
         self.is_over = False
         self.losses = 0
         self.retry_after_s: float | None = None
         self.after = -1 if after is None else after
+        self._readers = readers
         self._lines: list[str] = []
         self._rest = ""
 
@@ -102,18 +102,22 @@ class EventStream(ABC, Generic[SeenEvent]):
             elif (event := self._event()) is not None:
                 yield event
 
-    @abstractmethod
-    def _read(self, name: str, source: dict[str, object]) -> SeenEvent | None:
-        """Return an event of one of the `names`; None if it was seen."""
-
     def _event(self) -> SeenEvent | None:
-        """Return the event of the collected lines; None for a heartbeat or an unknown one."""
+        """Return the event of the collected lines; None for a heartbeat, an unknown or seen one."""
         name, data = self._field("event"), self._field("data")
         is_heartbeat = any(line.startswith(":") for line in self._lines)
         self._lines = []
-        event = self._read(name, _object(data)) if name in self.names and data else None
+        event = self._read(name, _object(data)) if name in self._readers and data else None
         if is_heartbeat or event is not None:
             self.losses = 0  # the service lives
+        return event
+
+    def _read(self, name: str, source: Json) -> SeenEvent | None:
+        number, event = self._readers[name](source)
+        self.is_over |= name == "end"
+        if number is not None and number <= self.after:
+            return None
+        self.after = self.after if number is None else number
         return event
 
     def _field(self, name: str) -> str:
@@ -122,49 +126,39 @@ class EventStream(ABC, Generic[SeenEvent]):
         return "\n".join(value.removeprefix(" ") for key, _, value in pairs if key == name)
 
 
-class Follower(EventStream[Event]):
-    """The events of a job; `after` is the number of the last known trial."""
+def of_job(job_id: int, after: int | None = None) -> Follower[Event]:
+    """Return a follower of a job; `after` is the number of the last known trial."""
 
-    names = ("phase", "trial", "end")
-
-    def __init__(self, job_id: int, after: int | None = None) -> None:
-        super().__init__(f"/v1/jobs/{job_id}/events", after)
-
-    def _read(self, name: str, source: dict[str, object]) -> Event | None:
-        if name == "phase":
-            return PhaseReached(read_part(Phase, source))
-        if name == "end":
-            self.is_over = True
-            return JobEnded(read(Job, source))
+    def trial_of(source: Json) -> tuple[int, TrialEnded]:
         trial = read(Trial, source)
-        if trial.number <= self.after:
-            return None
-        self.after = trial.number
-        return TrialEnded(trial)
+        return trial.number, TrialEnded(trial)
+
+    def end_of(source: Json) -> tuple[None, JobEnded]:
+        return None, JobEnded(read(Job, source))
+
+    readers: Readers[Event] = {"phase": _phase_of, "trial": trial_of, "end": end_of}
+    return Follower(f"/v1/jobs/{job_id}/events", readers, after)
 
 
-class PlanFollower(EventStream[PlanEvent]):
-    """The events of a plan; `after` is the number of the last known problem."""
+def of_plan(plan_id: int, after: int | None = None) -> Follower[PlanEvent]:
+    """Return a follower of a plan; `after` is the number of the last known problem."""
 
-    names = ("phase", "part", "end")
-
-    def __init__(self, plan_id: int, after: int | None = None) -> None:
-        super().__init__(f"/v1/plans/{plan_id}/events", after)
-
-    def _read(self, name: str, source: dict[str, object]) -> PlanEvent | None:
-        if name == "phase":
-            return PhaseReached(read_part(Phase, source))
-        if name == "end":
-            self.is_over = True
-            return PlanEnded(read(ModelPlan, source))
+    def part_of(source: Json) -> tuple[int, PartEnded]:
         part = read_part(PlanPart, source)
-        if part.done - 1 <= self.after:
-            return None
-        self.after = part.done - 1
-        return PartEnded(part, part.done, part.total)
+        return part.done - 1, PartEnded(part, part.done, part.total)
+
+    def end_of(source: Json) -> tuple[None, PlanEnded]:
+        return None, PlanEnded(read(ModelPlan, source))
+
+    readers: Readers[PlanEvent] = {"phase": _phase_of, "part": part_of, "end": end_of}
+    return Follower(f"/v1/plans/{plan_id}/events", readers, after)
 
 
-def _object(data: str) -> dict[str, object]:
+def _phase_of(source: Json) -> tuple[None, PhaseReached]:
+    return None, PhaseReached(read_part(Phase, source))
+
+
+def _object(data: str) -> Json:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tilewise.client.events import EventStream
+from tilewise.client.events import Follower
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.quoting import one_line, quoted, without_password
 from tilewise.schema.base import Json
@@ -246,7 +246,7 @@ class Service:
                 yield item
             at = page.following
 
-    async def events(self, stream: EventStream[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
+    async def events(self, stream: Follower[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
         """Yield the events of a job or a plan, reconnecting as needed."""
         while not stream.is_over:
             with suppress(httpx.TransportError):  # counted below, as one that ends too early
@@ -257,7 +257,7 @@ class Service:
                 stream.lose()
                 await self.sleep(stream.retry_after_s or backoff_s(stream.losses))
 
-    async def _connection(self, stream: EventStream[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
+    async def _connection(self, stream: Follower[SeenEvent]) -> AsyncGenerator[SeenEvent, None]:
         headers = stream.headers
         with sendable(self.url):
             async with self._stream(stream.path, headers) as (response, texts):
