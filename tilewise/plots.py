@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.schema.base import Json
@@ -22,7 +22,6 @@ from tilewise.service.plots import convergence as searches
 from tilewise.service.plots import nest, ranges, roofline
 from tilewise.service.plots.drawing import FORMATS, Format, Spec, Theme, draw, draw_svg, trial_row
 
-THEMES: tuple[Theme, ...] = get_args(Theme)
 VEGA_LITE_MIME = "application/vnd.vegalite.v6+json"
 
 

@@ -45,14 +45,6 @@ if TYPE_CHECKING:
     from tilewise.schema.results import Found, ObjectFiles, Text
 
 
-def _require_flavor(flavor: str) -> None:
-    """Raise MissingError for a script that no tuning makes."""
-    if flavor not in ("cpu", "iree-spec"):
-        raise MissingError(
-            f"no script of flavor={flavor} is stored; give cpu, air, iree or iree-spec"
-        )
-
-
 @contextmanager
 def _proof_errors() -> Iterator[None]:
     try:
@@ -76,15 +68,9 @@ class LocalBackend:
         """Do nothing: each method has a database of its own."""
 
     def tune(
-        self,
-        problem: str,
-        target: str,
-        request: TuneRequest,
-        on_trial: OnTrialSeen,
-        on_phase: OnPhase = ignore_phase,
-        *,
-        again: bool = False,
-    ) -> Json:
+        self, problem: str, target: str, request: TuneRequest, on_trial: OnTrialSeen,
+        on_phase: OnPhase = ignore_phase, *, again: bool = False,
+    ) -> Json:  # fmt: skip
         """Answer from the store, wait for a running job, or run one."""
         from tilewise.backends.local_search import LocalSearch
 
@@ -135,7 +121,10 @@ class LocalBackend:
         """Return the proven script or raise MissingError; that of a range is proven now."""
         wanted = parse_any(problem)
         canonical = self._machine.canonical_target(target)
-        _require_flavor(flavor)
+        if flavor not in ("cpu", "iree-spec"):
+            raise MissingError(
+                f"no script of flavor={flavor} is stored; give cpu, air, iree or iree-spec"
+            )
         if isinstance(wanted, ProblemRange):
             return self._range_script(wanted, canonical, flavor, with_payload)
         with self._stored() as sessions, reading(sessions) as session:
@@ -244,14 +233,9 @@ class LocalBackend:
             return list(map(trial_json, queue.trials_page(session, number)))
 
     def look_up(
-        self,
-        problems: Sequence[str],
-        target: str,
-        files: Sequence[str],
-        known: Known,
-        match: Match = "exact",
-        cache: CacheMode | None = None,
-    ) -> "list[Found]":
+        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known,
+        match: Match = "exact", cache: CacheMode | None = None,
+    ) -> "list[Found]":  # fmt: skip
         """Look all problems up in the database; without one, nothing is stored."""
         from tilewise.backends.local_files import look_up, nothing
 
