@@ -1,4 +1,5 @@
 import json
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -9,6 +10,7 @@ from tests.service.archive import stores
 from tests.service.archive.forging import members_of
 from tests.service.conftest import PROBLEM
 from tilewise.kernels.problem import parse_problem
+from tilewise.search.records import TuneRequest
 from tilewise.service.archive import lines, rows
 from tilewise.service.archive.export import Selection
 from tilewise.service.archive.restore import restore
@@ -41,7 +43,8 @@ CANCELLED = "matmul:m=9,n=9,k=9,dtype=f32"
 OF_ONE_STORE = {
     "id", "problem_id", "toolchain_id", "machine_id", "job_id", "schedule_id", "script_id",
     "token_id", "request_id", "owner", "claimed_at", "heartbeat_at", "epoch", "unserved_since",
-    "spread", "kind", "work", "worker",
+    "kind", "work", "worker",
+    *({field.name for field in fields(TuneRequest)} - lines.JobLine.model_fields.keys()),
 }  # fmt: skip
 INSTEAD = {"job", "problem", "toolchain", "host", "proofs", "script"}
 
@@ -189,26 +192,23 @@ OF_MACHINE = {"machines": 1, "schedules": 3, "history": 1, "ranges": 1}
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("edit", "lacks"),
-    [
-        ("trials SET steps = '[]' WHERE number = 1", {"trials": 3}),
-        ("trials SET compile_s = 'x' WHERE number = 1", {"trials": 3}),
-        ("trials SET message = 'a' || char(0) WHERE number = 1", {"trials": 3}),
-        ("schedules SET gflops = 99 WHERE gflops = 13", {"schedules": 1}),
-        ("scripts SET text = 'x' WHERE id = 1", {"schedules": 1}),
-        ("machines SET cores = -1", OF_MACHINE),
-        ("machines SET caches = '['", OF_MACHINE),
-        ("problems SET created_at = 'x' WHERE id = 1", {"problems": 1, **OF_JOB}),
-        ("problems SET canonical = canonical || ',bias' WHERE id = 1", {"problems": 1, **OF_JOB}),
-        ("toolchains SET created_at = 'x'",
-         {"toolchains": 1, "jobs": 4, "schedules": 3, "history": 1, "models": 1, "ranges": 1}),
-        ("tuned_ranges SET loss_mean = 9", {"ranges": 1}),
-        ("suite_reports SET report = '{}'", {"suites": 1}),
-        ("networks SET problems = '{}'", {"models": 1}),
-        ("jobs SET created_at = 'x' WHERE id = 1", OF_JOB),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("edit", "lacks"), [
+    ("trials SET steps = '[]' WHERE number = 1", {"trials": 3}),
+    ("trials SET compile_s = 'x' WHERE number = 1", {"trials": 3}),
+    ("trials SET message = 'a' || char(0) WHERE number = 1", {"trials": 3}),
+    ("schedules SET gflops = 99 WHERE gflops = 13", {"schedules": 1}),
+    ("scripts SET text = 'x' WHERE id = 1", {"schedules": 1}),
+    ("machines SET cores = -1", OF_MACHINE),
+    ("machines SET caches = '['", OF_MACHINE),
+    ("problems SET created_at = 'x' WHERE id = 1", {"problems": 1, **OF_JOB}),
+    ("problems SET canonical = canonical || ',bias' WHERE id = 1", {"problems": 1, **OF_JOB}),
+    ("toolchains SET created_at = 'x'",
+     {"toolchains": 1, "jobs": 4, "schedules": 3, "history": 1, "models": 1, "ranges": 1}),
+    ("tuned_ranges SET loss_mean = 9", {"ranges": 1}),
+    ("suite_reports SET report = '{}'", {"suites": 1}),
+    ("networks SET problems = '{}'", {"models": 1}),
+    ("jobs SET created_at = 'x' WHERE id = 1", OF_JOB),
+])  # fmt: skip
 def test_damaged_rows_are_left_out_and_counted(filled, new_store, tmp_path, edit, lacks):
     stores.execute(filled, f"UPDATE {edit}")
     left_out = stores.exported(filled, tmp_path / "a.zip").left_out
