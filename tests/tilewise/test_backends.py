@@ -150,17 +150,14 @@ OTHERS = [{"cache": "cold"}, {"toolchain": "before"}, {"state": "pruned"}, {"sta
           {"time_us": None}, {"origin": "recheck"}]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("store", "costs"),
-    [
-        (Store(row(WINOGRAD, 10.0), row(DIRECT, 14.0), row(DIRECT, 12.0), row(WINOGRAD, 9.0)),
-         [*FASTEST, ("direct", 12.0)]),  # the finals' time counts
-        *((Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0) | other), FASTEST) for other in OTHERS),
-        (Store(row(DIRECT, 3.0)), [("direct", 3.0)]),  # of a range a size has its variant alone
-        (Store(None), []),
-        (Store(row(DIRECT, 1.0), stale=True), []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("store", "costs"), [
+    (Store(row(WINOGRAD, 10.0), row(DIRECT, 14.0), row(DIRECT, 12.0), row(WINOGRAD, 9.0)),
+     [*FASTEST, ("direct", 12.0)]),  # the finals' time counts
+    *((Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0) | other), FASTEST) for other in OTHERS),
+    (Store(row(DIRECT, 3.0)), [("direct", 3.0)]),  # of a range a size has its variant alone
+    (Store(None), []),
+    (Store(row(DIRECT, 1.0), stale=True), []),
+])  # fmt: skip
 def test_each_algorithm_is_had_once_the_fastest_first(store, costs) -> None:
     assert costs_of(store) == costs
 
@@ -250,15 +247,12 @@ def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
     assert found == {"problem": SMALL, "target": TARGET, "cache": "cold"}
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "path", "query"),
-    [
-        ("show", ("--cache", "cold"), "schedules", {"problem": SMALL, "cache": "cold"}),
-        ("script", ("--flavor", "air"), "/script", {"flavor": "air"}),
-        ("kernel", (), "/kernel", {}),
-        ("trials", (), "/v1/trials", {"problem": SMALL, "limit": str(transport.PAGE)}),
-    ],
-)
+@pytest.mark.parametrize(("command", "options", "path", "query"), [
+    ("show", ("--cache", "cold"), "schedules", {"problem": SMALL, "cache": "cold"}),
+    ("script", ("--flavor", "air"), "/script", {"flavor": "air"}),
+    ("kernel", (), "/kernel", {}),
+    ("trials", (), "/v1/trials", {"problem": SMALL, "limit": str(transport.PAGE)}),
+])  # fmt: skip
 def test_what_is_stored_is_asked_for_by_target_and_cache_mode(
     cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch,
     command: str, options: tuple[str, ...], path: str, query: Any,

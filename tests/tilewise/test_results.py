@@ -85,16 +85,13 @@ def test_what_a_result_is_not_is_said() -> None:
         assert "noisy" not in render.result_text(found(best=quality))
 
 
-@pytest.mark.parametrize(
-    ("proof", "threads", "says"),
-    [
-        ({"by": "far-away"}, 1, "reported by the worker on far-away)"),
-        ({}, 1, "proven: applied, run, error 1.5e-06 within 4e-05, 33.0 GFLOP/s (iree 3)"),
-        ({}, 2, "33.0 GFLOP/s on one thread (iree 3)"),
-        ({"hash": "0123"}, 1, "proven of schedule 0123: applied"),
-        ({"failure": "wrong", "message": "of 3"}, 1, "not proven, so not served (wrong: of 3)"),
-    ],
-)
+@pytest.mark.parametrize(("proof", "threads", "says"), [
+    ({"by": "far-away"}, 1, "reported by the worker on far-away)"),
+    ({}, 1, "proven: applied, run, error 1.5e-06 within 4e-05, 33.0 GFLOP/s (iree 3)"),
+    ({}, 2, "33.0 GFLOP/s on one thread (iree 3)"),
+    ({"hash": "0123"}, 1, "proven of schedule 0123: applied"),
+    ({"failure": "wrong", "message": "of 3"}, 1, "not proven, so not served (wrong: of 3)"),
+])  # fmt: skip
 def test_a_script_is_proven_or_not(proof: Json, threads: int, says: str) -> None:
     text = render.result_text(found(proof=proof, target=f"cpu:x,threads={threads}"))
     assert says in line(text, "script")
@@ -134,19 +131,16 @@ def test_the_name_of_a_file_says_its_kind(cli, tuned, tmp_path, kind: str, endin
     assert file.read_bytes().lower().startswith(SIGNS[ending].lower())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        ((PROBLEM, "-o", "plot.pdf"), 2, "ends in none of .svg, .png, .html"),
-        ((PROBLEM, "-o", "absent/plot.svg"), 2, "there is no folder"),
-        (("matmul:m=8,n=8,k=8,dtype=f32", "-o", "plot.svg"), 3, "no trials"),
-        (("matmul:m=0,n=8,k=8,dtype=f32", "-o", "plot.svg"), 2, "m=0"),
-        (("99", "-o", "plot.svg"), 3, "there is no job 99"),
-        (("0", "-o", "plot.svg"), 2, "job 0 is not from 1 to"),
-        (("9" * 40, "-o", "plot.svg"), 2, "is not from 1 to"),
-        ((PROBLEM, "--cache", "cold", "-o", "plot.svg"), 3, "no cold trials"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    ((PROBLEM, "-o", "plot.pdf"), 2, "ends in none of .svg, .png, .html"),
+    ((PROBLEM, "-o", "absent/plot.svg"), 2, "there is no folder"),
+    (("matmul:m=8,n=8,k=8,dtype=f32", "-o", "plot.svg"), 3, "no trials"),
+    (("matmul:m=0,n=8,k=8,dtype=f32", "-o", "plot.svg"), 2, "m=0"),
+    (("99", "-o", "plot.svg"), 3, "there is no job 99"),
+    (("0", "-o", "plot.svg"), 2, "job 0 is not from 1 to"),
+    (("9" * 40, "-o", "plot.svg"), 2, "is not from 1 to"),
+    ((PROBLEM, "--cache", "cold", "-o", "plot.svg"), 3, "no cold trials"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_one_line(
     cli: Cli, tuned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...], code: int, said: str,

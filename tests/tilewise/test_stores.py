@@ -52,20 +52,17 @@ def test_look_ups_name_the_origin_of_what_was_imported(cli, tuned, tmp_path) -> 
     assert "origin    publisher 0\n" in cli("show", PROBLEM, "--db", urls[1]).out
 
 
-@pytest.mark.parametrize(
-    ("code", "selecting"),
-    [
-        *((2, ("--problem", text)) for text in ("m=64,n=48", "matmul:m=1,n=1,k=1,dtype=f33")),
-        *((2, (f"--{name}", text))
-          for name, text in (("kind", "sort"), ("dtype", "f33"), ("target", "vax"))),
-        *((2, ("--since", text)) for text in ("yesterday", "2026-02-30",
-                                              "9999-12-31T23:59:59-14:00",
-                                              "0001-01-01T00:00:00+14:00")),
-        *((2, ("--origin", text)) for text in ("", "two\nlines")),
-        *((2, (f"--{name}",)) for name in ("resume", "dry-run")),
-        (3, ("--kind", "conv2d")), (3, ("--since", "2999-01-01")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("code", "selecting"), [
+    *((2, ("--problem", text)) for text in ("m=64,n=48", "matmul:m=1,n=1,k=1,dtype=f33")),
+    *((2, (f"--{name}", text))
+      for name, text in (("kind", "sort"), ("dtype", "f33"), ("target", "vax"))),
+    *((2, ("--since", text)) for text in ("yesterday", "2026-02-30",
+                                          "9999-12-31T23:59:59-14:00",
+                                          "0001-01-01T00:00:00+14:00")),
+    *((2, ("--origin", text)) for text in ("", "two\nlines")),
+    *((2, (f"--{name}",)) for name in ("resume", "dry-run")),
+    (3, ("--kind", "conv2d")), (3, ("--since", "2999-01-01")),
+])  # fmt: skip
 def test_a_selection_that_makes_no_sense_or_selects_nothing(cli, tuned, tmp_path, code, selecting):
     said = cli("store", "export", str(tmp_path / "a.zip"), *selecting, "--db", tuned).error(code)
     assert code == 2 or " ".join(selecting)[:9] in said
@@ -176,19 +173,16 @@ def test_a_regression_is_code_1_and_a_failure_in_junit(cli, tuned, slowed, tmp_p
     assert cli("compare", tuned, slowed, "--tolerance", "0.2").code == 0
 
 
-@pytest.mark.parametrize(
-    ("ratio", "change", "verdict", "code", "reason"),
-    [
-        (0.9, {}, "slower", 1, None),
-        (1.0, {}, "same", 0, None),
-        (1.1, {}, "faster", 0, None),
-        (1.0, {"toolchain": "older"}, "slower", 1, "the stored toolchains differ"),
-        (1.0, {"steps": [1.0]}, "same", 0, "the same schedule and toolchain"),
-        (1.0, {"steps": [1.0], "toolchain": "older"}, "slower", 1, "the same schedule"),
-        (None, {}, "slower", 1, "cannot be timed: timeout"),
-        (1.0, {"target": "cpu:znver1,threads=1"}, "slower", 1, "cannot time cpu:znver1"),
-    ],
-)
+@pytest.mark.parametrize(("ratio", "change", "verdict", "code", "reason"), [
+    (0.9, {}, "slower", 1, None),
+    (1.0, {}, "same", 0, None),
+    (1.1, {}, "faster", 0, None),
+    (1.0, {"toolchain": "older"}, "slower", 1, "the stored toolchains differ"),
+    (1.0, {"steps": [1.0]}, "same", 0, "the same schedule and toolchain"),
+    (1.0, {"steps": [1.0], "toolchain": "older"}, "slower", 1, "the same schedule"),
+    (None, {}, "slower", 1, "cannot be timed: timeout"),
+    (1.0, {"target": "cpu:znver1,threads=1"}, "slower", 1, "cannot time cpu:znver1"),
+])  # fmt: skip
 def test_the_ratio_of_a_pair_that_is_timed_again_decides(
     cli: Cli, tuned: str, slowed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     ratio: float | None, change: dict[str, Any], verdict: str, code: int, reason: str | None,
@@ -250,21 +244,18 @@ def test_a_token_is_made_shown_once_and_revoked(cli: Cli, database: str) -> None
     assert again.code == 1 and "there is a token 'ci' already" in again.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("create",), 2, "needs a NAME"),
-        (("create", "x"), 2, "needs --scope"),
-        (("create", "x", "--scope", "root"), 2, "invalid choice"),
-        (("create", "a b", "--scope", "read"), 2, "name="),
-        (("create", "x", "--scope", "read", "--days", "0"), 2, "days="),
-        (("create", "x", "--scope", "read", "--days", "nan"), 2, "days="),
-        (("list", "x"), 2, "takes no NAME"),
-        (("list", "--scope", "read"), 2, "takes no --scope"),
-        (("revoke", "nobody"), 3, "there is no token 'nobody'"),
-        (("revoke",), 2, "needs a NAME"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    (("create",), 2, "needs a NAME"),
+    (("create", "x"), 2, "needs --scope"),
+    (("create", "x", "--scope", "root"), 2, "invalid choice"),
+    (("create", "a b", "--scope", "read"), 2, "name="),
+    (("create", "x", "--scope", "read", "--days", "0"), 2, "days="),
+    (("create", "x", "--scope", "read", "--days", "nan"), 2, "days="),
+    (("list", "x"), 2, "takes no NAME"),
+    (("list", "--scope", "read"), 2, "takes no --scope"),
+    (("revoke", "nobody"), 3, "there is no token 'nobody'"),
+    (("revoke",), 2, "needs a NAME"),
+])  # fmt: skip
 def test_wrong_token_commands(cli: Cli, arguments: tuple[str, ...], code: int, said: str) -> None:
     ran = cli("token", *arguments)
     assert ran.code == code and said in ran.err and len(ran.err.splitlines()) == 1

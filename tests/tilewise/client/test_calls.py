@@ -121,17 +121,14 @@ def test_results_are_frozen_values_that_keep_what_the_service_said() -> None:
     assert read(Job, job).phase is None and not read(Job, job).has_ended
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"key": 5}, "Result.key is 5, not of type str"),
-        ({"best": None}, "Result.best is None, not of type dict"),
-        ({"best": {**documents.BEST, "gflops": "fast"}}, "Result.best.gflops is 'fast'"),
-        ({"best": {"hash": "h"}}, "Result.best has no gflops, interval, peak_fraction, steps"),
-        ({"created": "soon"}, "Result.created is 'soon', not a moment"),
-        ({"complete": 1}, "Result.complete is 1, not of type bool"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    ({"key": 5}, "Result.key is 5, not of type str"),
+    ({"best": None}, "Result.best is None, not of type dict"),
+    ({"best": {**documents.BEST, "gflops": "fast"}}, "Result.best.gflops is 'fast'"),
+    ({"best": {"hash": "h"}}, "Result.best has no gflops, interval, peak_fraction, steps"),
+    ({"created": "soon"}, "Result.created is 'soon', not a moment"),
+    ({"complete": 1}, "Result.complete is 1, not of type bool"),
+])  # fmt: skip
 def test_an_answer_of_another_form_is_an_error_that_names_the_field(change, said) -> None:
     with pytest.raises(TilewiseError, match=f"unexpected answer from the service: {said}"):
         read(Result, documents.result(**change))

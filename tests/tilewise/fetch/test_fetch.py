@@ -287,16 +287,13 @@ def test_what_newer_schedules_would_gain(place: Place) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--frozen", "--check"), "--frozen and --check contradict"),
-        (("--frozen", "--tune-missing"), "contradict"),
-        (("--target", "gpu:x"), "target"),
-        (("--trials", "0", "--tune-missing"), "trials"),
-        (("--lock", "/nowhere/at/all/x.lock"), "there is no folder"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    (("--frozen", "--check"), "--frozen and --check contradict"),
+    (("--frozen", "--tune-missing"), "contradict"),
+    (("--target", "gpu:x"), "target"),
+    (("--trials", "0", "--tune-missing"), "trials"),
+    (("--lock", "/nowhere/at/all/x.lock"), "there is no folder"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_refused(place: Place, options: tuple[str, ...], said: str) -> None:
     place.list.write_text(f"{ABSENT}\n")
     ran = place.fetch(*options)
