@@ -214,9 +214,12 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
 
 
 def _answers_range(
-    session: Session, stored: models.TunedRange, problems: ProblemRange, request: TuneRequest,
+    session: Session,
+    stored: models.TunedRange,
+    problems: ProblemRange,
+    request: TuneRequest,
     lookup: Lookup,
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether a stored range is unchanged, fresh, and was searched as requested."""
     is_fresh = stored.toolchain.identity == lookup.toolchain and stored.budget >= request.trials
     if not is_fresh or not integrity.is_whole(stored):

@@ -68,9 +68,15 @@ class LocalBackend:
         """Do nothing: each method has a database of its own."""
 
     def tune(
-        self, problem: str, target: str, request: TuneRequest, on_trial: OnTrialSeen,
-        on_phase: OnPhase = ignore_phase, *, again: bool = False,
-    ) -> Json:  # fmt: skip
+        self,
+        problem: str,
+        target: str,
+        request: TuneRequest,
+        on_trial: OnTrialSeen,
+        on_phase: OnPhase = ignore_phase,
+        *,
+        again: bool = False,
+    ) -> Json:
         """Answer from the store, wait for a running job, or run one."""
         from tilewise.backends.local_search import LocalSearch
 
@@ -233,9 +239,14 @@ class LocalBackend:
             return list(map(trial_json, queue.trials_page(session, number)))
 
     def look_up(
-        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known,
-        match: Match = "exact", cache: CacheMode | None = None,
-    ) -> "list[Found]":  # fmt: skip
+        self,
+        problems: Sequence[str],
+        target: str,
+        files: Sequence[str],
+        known: Known,
+        match: Match = "exact",
+        cache: CacheMode | None = None,
+    ) -> "list[Found]":
         """Look all problems up in the database; without one, nothing is stored."""
         from tilewise.backends.local_files import look_up, nothing
 

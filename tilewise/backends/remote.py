@@ -28,9 +28,15 @@ class RemoteBackend:
         self._client.close()
 
     def tune(
-        self, problem: str, target: str, request: TuneRequest, on_trial: OnTrialSeen,
-        on_phase: OnPhase = ignore_phase, *, again: bool = False,
-    ) -> Json:  # fmt: skip
+        self,
+        problem: str,
+        target: str,
+        request: TuneRequest,
+        on_trial: OnTrialSeen,
+        on_phase: OnPhase = ignore_phase,
+        *,
+        again: bool = False,
+    ) -> Json:
         """Post a job, wait for it, and fetch the result."""
         wanted = parse_any(problem)
         parse_target(target)
@@ -116,9 +122,14 @@ class RemoteBackend:
         return [trial.document for trial in self._client.trials(number)]
 
     def look_up(
-        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known,
-        match: Match = "exact", cache: CacheMode | None = None,
-    ) -> list[Found]:  # fmt: skip
+        self,
+        problems: Sequence[str],
+        target: str,
+        files: Sequence[str],
+        known: Known,
+        match: Match = "exact",
+        cache: CacheMode | None = None,
+    ) -> list[Found]:
         return self._client.look_up(problems, target, cache, match, files, known)
 
     def text(self, found: Found, kind: str) -> Text:

@@ -227,9 +227,13 @@ class Api:
         return read(StoredRange, await self._service.json("GET", "/v1/schedules", params=params))
 
     async def script(
-        self, problem: str, target: str = "host", flavor: str = "cpu",
-        on_wait: OnWait | None = None, match: KeyMatch = "exact",
-    ) -> Text:  # fmt: skip
+        self,
+        problem: str,
+        target: str = "host",
+        flavor: str = "cpu",
+        on_wait: OnWait | None = None,
+        match: KeyMatch = "exact",
+    ) -> Text:
         """Return the proven transform script of a problem's stored best.
 
         Waits if the service has to prove it first; `on_wait` is called once if so.
@@ -238,9 +242,12 @@ class Api:
         return _text(await self._file(problem, "script", params, on_wait))
 
     async def kernel(
-        self, problem: str, target: str = "host", on_wait: OnWait | None = None,
+        self,
+        problem: str,
+        target: str = "host",
+        on_wait: OnWait | None = None,
         match: KeyMatch = "exact",
-    ) -> Text:  # fmt: skip
+    ) -> Text:
         """Return the kernel of a problem's stored best, as a Python module that runs on its own.
 
         Waits if the service has to print it first; `on_wait` is called once if so.
@@ -249,9 +256,13 @@ class Api:
         return _text(await self._file(problem, "kernel", params, on_wait))
 
     async def object_files(
-        self, problem: str, target: str = "host", on_wait: OnWait | None = None,
-        match: KeyMatch = "exact", cache: str | None = None,
-    ) -> ObjectFiles:  # fmt: skip
+        self,
+        problem: str,
+        target: str = "host",
+        on_wait: OnWait | None = None,
+        match: KeyMatch = "exact",
+        cache: str | None = None,
+    ) -> ObjectFiles:
         """Return the kernel of a problem's stored best as machine code; waits as `kernel`.
 
         `cache` None prefers hot.
@@ -279,9 +290,12 @@ class Api:
         return _text(await self._service.made(ApiRequest("GET", path, headers=headers), None))
 
     async def import_module(
-        self, module: str | bytes, on_wait: OnWait | None = None, accuracy: Accuracy = "standard",
+        self,
+        module: str | bytes,
+        on_wait: OnWait | None = None,
+        accuracy: Accuracy = "standard",
         dim: Sequence[str] = (),
-    ) -> ImportedModule:  # fmt: skip
+    ) -> ImportedModule:
         """Return the problems of an MLIR module, text or bytecode; waits as `kernel`.
 
         With `accuracy="strict"` they allow direct methods alone. `dim` has the sizes of dynamic
@@ -323,9 +337,12 @@ class Api:
         return await self._of_module(ModelPlan, request, on_wait, self._is_being_read)
 
     async def _of_module(
-        self, kind: type[Kind], request: ApiRequest, on_wait: OnWait | None,
+        self,
+        kind: type[Kind],
+        request: ApiRequest,
+        on_wait: OnWait | None,
         is_unfinished: Callable[[httpx.Response], bool] | None = None,
-    ) -> Kind:  # fmt: skip
+    ) -> Kind:
         """Return the answer to a module, whose problems are as accurate as requested."""
         response = await self._service.made(request, on_wait, is_unfinished)
         answer = json_of(response, self._service.url)
