@@ -54,7 +54,8 @@ OTHERS = {3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12
           13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 20: "IQ4_NL", 23: "IQ4_XS", 39: "MXFP4"}  # fmt: skip
 TABLES = ("position_embd.weight", "token_types.weight", "per_layer_token_embd.weight",
           "attn_rel_b.weight")  # fmt: skip
-FILTERS = ("ssm_conv1d.weight", ".ssm_a")
+FILTERS = ("ssm_conv1d.weight", "shortconv.conv.weight", "ssm_a", "ssm_d", "_norm.weight",
+           "time_mix_first.weight", "time_mix_r_k.weight")  # fmt: skip
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 """Without an output of its own, a model multiplies by the embedding."""
 
