@@ -140,7 +140,9 @@ class Constants:
         if op.name in VIEWS:
             return self.value(op.operands[0], steps - 1).reshape(shape)
         if op.name == "tensor.extract_slice" and len(op.operands) == 1:
-            return _sliced(op, self.value(op.operands[0], steps - 1)).reshape(shape)
+            parts = zip(*static_numbers(op, "offsets", "sizes", "strides"), strict=True)
+            at = tuple(slice(first, first + size * by, by) for first, size, by in parts)
+            return self.value(op.operands[0], steps - 1)[at].reshape(shape)
         seen = structured(op)
         if seen is not None and (read := gathered(op)) is not None:
             return _gathered(seen, self.value(read, steps - 1), shape)
@@ -203,12 +205,6 @@ def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
     if len(raw) != size:
         raise NestRefusedError(f"reads a weight of {len(raw)} bytes that should have {size}")
     return np.frombuffer(raw, dtype).reshape(shape)
-
-
-def _sliced(op: Any, values: Array) -> Array:
-    """Return a slice of an array; offsets, sizes and steps are static."""
-    parts = zip(*static_numbers(op, "offsets", "sizes", "strides"), strict=True)
-    return values[tuple(slice(first, first + size * step, step) for first, size, step in parts)]
 
 
 _INTEGERS = {"arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply}

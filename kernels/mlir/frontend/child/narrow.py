@@ -13,7 +13,6 @@ from tilewise.kernels.mlir.frontend.child.bodies import INPUTS, Expr, body_of, i
 from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
 from tilewise.kernels.mlir.frontend.child.quantised import (
     Codes,
-    FactorAxes,
     codes_of,
     keys_of_weights,
     scale_varies,
@@ -127,13 +126,10 @@ def _of_weights(op: Structured, codes: list[Codes | None], where: str) -> Occurr
     return None
 
 
-def _axes(seen: Seen, number: int) -> FactorAxes:
-    """Return the axes of an input along the reduction and along other loops, in problem order."""
+def _axes(seen: Seen, number: int) -> tuple[int, ...]:
+    """Return the axes of an input along the reduction, in problem order."""
     operand, order = (seen.nest.a, seen.nest.b)[number], seen.before[number].axes
-    axes = seen.layout.axes[seen.layout.inputs[number]]
     kept = dims_of(seen.nest.c.axes)
-    found: tuple[list[int], list[int]] = ([], [])
-    for axis in axes:
-        is_kept = dims_of([operand.axes[axis]]) <= kept
-        found[is_kept].append(axis if order is None else order[axis])
-    return FactorAxes(tuple(found[0]), tuple(found[1]))
+    axes = seen.layout.axes[seen.layout.inputs[number]]
+    axes = tuple(axis for axis in axes if not dims_of([operand.axes[axis]]) <= kept)
+    return axes if order is None else tuple(order[axis] for axis in axes)

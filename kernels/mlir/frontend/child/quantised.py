@@ -292,23 +292,15 @@ def _scaled(first: _Value | None, second: _Value | None) -> Codes | None:
     return replace(codes, scale=scale)
 
 
-@dataclass(frozen=True)
-class FactorAxes:
-    """The axes of a factor along the reduction and along its rows or columns, in order."""
-
-    reduced: tuple[int, ...]
-    others: tuple[int, ...]
-
-
-def scale_varies(codes: Codes, axes: FactorAxes) -> bool:
-    """Return whether the scale is not the same along the whole reduction."""
+def scale_varies(codes: Codes, reduced: tuple[int, ...]) -> bool:
+    """Return whether the scale is not the same along the whole reduction, of axes `reduced`."""
     if not isinstance(codes.scale, Source):
         return False
-    digits = (one for axis in axes.reduced for one in codes.scale.view.axes[axis])
+    digits = (one for axis in reduced for one in codes.scale.view.axes[axis])
     return any(extent > 1 and step for extent, step in digits)
 
 
-def keys_of_weights(codes: Codes, axes: FactorAxes) -> dict[str, Any] | None:
+def keys_of_weights(codes: Codes, reduced: tuple[int, ...]) -> dict[str, Any] | None:
     """Return the keys of a problem with these weights; None if no problem has such weights."""
     scale, zero = codes.scale, codes.zero
     shared = [scale] if isinstance(scale, Source) else []
@@ -316,10 +308,10 @@ def keys_of_weights(codes: Codes, axes: FactorAxes) -> dict[str, Any] | None:
     if not all(values.is_constant(one.value) for one in (codes.source, *shared)):
         return None
     try:
-        groups = [group_of(one.view.joined(axes.reduced)) for one in shared]
+        groups = [group_of(one.view.joined(reduced)) for one in shared]
     except NotStridedError:
         return None
-    depth = prod(codes.source.view.shape[axis] for axis in axes.reduced)
+    depth = prod(codes.source.view.shape[axis] for axis in reduced)
     sizes = [min(one or 0, depth) for one in groups]
     group = min(sizes, default=depth)
     if not group or any(one % group for one in sizes if one < depth):

@@ -277,23 +277,35 @@ def _number(attribute: Any) -> Number | None:
 
 def is_constant(value: Any) -> bool:
     """Return whether a value is known at compile or load time: a weight."""
-    for _ in range(MOST_STEPS):
-        op = owner(value)
-        if op is None:
+    waiting, seen = [value], set[Any]()
+    while waiting and len(seen) < MOST_STEPS:
+        value = waiting.pop()
+        sources = () if value in seen else _sources(value)
+        if sources is None:
             return False
-        if op.name in _CONSTANTS:
-            return True
-        if op.name in _LOADS:
-            return _is_immutable(op)
-        is_part = op.name == "tensor.extract_slice" and len(op.operands) == 1
-        known = ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES)
-        if op.name in known or is_part or _is_of_one(op):
-            value = op.operands[0]
-        elif (read := gathered(op)) is not None:
-            value = read
-        else:
-            return False
-    return False
+        seen.add(value)
+        waiting += sources
+    return not waiting
+
+
+def _sources(value: Any) -> Sequence[Any] | None:
+    """Return the tensors that a value is computed from, none for a constant; None if unknown."""
+    op = owner(value)
+    if op is None:
+        return None
+    if op.name in _CONSTANTS or (op.name in _LOADS and _is_immutable(op)):
+        return ()
+    is_part = op.name == "tensor.extract_slice" and len(op.operands) == 1
+    if is_part or op.name in ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES):
+        return [op.operands[0]]
+    if op.name in ("tensor.concat", DEQUANTIZED):
+        return [one for one in op.operands if not is_empty(one)]
+    if (read := gathered(op)) is not None:
+        return [read]
+    seen = structured(op)
+    if seen is None or not seen.inputs or is_used(seen.body.arguments[-1]):
+        return None
+    return seen.inputs
 
 
 def gathered(op: Any) -> Any | None:
@@ -308,14 +320,6 @@ def gathered(op: Any) -> Any | None:
     if read is None or read.name != "tensor.extract" or left.operands[0] != read.results[0]:
         return None
     return read.operands[0]
-
-
-def _is_of_one(op: Any) -> bool:
-    """Return whether an op computes from one tensor alone, such as a transposition or a cast."""
-    if op.name == DEQUANTIZED:
-        return all(not rank(one) and is_constant(one) for one in list(op.operands)[1:-1])
-    seen = structured(op)
-    return seen is not None and len(seen.inputs) == 1 and not is_used(seen.body.arguments[-1])
 
 
 def _is_immutable(load: Any) -> bool:

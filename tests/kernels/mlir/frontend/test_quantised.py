@@ -176,7 +176,8 @@ def test_scales_keep_their_type() -> None:
     ("two scales", SIGNED + "%y = arith.mulf %v, %sv : f32\n" + SCALED, "%w"),
 ])  # fmt: skip
 def test_what_no_problem_expresses_stays_a_product_of_floats(why, body, weights) -> None:
-    assert weights_found(body, "i4", weights=weights) == PLAIN, why
+    constant = ",weights=constant" * (weights == "%w")
+    assert weights_found(body, "i4", weights=weights) == PLAIN + constant, why
 
 
 NIBBLES = """
@@ -219,7 +220,7 @@ def test_nibbles_of_torch_are_weights_of_four_bits() -> None:
     (one,) = weights_found.occurrences
     keys = "b=i4,group=32,scale=f32,transpose_b,weights=constant"
     assert one.problem == f"matmul:m=3,n=32,k=64,dtype=f32,{keys}"
-    assert one.wide == "matmul:m=3,n=32,k=64,dtype=f32,transpose_b"
+    assert one.wide == "matmul:m=3,n=32,k=64,dtype=f32,transpose_b,weights=constant"
     assert [other.problem for other in weights_found.widened().problems] == [one.wide]
 
 
