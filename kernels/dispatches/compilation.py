@@ -50,11 +50,6 @@ def calls_in(after: str) -> tuple[str, ...]:
     return tuple(_DISPATCH.findall(after))
 
 
-def moves_in(after: str) -> tuple[int, int]:
-    """Count the transpositions and pads of a preprocessed module."""
-    return after.count("= linalg.transpose"), after.count("= tensor.pad")
-
-
 @contextmanager
 def _file(library: str) -> Iterator[str]:
     """Yield the flag that names a temporary file with the library."""

@@ -163,7 +163,8 @@ def _is_alone(path: tuple[int, ...], reshapes: int) -> str:
     )
 
 
-ACCUMULATORS = ("f32", "f64", "i32")
+LIMITED = ("f32", "f64", "i32", "bf16", "f16")
+"""Types of sums, and of results that are rounded before relu."""
 COPIED = "_copied"
 """The suffix of a call of a kernel on a copy of the tensor that it adds to."""
 LEAVE = "tilewise_leave"
@@ -302,7 +303,7 @@ def _calls(uses: Sequence[_Use]) -> Iterator[str]:
 
 def prelude_text() -> str:
     """Return the part of a library that prepares a module for matching."""
-    return module_of(_started(_relus(ACCUMULATORS), [], has_pads=True))
+    return module_of(_started(_relus(LIMITED), [], has_pads=True))
 
 
 def _relus(elements: Iterable[str]) -> list[Inner]:
@@ -314,7 +315,8 @@ def _relus(elements: Iterable[str]) -> list[Inner]:
 def _main(uses: Sequence[_Use]) -> list[str]:
     """Return the main sequence, which matches larger patterns first, in steps of their own."""
     problems = [use.kernel.found for use in uses]
-    scalars = _relus(one.element.accumulator for one in problems if one.has_relu)
+    limited = [one for one in problems if one.has_relu]
+    scalars = _relus(of for one in limited for of in (one.element.accumulator, one.out) if of)
     scalars += {inner.name: inner for use in uses for inner in use.pattern.inner}.values()
     steps = []
     for step, level in enumerate(sorted({use.level for use in uses}, reverse=True)):

@@ -333,7 +333,9 @@ def _pattern(op: Structured, found: _Found, problem: Problem, extents: _Extents)
         result=result,
         text=text,
         size=size,
-        once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
+        once=tuple(
+            path[:at] for at in range(1, len(users)) if users[-1 - at].name.startswith("linalg.")
+        ),
         weights=(*path, b, *[0] * steps_to_b),
         constant="" if name in CONSTANTS else name,
         added=None if ending.added is None else _path_to(ending.added, users, path),
@@ -421,10 +423,3 @@ def _path_to(added: Any, users: Sequence[Any], path: tuple[int, ...]) -> tuple[i
         if value == added
     )
     return (*path[: len(users) - 1 - at], operand)
-
-
-def _is_linalg(root: Any, path: Sequence[int]) -> bool:
-    op = root
-    for step in path:
-        op = owner(op.operands[step])
-    return bool(op.name.startswith("linalg."))

@@ -255,9 +255,10 @@ def _after(state: _State, user: Any) -> _State | None:
 def _taken_in(state: _State, user: Any) -> Ending | None:
     """Return the ending with an elementwise op; None if a problem cannot express the op."""
     steps = _steps(user, state.ending.value)
-    if steps is None or state.ending.rounds_to:
+    has_rounded = state.ending.rounds_to
+    if steps is None or (has_rounded and {one.name for one in steps} - {"relu", "ceiling"}):
         return None
-    rounded, smooth = "", ""
+    rounded, smooth = has_rounded, ""
     if steps[-1:] == (ROUNDING,):
         steps, rounded = steps[:-1], values.element(user.results[0])
     if steps and steps[-1].name in SMOOTH:

@@ -46,8 +46,7 @@ def split(module: Any) -> bool:
     """Split the convolutions of a module on linalg in place; return whether there were any."""
     is_split = False
     for split_one in (split_transposed, split_volume):
-        found = [(op, split_one(op)) for op, _, _ in operations(module.operation)]
-        for op, made in found:
+        for op, made in [(op, split_one(op)) for op, _, _ in operations(module.operation)]:
             if made is not None:
                 replace(op, *made)
                 is_split = True

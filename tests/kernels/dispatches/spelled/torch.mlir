@@ -73,4 +73,9 @@ func.func @clamp(%x: !torch.vtensor<[1,64,14,14],f32>, %w: !torch.vtensor<[64,1,
   %1 = torch.aten.clamp %0, %lo, %hi : !torch.vtensor<[1,64,14,14],f32>, !torch.float, !torch.float -> !torch.vtensor<[1,64,14,14],f32>
   return %1 : !torch.vtensor<[1,64,14,14],f32>
 }
+func.func @rounded(%x: !torch.vtensor<[64,96],bf16>, %w: !torch.vtensor<[96,128],bf16>) -> !torch.vtensor<[64,128],bf16> {
+  %0 = torch.aten.mm %x, %w : !torch.vtensor<[64,96],bf16>, !torch.vtensor<[96,128],bf16> -> !torch.vtensor<[64,128],bf16>
+  %1 = torch.aten.relu %0 : !torch.vtensor<[64,128],bf16> -> !torch.vtensor<[64,128],bf16>
+  return %1 : !torch.vtensor<[64,128],bf16>
+}
 }

@@ -404,6 +404,9 @@ ROUNDED = """%r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>
   }} -> tensor<5x9x{out}>"""
 ON_TENSORS = "%r = arith.truncf %p : tensor<5x9xf32> to tensor<5x9x{out}>"
 AND_AGAIN = ON_TENSORS.replace("%r", "%q") + ("\n  %r = arith.addf %q, %q : tensor<5x9x{out}>")
+AND_RELU = AND_AGAIN.replace("addf %q, %q", "maximumf %q, %q0").replace(
+    "%q =", "%q0 = arith.constant dense<0.0> : tensor<5x9x{out}>\n  %q ="
+)
 MATMUL = "matmul:m=5,n=9,k=7,dtype="
 
 
@@ -412,6 +415,7 @@ MATMUL = "matmul:m=5,n=9,k=7,dtype="
     ("f16", "f16", "f", ON_TENSORS, "f16,out=f16"),
     ("f16", "bf16", "f", ON_TENSORS, "f16,out=bf16"),
     ("bf16", "bf16", "f", AND_AGAIN, "bf16,out=bf16"),
+    ("bf16", "bf16", "f", AND_RELU, "bf16,out=bf16,epilogue=relu"),
     ("f32", "bf16", "f", ON_TENSORS, "f32"),
     ("bf16", "f8E5M2", "f", ON_TENSORS, "bf16"),
     ("bf16", "bf16", "c", ON_TENSORS, "bf16,init=accumulate"),
