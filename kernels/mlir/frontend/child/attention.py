@@ -251,6 +251,8 @@ def _of_onnx(op: Any) -> list[Any]:
     write, heads = _Writer(op), list(op.operands)[:3]
     _checked(*heads)
     is_flat = len(tensor_type_of(heads[0])[0]) == 3
+    if is_flat and not named.keys() >= {"q_num_heads", "kv_num_heads"}:
+        raise RefusedError("has 3 axes; give q_num_heads and kv_num_heads, or 4 axes")
     if is_flat:
         counts = [named["q_num_heads"], *[named["kv_num_heads"]] * 2]
         heads = [_split(write, *one) for one in zip(heads, counts, strict=True)]

@@ -92,7 +92,8 @@ def _set_sizes(graph: Any, sizes: dict[str, int]) -> None:
     for name, alike in dims.items():
         for dim in alike if sizes[name] else ():
             dim.dim_value = sizes[name]
-    graph.ClearField("value_info")
+    for dim in (dim for one in graph.value_info for dim in one.type.tensor_type.shape.dim):
+        dim.Clear()
     for value in graph.output:
         for dim in value.type.tensor_type.shape.dim:
             dim.ClearField("dim_param")

@@ -195,7 +195,10 @@ class _Writer(NodeWriter):
         fill = node.input[at] if at is not None and len(node.input) > at else ""
         if not fill:
             least = self._least() if node.op_type == "MaxPool" else 0
-            fill = self._like_input("fill", (), [least])
+            made = self._onnx.helper.make_tensor(
+                self._name("fill"), self._input.element, (), [least]
+            )
+            fill = self._held(made)
         inputs = [node.input[0], self._integers(ends), fill]
         return self._made("Pad", inputs, "padded", mode="constant")
 
@@ -256,11 +259,6 @@ class _Writer(NodeWriter):
         kept = [type(one).FromString(one.SerializeToString()) for one in kept]
         del self._node.attribute[:]
         self._node.attribute.extend(kept)
-
-    def _like_input(self, what: str, shape: tuple[int, ...], values: list[Any]) -> str:
-        """Return the name of a constant of the input's type."""
-        element = self._input.element
-        return self._held(self._onnx.helper.make_tensor(self._name(what), element, shape, values))
 
 
 def _why_malformed(given: dict[str, Any], auto: str, axes: int, input_axes: int) -> str:

@@ -1,4 +1,4 @@
-"""Write quantised weights of ONNX models in operators that IREE's importer knows.
+"""Write quantised weights and some products of ONNX models in operators that IREE's importer knows.
 
     D = (Cast(codes) - Cast(zero points)) * scales
 
@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.child.onnx_nodes import Array, NodeWriter, rewrite_nodes
+from tilewise.kernels.mlir.frontend.child.onnx_pads import types_of
 
 LEAST_OPSET = 13
 """The first version with the axes of `Unsqueeze` as an input."""
 CONTRIBUTED = "com.microsoft"
 _LINEAR = ("QuantizeLinear", "DequantizeLinear")
+_ALIKE = ("Gelu", "GridSample", "Range", "RotaryEmbedding", "Trilu")
+"""Contributed operators that mean what IREE's importer takes them for."""
 _NIBBLE, _BYTE = 4, 8
 
 
@@ -45,11 +48,48 @@ class _Writer(NodeWriter):
     def written(self) -> list[Any]:
         """Return the nodes that replace it, or the node itself."""
         node = self._node
-        if node.op_type == "MatMulNBits" and node.domain == CONTRIBUTED:
+        is_contributed = node.domain == CONTRIBUTED
+        if node.op_type == "MatMulNBits" and is_contributed:
             self._matmul()
+        elif node.op_type == "FusedMatMul" and is_contributed:
+            self._fused()
+        elif is_contributed and node.op_type not in _ALIKE and self._onnx.defs.has(node.op_type):
+            self._refuse(f"the operator of {CONTRIBUTED} is not known, only ONNX's own")
         elif node.op_type == "DequantizeLinear" and not node.domain:
             self._linear()
+        elif node.op_type == "Swish" and not node.domain:
+            sigmoid = self._made("Sigmoid", [self._scaled(node.input[0])], "sigmoid")
+            self._add("Mul", [node.input[0], sigmoid], node.output[0])
         return self._nodes or [node]
+
+    def _fused(self) -> None:
+        """Write a `FusedMatMul`: the product of transposed matrices, the first one scaled."""
+        if self._given.get("transBatchA") or self._given.get("transBatchB"):
+            self._refuse("transBatchA and transBatchB are not known")
+        inputs = [self._scaled(self._node.input[0]), self._node.input[1]]
+        for i, name in enumerate(("transA", "transB")):
+            axes = range(self._type(self._node.input[i])[1]) if self._given.get(name) else ()
+            if len(axes) > 1:
+                order = [*axes[:-2], *axes[:-3:-1]]
+                inputs[i] = self._made("Transpose", [inputs[i]], "transposed", perm=order)
+        self._add("MatMul", inputs, self._node.output[0])
+
+    def _scaled(self, name: str) -> str:
+        """Return the name of an input times `alpha`."""
+        alpha = self._given.get("alpha", 1.0)
+        if alpha == 1:
+            return name
+        dtype = self._onnx.helper.tensor_dtype_to_np_dtype(self._type(name)[0])
+        return self._made("Mul", [name, self._constant("alpha", np.array(alpha, dtype))], "scaled")
+
+    def _type(self, name: str) -> tuple[int, int]:
+        """Return the element type of a tensor and the number of its axes."""
+        if name in self._tensors:
+            return self._tensors[name].data_type, len(self._tensors[name].dims)
+        known = types_of(self._graph)[name]
+        if known.shape is None:
+            self._refuse(f"{name} has no type; save the model by ONNX Runtime, or infer shapes")
+        return known.element, len(known.shape)
 
     def _matmul(self) -> None:
         inputs = [*self._node.input, *[""] * 6]
@@ -132,7 +172,7 @@ class _Writer(NodeWriter):
             self._refuse(f"scales of shape {_by(scales.shape)} for blocks of {block}")
         if scales.ndim and not block:
             shape = tuple(length if i == axis else 1 for i, length in enumerate(codes.shape))
-            scales = self._shaped(scales, shape, "scales")
+            scales = self._shaped(scales, shape if scales.size > 1 else (), "scales")
         if zeros is not None:
             zeros = self._shaped(zeros, scales.shape, "zero points") + half
         weights = self._dequantised(

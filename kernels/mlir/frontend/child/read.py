@@ -1,6 +1,7 @@
 """The process that reads a module: `python -m tilewise.kernels.mlir.frontend.child.read`."""
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from tilewise.kernels.system.limited_child import reply_to_request, stage
 if TYPE_CHECKING:
     from tilewise.kernels.mlir.frontend.program import Outline
 
+_UNKNOWN = re.compile(r"failed to legalize operation 'torch\.operator'.*<\{name = \"onnx\.(\w+)\"")
 NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
 
 
@@ -161,6 +163,8 @@ def _outline(module: Any, request: dict[str, Any]) -> "Outline":
 def _first_error(error: Exception, diagnostics: list[str]) -> str:
     lines = [line for line in (*diagnostics, *str(error).splitlines()) if line.strip()]
     found = next((line for line in lines if "error:" in line), next(iter(diagnostics), lines[-1]))
+    if unknown := _UNKNOWN.search(found):
+        return f"IREE has no form of ONNX {unknown[1]} in this operator set"
     return found.strip().removeprefix("error:").strip().removeprefix('"-":')
 
 

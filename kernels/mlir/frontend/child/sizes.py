@@ -50,7 +50,9 @@ def set_sizes(module: Any, sizes: Mapping[str, int]) -> None:
             _cast_arguments(function)
         _set_type(function)
     if is_torch:
-        _drop_symbols(module)
+        for op, _, _ in list(operations(module.operation)):
+            if op.name == "torch.bind_symbolic_shape":  # says how dims depend on each other
+                op.erase()
     if not is_torch or PIPELINES[ONNX] not in pipelines:
         _run(module, _REFINE if is_torch else _PLAIN)
     for function in functions:
@@ -97,13 +99,6 @@ def _cast_arguments(function: Any) -> None:
                 ip=ir.InsertionPoint.at_block_begin(block),
             )  # fmt: skip
             argument.replace_all_uses_except(cast.result, cast)
-
-
-def _drop_symbols(module: Any) -> None:
-    """Erase what says of dynamic dims how they depend on each other."""
-    for op, _, _ in list(operations(module.operation)):
-        if op.name == "torch.bind_symbolic_shape":
-            op.erase()
 
 
 def _set_type(function: Any) -> None:

@@ -84,31 +84,22 @@ def test_functions_of_a_model_and_weights_that_are_no_bytes_are_read(onnx: Any) 
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_in_other_files_are_refused_and_not_looked_for(onnx: Any) -> None:
+@pytest.mark.parametrize("within", ["a weight", "a sparse tensor", "a function"])
+def test_weights_in_other_files_are_refused_and_not_looked_for(onnx: Any, within: str) -> None:
     proto = layer(onnx, layer_weights())
-    tensor = proto.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="/etc/hostname")
-    for read in (read_module, as_module):
-        with pytest.raises(ModuleError, match=r"has w in another file; make one file"):
-            read(proto.SerializeToString())
-
-
-@pytest.mark.parametrize("within", ["a sparse tensor", "a function"])
-def test_other_files_are_not_looked_for_from_inside_of_a_model(onnx: Any, within: str) -> None:
-    proto = layer(onnx, layer_weights())
-    if within == "a sparse tensor":
-        sparse = proto.graph.sparse_initializer.add(dims=[5])
-        tensor = sparse.values
+    if within == "a weight":
+        tensor = proto.graph.initializer[0]
+    elif within == "a sparse tensor":
+        tensor = proto.graph.sparse_initializer.add(dims=[5]).values
     else:
         node = proto.functions.add(name="g", domain="own").node.add(op_type="Constant")
         tensor = node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t
     tensor.name, tensor.data_type = "inner", onnx.TensorProto.FLOAT
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="hostname")
-    with pytest.raises(ModuleError, match=r"has inner in another file; make one file"):
-        read_module(proto.SerializeToString())
+    tensor.external_data.add(key="location", value="/etc/hostname")
+    for read in (read_module, as_module):
+        with pytest.raises(ModuleError, match=r"has inner in another file; make one file"):
+            read(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(

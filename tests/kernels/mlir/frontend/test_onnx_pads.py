@@ -8,9 +8,11 @@ import pytest
 from tests.kernels.mlir.frontend.running import results_of
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
+from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
 from tilewise.kernels.mlir.frontend.read import as_module, read_module
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed")
 
 Case = tuple[str, dict[str, Any]]
 AUTO = ("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET")
@@ -40,12 +42,7 @@ CASES: dict[int, list[Case]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def onnx() -> Any:
-    return pytest.importorskip("onnx", reason="onnx is not installed")
-
-
-def model(onnx: Any, cases: list[Case], axes: int, shape: tuple[Any, ...] = ()) -> bytes:
+def model(cases: list[Case], axes: int, shape: tuple[Any, ...] = ()) -> bytes:
     """A model with a node, and a result, for each case; all read `x`, which is negative."""
     make, rng = onnx.helper, np.random.default_rng(3)
     nodes, weights, results = [], [], []
@@ -74,52 +71,52 @@ def model(onnx: Any, cases: list[Case], axes: int, shape: tuple[Any, ...] = ()) 
 
 @pytest.mark.full
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_all_forms_compute_what_onnx_says(onnx: Any, axes: int) -> None:
+def test_all_forms_compute_what_onnx_says(axes: int) -> None:
     from onnx.reference import ReferenceEvaluator
 
     # a pad of 0 would be the largest
     x = np.random.default_rng(5).uniform(-2, -1, SHAPES[axes]).astype(np.float32)
-    source = model(onnx, CASES[axes], axes)
+    source = model(CASES[axes], axes)
     expected = ReferenceEvaluator(onnx.load_model_from_string(source)).run(None, {"x": x})
     found = results_of(as_module(source), x)
     for case, one, other in zip(CASES[axes], found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4, err_msg=str(case))
 
 
-def test_a_maximum_of_integers_has_the_least_of_them_around(onnx: Any) -> None:
-    from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
-
-    proto = onnx.load_model_from_string(model(onnx, [("MaxPool", {"lopsided": True})], 2))
+def test_a_maximum_of_integers_has_the_least_of_them_around() -> None:
+    proto = onnx.load_model_from_string(model([("MaxPool", {"lopsided": True})], 2))
     proto.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
     assert rewrite(onnx, proto.graph, 19)
     filled = {one.name: one for one in proto.graph.initializer}[proto.graph.node[0].input[2]]
     assert onnx.numpy_helper.to_array(filled) == np.int8(-128)
 
 
-def test_nodes_inside_of_others_are_resolved(onnx: Any) -> None:
-    from tilewise.kernels.mlir.frontend.child.onnx_pads import rewrite
-
+def test_nodes_inside_of_others_are_resolved() -> None:
     make = onnx.helper
-    whole = onnx.load_model_from_string(model(onnx, [("MaxPool", {"auto_pad": "SAME_UPPER"})], 2))
+    whole = onnx.load_model_from_string(model([("MaxPool", {"auto_pad": "SAME_UPPER"})], 2))
     whole.graph.ClearField("input")
     node = make.make_node("If", ["c"], ["y"], then_branch=whole.graph, else_branch=whole.graph)
-    values = [
-        make.make_tensor_value_info("x", 1, SHAPES[2]),
-        make.make_tensor_value_info("c", 9, []),
-    ]
+    values = [make.make_tensor_value_info(*one) for one in (("x", 1, SHAPES[2]), ("c", 9, []))]
     graph = make.make_graph([node], "net", values, [])
     assert rewrite(onnx, graph, 19)
     for branch in graph.node[0].attribute:
         assert [one.op_type for one in branch.g.node] == ["Pad", "MaxPool"]
 
 
-def test_a_symmetric_padding_is_the_problems_own(onnx: Any) -> None:
-    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER")
-    weights = onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
-    x, y = (onnx.helper.make_tensor_value_info(name, 1, shape)
-            for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 4, 8, 8])))  # fmt: skip
-    graph = onnx.helper.make_graph([node], "net", [x], [y], [weights])
-    (found,) = read_module(onnx.helper.make_model(graph).SerializeToString()).occurrences
+def convolution(op: str, x: list[int], y: list[Any], **attributes: Any) -> bytes:
+    """A node with a filter of 3x3."""
+    make = onnx.helper
+    node = make.make_node(op, ["x", "w"], ["y"], **attributes)
+    values = [make.make_tensor_value_info(*one) for one in (("x", 1, x), ("y", 1, y))]
+    weights = onnx.numpy_helper.from_array(np.ones((4, x[1], 3, 3), np.float32), "w")
+    graph = make.make_graph([node], "net", values[:1], values[1:], [weights])
+    sets = [make.make_opsetid("", 17)]
+    return bytes(make.make_model(graph, opset_imports=sets, ir_version=8).SerializeToString())
+
+
+def test_a_symmetric_padding_is_the_problems_own() -> None:
+    source = convolution("Conv", [1, 3, 8, 8], [1, 4, 8, 8], auto_pad="SAME_UPPER")
+    (found,) = read_module(source).occurrences
     assert found.problem == (
         "conv2d:n=1,h=8,w=8,ci=3,co=4,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f32,weights=constant"
     )
@@ -129,8 +126,8 @@ def test_a_symmetric_padding_is_the_problems_own(onnx: Any) -> None:
     (("Conv", {"auto_pad": "SAME_UPPER", "strides": 2}), "auto_pad=SAME_UPPER needs the size"),
     (("MaxPool", {"lopsided": True, "ceil_mode": 1}), "needs the size of x, and that is"),
 ])  # fmt: skip
-def test_a_padding_that_depends_on_an_unknown_size_is_refused(onnx, case, reason) -> None:
-    source = model(onnx, [case], 2, (1, 3, "h", 8))
+def test_a_padding_that_depends_on_an_unknown_size_is_refused(case, reason) -> None:
+    source = model([case], 2, (1, 3, "h", 8))
     with pytest.raises(ModuleError, match=f"{case[0]} y0: .*{reason}"):
         as_module(source)
 
@@ -144,14 +141,6 @@ def test_a_padding_that_depends_on_an_unknown_size_is_refused(onnx, case, reason
     ({"kernel_shape": [3]}, "its window has 1 axes, and its input 2 besides"),
 ])  # fmt: skip
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
-def test_malformed_windows_are_named(onnx, op, attributes, reason) -> None:
-    make = onnx.helper
-    node = make.make_node(op, ["x", "w"], ["y"], **attributes)
-    x, y = (make.make_tensor_value_info(name, 1, shape)
-            for name, shape in (("x", [1, 4, 9, 9]), ("y", list("abcd"))))  # fmt: skip
-    weights = onnx.numpy_helper.from_array(np.ones((4, 4, 3, 3), np.float32), "w")
-    graph = make.make_graph([node], "net", [x], [y], [weights])
-    opset = [make.make_opsetid("", 17)]
-    written = make.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+def test_malformed_windows_are_named(op, attributes, reason) -> None:
     with pytest.raises(OnnxError, match=f"{op} y: {reason}"):
-        bytecode_of(written)
+        bytecode_of(convolution(op, [1, 4, 9, 9], list("abcd"), **attributes))

@@ -96,14 +96,34 @@ def test_products_of_bits_are_problems_and_compile(given: dict[str, Any], keys: 
     assert np.all(abs(computed(source, x) - x @ weights.T) <= tolerance)
 
 
-@pytest.mark.parametrize(("given", "why"), [
-    ({"zeros": "fractions"}, "its zero points are no whole numbers"),
-    ({"zeros": "indices"}, "g_idx puts the elements of the reduction in another order"),
-    ({"bits": 2}, "bits=2; 4 and 8 are known"),
+def contributed(op: str, opset: int = 21, domain: str = "com.microsoft", **given: Any) -> bytes:
+    """A node that reads `x` and weights [5, 9]."""
+    node = make.make_node(op, ["x", "w"][: 1 + (op != "Swish")], ["y"], domain=domain, **given)
+    weights = {"w": np.arange(45, dtype=np.float32).reshape(5, 9)}
+    return model([node], (2, 4, 9), (2, 4, 5) if domain else (2, 4, 9), weights, opset=opset)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_multiples_of_products_and_swish_are_what_they_compute(alpha: float) -> None:
+    x = np.random.default_rng(6).standard_normal((2, 4, 9), np.float32)
+    product = x @ np.arange(45, dtype=np.float32).reshape(5, 9).T
+    found = computed(contributed("FusedMatMul", transB=1, alpha=alpha), x)
+    np.testing.assert_allclose(found, alpha * product, rtol=1e-5, atol=1e-4)
+    found = computed(contributed("Swish", 24, "", alpha=alpha), x)
+    np.testing.assert_allclose(found, x / (1 + np.exp(-alpha * x)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "given", "why"), [
+    ("MatMulNBits", {"zeros": "fractions"}, "MatMulNBits y: its zero points are no whole numbers"),
+    ("MatMulNBits", {"zeros": "indices"}, "MatMulNBits y: g_idx puts the elements"),
+    ("MatMulNBits", {"bits": 2}, "MatMulNBits y: bits=2; 4 and 8 are known"),
+    ("FusedMatMul", {"transBatchB": 1}, "FusedMatMul y: transBatchA and transBatchB are not"),
+    ("Attention", {"num_heads": 3}, "Attention y: the operator of com.microsoft is not known"),
+    ("QuickGelu", {}, "IREE has no form of ONNX QuickGelu in this operator set"),
 ])  # fmt: skip
-def test_products_of_bits_are_refused_with_the_reason(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(ModuleError, match=f"MatMulNBits y: {why}"):
-        read_module(of_bits(**given)[0])
+def test_contributed_operators_are_refused_with_the_reason(op, given, why) -> None:
+    with pytest.raises(ModuleError, match=why):
+        read_module(of_bits(**given)[0] if op == "MatMulNBits" else contributed(op, **given))
 
 
 def test_networks_have_the_dequantised_weights() -> None:
@@ -116,7 +136,7 @@ def dequantised(kind: str, axis: int | None, block: int) -> tuple[bytes, Array]:
     """A product with a DequantizeLinear of weights [k, n], and these weights in f64."""
     rng, (k, n), (least, most) = np.random.default_rng(2), (48, 30), LIMITS[kind]
     codes = rng.integers(least, most, (k, n))
-    shape = {None: (), 0: (k,), 1: (n,)}[axis]
+    shape = {None: (1,) if kind == "i4" else (), 0: (k,), 1: (n,)}[axis]
     if block:
         shape = (-(-k // block), n) if axis == 0 else (k, -(-n // block))
     points = np.asarray(rng.integers(1, most, shape))
@@ -215,28 +235,20 @@ def test_a_zero_point_of_each_channel_needs_weights_of_few_bits_or_floats() -> N
     ]
 
 
-@pytest.mark.parametrize(("za", "zb", "zero"), [("za", "", "a"), ("", "zb", "b"),
-                                                ("za", "zb", "ab")])  # fmt: skip
+@pytest.mark.parametrize(("za", "zb", "zero"), [
+    ("za", "", "a"), ("", "zb", "b"), ("za", "zb", "ab"), ("za", "several", ""),
+])  # fmt: skip
 def test_integer_products_have_zero_points(za: str, zb: str, zero: str) -> None:
-    rng = np.random.default_rng(4)
-    weights = {"w": rng.integers(-128, 128, (64, 32)).astype(np.int8),
-               "za": np.array(200, np.uint8), "zb": np.array(-3, np.int8)}  # fmt: skip
+    codes = np.random.default_rng(4).integers(-128, 128, (64, 32)).astype(np.int8)
+    weights = {"w": codes, "za": np.array(200, np.uint8), "zb": np.array(-3, np.int8),
+               "several": np.arange(32, dtype=np.int8)}  # fmt: skip
     node = make.make_node("MatMulInteger", ["x", "w", za, zb], ["y"])
     source = model([node], (4, 64), (4, 32), weights, opset=17, x_type=types.UINT8,
                    y_type=types.INT32)  # fmt: skip
-    assert problems(source) == [f"{PRODUCT}u8,b=i8,zero={zero},weights=constant"]
-    assert not read_module(source).skipped
-
-
-def test_integer_products_with_several_zero_points_are_skipped_with_the_reason() -> None:
-    codes = np.random.default_rng(5).integers(-128, 128, (64, 32)).astype(np.int8)
-    weights = {"w": codes, "za": np.array(200, np.uint8),
-               "zb": np.arange(32, dtype=np.int8)}  # fmt: skip
-    node = make.make_node("MatMulInteger", ["x", "w", "za", "zb"], ["y"])
-    source = model([node], (4, 64), (4, 32), weights, opset=17, x_type=types.UINT8,
-                   y_type=types.INT32)  # fmt: skip
-    (skipped,) = read_module(source).skipped
-    assert skipped.reason == "multiplies bytes, and the second input has several zero points"
+    assert problems(source) == [f"{PRODUCT}u8,b=i8,zero={zero},weights=constant"] * bool(zero)
+    assert [one.reason for one in read_module(source).skipped] == [
+        "multiplies bytes, and the second input has several zero points"
+    ] * (not zero)
 
 
 @pytest.mark.parametrize(
