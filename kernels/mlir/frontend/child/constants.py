@@ -147,8 +147,8 @@ class Constants:
         if seen is not None and (read := gathered(op)) is not None:
             return _gathered(seen, self.value(read, steps - 1), shape)
         if op.name == "tensor.concat":
-            parts = [self.value(one, steps - 1) for one in op.operands]
-            return np.concatenate(parts, op.attributes["dim"].value)
+            joined = [self.value(one, steps - 1) for one in op.operands]
+            return np.concatenate(joined, op.attributes["dim"].value)
         if seen is not None and is_foldable(seen):
             return folded(seen, lambda one: self.value(one, steps - 1), shape)
         raise NestRefusedError(f"reads a weight that {op.name} computes")
