@@ -74,7 +74,7 @@ def _ways(problem: Problem, t: dict[str, Tensor]) -> Iterator[Way]:
 def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
     import torch
 
-    end = partial(_finished, problem, t.get("add"))
+    end = finish(problem, t.get("add"))
     a = t["A"].transpose(-1, -2) if problem.transpose_a else t["A"]
     b = t["B"].transpose(-1, -2) if problem.transpose_b else t["B"]
     c, bias, dtype = t["C"], t.get("bias"), problem.element.name
@@ -98,21 +98,23 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
             yield "linear, packed weights", _linear(problem, a, packed, c, bias, end)
 
 
-def _finished(problem: Problem, added: Addend, out: Tensor) -> Tensor:
-    from torch.nn.functional import gelu, silu
+def finish(problem: Problem, added: Addend) -> End:
+    """Return what adds to sums and applies the epilogue, in place."""
+    import torch
 
-    out = out if added is None else out.add_(added)
-    match problem.epilogue:
-        case "gelu":
-            return gelu(out)
-        case "gelu_tanh":
-            return gelu(out, approximate="tanh")
-        case "silu":
-            return silu(out, inplace=True)
-    return out.clamp_(0, problem.ceiling) if problem.has_relu else out
+    aten = torch.ops.aten
+    ends: dict[str, End] = {
+        "relu": torch.relu_,
+        "relu6": lambda out: out.clamp_(0, 6),
+        "gelu": aten.gelu_.default,
+        "gelu_tanh": partial(aten.gelu_.default, approximate="tanh"),
+        "silu": aten.silu_.default,
+    }
+    end = ends.get(problem.epilogue, lambda out: out)
+    return end if added is None else lambda out: end(out.add_(added))
 
 
-def _fused_end(problem: Problem) -> tuple[str, list[float], str]:
+def fused_end(problem: Problem) -> tuple[str, list[float], str]:
     """Return oneDNN's post-operation by PyTorch's name, its numbers and its variant."""
     if problem.add:
         return "none", [], ""
@@ -181,16 +183,16 @@ def _int_product(
 
 def packs_weights(problem: Problem) -> bool:
     """Return whether oneDNN packs the weights ahead."""
-    return problem.has_constant_weights and _has_kernels(problem)
+    return problem.has_constant_weights and has_kernels(problem)
 
 
-def _has_kernels(problem: Problem) -> bool:
+def has_kernels(problem: Problem) -> bool:
     """Return whether oneDNN has kernels of the type for this processor."""
     import torch
 
-    if problem.dtype == "bf16":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return problem.dtype in ONEDNN_TYPES
+    if problem.dtype not in ONEDNN_TYPES or not torch.backends.mkldnn.is_available():
+        return False
+    return problem.dtype == "f32" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _linear(
@@ -199,9 +201,9 @@ def _linear(
     """Use oneDNN's inner product with fused bias and relu, which allocates its result."""
     import torch
 
-    call = torch.ops.mkldnn._linear_pointwise
+    call = torch.ops.mkldnn._linear_pointwise.default
     accumulates = problem.init == "accumulate"
-    ends = ("none", list[float](), "") if accumulates else _fused_end(problem)
+    ends = ("none", list[float](), "") if accumulates else fused_end(problem)
     own_bias = None if bias is None else bias.to(a.dtype)
 
     def compute() -> Tensor:
@@ -227,16 +229,16 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
             raise PeerAbsentError("PyTorch convolves i8 alone, by constant weights, without ends")
         yield _quantised(problem, image, filters)
         return
-    end = partial(_finished, problem, image_of("add") if "add" in t else None)
+    end = finish(problem, image_of("add") if "add" in t else None)
     held = image_of("C") if problem.accumulates else None
     bias = None if "bias" not in t else t["bias"].to(image.dtype)
-    convolve = _fused if _has_kernels(problem) else _plain
+    convolve = fused if has_kernels(problem) else plain
     for name, weights in _layouts(problem, filters):
         yield f"conv2d, {name}", convolve(problem, image, weights, bias, held, end)
     if problem.dtype == "f16" and not problem.out:
-        yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, end, widen=True)
+        yield "conv2d in f32", plain(problem, image, filters, t.get("bias"), held, end, widen=True)
     if packs_weights(problem):
-        sizes = (*_geometry(problem), list(image.shape))
+        sizes = (*geometry_of(problem), list(image.shape))
         packed = torch.ops.mkldnn._reorder_convolution_weight(filters, *sizes)
         yield "conv2d, packed weights", convolve(problem, image, packed, bias, held, end)
 
@@ -245,7 +247,7 @@ def _quantised(problem: Conv2d, image: Tensor, filters: Tensor) -> Way:
     """Return oneDNN's convolution of bytes: its pixels have no sign, and 128 is their zero."""
     import torch
 
-    pads, strides, dilations, groups = _geometry(problem)
+    pads, strides, dilations, groups = geometry_of(problem)
     pixels, ones = (image.short() + 128).to(torch.uint8), torch.ones(problem.co)
     sizes = (strides, pads, dilations, groups)
     packed = torch.ops.onednn.qconv_prepack(filters, ones, 1.0, 128, *sizes, list(pixels.shape))
@@ -277,24 +279,25 @@ def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield "oihw weights", filters.contiguous()
 
 
-def _geometry(problem: Conv2d) -> tuple[list[int], list[int], list[int], int]:
+def geometry_of(problem: Conv2d) -> tuple[list[int], list[int], list[int], int]:
+    """Return padding, strides, dilations and groups; raise PeerAbsentError for uneven padding."""
     top, left, bottom, right = problem.pads
     if (top, left) != (bottom, right):
         raise PeerAbsentError("oneDNN is not used for padding that differs on opposite sides")
     return [top, left], list(problem.strides), list(problem.dilations), problem.groups
 
 
-def _fused(
+def fused(
     problem: Conv2d, image: Tensor, weights: Tensor, bias: Addend, held: Addend, end: End
 ) -> Callable[[], Tensor]:
     """Use oneDNN's convolution with fused bias, sum and relu."""
     import torch
 
-    call, geometry = torch.ops.mkldnn._convolution_pointwise, _geometry(problem)
-    ends = _fused_end(problem)
+    call, geometry = torch.ops.mkldnn._convolution_pointwise.default, geometry_of(problem)
+    ends = fused_end(problem)
     if held is None:
-        fused = partial(call, image, weights, bias, *geometry, *ends)
-        return (lambda: end(fused())) if problem.add else fused
+        run = partial(call, image, weights, bias, *geometry, *ends)
+        return (lambda: end(run())) if problem.add else run
     if held.dtype == image.dtype and ends[0] in ("none", "relu"):
         add, after = torch.ops.mkldnn._convolution_pointwise_, "relu" if problem.has_relu else None
         return partial(add, held, image, weights, bias, *geometry, "add", 1.0, after, [], None)
@@ -306,7 +309,7 @@ def _fused(
     return compute
 
 
-def _plain(
+def plain(
     problem: Conv2d,
     image: Tensor,
     weights: Tensor,
@@ -319,7 +322,7 @@ def _plain(
     """Use `F.conv2d`, then sum and relu; with `widen` in f32, including conversions."""
     from torch.nn.functional import conv2d
 
-    padding, stride, dilation, groups = _geometry(problem)
+    padding, stride, dilation, groups = geometry_of(problem)
 
     def compute() -> Tensor:
         x, w = (image.float(), weights.float()) if widen else (image, weights)

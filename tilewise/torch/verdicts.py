@@ -1,33 +1,18 @@
 """Kernels against PyTorch's own ops, with cold weights."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tilewise.kernels.problem import Conv2d, Problem, ProblemRange
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, ProblemRange
 from tilewise.linked.kernels import Kernel
 from tilewise.linked.verdicts import Call, Verdict, cold_copies, compare, stored_verdict
+from tilewise.search.peers.onednn import finish, fused, fused_end, geometry_of, has_kernels, plain
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
-_FUSED: dict[str, tuple[Any, ...]] = {
-    "none": ("none", [], ""),
-    "relu": ("relu", [], ""),
-    "relu6": ("hardtanh", [0.0, 6.0], ""),
-    "gelu": ("gelu", [], "none"),
-    "gelu_tanh": ("gelu", [], "tanh"),
-    "silu": ("swish", [], ""),
-}
-"""Epilogues as oneDNN's ops take them."""
-_IN_PLACE: dict[str, Callable[[Any], Any]] = {
-    "relu": torch.relu_,
-    "relu6": lambda sums: sums.clamp_(0, 6),
-    "gelu": torch.ops.aten.gelu_.default,
-    "gelu_tanh": partial(torch.ops.aten.gelu_.default, approximate="tanh"),
-    "silu": torch.ops.aten.silu_.default,
-}
 
 
 def verdict(kernel: Kernel) -> Verdict:
@@ -43,9 +28,11 @@ def _measure(kernel: Kernel, problem: Problem) -> Verdict:
     ours = [_kernel_call(problem, kernel, {**operands, "B": one}) for one in weights]
     got = ours[0]().double()
     expected = _torch_call(problem, {**operands, "B": weights[0]}, is_dynamic)().double()
-    if not isinstance(problem, Conv2d):  # Inductor adds a residual where the result is read next
+    timed: Problem = problem
+    if isinstance(problem, Matmul):  # Inductor adds a residual where the result is read next
+        timed = replace(problem, add=False, init="zero")
         operands.pop("add", None)
-    theirs = [_torch_call(problem, {**operands, "B": one}, is_dynamic) for one in weights]
+    theirs = [_torch_call(timed, {**operands, "B": one}, is_dynamic) for one in weights]
     error = (got - expected.reshape(got.shape)).norm() / expected.norm().clamp_min(1e-30)
     return compare(problem, float(error), ours, theirs, torch.get_num_threads())
 
@@ -78,72 +65,52 @@ def _torch_call(problem: Problem, operands: dict[str, Any], is_dynamic: bool = F
     a, b, bias, add = *(operands[name] for name in "AB"), operands.get("bias"), operands.get("add")
     bias = None if bias is None else bias.to(b.dtype)
     if isinstance(problem, Conv2d):
-        add = None if add is None else add.permute(0, 3, 1, 2)
-        return _convolution(problem, a, b, bias, add, is_dynamic)
+        call = _convolution(problem, a, b, bias, add, is_dynamic)
+        return lambda: call().permute(0, 2, 3, 1)
     return _product(problem, a, b, bias, add, is_dynamic)
 
 
 def _finished(problem: Problem, call: Call, add: Any = None) -> Call:
     """Return a call whose addition and epilogue are ops of their own, in place."""
-    if add is None and problem.epilogue == "none":
-        return call
-
-    def run() -> Any:
-        out = call() if add is None else call().add_(add)
-        return out if problem.epilogue == "none" else _IN_PLACE[problem.epilogue](out)
-
-    return run
-
-
-def _has_onednn(problem: Problem) -> bool:
-    """Return whether oneDNN has kernels of the type for this processor."""
-    if not torch.backends.mkldnn.is_available():
-        return False
-    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported
-    return problem.dtype == "f32" or (problem.dtype == "bf16" and bool(has_bf16()))
+    end = finish(problem, add)
+    return call if add is None and problem.epilogue == "none" else lambda: end(call())
 
 
 def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
     image, filters = a.permute(0, 3, 1, 2), b.permute(3, 2, 0, 1)
     filters = filters.contiguous(memory_format=torch.channels_last)
-    pad, stride, dilation = list(problem.pads.low), list(problem.strides), list(problem.dilations)
-    if not _has_onednn(problem):
-        convolve = partial(torch.nn.functional.conv2d, image, filters, bias, stride, pad, dilation)
-        return _channels_last(_finished(problem, partial(convolve, groups=problem.groups), add))
-    geometry = (pad, stride, dilation, problem.groups)
-    ops, (name, *scalars) = torch.ops.mkldnn, _FUSED[problem.epilogue]
+    add = None if add is None else add.permute(0, 3, 1, 2)
+    end, sizes, ops = finish(problem, add), geometry_of(problem), torch.ops.mkldnn
+    if not has_kernels(problem):
+        return plain(problem, image, filters, bias, None, end)
     if problem.has_constant_weights and not is_dynamic:
-        filters = ops._reorder_convolution_weight(filters, *geometry, list(image.shape))
+        filters = ops._reorder_convolution_weight(filters, *sizes, list(image.shape))
     if add is None:
-        call = ops._convolution_pointwise.default
-        return _channels_last(partial(call, image, filters, bias, *geometry, name, *scalars))
-    call = partial(ops._convolution_pointwise.binary, image, add, filters, bias, *geometry)
-    if name == "relu":
-        return _channels_last(partial(call, "add", 1.0, name, *scalars))
-    return _channels_last(_finished(problem, partial(call, "add", 1.0, None, [], None)))
-
-
-def _channels_last(call: Call) -> Call:
-    return lambda: call().permute(0, 2, 3, 1)
+        return fused(problem, image, filters, bias, None, end)
+    call = partial(ops._convolution_pointwise.binary, image, add, filters, bias, *sizes, "add", 1.0)
+    if problem.epilogue == "relu":
+        return partial(call, "relu", [], "")
+    return _finished(problem, partial(call, None, [], None))
 
 
 def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
-    if not problem.has_constant_weights:
-        b = b.mT if problem.transpose_b else b
-        product = torch.mm if a.dim() == 2 else torch.bmm
-        plain = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
-        return _finished(problem, plain, add)
-    rows, weights = a.shape[0], b.t().contiguous()
+    rows, weights, ops = a.shape[0], b.mT, torch.ops
     is_f32 = problem.dtype == "f32" and torch.backends.mkl.is_available()
+    if not problem.has_constant_weights:
+        b = weights if problem.transpose_b else b
+        product = torch.mm if a.dim() == 2 else torch.bmm
+        call = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
+        return _finished(problem, call, add)
+    weights = weights.contiguous()
     if is_f32 and not is_dynamic:
-        packed = torch.ops.mkl._mkl_reorder_linear_weight(weights, rows)
-        call = torch.ops.mkl._mkl_linear.default
-        return _finished(problem, partial(call, a, packed, weights, bias, rows), add)
-    ops = torch.ops.mkldnn
-    if is_f32 or (problem.dtype == "bf16" and _has_onednn(problem)):
-        packed = ops._reorder_linear_weight(weights, rows)
-        call = ops._linear_pointwise.default
+        packed = ops.mkl._mkl_reorder_linear_weight(weights, rows)
+        call = partial(ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
+    elif is_f32 or (problem.dtype == "bf16" and has_kernels(problem)):
+        packed = ops.mkldnn._reorder_linear_weight(weights, rows)
+        call = partial(ops.mkldnn._linear_pointwise.default, a, packed, bias)
         if add is None:
-            return partial(call, a, packed, bias, *_FUSED[problem.epilogue])
-        return _finished(problem, partial(call, a, packed, bias, *_FUSED["none"]), add)
-    return _finished(problem, partial(torch.nn.functional.linear, a, weights, bias), add)
+            return partial(call, *fused_end(problem))
+        call = partial(call, "none", [], "")
+    else:
+        call = partial(torch.nn.functional.linear, a, weights, bias)
+    return _finished(problem, call, add)
