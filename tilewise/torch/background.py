@@ -1,12 +1,11 @@
 """Searches in processes of their own, while a program runs graphs of Inductor alone."""
 
-import atexit
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 
 from tilewise.errors import TilewiseError
+from tilewise.kernels.system.children import child_command, child_environment
 from tilewise.linked.kernels import Source, target_of, warning
 
 _one_at_a_time = threading.Lock()
@@ -40,12 +39,10 @@ def tune_apart(source: Source, problem: str) -> None:
     where = {"--server": source.server, "--db": source.store}
     options = [f"--target={target_of(source.threads)}", f"--trials={source.trials}", "--cache=cold"]
     options += [f"{name}={url}" for name, url in where.items() if url]
-    command = [sys.executable, "-m", "tilewise", "tune", problem, *options]
-    null, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with subprocess.Popen(command, stdin=null, stdout=null, stderr=pipe, text=True) as child:
-        atexit.register(child.kill)
-        _, errors = child.communicate()
-        atexit.unregister(child.kill)
-    if child.returncode:
-        last = (errors.strip() or f"exit code {child.returncode}").splitlines()[-1]
+    command, environment = child_command("tilewise", "tune", problem, *options), child_environment()
+    done = subprocess.run(
+        command, env=environment, input="", capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise TilewiseError(last)

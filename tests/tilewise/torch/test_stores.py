@@ -3,23 +3,27 @@
 The result is right, with one line of log at most.
 """
 
+import multiprocessing
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import psutil
 import torch
 
 from tests.cases import some
 from tests.tilewise.torch.stored import Stored, check, exact, is_right, lines
+from tests.kernels.system.test_system import wait_until_gone
 from tilewise.backends import choose
 from tilewise.backends.choose import open_backend
 from tilewise.kernels.system.children import child_environment
 from tilewise.kernels.system.files import write_whole
 from tilewise.linked import kernels, verdicts
 from tilewise.linked.kernels import Source
-from tilewise.torch.background import search_in_background
+from tilewise.torch.background import search_in_background, tune_apart
 from tilewise.torch.operators import load_operators
 
 PROBLEM = "matmul:m=8,n=16,k=24,dtype=f32,bias,weights=constant"
@@ -52,6 +56,18 @@ def test_a_search_in_the_background_stores_its_result(database: str, cache: Path
 
 
 PROGRAM = """
+@pytest.mark.full
+def test_a_search_ends_with_a_killed_program(database: str) -> None:
+    given = (Source(store=database, trials=10**5), PROBLEM)
+    program = multiprocessing.get_context("fork").Process(target=tune_apart, args=given)
+    program.start()
+    while not (searches := psutil.Process(program.pid).children(recursive=True))[1:]:
+        time.sleep(0.01)
+    searches[0].suspend()  # it does not end by itself
+    program.kill()
+    wait_until_gone(searches[0].pid)
+
+
 import sys, torch
 torch.manual_seed(int(sys.argv[1]))
 torch.set_num_threads(1)
