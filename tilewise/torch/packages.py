@@ -29,7 +29,8 @@ def compile_package(
         torch._inductor.aoti_compile_and_package(
             program, package_path=str(path), inductor_configs={**others, "freezing": True}
         )
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # kernels of an earlier package
+    folder.mkdir()
     used = {op.kernel for op in graph.ops}
     for file, kernel in read_kernels().items():
         if kernel.symbol in used:
