@@ -273,8 +273,9 @@ def split_options(options: Mapping[str, Any] | None) -> tuple[Source, dict[str, 
     others = dict(options or {})
     given = {name: others.pop(name) for name in _OPTIONS if name in others}
     source = Source(**{"threads": torch.get_num_threads(), **given})
-    if not (isinstance(source.sizes, tuple) and 0 < source.sizes[0] < source.sizes[-1]):
-        raise BadInputError(f"options: sizes={source.sizes!r} is not a pair such as (1, 64)")
+    sizes = source.sizes
+    if not (isinstance(sizes, tuple) and len(sizes) == 2 and 0 < sizes[0] < sizes[1]):
+        raise BadInputError(f"options: {sizes=} is not a pair such as (1, 64)")
     for name, least in (("trials", 0), ("threads", 1)):
         value = getattr(source, name)
         if not isinstance(value, int) or value < least:

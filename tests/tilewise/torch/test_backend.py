@@ -341,7 +341,7 @@ def test_gradients_are_left_to_inductor_with_one_line(stored, caplog, capsys) ->
 @pytest.mark.parametrize(
     "options",
     [{"trials": -1}, {"threads": 0}, {"store": "sqlite://", "server": "http://x"},
-     {"accuracy": "best"}, {"tune": "never"}],
+     {"accuracy": "best"}, {"tune": "never"}, {"sizes": ()}, {"sizes": (1, 2, 3)}],
 )  # fmt: skip
 def test_options_that_make_no_sense(options: dict[str, object]) -> None:
     model = nn.Linear(3, 3)
