@@ -26,6 +26,10 @@ class UnreadableError(TilewiseError):
     """A stored result cannot be read; others may be."""
 
 
+class NoAnswerError(TilewiseError):
+    """The service cannot be reached; other requests would fail as well."""
+
+
 @contextmanager
 def bad_input(name: str, *kinds: type[Exception]) -> Iterator[None]:
     """Convert errors of some kinds to BadInputError, which names the input."""

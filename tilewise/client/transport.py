@@ -25,7 +25,13 @@ from typing import Any, TypeVar
 import httpx
 
 from tilewise.client.events import Follower
-from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
+from tilewise.errors import (
+    BadInputError,
+    MissingError,
+    NoAnswerError,
+    TilewiseError,
+    UnreadableError,
+)
 from tilewise.kernels.quoting import one_line, quoted, without_password
 from tilewise.schema.base import Json
 
@@ -145,7 +151,7 @@ class Service:
                     response = await self._once(request)
             except httpx.TransportError as error:
                 if is_last:
-                    raise TilewiseError(f"no answer from {self.url}: {one_line(error)}") from error
+                    raise NoAnswerError(f"no answer from {self.url}: {one_line(error)}") from error
                 pause, is_unavailable = backoff_s(losses), False
             else:
                 wanted = pause_s(response, losses)

@@ -11,21 +11,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tilewise.errors import MissingError, TilewiseError
+from tilewise.errors import MissingError, NoAnswerError, TilewiseError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.kernels.system.toolchain import identity
 from tilewise.linked.libraries import cache_folder, link
 from tilewise.search.ranges.result import contains
+from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.version import VERSION
 
 if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
     from tilewise.schema.results import ObjectFiles
-    from tilewise.search.records import CacheMode
 
 Shim = Callable[[], ctypes.CDLL]
 """Loads a library that includes `kernels.h`, and calls the kernels that it knows."""
@@ -44,6 +44,8 @@ def warning(what: str) -> Iterator[None]:
     """Log an error as `warn_once` does; the program goes on without."""
     try:
         yield
+    except NoAnswerError:
+        raise
     except Exception as error:  # a search may fail in any way
         warn_once(f"{what}: {line_of(error)}")
 
@@ -109,16 +111,14 @@ class Source:
         # A search here sets limits of threads for its children; other children keep theirs.
         before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
         with ExitStack() as stack:
+            kernels = Kernels(self, shim)
             try:
-                backend: Backend | None = None
                 if any(choices):
                     backend = open_backend(self.server, self.store)
                     stack.enter_context(backend)
-                kernels = Kernels(self, backend, shim)
-                kernels.look_up(choices)
+                    kernels.look_up(backend, choices)
             except Exception as error:  # a store or a service may fail in any way
-                warn_once(f"only kernels of the cache folder are used: {line_of(error)}")
-                kernels = Kernels(self, None, shim)
+                kernels.use_folder(error)
             finally:
                 for name in ONE_THREAD:
                     os.environ.pop(name, None)
@@ -126,53 +126,53 @@ class Source:
             yield kernels
 
 
-class _Stored(NamedTuple):
-    """A stored problem or range, its schedules and toolchain, and the caches that they are for."""
-
-    problem: str
-    schedules: str
-    cache: str
-
-
 class Kernels:
-    """The kernels of an open store or service; without one, those of the cache folder."""
+    """The kernels of an open store or service, or those of the cache folder if it fails.
 
-    def __init__(self, source: Source, backend: "Backend | None", shim: Shim) -> None:
-        self._backend, self._trials, self._shim = backend, source.trials, shim
+    Attributes:
+        found: by problem or range: what is stored for it, a text of its schedules, their caches.
+        files: of kernels in the cache folder, if these are used.
+        absent: the widest problems of ops, where they are not stored.
+    """
+
+    def __init__(self, source: Source, shim: Shim) -> None:
+        self._trials, self._shim = source.trials, shim
         self._target = target_of(source.threads)
-        self._found: dict[str, _Stored] = {}
+        self._backend: Backend | None = None
+        self.found: dict[str, tuple[str, str, Any]] = {}
+        self.files: dict[Problem | ProblemRange, Path] = {}
+        self.absent: list[str] = []
+
+    def use_folder(self, error: Exception) -> None:
+        """Use the kernels of the cache folder from now on, since the store or service failed."""
+        warn_once(f"only kernels of the cache folder are used: {line_of(error)}")
+        self._backend, self.found, self.absent = None, {}, []
         host, _, rest = self._target.partition(",")
-        self._files = {
-            one.problem: path
-            for path, one in ({} if backend else read_kernels()).items()
+        self.files = {
+            one.wanted: path
+            for path, one in read_kernels().items()
             if one.target == self._target or (host == "cpu:host" and one.target.endswith(rest))
         }
 
-    def look_up(self, choices: Sequence[Sequence[str]]) -> None:
+    def look_up(self, backend: "Backend", choices: Sequence[Sequence[str]]) -> None:
         """Look up problems as `Source.open` does."""
-        self._fetch({problem for problems in choices for problem in problems})
-        absent = {one[0]: None for one in choices if one and one[0] not in self._found}
-        if not self._trials or self._backend is None:
-            return
-        from tilewise.search.records import TuneRequest
-
-        for problem in absent:
+        self._backend = backend
+        self._fetch(backend, {problem for problems in choices for problem in problems})
+        widest = dict.fromkeys(problems[0] for problems in choices if problems)
+        self.absent = [one for one in widest if one not in self.found]
+        if self._trials:
             request = TuneRequest(self._trials, cache="cold")
-            with warning(f"{problem}: not tuned"):  # such as a range that no code serves
-                self._backend.tune(problem, self._target, request, lambda _trial: None)
-        self._fetch(absent)
+            for problem in self.absent:
+                with warning(f"{problem}: not tuned"):  # such as a range that no code serves
+                    backend.tune(problem, self._target, request, lambda _trial: None)
+            self._fetch(backend, self.absent)
 
-    def _fetch(self, problems: Collection[str]) -> None:
-        # In a model, other layers evict the weights: kernels for cold caches come first.
-        for mode in ("cold", None):
-            self._fetch_mode([one for one in problems if one not in self._found], mode)
-
-    def _fetch_mode(self, problems: Sequence[str], mode: "CacheMode | None") -> None:
-        backend = self._backend
-        if backend is None:
-            return
-        ranges = {one: one for one in problems if isinstance(parse_any(one), ProblemRange)}
-        sizes = [one for one in problems if one not in ranges]
+    def _fetch(
+        self, backend: "Backend", problems: Collection[str], mode: CacheMode | None = "cold"
+    ) -> None:
+        missing = [one for one in problems if one not in self.found]
+        ranges = {one: one for one in missing if isinstance(parse_any(one), ProblemRange)}
+        sizes = [one for one in missing if one not in ranges]
         found = backend.look_up(sizes, self._target, (), {}, "range", cache=mode) if sizes else ()
         for one in found:
             result, match = one.result, one.result and one.result.match
@@ -180,32 +180,37 @@ class Kernels:
                 ranges[one.problem] = match.range
             elif result and match and match.kind != "processor":
                 schedule = f"{result.target} {result.best.hash} {result.toolchain} {match.differs}"
-                self._found[one.problem] = _Stored(one.problem, schedule, result.cache)
+                self.found[one.problem] = one.problem, schedule, result.cache
         for problem, wanted in ranges.items():
             with suppress(MissingError):
                 whole = backend.show(wanted, self._target, mode, match="range")
                 facts = ("target", "variants", "spans", "toolchain", "stale")
                 schedules = json.dumps([whole[name] for name in facts])
-                self._found[problem] = _Stored(whole["problem"], schedules, whole["cache"])
+                self.found[problem] = whole["problem"], schedules, whole["cache"]
+        if mode:  # kernels for cold caches came first: in a model, other layers evict the weights
+            self._fetch(backend, problems, None)
 
     def load(self, problem: str) -> Kernel | None:
         """Return the kernel of a problem or a range, or that of a range that contains it, loaded.
 
         Return None if none is stored or it cannot run here.
         """
+        path, kernel = None, None
+        if self._backend is not None and problem in self.found:
+            stored, schedules, mode = self.found[problem]
+            named = hashlib.sha256(f"{stored} {schedules}".encode()).hexdigest()[:32]
+            path = cache_folder() / f"kernel-{_maker()}-{named}.so"
+            made = self._backend.object_files
+            try:
+                kernel = _cached(path) or _write(path, made(stored, self._target, mode))
+            except NoAnswerError as error:
+                self.use_folder(error)
         if self._backend is None:
             wanted = parse_any(problem)
-            holding = (path for one, path in self._files.items() if _holds(one, wanted))
-            path = self._files.get(problem) or next(holding, None)
-            kernel = None if path is None else _cached(path, "it is not used")
-        elif (found := self._found.get(problem)) is None:
-            return None
-        else:
-            named = hashlib.sha256(f"{found.problem} {found.schedules}".encode()).hexdigest()[:32]
-            path = cache_folder() / f"kernel-{_maker()}-{named}.so"
-            mode: CacheMode = "cold" if found.cache == "cold" else "hot"
-            made = self._backend.object_files
-            kernel = _cached(path) or _write(path, made(found.problem, self._target, mode))
+            ranges = [one for one in self.files if isinstance(one, ProblemRange)]
+            holding = next((one for one in ranges if contains(one, wanted)), wanted)
+            path = self.files.get(wanted) or self.files.get(holding)
+            kernel = _cached(path, "it is not used") if path else None
         return kernel if path and kernel and _is_loaded(path, kernel, self._shim) else None
 
 
@@ -222,12 +227,6 @@ def target_of(threads: int) -> str:
 def line_of(error: Exception) -> str:
     """Return the message of an error as one line."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _holds(stored: str, wanted: Problem | ProblemRange) -> bool:
-    """Return whether a stored problem is a range that contains another, or a range."""
-    problems = parse_any(stored)
-    return isinstance(problems, ProblemRange) and contains(problems, wanted)
 
 
 def _maker() -> str:
@@ -262,13 +261,12 @@ def _cached(path: Path, otherwise: str = "it is made again") -> Kernel | None:
     try:
         kernel = Kernel(**json.loads(read_regular(path.with_suffix(".json"))))
         found = hashlib.sha256(read_regular(path)).hexdigest()
+        if found != kernel.sha256:
+            raise ValueError(f"sha256 is {found}, not {kernel.sha256}")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
         warn_once(f"kernel file {path}: {error}; {otherwise}")
-        return None
-    if found != kernel.sha256:
-        warn_once(f"kernel file {path}: sha256 is {found}, not {kernel.sha256}; {otherwise}")
         return None
     return kernel
 
@@ -298,9 +296,8 @@ def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
         return False
     ends = ("", "_part", "_prepare" if kernel.packed_bytes else "")
     addresses = [ctypes.cast(code[f"{kernel.symbol}{end}"], ctypes.c_void_p) for end in ends]
-    sizes = (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts)
+    numbers = map(ctypes.c_int64, (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts))
     one = kernel.wanted
     accumulates = int((one.smallest if isinstance(one, ProblemRange) else one).accumulates)
-    numbers = [ctypes.c_int64(size) for size in sizes]
     shim().tilewise_register(kernel.symbol.encode(), *addresses, *numbers, accumulates)
     return True

@@ -41,7 +41,7 @@ class Compilation:
         graph: the record of decisions.
         problems: given where they are only listed.
         may_guard: whether the graph may be limited to sizes.
-        absent: the problems that are not stored.
+        absent: the widest problems of ops that are not stored.
     """
 
     source: Source
@@ -59,9 +59,12 @@ class Compilation:
             self.problems += [one[0].problem for one in map(self._candidates, nodes) if one]
             return 0
         try:
+                if kernels.found or kernels.files:
+                    load_operators()
             choices = [[one.problem for one in self._candidates(node)] for node in nodes]
-            if any(choices):
-                load_operators()
+            if any(choices) and self.source.trials:
+                self.absent += kernels.absent
+                load_operators()  # fails before a search, not after it
             with self.source.open(load_operators, choices) as kernels:
                 for node in nodes:
                     self._decide(node, kernels)
@@ -88,11 +91,8 @@ class Compilation:
                     return
                 op = replace(op, kernel="", reason=f"a size is not in {kernel.problem}")
             reasons.append(op)
-        if reasons and reasons[0].reason == _NOT_STORED:
-            self.absent.append(every[0].problem)
-        timed = next((op for op in reasons if op.torch_us is not None), None)
         unknown = Op("", reason=ops.why_not(node) or "no problem or range of sizes describes it")
-        op = timed or next(iter(reasons), unknown)
+        op = next((one for one in reasons if one.torch_us is not None), (*reasons, unknown)[0])
         self.graph.ops.append(replace(op, name=node.name))
 
     def _judged(self, problem: str, kernels: Kernels) -> Op:

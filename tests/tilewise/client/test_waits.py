@@ -15,6 +15,7 @@ from tilewise import BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded, events
 from tilewise.client import transport as transport_module
+from tilewise.errors import NoAnswerError
 
 
 class Clock:
@@ -110,7 +111,7 @@ def test_a_new_token_is_asked_for_once(lost: Exception | httpx.Response, clock: 
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
 def test_a_service_that_is_not_there_is_given_up(lost: Exception, clock: Clock) -> None:
     service = Service(lost)
-    with service.client as client, pytest.raises(TilewiseError, match="no answer from http://fake"):
+    with service.client as client, pytest.raises(NoAnswerError, match="no answer from http://fake"):
         client.job(1)
     assert len(service.asked) == transport_module.MOST_TRIES
     assert len(clock.pauses) == transport_module.MOST_TRIES - 1

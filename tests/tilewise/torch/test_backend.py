@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -164,19 +164,26 @@ def test_threads_share_the_parts_of_a_kernel(stored: Stored) -> None:
 
 
 @pytest.mark.full
-def test_a_narrower_kernel_leaves_the_epilogue_to_inductor(stored: Stored) -> None:
+def test_a_narrower_kernel_leaves_the_epilogue_to_inductor(stored, monkeypatch) -> None:
     stored.problems = {LINEAR}
     (op,) = check(linear(), torch.randn(6, 20))
     assert op.problem == LINEAR and op.kernel and not stored.searched
     torch.compiler.reset()
     op = check(linear(), torch.randn(6, 20), trials=3)[-1]
     assert stored.searched == [op.problem] != [LINEAR] and op.kernel
+    torch.compiler.reset()
+    stored.problems, search = {LINEAR}, Mock()
+    monkeypatch.setattr(backend_module, "search_in_background", search)
+    assert check(linear(), torch.randn(6, 20), trials=3, tune="background")[-1].kernel
+    assert search.call_args.args[1] == [WITH_RELU]
 
 
-def test_what_is_not_stored_is_inductors_unless_a_search_is_allowed(stored, caplog) -> None:
+def test_what_is_not_stored_is_inductors_unless_searched(stored, caplog, monkeypatch) -> None:
     stored.problems = set()
     model, x = nn.Linear(20, 32), torch.randn(6, 20)
-    (op,) = check(model, x)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend_module, "load_operators", None)  # it is not needed
+        (op,) = check(model, x)
     assert (op.kernel, op.reason, op.problem) == ("", "no kernel is stored", LINEAR)
     assert not stored.searched and not lines(caplog)
     torch.compiler.reset()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import psutil
@@ -19,6 +20,7 @@ from tests.tilewise.torch.stored import Stored, check, exact, is_right, lines
 from tests.kernels.system.test_system import wait_until_gone
 from tilewise.backends import choose
 from tilewise.backends.choose import open_backend
+from tilewise.errors import NoAnswerError
 from tilewise.kernels.system.children import child_environment
 from tilewise.kernels.system.files import write_whole
 from tilewise.linked import kernels, verdicts
@@ -171,6 +173,14 @@ def test_an_object_that_is_none(stored, monkeypatch, caplog) -> None:
     monkeypatch.setattr(stored, "object_files", broken)
     (op,) = check(nn.Linear(20, 17), torch.randn(6, 20))
     assert not op.kernel and "cannot make" in op.reason
+def test_a_service_that_stops_after_the_look_up(stored, monkeypatch, caplog) -> None:
+    made = Mock(side_effect=NoAnswerError("no answer from http://x"))
+    monkeypatch.setattr(stored, "object_files", made)
+    ops = check(nn.Sequential(nn.Linear(20, 41), nn.Linear(41, 43)), torch.randn(6, 20))
+    assert {op.reason for op in ops} == {"no kernel is stored"}
+    assert made.call_count == 1 == len(lines(caplog)), "no other kernel is requested"
+
+
     assert len(lines(caplog)) == 1
 
 
