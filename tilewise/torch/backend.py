@@ -296,7 +296,7 @@ def problems(
     dynamic: bool = False,
     sizes: tuple[int, int] = (1, 64),
 ) -> list[str]:
-    """Return the problems of a model on inputs (a tensor or a tuple), for `tilewise fetch`.
+    """Return the problems of a model on inputs (a tensor or a tuple), for `tilewise tune`.
 
     Dynamic sizes have ranges: those that `torch._dynamo.mark_dynamic` names, with `dynamic` all.
     `sizes` are the bounds of those that have none. The model runs once, without kernels.
