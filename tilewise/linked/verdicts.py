@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.kernels.problem import Problem
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.linked.kernels import Kernel, warn_once
 from tilewise.linked.libraries import cache_folder
@@ -23,9 +23,8 @@ TOLERANCES = {"f64": 1e-11, "f32": 1e-4, "bf16": 2e-2, "f16": 5e-3}
 """Of the norm of the difference: far above rounding, far below a wrong kernel."""
 _COLD_BYTES, _MOST_COPIES = 48 << 20, 24
 """Of all weights between two uses of the same; above the L2 cache of any core."""
-_ROUNDS = 25
-_SIZES = 3
-"""Of a range."""
+_ROUNDS, _SIZES = 25, 3
+"""Of a measurement, and of a range."""
 
 Call = Callable[[], Any]
 
@@ -58,24 +57,19 @@ def stored_verdict(
     """
     path = cache_folder() / "verdicts.json"
     key = f"{kernel.problem} {kernel.target} {kernel.sha256} {framework}"
-    known = _stored(path).get(key)
-    if known is None:
-        wanted = kernel.wanted
-        if isinstance(wanted, ProblemRange):
-            every = list(map(wanted.at, sample_sizes(wanted, _SIZES)))
-        else:
-            every = [wanted]
+    if key not in (known := _stored(path)):
+        of = kernel.wanted
+        every = [of] if isinstance(of, Problem) else map(of.at, sample_sizes(of, _SIZES))
         found = [measure(kernel, problem) for problem in every]
         worst = max(found, key=lambda one: (not one.is_right, one.kernel_us / one.own_us))
-        text = json.dumps({**_stored(path), key: (known := asdict(worst))}, indent=1)
-        write_whole(path, text.encode())
-    return Verdict(**known)
+        known = {**_stored(path), key: worst}  # others may have been stored meanwhile
+        write_whole(path, json.dumps(known, default=asdict, indent=1).encode())
+    return known[key]
 
 
-def _stored(path: Path) -> dict[str, dict[str, Any]]:
+def _stored(path: Path) -> dict[str, Verdict]:
     try:
-        found = json.loads(read_regular(path))
-        return {key: asdict(Verdict(**one)) for key, one in found.items()}
+        return {key: Verdict(**one) for key, one in json.loads(read_regular(path)).items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -94,12 +88,7 @@ def compare(
 ) -> Verdict:
     """Time calls of a kernel and of a framework's op, one for each copy of the weights.
 
-    Args:
-        problem: of both.
-        error: of the kernel's result, relative to the norm.
-        ours: calls of the kernel.
-        theirs: calls of the framework's op.
-        threads: that compute them.
+    `error` is that of the kernel's result, relative to the norm.
     """
     kernel_s, own_s = in_turns(ours, theirs, threads=threads)
     return Verdict(1e6 * kernel_s, 1e6 * own_s, error <= TOLERANCES[problem.dtype])

@@ -27,9 +27,6 @@ from tilewise.torch.operators import load_operators
 from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
 
-_OPTIONS = tuple(field.name for field in fields(Source))
-_TUNE = ("now", "background")
-_NOT_STORED = "no kernel is stored"
 _current = threading.local()
 
 
@@ -49,8 +46,7 @@ class Compilation:
     problems: list[str] | None = None
     may_guard: bool = True
     absent: list[str] = field(default_factory=list)
-    _decisions: dict[str, Op] = field(default_factory=dict)
-    _used: dict[str, Kernel] = field(default_factory=dict)
+    _decisions: dict[str, tuple[Op, Kernel | None]] = field(default_factory=dict)
 
     def run(self, graph: Any) -> int:
         """Replace ops of a frozen graph; return how many."""
@@ -59,15 +55,15 @@ class Compilation:
             self.problems += [one[0].problem for one in map(self._candidates, nodes) if one]
             return 0
         try:
-                if kernels.found or kernels.files:
-                    load_operators()
             choices = [[one.problem for one in self._candidates(node)] for node in nodes]
             if any(choices) and self.source.trials:
-                self.absent += kernels.absent
                 load_operators()  # fails before a search, not after it
             with self.source.open(load_operators, choices) as kernels:
+                if kernels.found or kernels.files:
+                    load_operators()
                 for node in nodes:
                     self._decide(node, kernels)
+                self.absent += kernels.absent
         except Exception as error:  # a compiler may fail in any way
             text = line_of(error)
             warn_once(f"no kernels are used: {text}")
@@ -80,43 +76,41 @@ class Compilation:
     def _decide(self, node: Any, kernels: Kernels) -> None:
         """Replace an op and what follows it by the kernel of its widest problem that has one."""
         # Matched again: operands may be results of ops that were replaced before.
-        every, reasons = self._candidates(node), list[Op]()
-        for one in every:
-            op = self._judged(one.problem, kernels)
-            if op.kernel:
-                kernel = self._used[one.problem]
-                if ops.fits(one, kernel, may_guard=self.may_guard):
-                    self.graph.ops.append(replace(op, name=node.name))
-                    ops.replace_ops(one, kernel)
-                    return
+        reasons = list[Op]()
+        for one in self._candidates(node):
+            op, kernel = self._judged(one.problem, kernels)
+            if kernel and ops.fits(one, kernel, may_guard=self.may_guard):
+                self.graph.ops.append(replace(op, name=node.name))
+                ops.replace_ops(one, kernel)
+                return
+            if kernel:
                 op = replace(op, kernel="", reason=f"a size is not in {kernel.problem}")
             reasons.append(op)
         unknown = Op("", reason=ops.why_not(node) or "no problem or range of sizes describes it")
         op = next((one for one in reasons if one.torch_us is not None), (*reasons, unknown)[0])
         self.graph.ops.append(replace(op, name=node.name))
 
-    def _judged(self, problem: str, kernels: Kernels) -> Op:
-        """Return whether the kernel of a problem is used, decided once."""
+    def _judged(self, problem: str, kernels: Kernels) -> tuple[Op, Kernel | None]:
+        """Return the decision on a problem, made once, and the kernel if it is to be used."""
         if problem not in self._decisions:
             try:
                 self._decisions[problem] = self._judge(problem, kernels)
             except Exception as error:  # one kernel that fails does not cost the others
                 text = line_of(error)
                 warn_once(f"{problem}: no kernel is used: {text}")
-                self._decisions[problem] = Op("", problem, reason=text)
+                self._decisions[problem] = Op("", problem, reason=text), None
         return self._decisions[problem]
 
-    def _judge(self, problem: str, kernels: Kernels) -> Op:
+    def _judge(self, problem: str, kernels: Kernels) -> tuple[Op, Kernel | None]:
         kernel = kernels.load(problem)
         if kernel is None:
-            return Op("", problem, reason=_NOT_STORED)
+            return Op("", problem, reason="no kernel is stored"), None
         found = verdict(kernel)
         times = (found.kernel_us, found.own_us)
         if found.wins:
-            self._used[problem] = kernel
-            return Op("", kernel.problem, kernel.symbol, "", *times)
+            return Op("", kernel.problem, kernel.symbol, "", *times), kernel
         reason = "PyTorch is faster" if found.is_right else "its result differs from PyTorch's"
-        return Op("", problem, "", reason, *times)
+        return Op("", problem, "", reason, *times), None
 
 
 @cache
@@ -154,10 +148,7 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph with Inductor, and tuned kernels for the ops that they are faster for.
 
-    Options: `store` or `server`, a URL, by default as `TILEWISE_DB` and `TILEWISE_SERVER` say;
-    `trials` of a search for a problem that is not stored (0: no search); `threads` of the kernels
-    (PyTorch's); `accuracy` of their problems; `tune="background"` to search while the graph runs
-    without kernels; `sizes` of dynamic dims without bounds. All others are Inductor's.
+    Options are the fields of `Source`; all others are Inductor's.
 
     Raises:
         BadInputError: an option makes no sense.
@@ -192,15 +183,13 @@ def _may_guard() -> bool:
 
 def _switch(before: Compilation, compile_again: Callable[[], None]) -> Callable[[], None]:
     """Return a function that compiles a graph again, with kernels that were stored since."""
-    is_cast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-    is_inference = torch.is_inference_mode_enabled()
+    mode = torch.inference_mode(torch.is_inference_mode_enabled())
+    cast = torch.autocast("cpu", torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu"))
 
     def switch() -> None:
         after = Compilation(before.source, Graph())
-        cast = torch.autocast("cpu", dtype=dtype, enabled=is_cast)
         # The mode comes first: without inference it would enable gradients.
-        modes = torch.inference_mode(is_inference), torch.no_grad()
-        with modes[0], modes[1], cast, compile_lock, compiling(after):
+        with mode, torch.no_grad(), cast, compile_lock, compiling(after):
             compile_again()
         before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
 
@@ -212,10 +201,9 @@ def _frozen(
 ) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Compile a graph with weights as constants, and guard that a call has the same weights.
 
-    Return the function, and one that compiles it again.
-
-    Dynamo's setting `prepare_freezing` has no such guards: a second model of one class would get
-    the weights of the first, with any backend of the process.
+    Return the function, and one that compiles it again. Dynamo's setting `prepare_freezing` has no
+    such guards: a second model of one class would get the weights of the first, with any backend of
+    the process.
     """
     guards = TracingContext.get().guards_context.dynamo_guards
     frozen = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # Dynamo reads its own again
@@ -225,7 +213,8 @@ def _frozen(
     nodes = zip(*places, example_inputs, strict=True)
     for index, (of, node, value) in enumerate(nodes):
         source = node._dynamo_source = getattr(of, "_dynamo_source", None)
-        if source is None or not _is_weight(value, source):
+        is_tensor = type(value) in (torch.Tensor, torch.nn.Parameter)
+        if not (source and is_tensor and source.guard_source.is_unspecialized_nn_module()):
             kept.append(index)
             continue
         guards.add(source.make_guard(GuardBuilder.ID_MATCH))
@@ -252,13 +241,6 @@ def _frozen(
     return (lambda *given: compiled[0](*[given[index] for index in kept])), again
 
 
-def _is_weight(value: Any, source: Any) -> bool:
-    """Return whether an input is a parameter or a buffer of a module."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    return bool(source.guard_source.is_unspecialized_nn_module())
-
-
 # An installed package is known by its entry point, and a second registration raises.
 if "tilewise" not in list_backends(()):
     register_backend(backend, name="tilewise")
@@ -271,7 +253,7 @@ def split_options(options: Mapping[str, Any] | None) -> tuple[Source, dict[str, 
         BadInputError: an option makes no sense.
     """
     others = dict(options or {})
-    given = {name: others.pop(name) for name in _OPTIONS if name in others}
+    given = {one.name: others.pop(one.name) for one in fields(Source) if one.name in others}
     source = Source(**{"threads": torch.get_num_threads(), **given})
     sizes = source.sizes
     if not (isinstance(sizes, tuple) and len(sizes) == 2 and 0 < sizes[0] < sizes[1]):
@@ -280,7 +262,8 @@ def split_options(options: Mapping[str, Any] | None) -> tuple[Source, dict[str, 
         value = getattr(source, name)
         if not isinstance(value, int) or value < least:
             raise BadInputError(f"options: {name}={value!r} is not a number from {least} on")
-    for name, allowed in (("accuracy", Problem.choices["accuracy"]), ("tune", _TUNE)):
+    choices = {"accuracy": Problem.choices["accuracy"], "tune": ("now", "background")}
+    for name, allowed in choices.items():
         if (value := getattr(source, name)) not in allowed:
             raise BadInputError(f"options: {name}={value!r} is not one of {', '.join(allowed)}")
     if source.store and source.server:

@@ -14,9 +14,8 @@ from tilewise.linked.libraries import compiled
 @cache
 def load_operators() -> ctypes.CDLL:
     """Return the loaded operators, compiled if this is the first use with this torch."""
-    library = Path(torch.__file__).parent / "lib"
     given = [f"-I{folder}" for folder in cpp_extension.include_paths()]
-    given += [f"-L{library}", "-ltorch_cpu", "-lc10"]
+    given += [*(f"-L{folder}" for folder in cpp_extension.library_paths()), "-ltorch_cpu", "-lc10"]
     path = compiled(Path(__file__).with_name("operators.cpp"), torch.__version__, given)
     torch.ops.load_library(str(path))
     torch.library.register_fake("tilewise::prepare", _fake_prepare)

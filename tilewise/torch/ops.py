@@ -73,7 +73,7 @@ def why_not(node: Node) -> str:
             return f"an operand is on {value.device.type}, not on the cpu"
         if value.dtype not in _NAMES or value.dtype != node.meta["val"].dtype:
             return f"no kernels of {str(value.dtype).removeprefix('torch.')}"
-        if not all(size.node.has_hint() for size in value.shape if _is_dynamic(size)):
+        if not all(size.node.has_hint() for size in value.shape if isinstance(size, torch.SymInt)):
             return "a size depends on data"
         if statically_known_true(value.numel() == 0):
             return "an operand is empty"
@@ -85,11 +85,8 @@ def candidates(node: Node, source: Source, *, may_guard: bool) -> list[Candidate
 
     A dynamic size has all its values, and if guards may be added also the present one alone.
     """
-    if why_not(node):
-        return []
-    find = {aten.bmm.default: _batched, aten.convolution.default: _convolution}
-    plain = find.get(node.target, _product)(node)
-    if plain is None:
+    find = _convolution if node.target is aten.convolution.default else _product
+    if why_not(node) or (plain := find(node)) is None:
         return []
     keys, accuracy = dict(plain.keys), source.accuracy
     if keys["dtype"] == "f32" or (keys["dtype"] == "f64" and accuracy == "strict"):
@@ -107,9 +104,10 @@ def candidates(node: Node, source: Source, *, may_guard: bool) -> list[Candidate
 
 def _problems(keys: Mapping[str, Any], sizes: tuple[int, int], may_guard: bool) -> list[str]:
     """Return a problem, or of dynamic sizes the range of all and that of the present ones."""
-    every = [{key: _bounds(one, sizes) for key, one in keys.items() if _is_dynamic(one)}]
-    if may_guard and every[0]:
-        every.append({key: _present(keys[key]) for key in every[0]})
+    dims = [key for key, one in keys.items() if isinstance(one, torch.SymInt)]
+    every = [{key: _bounds(keys[key], sizes) for key in dims}]
+    if may_guard and dims:
+        every.append({key: _present(keys[key]) for key in dims})
     found = []
     for ranges in every:
         with suppress(KernelsError):  # no problem describes it, as for a stride of zero
@@ -117,10 +115,6 @@ def _problems(keys: Mapping[str, Any], sizes: tuple[int, int], may_guard: bool) 
             one = kind(**(dict(keys) | dict.fromkeys(ranges, 2)))
             found.append(parse_any({"op": kind.op, **one.to_json(), **ranges}).canonical)
     return found
-
-
-def _is_dynamic(value: Any) -> bool:
-    return isinstance(value, torch.SymInt)
 
 
 def _step(size: Any) -> int:
@@ -168,9 +162,11 @@ def fits(found: Candidate, kernel: Kernel, *, may_guard: bool) -> bool:
 
 def _product(node: Node) -> Candidate | None:
     *bias, a, b = node.args
+    (*batch, m, k), n = _shape(a), _shape(b)[-1]
     if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
         return None
-    m, (k, n) = _shape(a)[0], _shape(b)
+    if batch and statically_known_true(batch[0] == 1):
+        return None
     operands = {"A": a, "B": b}
     if bias:
         shapes = {"bias": (n,), "add": (m, n)}
@@ -179,21 +175,10 @@ def _product(node: Node) -> Candidate | None:
             return None
         operands[named[0]] = bias[0]
     is_transposed = _is_transposed(b)
-    keys = {"batch": 1, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
-    keys |= _common(node, b, operands)
-    return Candidate("", (node,), keys, operands, (m, n), {"B": (1, 0)} if is_transposed else {})
-
-
-def _batched(node: Node) -> Candidate | None:
-    a, b = node.args
-    (batch, m, k), n = _shape(a), _shape(b)[2]
-    if statically_known_true(batch == 1):
-        return None
-    is_transposed = _is_transposed(b)
-    keys = {"batch": batch, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
-    keys |= _common(node, None, {})
-    orders = {"B": (0, 2, 1)} if is_transposed else {}
-    return Candidate("", (node,), keys, {"A": a, "B": b}, (batch, m, n), orders)
+    keys = {"batch": batch[0] if batch else 1, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
+    keys |= _common(node, None if batch else b, operands)
+    orders = {"B": (0, 2, 1) if batch else (1, 0)} if is_transposed else {}
+    return Candidate("", (node,), keys, operands, (*batch, m, n), orders)
 
 
 def _convolution(node: Node) -> Candidate | None:
@@ -207,8 +192,7 @@ def _convolution(node: Node) -> Candidate | None:
     operands = {"A": a, "B": b} | ({} if bias is None else {"bias": bias})
     keys |= {"groups": groups, **_common(node, b, operands)}
     orders = {"A": _TO_ROWS_LAST, "B": _FILTERS, "add": _TO_ROWS_LAST}
-    shape = (n, oh, ow, co)
-    return Candidate("", (node,), keys, operands, shape, orders, _TO_CHANNELS_FIRST)
+    return Candidate("", (node,), keys, operands, (n, oh, ow, co), orders, _TO_CHANNELS_FIRST)
 
 
 def _residuals(plain: Candidate) -> Iterator[_Start]:
@@ -231,7 +215,7 @@ def _residuals(plain: Candidate) -> Iterator[_Start]:
 
 def _common(node: Node, weights: Node | None, operands: Mapping[str, Node]) -> dict[str, Any]:
     dtype = _NAMES[node.meta["val"].dtype]
-    is_constant = weights is not None and _is_constant(weights)
+    is_constant = weights is not None and weights.op == "get_attr"
     keys: dict[str, Any] = {name: name in operands for name in ("bias", "add")}
     keys |= {"dtype": dtype, "weights": "constant" if is_constant else "variable"}
     return keys | ({"out": dtype} if dtype in ("bf16", "f16") else {})
@@ -245,7 +229,8 @@ def _endings(ops: _Ops, *, reshapes: bool) -> list[tuple[_Ops, dict[str, str]]]:
     start = ops[-1]
     found: list[tuple[_Ops, dict[str, str]]] = [(ops, {})]
     with _disable_current_modes():
-        points = _points()
+        powers = 2.0 ** torch.arange(-20, 99, dtype=torch.float64)
+        points = torch.cat([torch.linspace(-8, 8, 97, dtype=torch.float64), powers, -powers])
         values = {start: points}
         while len(values) < _MOST_OPS:
             users = {user for one in values for user in one.users} - values.keys()
@@ -255,9 +240,7 @@ def _endings(ops: _Ops, *, reshapes: bool) -> list[tuple[_Ops, dict[str, str]]]:
                 break
             last = min(ready)
             if last.target in _POINTWISE:
-                given = [
-                    values[one] if isinstance(one, torch.fx.Node) else one for one in last.args
-                ]
+                given = [values.get(one, one) for one in last.args]
                 values[last] = last.target(*given, **last.kwargs)
             else:
                 values[last] = values[last.args[0]]
@@ -266,11 +249,6 @@ def _endings(ops: _Ops, *, reshapes: bool) -> list[tuple[_Ops, dict[str, str]]]:
             if is_end and (name := _epilogue(points, values[last])):
                 found.append(((*ops, *list(values)[1:]), {"epilogue": name}))
     return found[::-1]
-
-
-def _points() -> Any:
-    powers = 2.0 ** torch.arange(-20, 99, dtype=torch.float64)
-    return torch.cat([torch.linspace(-8, 8, 97, dtype=torch.float64), powers, -powers])
 
 
 def _epilogue(points: Any, values: Any) -> str:
@@ -313,9 +291,8 @@ def _addition(node: Node, *, reshapes: bool) -> tuple[_Ops, Node] | None:
     if user is None or user.target is not aten.add.Tensor or user.kwargs or len(user.args) != 2:
         return None
     other = user.args[1] if user.args[0] is total else user.args[0]
-    if not isinstance(other, torch.fx.Node) or other is total:
-        return None
-    if not _is_same(_shape(other), _shape(total)):
+    is_other = isinstance(other, torch.fx.Node) and other is not total
+    if not (is_other and _is_same(_shape(other), _shape(total))):
         return None
     source = other
     while reshapes and source.target is _RESHAPE:
@@ -329,20 +306,19 @@ def _is_transposed(b: Node) -> bool:
     """Return whether a variable operand is stored transposed; constants are copied once instead."""
     *_, rows, columns = _value(b).stride()
     is_row = statically_known_true(rows == 1) and not statically_known_true(columns == 1)
-    return is_row and not _is_constant(b)
+    return is_row and b.op != "get_attr"
 
 
 def replace_ops(found: Candidate, kernel: Kernel) -> None:
     """Put the call of a kernel in the place of a candidate's ops."""
     last, graph = found.ops[-1], found.ops[-1].graph
     with graph.inserting_before(last):
-        given = {}
-        for name, node in found.operands.items():
-            given[name] = _arranged(node, found.orders.get(name))
+        orders = found.orders
+        given = {name: _arranged(one, orders.get(name)) for name, one in found.operands.items()}
         bias = given.get("bias")
         if bias is not None and _value(bias).dtype in (torch.bfloat16, torch.float16):
             given["bias"] = _made(_CONVERT, bias, torch.float32)
-        if _is_constant(found.operands["B"]):
+        if found.operands["B"].op == "get_attr":
             given["B"] = _made(torch.ops.tilewise.prepare.default, given["B"], kernel.symbol)
         if "add" in given:
             given["add"] = _shaped(given["add"], found.shape)
@@ -364,7 +340,7 @@ def _shaped(node: Node, shape: tuple[Any, ...]) -> Node:
 def _arranged(node: Node, order: Order | None) -> Node:
     """Return an operand in a problem's layout; Inductor copies variable ones where it must."""
     arranged = node if order is None else _made(aten.permute.default, node, list(order))
-    if _is_constant(node) and not _value(arranged).is_contiguous():
+    if node.op == "get_attr" and not _value(arranged).is_contiguous():
         return _made(aten.clone.default, arranged, memory_format=torch.contiguous_format)
     return arranged
 
@@ -395,10 +371,5 @@ def _shape(node: Node) -> tuple[Any, ...]:
 
 def _is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     """Return whether shapes are the same for all sizes of a graph; it gets no guards."""
-    if len(one) != len(other):
-        return False
-    return all(statically_known_true(a == b) for a, b in zip(one, other, strict=True))
-
-
-def _is_constant(node: Node) -> bool:
-    return bool(node.op == "get_attr")
+    pairs = zip(one, other, strict=False)
+    return len(one) == len(other) and all(statically_known_true(a == b) for a, b in pairs)

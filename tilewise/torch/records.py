@@ -67,9 +67,7 @@ def report(model: Any = None) -> list[Op]:
     """
     weights = [] if model is None else [id(one) for one in (*model.parameters(), *model.buffers())]
     graphs = [
-        graph
-        for graph in _graphs
-        if not weights or any(id(one()) in weights for one in graph.inputs)
+        one for one in _graphs if not weights or any(id(of()) in weights for of in one.inputs)
     ]
     if not graphs:
         raise BadInputError(
