@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from unittest.mock import Mock
 
-import pytest
 import psutil
+import pytest
 import torch
 
 from tests.cases import some
-from tests.tilewise.torch.stored import Stored, check, exact, is_right, lines
 from tests.kernels.system.test_system import wait_until_gone
+from tests.tilewise.torch.stored import Stored, check, exact, is_right, lines
 from tilewise.backends import choose
 from tilewise.backends.choose import open_backend
 from tilewise.errors import NoAnswerError
@@ -49,15 +49,13 @@ def test_a_store_and_a_service_give_the_same_kernel(store, database, server, cac
 
 @pytest.mark.full
 def test_a_search_in_the_background_stores_its_result(database: str, cache: Path) -> None:
-    source = Source(store=database, trials=1, tune="background")
-    switched: list[bool] = []
-    search_in_background(source, [PROBLEM], lambda: switched.append(True)).join(200)
-    assert switched
+    source, switch = Source(store=database, trials=1, tune="background"), Mock()
+    search_in_background(source, [PROBLEM], switch).join(200)
+    assert switch.called
     with source.open(load_operators, [[PROBLEM]]) as found:
         assert found.load(PROBLEM) is not None
 
 
-PROGRAM = """
 @pytest.mark.full
 def test_a_search_ends_with_a_killed_program(database: str) -> None:
     given = (Source(store=database, trials=10**5), PROBLEM)
@@ -70,6 +68,7 @@ def test_a_search_ends_with_a_killed_program(database: str) -> None:
     wait_until_gone(searches[0].pid)
 
 
+PROGRAM = """
 import sys, torch
 torch.manual_seed(int(sys.argv[1]))
 torch.set_num_threads(1)
@@ -103,23 +102,21 @@ class Square(nn.Module):
 
 def test_aliased_and_empty_inputs(stored: Stored, caplog: pytest.LogCaptureFixture) -> None:
     both = torch.randn(16, 16)
-    assert check(Square(), both, both)[-1].kernel
-    assert check(Square(), both, both.t())[-1].kernel
-    assert check(Square(), both[:8], both)[-1].kernel
+    for pair in ((both, both), (both, both.t()), (both[:8], both)):
+        assert check(Square(), *pair)[-1].kernel
     (op,) = check(nn.Linear(20, 32), torch.randn(0, 20))
     assert (op.kernel, op.reason) == ("", "an operand is empty") and not lines(caplog)
 
 
 def test_an_input_that_is_written_to(stored: Stored) -> None:
-    class Writes(nn.Module):
-        def forward(self, a, b):  # type: ignore[no-untyped-def]
-            a.add_(1.0)
-            return a @ b
+    def write(a, b):  # type: ignore[no-untyped-def]
+        a.add_(1.0)
+        return a @ b
 
     a, b = torch.randn(4, 16), torch.randn(16, 16)
     expected = (a.double() + 1) @ b.double()
     with torch.no_grad():
-        assert is_right(torch.compile(Writes(), backend="tilewise")(a, b), expected)
+        assert is_right(torch.compile(write, backend="tilewise")(a, b), expected)
 
 
 @pytest.mark.parametrize("given", some([
@@ -173,15 +170,15 @@ def test_an_object_that_is_none(stored, monkeypatch, caplog) -> None:
     monkeypatch.setattr(stored, "object_files", broken)
     (op,) = check(nn.Linear(20, 17), torch.randn(6, 20))
     assert not op.kernel and "cannot make" in op.reason
+    assert len(lines(caplog)) == 1
+
+
 def test_a_service_that_stops_after_the_look_up(stored, monkeypatch, caplog) -> None:
     made = Mock(side_effect=NoAnswerError("no answer from http://x"))
     monkeypatch.setattr(stored, "object_files", made)
     ops = check(nn.Sequential(nn.Linear(20, 41), nn.Linear(41, 43)), torch.randn(6, 20))
     assert {op.reason for op in ops} == {"no kernel is stored"}
     assert made.call_count == 1 == len(lines(caplog)), "no other kernel is requested"
-
-
-    assert len(lines(caplog)) == 1
 
 
 def test_a_kernel_with_another_result_is_not_used(stored: Stored) -> None:
