@@ -154,8 +154,8 @@ def evaluate(spaces: Sequence[TimedSpace]) -> list[Evaluated]:
     return [
         Evaluated(
             space.name,
-            of_problems[space.name],
-            of_processors.get(space.name),
+            of_problems[id(space)],
+            of_processors.get(id(space)),
             space.share(space.nearest(prior_points(space.model, 1)[0])),
             space.share(int(np.argmin(space.modelled))),
         )
@@ -165,21 +165,22 @@ def evaluate(spaces: Sequence[TimedSpace]) -> list[Evaluated]:
 
 def _held_out(
     spaces: Sequence[TimedSpace], group: Callable[[TimedSpace], object]
-) -> Iterator[tuple[str, Shares]]:
-    """Yield how each space is predicted by a predictor that was trained on the other groups."""
+) -> Iterator[tuple[int, Shares]]:
+    """Yield the identity of each space, and its shares by a predictor trained on other groups."""
     for left_out in dict.fromkeys(map(group, spaces)):
         others = [space for space in spaces if group(space) != left_out]
         if others:
             predictor = _fitted(others, Errors(0, 0, 0), Errors(0, 0, 0))
             left = [space for space in spaces if group(space) == left_out]
-            yield from ((space.name, _shares(predictor, space, others)) for space in left)
+            yield from ((id(space), _shares(predictor, space, others)) for space in left)
 
 
 def _shares(predictor: Predictor, space: TimedSpace, others: Sequence[TimedSpace]) -> Shares:
     target = space.target.canonical
     near = [other.solved for other in others if other.target.canonical == target]
     (chosen,) = predictor.predict([space.problem], space.target, near)
-    assert chosen is not None, space.name
+    if chosen is None:
+        raise PredictorError(f"no candidate of {space.name} is legal; leave this space out")
     scores = space.modelled + predictor.trees.predict(space.rows)
     ranked = int(np.argmin(scores))
     expected = scores[ranked] + predictor.level(space.target)[0]

@@ -24,7 +24,7 @@ def winners(session: Session, problems: Sequence[Problem], target: str) -> list[
     problem, result, trial = models.Problem.canonical, models.Schedule, models.Trial
     operations = {f"{one.op}:" for one in problems}
     query = (
-        select(result.id, problem, result.time_us, trial.params)
+        select(result.job_id, problem, result.time_us, trial.params)
         .join(result.problem)
         .join(trial, and_(trial.job_id == result.job_id, trial.hash == result.hash))
         .where(result.target == target, result.cache == "hot")
@@ -33,8 +33,8 @@ def winners(session: Session, problems: Sequence[Problem], target: str) -> list[
         .limit(MOST_WINNERS)
     )
     found: dict[str, Solved] = {}
-    for number, canonical, time_us, params in session.execute(query):
-        known = earlier_search(number, canonical, target, 1)
+    for job_id, canonical, time_us, params in session.execute(query):
+        known = earlier_search(job_id, canonical, target, 1)
         if known is not None and isinstance(params, dict) and is_above_0(time_us):
             found.setdefault(canonical, Solved(known.problem, target, ((params, time_us),)))
     return list(found.values())
