@@ -43,6 +43,7 @@ MATRIX_LEAST_ROWS = 8
 MATRIX_FEW_ROWS = 128  # of a result whose panels of B are read once
 MATRIX_COLS = 256  # of a block of B that has the whole reduction
 MATRIX_STRIP = 1024  # bytes of a row of A in a k-block
+PACKED_COLS = 512  # of a block of B beside a packed strip of A
 WIDENED_DEPTHS, WIDENED_COLS = (512, 256), (1024, 4096)  # where matrix tiles read widened weights
 LEAST_SUMS, LEAST_ROWS, MOST_ROWS = 24, 6, 9  # of tiles that load little for what they multiply
 COLS = 128  # of a block of a B that is fetched ahead: two panels or three; of few rows, one
@@ -140,10 +141,10 @@ def joined_points(space: Space) -> list[Point]:
 def matrix_points(space: Space) -> Iterator[Point]:
     """Return points of AMX tiles, which keep one operand in L1 and stream the other.
 
-    A strip of A stays there, and a block of B in half of the second cache. Few rows read each panel
-    of B once; A is the side that streams then, and stays in the second cache. Of fewer than
-    `MATRIX_LEAST_ROWS` other kernels read B as fast, and of i8 that is not packed ahead of twice
-    as many.
+    A strip of A stays there, packed where the reduction is long, and a block of B in half of the
+    second cache. Few rows read each panel of B once; A is the side that streams then, and stays in
+    the second cache. Of fewer than `MATRIX_LEAST_ROWS` other kernels read B as fast, and of i8 that
+    is not packed ahead of twice as many.
     """
     workload = space.workload
     joins = workload.problem.element.name == "i8" and not workload.b.is_constant
@@ -161,8 +162,16 @@ def matrix_points(space: Space) -> Iterator[Point]:
     size, few = workload.problem.element.bytes, workload.rows <= MATRIX_FEW_ROWS
     tiles = [tile for tile in space.values("tile") if tile.kind == "matrix"]
     tile = max(tiles, key=lambda one: (one.rows * one.vectors, -abs(one.rows - 16 * one.vectors)))
-    fetches = {"prefetch": True} if few and True in space.values("prefetch") else {}
+    is_ahead = few and workload.b.is_constant  # it streams from farther away than L2
+    fetches = {"prefetch": True} if is_ahead and True in space.values("prefetch") else {}
     ways = list[Point]()
+    is_long = workload.depth * size > 1.5 * MATRIX_STRIP and not workload.nest.image
+    if is_long and workload.rows > TILE and not is_ahead:
+        wanted = {"depth": MATRIX_STRIP // (2 if few else 1) // size, "cols": PACKED_COLS}
+        wanted |= {"rows": 2 * tile.rows}
+        block = {name: space.nearest_size(name, most) for name, most in wanted.items()}
+        block |= {"chunks": "outer"} if space.values("chunks") else {}
+        ways.append(base | {"tile": tile, "outer": "rows", "pack_a": True} | block)
     if workload.rows <= TILE:  # C is small, and A stays in the second cache as a whole
         ways.append(base | {"tile": tile, "outer": "cols"} | fetches)
     elif workload.depth * size <= 4 * MATRIX_STRIP:  # C is visited once
@@ -176,7 +185,7 @@ def matrix_points(space: Space) -> Iterator[Point]:
         ways.append(way | {"outer": "rows", "cols": space.nearest_size("cols", cols)})
         if few:
             ways.append(way | {"outer": "cols"} | fetches)
-    if few and workload.b.is_constant:  # packed ahead, it streams from farther away than L2
+    if is_ahead:
         ways.sort(key=lambda one: one["outer"] != "cols")
     yield from ways
 
@@ -291,6 +300,7 @@ def fetched_points(space: Space) -> Iterator[Point]:
     """
     workload, problem = space.workload, space.problem
     is_able = space.target.core.far_l3 is not None and False in space.values("pack_b")
+    is_able &= workload.tile_arithmetic is None  # whose strips of A hide the lines of B
     if not is_able or workload.nest.image or workload.rows <= SWEPT_AT_ONCE:
         return
     if problem.transpose_b or workload.b.is_constant:

@@ -188,6 +188,7 @@ def test_matrix_tiles_of_few_rows_begin_with_streamed_packed_weights(text, strea
     first, *_ = matrix_points(Space(parse_problem(text), AMX))
     assert first["tile"].kind == "matrix"
     assert (first["outer"] == "cols", bool(first.get("prefetch"))) == (streams, streams)
+    assert first["pack_a"] != streams  # a strip of A stays in L1
 
 
 DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"
