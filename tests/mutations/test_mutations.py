@@ -1,6 +1,8 @@
 """The list of planted bugs: each still applies, and names tests that exist."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,16 @@ def test_each_bug_still_applies(one: Mutation) -> None:
     assert one.tests
     for path in one.tests:
         assert (ROOT / "tests" / path).is_file(), path
+
+
+def test_no_bug_is_a_name_that_is_not_there(tmp_path: Path) -> None:
+    """Tests would catch the crash, and not what the bug breaks."""
+    for one in mutations():
+        if one.file.endswith(".py"):
+            (tmp_path / f"{one.id}.py").write_text(one.planted((ROOT / one.file).read_text()))
+    command = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--select=F821"]
+    done = subprocess.run([*command, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_there_are_a_hundred_with_names_of_their_own() -> None:
