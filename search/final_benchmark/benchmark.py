@@ -175,7 +175,7 @@ class FinalBenchmark:
                 continue
             self._timed = [by_round(timed) for timed in reply.finalists]
             self._peak, self._rejected = reply.peak_gflops, reply.rejected
-            if afresh and self._time_afresh(finalists, rounds, 1):
+            if afresh and PROCESSES > 1 and self._time_afresh(finalists, rounds, 1):
                 self._wait_until_undisturbed(finalists, rounds)
             if not self._were_disturbed(finalists):
                 self.scale = exp(self._level(finalists, Rounds(tuple(self._timed))))

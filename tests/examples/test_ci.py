@@ -7,24 +7,21 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
 from tests.docs.commands import ROOT
 from tests.service.cluster.farm import Farm
-from tests.service.processes import wait_until
+from tests.service.processes import serving, wait_until
+from tests.short_timings import python_path
 from tilewise.cli import main
 from tilewise.cli.parser import make_parser
 from tilewise.service.app import create_app
 from tilewise.service.cluster.connection import Cluster
 from tilewise.service.errors import UnreachableError
-from tilewise.service.listening import listen
-from tilewise.service.server import Server
 from tilewise.service.settings import Settings
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ci"
@@ -44,16 +41,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service that has a proven script of the problem, tuned for real."""
     database = f"sqlite:///{tmp_path_factory.mktemp('ci') / 'results.db'}"
     assert main(["tune", PROBLEM, "--trials", "4", "--db", database, "--json"]) == 0
-    server = Server(create_app(Settings(db=database), 0), log_level="warning")
-    (listening,) = listen("127.0.0.1", 0)
-    with listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        wait_until(lambda: httpx.get(f"{url}/readyz").is_success)
-        yield url
-        server.should_exit = True
-        thread.join(30)
+    with serving(create_app(Settings(db=database), 0), log_level="warning") as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
@@ -131,7 +120,7 @@ def test_the_command_that_slurm_runs_joins_as_a_worker(script, tmp_path):
     """On this machine, with the scheduler of the test in place of the example's."""
     (line,) = [line for line in script.splitlines() if "dask_worker" in line]
     words = shlex.split(line)
-    farm = Farm(tmp_path, ["scheduler"])
+    farm = Farm(tmp_path, ["scheduler"], PYTHONPATH=python_path(ROOT))
     farm.commands["worker"] = [words[2], farm.scheduler, *words[4:]]
     assert words[:2] == [sys.executable, "-m"]
     cluster = Cluster(farm.scheduler, farm.service)

@@ -12,7 +12,6 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.service.processes import ServiceProcess
-from tests.short_timings import FINAL_S
 from tilewise.cli import main
 from tilewise.kernels.system.children import child_environment
 from tilewise.plots import VEGA_LITE_MIME
@@ -55,8 +54,7 @@ def project(language: str, tmp_path: Path) -> Path:
 
 @pytest.mark.full
 @pytest.mark.parametrize("language", BUILD)
-def test_a_program_builds_and_agrees(language: str, project: Path, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINAL_S", FINAL_S)
+def test_a_program_builds_and_agrees(language: str, project: Path, tmp_path: Path) -> None:
     listed, tuned = str(project / "problems.txt"), str(project / "tuned")
     options = ("--tune-missing", "--trials", "4", "--db", f"sqlite:///{tmp_path / 'results.db'}")
     assert main(["library", listed, "-o", tuned, *options]) == 0

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tests.service import fakes
 from tests.service.plan_rows import wanted
-from tests.short_timings.peaks import short_peaks
+from tests.short_timings import peaks
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import Scope
 from tilewise.search.records import TuneRequest
@@ -36,6 +36,7 @@ PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 KEY = parse_problem(PROBLEM).key
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
 TOOLCHAIN = "toolchain of the tests"
+measured_briefly = peaks.measured_briefly
 
 
 def settings_for(url: str, **others: Any) -> Settings:
@@ -53,13 +54,6 @@ def no_wait_for_the_disk() -> Iterator[None]:
     """Nobody cuts the power of this process: its commits to SQLite do not wait for the disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "SYNCHRONOUS", "NORMAL")
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def measured_briefly() -> Iterator[None]:
-    """Pools do not measure the true speed of the memory, but in `tests.service.jobs`."""
-    with short_peaks():
         yield
 
 

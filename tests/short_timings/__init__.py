@@ -1,7 +1,7 @@
-"""Short final benchmarks and measurements of memory, for tests that need no certain result.
+"""Short final benchmarks, proofs and measurements of memory, for tests without certain results.
 
-`tests.search.final_benchmark` asks that of finals. They time what is small for three seconds in
-each of two processes, and longer where others preempt them, as beside other tests. The bandwidth
+`tests.search` asks that of finals. They time what is small for three seconds in each of two
+processes, and longer where others preempt them, as beside other tests. The bandwidth
 of the memory takes a buffer of four times the last cache, which may be a gigabyte: each service
 with a worker measures it as soon as nothing runs, beside other tests. What is timed so briefly
 is never noisy, or all who ask for it again would wait.
@@ -11,12 +11,13 @@ import os
 from pathlib import Path
 
 FINAL_S = 0.3
-MEMORY = {"BUFFER_BYTES": 8 << 20, "LEAST_BUFFER_PER_CACHE": 0}
-CHANGES = {
-    "tilewise.search.final_benchmark.benchmark": {"FINAL_S": FINAL_S},
-    "tilewise.search.final_benchmark.quality": {"WIDEST": float("inf")},
-    "tilewise.kernels.native.microbench": MEMORY,
+SHORTER = {
+    "tilewise.search.final_benchmark.benchmark": {"FINAL_S": FINAL_S, "PROCESSES": 1},
+    "tilewise.kernels.mlir.proof.prove": {"REPEAT_SECONDS": 0.02},
+    "tilewise.kernels.native.objects.proof.prove": {"REPEAT_SECONDS": 0.02},
+    "tilewise.kernels.native.microbench": {"BUFFER_BYTES": 8 << 20, "LEAST_BUFFER_PER_CACHE": 0},
 }
+CHANGES = SHORTER | {"tilewise.search.final_benchmark.quality": {"WIDEST": float("inf")}}
 """What becomes of the names of modules in each Python that starts with `python_path`."""
 
 

@@ -4,23 +4,20 @@ import gc
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
-BENCHMARK = "tilewise.search.final_benchmark"
-NAMES = (f"{BENCHMARK}.benchmark", f"{BENCHMARK}.quality", "tilewise.kernels.native.microbench")
+from tests.short_timings import CHANGES
 
 
 class Briefly:
     """Finds modules that say how long or how large something is, and changes that once loaded."""
 
     def find_spec(self, name: str, path=None, _target=None) -> ModuleSpec | None:
-        if name not in NAMES:
+        if name not in CHANGES:
             return None
         spec = PathFinder.find_spec(name, path)
         assert spec is not None and spec.loader is not None
         load = spec.loader.exec_module
 
         def changed(module) -> None:
-            from tests.short_timings import CHANGES
-
             load(module)
             for changing, value in CHANGES[name].items():
                 assert hasattr(module, changing)

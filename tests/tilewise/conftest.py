@@ -1,14 +1,11 @@
 """The command line as users meet it: arguments in; exit code, stdout and stderr out."""
 
 import contextlib
-import functools
-import io
 import json
 import logging
 import os
 import shutil
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +15,19 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service import fakes
+from tests.service import fakes, processes
 from tests.service.archive.stores import add_range, opened_store
-from tests.service.processes import wait_until
-from tests.short_timings import FINAL_S, MEMORY
-from tests.short_timings.peaks import short_peaks
+from tests.short_timings import peaks
 from tilewise import Client
 from tilewise.backends import local, local_search, remote
 from tilewise.cli import main
-from tilewise.kernels.native import microbench
-from tilewise.search.final_benchmark import benchmark
 from tilewise.search.records import TuneRequest
 from tilewise.service.app import create_app
 from tilewise.service.db import schema
-from tilewise.service.listening import listen
-from tilewise.service.server import Server
 from tilewise.service.settings import Settings
 from tilewise.service.workers.job_run import run_job
+
+measured_briefly = peaks.measured_briefly
 
 
 @dataclass(frozen=True)
@@ -95,16 +88,6 @@ def absent_databases_are_made_by_copying(migrated_sqlite, tmp_path_factory) -> I
         yield
 
 
-@pytest.fixture(scope="package", autouse=True)
-def measured_briefly() -> Iterator[None]:
-    """Commands that search for real ask what is found, not how surely it is the fastest."""
-    with pytest.MonkeyPatch.context() as patch, short_peaks():
-        patch.setattr(benchmark, "FINAL_S", FINAL_S)
-        for name, value in MEMORY.items():
-            patch.setattr(microbench, name, value)
-        yield
-
-
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     """URL of a database that does not exist yet."""
@@ -145,9 +128,17 @@ def search_by(
     return seen
 
 
-def store_result(database: str, patch: pytest.MonkeyPatch, problem: str = PROBLEM) -> None:
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches of this process find the schedules that the model likes best, and time none."""
+    search_by(monkeypatch, fakes.direct_tune)
+
+
+def store_result(
+    database: str, patch: pytest.MonkeyPatch, problem: str = PROBLEM, tuner: Any = fakes.tune
+) -> None:
     """Put a result into a database, which nobody timed."""
-    search_by(patch)
+    search_by(patch, tuner)
     local.LocalBackend(database).tune(problem, "host", TuneRequest(4), lambda *_: None)
 
 
@@ -174,32 +165,6 @@ def ranged(tuned: str) -> str:
     with opened_store(tuned) as sessions:
         add_range(sessions)
     return tuned
-
-
-Stored = Callable[..., None]
-
-
-@pytest.fixture(scope="session")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Searches for real for problems once, two trials each; the SQLite file with what was found."""
-    folder = tmp_path_factory.mktemp("searched")
-
-    @functools.cache
-    def search(*problems: str) -> Path:
-        file = folder / f"{search.cache_info().currsize}.db"
-        with contextlib.redirect_stdout(io.StringIO()):  # tests look at what they print
-            for problem in problems:
-                assert main(("tune", problem, "--trials", "2", "--db", f"sqlite:///{file}")) == 0
-        return file
-
-    return search
-
-
-@pytest.fixture
-def store(searched: Callable[..., Path], database: str) -> Stored:
-    """Puts real results of problems into the test's database."""
-
-    return lambda *problems: copied(searched(*problems), database)
 
 
 def copied(file: Path, database: str) -> None:
@@ -237,25 +202,12 @@ def serving(database: str, workers: int) -> Iterator[str]:
         "--planner=tests.service.plans.makers:make",
     )
     app = create_app(Settings(db=database), workers, worker_arguments=arguments)
-    server = Server(app, log_level="warning")
-    (listening,) = listen("127.0.0.1", 0)
-    with listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-
-        def answers() -> bool:
-            try:
-                if workers:
-                    return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
-                return httpx.get(f"{url}/readyz").is_success
-            except httpx.TransportError:
-                return False
-
-        wait_until(answers)
+    with processes.serving(app, log_level="warning") as port:
+        url = f"http://127.0.0.1:{port}"
+        processes.wait_until(
+            lambda: not workers or bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+        )
         yield url
-        server.should_exit = True
-        thread.join(30)
 
 
 @pytest.fixture

@@ -15,11 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.tilewise.conftest import Cli, Stored, store_result, written
+from tests.service import fakes
+from tests.service.processes import ROOT
+from tests.short_timings import python_path
+from tests.tilewise.conftest import Cli, store_result, written
 from tilewise import Client, MissingError
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.system.children import child_environment
 from tilewise.kernels.target import detect
 
 JOB = "matmul:m=70,n=90,k=50,dtype=f32"
@@ -86,7 +90,8 @@ def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """`tilewise serve` as users start it, with workers that search for real."""
     database = f"sqlite:///{tmp_path / 'service.db'}"
     command = [sys.executable, "-m", "tilewise", "serve", "--port", "0", "--db", database]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    env = child_environment(PYTHONPATH=python_path(ROOT))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             lines = iter(process.stderr.readline, "")
             url = next(found[0] for line in lines if (found := re.search(r"http://[\d.:]+", line)))
@@ -259,8 +264,10 @@ def test_names_that_are_given(cli: Cli, stored: None, in_a_folder: Path) -> None
 
 
 @pytest.fixture
-def listed(store: Stored, tmp_path: Path) -> str:
-    store(*PROBLEMS)
+def listed(database: str, tmp_path: Path) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        for problem in PROBLEMS:
+            store_result(database, patch, problem, fakes.direct_tune)
     path = tmp_path / "problems.txt"
     path.write_text(f"# mine\n{PROBLEMS[0]}  # the first\n\n{PROBLEMS[1]}\n{PROBLEMS[0]}\n")
     return str(path)

@@ -9,7 +9,6 @@ from tests.search.runner import faulty_child
 from tests.search.runner.patience import LIMITS, Patient
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, stored_best
-from tests.short_timings import FINAL_S
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
@@ -185,7 +184,6 @@ def test_each_fault_is_stored_with_its_class_and_the_job_ends(sessions, submit, 
         return Patient(problem, target, request.seed, LIMITS, "tests.search.runner.faulty_child")
 
     propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
-    monkeypatch.setattr("tilewise.search.final_benchmark.benchmark.FINAL_S", FINAL_S)
     monkeypatch.setattr("tilewise.service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"
