@@ -1,23 +1,17 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
-from tests.kernels.mlir.in_process import without_children
+from tests.kernels.mlir import in_process
 from tilewise.kernels.mlir.frontend.read import read_module
 from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.model.measuring import measure
 
 CONTRACTIONS = {"resnet50": 10, "mobilenet_v2": 11, "bert": 16, "bert_bf16": 16, "mixer": 8,
                 "mlp": 3}  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def read_here() -> Iterator[None]:
-    with without_children():
-        yield
+read_here = in_process.read_here
 
 
 def test_limits_and_residuals_of_mobilenet_are_read_in_every_spelling() -> None:

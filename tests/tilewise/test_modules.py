@@ -14,6 +14,7 @@ import pytest
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.cases import some
+from tests.kernels.mlir import in_process
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.frontend.test_dims import SPELLINGS
 from tests.kernels.mlir.network import networks
@@ -30,6 +31,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Register, Schedule
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+read_here = in_process.read_here
 
 TABLE = """\
 count  problem                                       where
@@ -196,7 +198,7 @@ def test_the_schedule_of_the_problems_own_script_comes_first(failure, wanted) ->
 
 
 @pytest.mark.full
-def test_a_schedule_of_the_store_is_proven_on_the_op(cli: Cli, model: str, tmp_path: Path) -> None:
+def test_a_schedule_of_the_store_is_proven_on_the_op(cli, untimed, model: str, tmp_path) -> None:
     named = cli("import", model, "--json").json["problems"][0]["problem"]
     missing = cli("script", model)
     assert missing.code == 3
@@ -230,7 +232,7 @@ CHANNELS_FIRST = module_text(parse_problem(
      (CHANNELS_FIRST, "layout=nchw_fchw")],  # the script's loops are those of pixels first
     ids=["weights", "channels first"],
 )  # fmt: skip
-def test_what_import_names_is_what_has_to_be_tuned(cli, tmp_path, text: str, has: str) -> None:
+def test_what_import_names_is_what_has_to_be_tuned(cli, untimed, tmp_path, text, has) -> None:
     path = written(tmp_path / "module.mlir", text)
     named = cli("import", path, "--json").json["problems"][0]["problem"]
     assert has in named

@@ -1,13 +1,14 @@
 """Proofs and reads without children and long timings, but where tests are of these."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
 from tests.kernels.mlir.in_process import without_children
 
 REPEAT_S = 0.02
-OF_CHILDREN = ("test_failures", "test_hostile", "test_onnx", "test_verify")
+OF_CHILDREN = ("test_failures", "test_hostile", "test_onnx")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,8 +26,6 @@ def timed_briefly() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def answered_here(request: pytest.FixtureRequest) -> Iterator[None]:
     """In all modules but those whose tests are of children."""
-    if request.module.__name__.endswith(OF_CHILDREN):
-        yield
-        return
-    with without_children():
+    is_of_children = request.module.__name__.endswith(OF_CHILDREN)
+    with nullcontext() if is_of_children else without_children():
         yield

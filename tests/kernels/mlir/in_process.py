@@ -5,10 +5,12 @@ their own, which start them; so have commands and services.
 """
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import pytest
 
@@ -31,8 +33,25 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
     from tilewise.kernels.system.typed_json import to_json
 
     check_limits(request["seconds"], request["memory_bytes"])
-    reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
-    return Ended(json.loads(json.dumps(to_json(reply) if isinstance(reply, ProofReply) else reply)))
+    with TemporaryFile("w+", errors="replace") as errors, _stderr_in(errors):
+        reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
+        errors.seek(0)
+        printed = errors.read()
+    found = to_json(reply) if isinstance(reply, ProofReply) else reply
+    return Ended(json.loads(json.dumps(found)), printed=printed)
+
+
+@contextmanager
+def _stderr_in(file: IO[str]) -> Iterator[None]:
+    """Write to a file what this process prints on standard error, its native code too."""
+    own = os.dup(2)
+    try:
+        os.dup2(file.fileno(), 2)
+        with redirect_stderr(file):
+            yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 @contextmanager
@@ -44,4 +63,11 @@ def without_children() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (read, proof):
             patch.setattr(module, "run_limited", answered_here)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_here() -> Iterator[None]:
+    """What a child reads of a module is tested in tests/kernels/mlir."""
+    with without_children():
         yield

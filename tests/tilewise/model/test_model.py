@@ -62,7 +62,7 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_path: Path) -> None:
+def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli, untimed, tmp_path) -> None:
     """Its result lies in another order, and relu follows a reshape."""
     found = modelled(cli, tmp_path, reshaped_result())
     (op,) = found["ops"]
@@ -72,7 +72,7 @@ def test_an_op_that_loses_a_part_is_tuned_and_called_without_it(cli: Cli, tmp_pa
 
 @pytest.mark.full
 def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, untimed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, int] = {}
 
@@ -92,7 +92,7 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
 
 
 @pytest.mark.full
-def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> None:
+def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, untimed, tmp_path: Path) -> None:
     x, w, y = (f"!torch.vtensor<[{shape}],f32>" for shape in ("8,64", "64,96", "8,96"))
     text = (
         f"func.func @net(%x: {x}, %w: {w}) -> {y} {{\n"
@@ -109,6 +109,7 @@ def test_a_function_of_torch_tensors_runs_strictly(cli: Cli, tmp_path: Path) -> 
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("untimed")
 def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(cli, tmp_path) -> None:
     """IREE adds to the caller's array; under a name with a hyphen, as ONNX models have."""
     found = modelled(cli, tmp_path, accumulating('"adds-to-c"'))
@@ -145,7 +146,7 @@ util.func public @benchmark(%n: i32) attributes {
 
 
 @pytest.mark.full
-def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, tmp_path: Path) -> None:
+def test_a_function_of_views_runs_as_one_of_tensors(cli: Cli, untimed, tmp_path: Path) -> None:
     found = modelled(cli, tmp_path, VIEWS)
     assert found["arguments"] == ["tensor<8x64xf32>", "tensor<64x96xf32>"]
     assert found["results"] == ["tensor<8x96xf32>"] and found["right"]
