@@ -1,6 +1,7 @@
 """What a command leaves with: a code for each kind of end, and one line for each error."""
 
 import errno
+import itertools
 import json
 import os
 import socket
@@ -213,24 +214,29 @@ def assert_refused(ran: Ran, given: object) -> str:
     return ran.err
 
 
+COMMANDS = ("tune", "show", "script", "kernel", "asm", "trials")
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials"])
-def test_a_problem(cli: Cli, command: str) -> None:
+def test_a_problem(cli: Cli) -> None:
+    """Six commands and seven forms: each command takes each form."""
+    commands = itertools.cycle(COMMANDS)
     for text in TEXTS:
         problems = [text, f"matmul:{text}=1", f"{GOOD},{text}=1", f"{GOOD},epilogue={text}x",
                     json.dumps({"op": text}), json.dumps(OBJECT | {f"{text}x": 1}),
                     json.dumps(OBJECT | {"m": text})]  # fmt: skip
-        for problem in problems:
-            assert_refused(cli(command, "--", problem), problem)
+        for problem, command in zip(problems, commands, strict=False):
+            assert_refused(cli(command, "--", problem), (command, problem))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("command", ["tune", "show", "script", "kernel", "asm", "trials", "bench"])
-def test_a_target(cli: Cli, tmp_path: Path, command: str) -> None:
-    what = written(tmp_path / "suite.json", {"problems": [GOOD]}) if command == "bench" else GOOD
+def test_a_target(cli: Cli, tmp_path: Path) -> None:
+    suite = written(tmp_path / "suite.json", {"problems": [GOOD]})
+    commands = itertools.cycle([*((command, GOOD) for command in COMMANDS), ("bench", suite)])
     for text in TEXTS:
-        for target in (text, f"cpu:{text}, ", f"cpu:znver4,threads={text}"):
-            assert_refused(cli(command, what, f"--target={target}"), target)
+        targets = (text, f"cpu:{text}, ", f"cpu:znver4,threads={text}")
+        for target, command in zip(targets, commands, strict=False):
+            assert_refused(cli(*command, f"--target={target}"), (command, target))
 
 
 @pytest.mark.parametrize(

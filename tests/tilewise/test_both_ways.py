@@ -65,8 +65,10 @@ def test_a_new_search_ends_with_the_same_object(cli: Cli, both: tuple[str, str])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["convergence", "roofline", "nest"])
-@pytest.mark.parametrize("what", [PROBLEM, "1"])
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [("convergence", PROBLEM), ("convergence", "1"), ("roofline", "1"), ("nest", PROBLEM)],
+)
 def test_a_plot_is_the_same_at_a_service(cli, both, tmp_path, kind: str, what: str) -> None:
     here, there = tmp_path / "here.svg", tmp_path / "there.svg"
     for file, option, where in zip((here, there), ("--db", "--server"), both, strict=True):

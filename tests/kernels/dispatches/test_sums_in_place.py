@@ -273,8 +273,10 @@ RUN = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("case", RUN)
-@pytest.mark.parametrize("by", ["known patterns", "patterns of the module"])
+@pytest.mark.parametrize(("case", "by"), [
+    ("a shortcut", "known patterns"), ("a shortcut", "patterns of the module"),
+    ("two convolutions", "patterns of the module"), ("an argument", "known patterns"),
+])  # fmt: skip
 def test_the_result_is_right_and_the_shortcut_unchanged(case: str, by: str, host: Target) -> None:
     lines, last = RUN[case]
     text = module(lines)

@@ -261,11 +261,10 @@ THROUGH_IREE = replace(detect(), kind="iree")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("sampler", ["surrogate", "tpe"])
-def test_a_search_times_right_code_and_iree_alone_beside_it(sampler: str) -> None:
+def test_a_search_times_right_code_and_iree_alone_beside_it() -> None:
     pytest.importorskip("iree.runtime", reason="IREE's runtime is not installed")
     store = MemoryStore()
-    result = tune(SMALL, THROUGH_IREE, TuneRequest(trials=4, sampler=sampler), store)
+    result = tune(SMALL, THROUGH_IREE, TuneRequest(trials=4), store)
     assert len(store.trials()) == 4
     assert result.best is not None and isinstance(result.best.schedule, Configuration)
     assert set(result.peers) == {"iree", "iree-dt"}

@@ -249,15 +249,13 @@ def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: ModuleProgram) -
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(2))
-def test_a_network_with_its_passes_in_another_order_runs_right(seed, resnet) -> None:
-    graph = MODELS["resnet50"](True)
-    times = {("pool", True): 99.0, ("other", True): 99.0 * (seed % 2), ("elementwise", True): 9.0}
+def test_a_network_with_its_passes_in_another_order_runs_right(resnet) -> None:
+    graph, seed = MODELS["resnet50"](True), 1
+    times = {("pool", True): 99.0, ("other", True): 99.0, ("elementwise", True): 9.0}
     plan = plan_of(resnet, seed, passes=MadeUp(resnet, times))
     moved = {node.kind for node in plan.nodes
              if node.found is None and not node.reads[0].layout.is_plain}  # fmt: skip
-    assert "pool" in moved
-    assert ("other" in moved) or not seed % 2
+    assert moved >= {"pool", "other"}
     argument = graph.argument(seed)
     expected = computed(loaded(plan_of(resnet, seed), resnet), graph, "torch", argument)
     assert apart(computed(loaded(plan, resnet), graph, "torch", argument), expected) < 1e-5

@@ -85,8 +85,7 @@ TAMPERED = {
 
 
 @pytest.fixture
-def stored_rows(submit, run):
-    run(submit())
+def stored_rows(tuned, submit, run):
     run(submit(OTHER, trials=5))
 
 

@@ -169,6 +169,7 @@ def test_a_shared_search_outlasts_lost_answers(
 ):
     """A leader and two helpers, each behind a connection that loses two answers of three."""
     monkeypatch.setattr(distributed, "LOOK_S", 0.0)
+    monkeypatch.setattr("tilewise.service.runs.http._FIRST_PAUSE_S", 0.01)
     spread = Spread(sessions, offer, calls, submit, seed=3)
     with writing(sessions) as session:
         offers.settle(session, offers.digest(spread.offer.token), None)

@@ -167,7 +167,10 @@ def test_crashes_fail_a_job_that_gets_nowhere(submit, offer, begin, post, sessio
 
 
 @pytest.mark.full
-def test_a_run_outlasts_lost_answers(submit, offer, begin, client, sessions, run_there):
+def test_a_run_outlasts_lost_answers(
+    submit, offer, begin, client, sessions, run_there, monkeypatch
+):
+    monkeypatch.setattr("tilewise.service.runs.http._FIRST_PAUSE_S", 0.01)
     job_id = submit(trials=5)
     flaky = Flaky(client._transport)
     keeper = begin(offer(), transport=flaky, patience_s=60.0)

@@ -81,24 +81,26 @@ STEPS = [{"step": "register", "rows": 4, "cols": 16, "outer": "cols"}]
 TIMED = {"algorithm": "direct", "hash": "0" * 16, "steps": STEPS, "time_us": 1.0}
 
 
+OTHERS = [
+    ("plan.target", "cpu:vax,threads=1"), ("plan.extra", 1), ("plan.tensors", []),
+    ("plan.nodes.0.op", "linalg.conv"), ("plan.nodes.0.problem", "matmul:m=8,n=8,k=8,dtype=f32"),
+    ("plan.nodes.0.schedule", TIMED | {"steps": STEPS * 2}),
+    ("plan.totals.chosen_us", float("nan")), ("packed.proof", None),
+    ("packed.proof.max_error", 9.0), ("packed.script", 5),
+]  # fmt: skip
+
+
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [("plan.target", "cpu:vax,threads=1"), ("plan.extra", 1), ("plan.tensors", []),
-     ("plan.nodes.0.op", "linalg.conv"), ("plan.nodes.0.problem", "matmul:m=8,n=8,k=8,dtype=f32"),
-     ("plan.nodes.0.schedule", TIMED | {"steps": STEPS * 2}),
-     ("plan.totals.chosen_us", float("nan")), ("packed.proof", None),
-     ("packed.proof.max_error", 9.0), ("packed.script", 5)],
-)  # fmt: skip
-def test_a_plan_of_another_order_is_refused(keeper, ready, look, path, value):
-    made = changed(MADE, path, value)
-    with pytest.raises(ServiceError, match="refuses job"):
-        keeper._ended("/made", MadeWire(epoch=keeper.epoch, made=made))
-    if path.startswith("plan."):
+def test_a_plan_of_another_order_is_refused(keeper, ready, look):
+    for path, value in OTHERS:
+        made = changed(MADE, path, value)
         with pytest.raises(ServiceError, match="refuses job"):
-            keeper.note(PROVING, made["plan"])
-    row = look(ready)
-    assert (row.state, row.plan, row.script) == ("running", None, None)
+            keeper._ended("/made", MadeWire(epoch=keeper.epoch, made=made))
+        if path.startswith("plan."):
+            with pytest.raises(ServiceError, match="refuses job"):
+                keeper.note(PROVING, made["plan"])
+        row = look(ready)
+        assert (row.state, row.plan, row.script) == ("running", None, None), (path, value)
 
 
 def test_what_cannot_be_planned_fails(keeper, ready, look):

@@ -42,7 +42,7 @@ def arrays(problem: str) -> dict[str, jax.Array]:
     "matmul:batch=3,m=6,n=32,k=20,dtype=f32,init=accumulate",
     f"{CONV}f32,stride=2,init=accumulate,bias,epilogue=relu6,weights=constant",
     f"{CONV}bf16,out=bf16,groups=16,dilation=1x2,bias",
-], [1, 2]), of=5))  # fmt: skip
+], [1, 2]), of=5, all_of=3))  # fmt: skip
 def test_a_kernel_and_jax_compute_the_same(stored: Stored, problem: str, threads: int) -> None:
     given, wanted = arrays(problem), parse_problem(problem)
     call = door.load(problem, threads=threads)
