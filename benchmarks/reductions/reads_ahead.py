@@ -21,15 +21,8 @@ from typing import Any
 from llvmlite import ir
 
 from tilewise.bench.machine import processor
-from tilewise.kernels.native.ir.builder import Builder
 from tilewise.kernels.native.ir.control import CountedLoop
-from tilewise.kernels.native.ir.vectors import (
-    ELEMENTS,
-    LINE_BYTES,
-    Vectors,
-    const,
-    internal_function,
-)
+from tilewise.kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Vectors, begin_function, const
 from tilewise.kernels.native.jit.loading import Loaded
 from tilewise.kernels.native.jit.object_code import compile_module
 from tilewise.kernels.target import Target, resolve
@@ -87,9 +80,8 @@ def loops() -> Iterator[ReadLoop]:
 def emitted(loop: ReadLoop, target: Target) -> Callable[[int, int], None]:
     """The loop as a function of an address and bytes; it loads all whole steps of them."""
     module = ir.Module("reads")
-    fn = internal_function(module, "tilewise_read_ahead", 2)
-    address, size = fn.args
-    b = Builder(fn.append_basic_block("entry"))
+    fn, b, given = begin_function(module, "tilewise_read_ahead", ("address", "size"))
+    address, size = given["address"], given["size"]
     v = Vectors(b, ELEMENTS["f32"], target.lanes("f32"), target.has_fma)
     step = loop.lines * LINE_BYTES
     whole = b.sdiv(size, const(loop.streams * step))
