@@ -151,7 +151,7 @@ class Kernels:
         self.files = {
             one.wanted: path
             for path, one in read_kernels().items()
-            if one.target == self._target or (host == "cpu:host" and one.target.endswith(rest))
+            if one.target == self._target or (host == "cpu:host" and rest in one.target.split(","))
         }
 
     def look_up(self, backend: "Backend", choices: Sequence[Sequence[str]]) -> None:
