@@ -10,7 +10,7 @@ from tilewise.backends.base import ignore_trial
 from tilewise.backends.choose import Backend
 from tilewise.cli.progress import progress
 from tilewise.cli.ranges import say_phase
-from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.schema.base import Json
@@ -26,7 +26,7 @@ def missing(
     for problem in problems:
         try:
             found = backend.show(problem.canonical, target, cache, match="range")
-        except MissingError:
+        except (MissingError, UnreadableError):  # a search replaces a damaged result
             found = {"stale": True}
         if found["stale"]:
             lacking.append(problem)

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
-from tilewise.cli.tuning import tune_missing
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.cli.tuning import missing, tune_missing
+from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.fetch.lock import Lock
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
@@ -174,6 +174,13 @@ def test_a_search_that_is_refused_or_fails_affects_no_other(capsys) -> None:
     backend.tune.side_effect = too_large
     with pytest.raises(BadInputError):
         tune_missing(backend, problems, "host", TuneRequest(2))
+
+
+@pytest.mark.parametrize("error", [MissingError("none"), UnreadableError("damaged")])
+def test_a_damaged_result_is_searched_again_as_a_missing_one_is(error) -> None:
+    backend, problems = Mock(), [parse_problem(one) for one in (ABSENT, PROBLEM)]
+    backend.show.side_effect = [error, {"stale": False}]
+    assert missing(backend, problems, "host", "hot") == problems[:1]
 
 
 def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:
