@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
 from tempfile import TemporaryFile
+from threading import RLock
 from typing import IO, Any
 
 import pytest
@@ -23,6 +24,8 @@ ANSWERS = {
     "tilewise.kernels.mlir.op_scripts.child": "prove_here",
     "tilewise.kernels.mlir.proof.child.prove": "answer",
 }
+_ONE_ERROR_OUTPUT = RLock()
+"""Threads of a test take turns: a process has one standard error."""
 
 
 def answered_here(request: dict[str, Any], module: str) -> Ended:
@@ -33,7 +36,7 @@ def answered_here(request: dict[str, Any], module: str) -> Ended:
     from tilewise.kernels.system.typed_json import to_json
 
     check_limits(request["seconds"], request["memory_bytes"])
-    with TemporaryFile("w+", errors="replace") as errors, _stderr_in(errors):
+    with _ONE_ERROR_OUTPUT, TemporaryFile("w+", errors="replace") as errors, _stderr_in(errors):
         reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
         errors.seek(0)
         printed = errors.read()
