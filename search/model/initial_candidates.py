@@ -300,7 +300,6 @@ def fetched_points(space: Space) -> Iterator[Point]:
     """
     workload, problem = space.workload, space.problem
     is_able = space.target.core.far_l3 is not None and False in space.values("pack_b")
-    is_able &= workload.tile_arithmetic is None  # whose strips of A hide the lines of B
     if not is_able or workload.nest.image or workload.rows <= SWEPT_AT_ONCE:
         return
     if problem.transpose_b or workload.b.is_constant:

@@ -27,9 +27,9 @@ SLOW = Gain(True, 1e-6, 1e-3, 16.0, 9.0, {"default": 20.0, "data tiling": 15.0})
 @pytest.fixture
 def gains(tuned: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Gain]:
     """What kernels gain over IREE, in a database with a result; as `FAST` where nothing is set."""
-    told: dict[str, Gain] = {}
-    monkeypatch.setattr(library, "measured", lambda problem, *_: told.get(problem.canonical, FAST))
-    return told
+    gains: dict[str, Gain] = {}
+    monkeypatch.setattr(library, "measured", lambda problem, *_: gains.get(problem.canonical, FAST))
+    return gains
 
 
 @pytest.mark.usefixtures("gains")
@@ -63,8 +63,8 @@ def test_what_is_not_served_or_not_stored_is_named(cli: Cli, gains: dict[str, Ga
 def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None:
     model = written(tmp_path / "model.mlir", module_text(parse_problem(PROBLEM)))
     other = written(tmp_path / "other.mlir", module_text(parse_problem(OTHER)))
-    (told,) = cli("script", model, *FLAVOR, "--json").json["models"]
-    assert told == {"file": model, "ops": 1, "replaced": 1, "passes": 0, "left": []}
+    (listed,) = cli("script", model, *FLAVOR, "--json").json["models"]
+    assert listed == {"file": model, "ops": 1, "replaced": 1, "passes": 0, "left": []}
     missing = cli("script", other, *FLAVOR)
     assert missing.code == 3
     strict = cli("script", model, *FLAVOR, "--accuracy", "strict")
@@ -109,8 +109,8 @@ def test_a_plans_kernels_are_those_of_its_models_ops(cli: Cli, tmp_path: Path) -
     plan = folder / "plan.json"
     ran = cli("script", model, *FLAVOR, "--plan", str(plan), "--json")
     assert f"tilewise model {model} --as iree --plan {plan} --json\n" in ran.err
-    (told,) = (found := ran.json)["models"]
-    assert told == {"file": model, "ops": 2, "replaced": 2, "passes": 0, "left": []}
+    (listed,) = (found := ran.json)["models"]
+    assert listed == {"file": model, "ops": 2, "replaced": 2, "passes": 0, "left": []}
     kernels = {node["problem"] for node in json.loads(plan.read_text())["nodes"]}
     assert {row["problem"] for row in found["problems"]} == kernels
 
