@@ -36,7 +36,7 @@ def transformed_amounts(space: Space, point: Point) -> dict[str, float]:
     workload, shape = space.workload, point["tile"]
     rows, cols = shape.rows, shape.cols(workload.lanes)
     extents = space.part_of(point, rows, cols)
-    nest = nest_of_algorithm(space.problem, str(point[ALGORITHM]))
+    nest = nest_of_algorithm(space.workload.problem, str(point[ALGORITHM]))
     assert nest.algorithm is not None
     tiles, channels, depth = extents[nest.row], extents[nest.col], extents[nest.k]
     points = extents[POINT]

@@ -38,15 +38,17 @@ SHALLOW_DEPTH = 128  # elements; a reduction that is cut this short is not cut a
 
 def schedule_of(workload: Workload, point: Point) -> Schedule:
     """Return the schedule that a point means."""
+    if algorithm_of(point):  # which takes the place of the step `fuse`
+        choices = _transformed(workload, point)
+        return Schedule(tuple(chosen(workload.fused or workload.problem, choices).steps))
     if workload.nest.group:
         choices = _depthwise(workload, point)
-    elif algorithm_of(point):
-        choices = _transformed(workload, point)
     elif point["tile"].kind == "sweep":
         choices = _skinny(workload, point)
     else:
         choices = _direct(workload, point)
-    return Schedule(tuple(chosen(workload.problem, {"fuse": workload.fuses, **choices}).steps))
+    fuses = workload.fused is not None
+    return Schedule(tuple(chosen(workload.problem, {"fuse": fuses, **choices}).steps))
 
 
 def part_of(workload: Workload, point: Point, rows: int, cols: int) -> dict[str, int]:

@@ -51,7 +51,8 @@ class NativeGenerator:
     def why_illegal(self, schedule: AnySchedule) -> str | None:
         """Return why a schedule does not fit the caches, or None, as `Space.why_illegal`."""
         assert isinstance(schedule, Schedule), "this generator made it"
-        return why_too_large(self.workload.problem, self.workload.target, schedule)
+        work = self.workload
+        return why_too_large(work.fused or work.problem, work.target, schedule)
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,16 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem on a target: the product of matrices where schedules begin with the step `fuse`."""
+    """A problem on a target.
+
+    Attributes:
+        problem: the product of matrices where schedules begin with the step `fuse`.
+        fused: the convolution that the step is applied to; None if there is no such step.
+    """
 
     problem: Problem
     target: Target
-    fuses: bool = False
+    fused: Problem | None = None
 
     @classmethod
     def of(cls, problem: Problem, target: Target) -> Self:
@@ -35,7 +40,7 @@ class Workload:
         matrices = problem.as_matmul
         if matrices is None or matrices == problem:
             return cls(problem, target)
-        return cls(matrices, target, fuses=True)
+        return cls(matrices, target, fused=problem)
 
     @cached_property
     def nest(self) -> Nest:

@@ -25,6 +25,7 @@ from tilewise.kernels.schedule import (
     Parallel,
     Schedule,
     Split,
+    Strassen,
     loop_nest,
 )
 from tilewise.kernels.target import Target
@@ -66,7 +67,19 @@ def test_single_pixels_are_fused_and_others_are_not(dtype: str) -> None:
     assert emit_range_script(RangeSchedule(sizes, (line,), (0, 0, 0)))
     assert in_lines(space.problem, WIDE, line) == line
     other = Space(parse_problem(f"{text},stride=2"), WIDE)
-    assert not other.workload.fuses and other.workload.problem == other.problem
+    assert other.workload.fused is None and other.workload.problem == other.problem
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fast_algorithms_of_single_pixels_are_of_the_convolution(threads: int) -> None:
+    text = "conv2d:n=1,h=14,w=14,ci=1024,co=512,kh=1,kw=1,dtype=f32,weights=constant"
+    space = Space(parse_problem(text), WIDE.with_threads(threads))
+    found = [space.schedule(one) for one in prior_points(AnalyticalModel.shipped(space), 8)]
+    assert all(space.why_illegal(one) is None for one in found)
+    assert {
+        loop_nest(space.problem, one).extent("co" if one.steps[0] == Strassen(1) else "n")
+        for one in found
+    } == {256, 512}
 
 
 @pytest.mark.parametrize("text", [
