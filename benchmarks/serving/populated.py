@@ -10,6 +10,7 @@ which count back from now. The service serves what it makes: rows have their dig
 | one in 50 | failed, every other one by three crashes |
 | those that another went on from | have a result in the history |
 | the last 20 and the 4 before | queued; running, with half of their trials (fewer of few jobs) |
+| 8 more | of ranges, for both toolchains, without trials of their own |
 """
 
 import hashlib
@@ -25,13 +26,17 @@ from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session
 
 from benchmarks.watching.suite_reports import reports
-from tilewise.kernels.problem import Conv2d, Matmul, Problem
+from tilewise.kernels.problem import Conv2d, Matmul, Problem, ProblemRange, parse_range
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Register, Schedule, Unroll
+from tilewise.search.ranges.result import RangeResult, SampleTimes
+from tilewise.search.ranges.samples import sample_sizes
 from tilewise.service.db import models
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.trials import pack_samples
 from tilewise.service.results import suites
 from tilewise.service.results.integrity import proof_digest, result_digest
+from tilewise.service.results.ranges import family_of
 from tilewise.service.results.stored import ResultKey
 
 Row = dict[str, Any]
@@ -41,7 +46,7 @@ TOOLCHAINS = ("tilewise 1", "tilewise 2")
 HOSTS = ("alder", "birch", "cedar")
 CPU, PEAK = "znver4", 140.0
 TARGET = f"cpu:{CPU},threads=1"
-QUEUED, RUNNING = 20, 4
+QUEUED, RUNNING, RANGES = 20, 4, 4
 ORIGINS = ("prior", "prior", "transfer", "surrogate", "surrogate", "surrogate")
 FAILURES = ("compile", "timeout", "crash", "wrong")
 ROWS_AT_ONCE = 10_000
@@ -103,6 +108,11 @@ def problem(number: int) -> Problem:
     return Matmul(m=number, n=64, k=64, dtype="f32" if number % 2 else "bf16")
 
 
+def problem_range(number: int) -> ProblemRange:
+    """A range for each number."""
+    return parse_range(f"matmul:m=1..{16 * number},n=64,k=64,dtype=f32")
+
+
 def plan(sizes: Sizes, end: datetime) -> list[Planned]:
     """The jobs, in the order in which they were asked for."""
     early = sizes.problems * 3 // 4
@@ -154,6 +164,7 @@ def populate(connection: Connection, sizes: Sizes, end: datetime | None = None) 
     named_rows = ({"key": p.key, "canonical": p.canonical, **known} for p in named)
     put(connection, models.Problem, _numbered(named_rows))
     put(connection, models.Job, (_job(job, last) for job in jobs))
+    put_ranges(connection, sizes, len(jobs), last)
     put(connection, models.Trial, (_trial(j, n) for j in jobs for n in range(j.trials)))
     found = list(
         {(job.problem, job.toolchain): job for job in jobs if job.state == "done"}.values()
@@ -168,6 +179,24 @@ def populate(connection: Connection, sizes: Sizes, end: datetime | None = None) 
             suites.keep(session, told["report"])[0].created_at = told["created_at"]
         session.flush()
     return jobs
+
+
+def put_ranges(connection: Connection, sizes: Sizes, jobs: int, end: datetime) -> None:
+    """Insert tuned ranges with their problems and jobs, the newer toolchain's a day later."""
+    numbers = range(1, RANGES + 1)
+    named = [(number, problem_range(number)) for number in numbers]
+    known = {"created_at": end - SPAN}
+    put(connection, models.Problem, (
+        {"id": sizes.problems + number, "key": one.key, "canonical": one.canonical, **known}
+        for number, one in named
+    ))  # fmt: skip
+    done = [
+        (Planned(jobs + 2 * number + toolchain - 2, sizes.problems + number, toolchain,
+                 end - timedelta(days=3 - toolchain), 40, "done"), one)
+        for number, one in named for toolchain in (1, 2)
+    ]  # fmt: skip
+    put(connection, models.Job, ({**_job(job, end), "kind": "range"} for job, _ in done))
+    put(connection, models.TunedRange, (_range(n, *one) for n, one in enumerate(done, 1)))
 
 
 def put(connection: Connection, model: type[Base], rows: Iterable[Row]) -> None:
@@ -287,6 +316,26 @@ def _past(number: int, job: Planned) -> Row:
     made = _schedule(number, job)
     ended = made["created_at"] + timedelta(days=1)
     return {**made, "was_best": number % 3 > 0, "ended_at": ended}
+
+
+def _range(number: int, job: Planned, problems: ProblemRange) -> Row:
+    variants, slower = (schedule(0), schedule(1)), 1.0 + 0.01 * number
+    choice = tuple(int(size >= 8) for (size,) in problems.sizes)
+    times = [(size, float(size[0])) for size in sample_sizes(problems)]
+    samples = [SampleTimes(size, variants[0].hash, t, (t, slower * t)) for size, t in times]
+    found = RangeResult(RangeSchedule(problems, variants, choice), ((1,), (2,)), tuple(samples))
+    values = {
+        "job_id": job.number, "family": family_of(problems.smallest, problems.dims),
+        "result": found.to_json(), "loss_mean": found.loss.geometric_mean,
+        "loss_worst": found.loss.worst, "budget": job.trials,
+        "elapsed_s": job.seconds_a_trial * job.trials,
+    }  # fmt: skip
+    work = ResultKey(problems.key, problems.canonical, TARGET, TOOLCHAINS[job.toolchain - 1], "hot")
+    return {
+        "id": number, "problem_id": job.problem, "target": TARGET, "toolchain_id": job.toolchain,
+        "machine_id": _host(job) + 1, "cache": "hot", **values,
+        "digest": result_digest(work, models.TunedRange(**values)), "created_at": job.begins,
+    }  # fmt: skip
 
 
 def _spelled(number: int) -> Row:

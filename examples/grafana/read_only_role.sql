@@ -21,5 +21,5 @@ SELECT format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), :'role')
 GRANT USAGE ON SCHEMA public TO :"role";
 GRANT SELECT
   ON best_schedules, trial_history, job_progress, failures, machine_activity, proofs,
-    suite_history, schedule_history
+    suite_history, schedule_history, best_ranges
   TO :"role";

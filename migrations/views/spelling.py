@@ -62,6 +62,14 @@ class Spelling(ABC):
     def largest(self, json: str, field: str, *, name: bool) -> str:
         """Of a JSON object of objects the largest number called `field`, or whose that is."""
 
+    @abstractmethod
+    def length(self, json: str, name: str) -> str:
+        """The length of an array in a JSON object; null where it has none of that name."""
+
+    @abstractmethod
+    def numbers(self, json: str, name: str) -> str:
+        """An array of numbers, or of such arrays, in a JSON object, as text without blanks."""
+
 
 class Sqlite(Spelling):
     """SQLite from 3.38 on."""
@@ -107,6 +115,12 @@ class Sqlite(Spelling):
             f"(SELECT {'e.key' if name else found} FROM json_each({_valid(json)}) AS e"
             f" WHERE {found} IS NOT NULL ORDER BY {found} DESC, e.key LIMIT 1)"
         )
+
+    def length(self, json: str, name: str) -> str:
+        return _of_array(json, name, "json_array_length")
+
+    def numbers(self, json: str, name: str) -> str:
+        return _of_array(json, name, "json_extract")
 
 
 class Postgresql(Spelling):
@@ -156,6 +170,15 @@ class Postgresql(Spelling):
             f' WHERE {found} IS NOT NULL ORDER BY {found} DESC, e.key COLLATE "C" LIMIT 1)'
         )
 
+    def length(self, json: str, name: str) -> str:
+        return self._of_array(json, name, f"json_array_length({json} -> '{name}')")
+
+    def numbers(self, json: str, name: str) -> str:
+        return self._of_array(json, name, f"replace(CAST({json} -> '{name}' AS text), ' ', '')")
+
+    def _of_array(self, json: str, name: str, found: str) -> str:
+        return f"(CASE WHEN json_typeof({json} -> '{name}') = 'array' THEN {found} END)"
+
 
 def of(dialect: str) -> Spelling:
     """The spelling of a database, by the name of its dialect."""
@@ -182,3 +205,8 @@ def _valid(json: str) -> str:
 def _number(json: str, path: str) -> str:
     is_number = f"json_type({json}, '{path}') IN ('real', 'integer')"
     return f"(CASE WHEN {is_number} THEN CAST(json_extract({json}, '{path}') AS REAL) END)"
+
+
+def _of_array(json: str, name: str, function: str) -> str:
+    valid, path = _valid(json), f"'$.{name}'"
+    return f"(CASE WHEN json_type({valid}, {path}) = 'array' THEN {function}({valid}, {path}) END)"

@@ -8,8 +8,7 @@ import pytest
 from tests.cases import some
 from tests.service.archive import stores
 from tests.service.archive.forging import members_of
-from tests.service.conftest import PROBLEM
-from tilewise.kernels.problem import parse_problem
+from tests.service.conftest import KEY, PROBLEM
 from tilewise.search.records import TuneRequest
 from tilewise.service.archive import lines, rows
 from tilewise.service.archive.export import Selection
@@ -66,10 +65,9 @@ def test_every_column_travels_or_belongs_to_one_store(model, line):
 def test_what_was_imported_is_served_as_it_was(filled, new_store, tmp_path, client_factory):
     into = new_store()
     stores.moved(filled, into, tmp_path / "a.zip")
-    key = parse_problem(PROBLEM).key
     before, after = (client_factory(str(one.kw["bind"].url)) for one in (filled, into))
     asked = {"target": stores.here().target}
-    was, found = (one.get(f"/v1/schedules/{key}/script", params=asked) for one in (before, after))
+    was, found = (one.get(f"/v1/schedules/{KEY}/script", params=asked) for one in (before, after))
     assert was.status_code == found.status_code == 200
     assert (was.text, was.headers["ETag"]) == (found.text, found.headers["ETag"])
     found = after.get("/v1/schedules", params={"problem": PROBLEM, **asked}).json()

@@ -6,9 +6,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from tests.service.archive.stores import exported, fill_whole, opened_store, rows_of
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import KEY, PROBLEM, TOOLCHAIN
 from tests.service.db.released import dumps
-from tilewise.kernels.problem import parse_problem
 from tilewise.service.archive.restore import restore
 from tilewise.service.db import make_engine, make_sessions, models, schema
 
@@ -20,7 +19,7 @@ OF_JOBS = ("plans", "networks")
 VIEWS = {
     "best_schedules": "schedules", "trial_history": "trials", "job_progress": "jobs",
     "machine_activity": "machines", "proofs": "script_proofs",
-    "schedule_history": "past_schedules",
+    "schedule_history": "past_schedules", "best_ranges": "tuned_ranges",
 }  # fmt: skip
 
 
@@ -133,11 +132,10 @@ def served(client, before, target):
     for job in jobs:
         assert client.get(f"/v1/jobs/{job['id']}/trials").json()["unreadable"] == 0
     asked = {"target": target}
-    key = parse_problem(PROBLEM).key
     best = client.get("/v1/schedules", params={"problem": PROBLEM, **asked})
     assert best.status_code == 200 and best.json()["best"]["gflops"] == 13.0
     assert best.json()["toolchain"] == TOOLCHAIN
-    assert client.get(f"/v1/schedules/{key}/script", params=asked).status_code == 200
+    assert client.get(f"/v1/schedules/{KEY}/script", params=asked).status_code == 200
     (refuted,) = (row["key"] for row in before["problems"] if ":m=8," in row["canonical"])
     assert client.get(f"/v1/schedules/{refuted}/script", params=asked).status_code == 404
     again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4, **asked})

@@ -31,6 +31,7 @@ UPDATE machines SET peaks = '{"f32": "x", "f64": 3}' WHERE id = 2;
 UPDATE trials SET max_error = 1e308 * 10 WHERE number = 1 AND job_id < 9;
 UPDATE jobs SET state = 'cancelled', complete = NULL WHERE id = 5;
 UPDATE problems SET canonical = 'matmul:n=64' WHERE id = 7;
+UPDATE tuned_ranges SET result = '{"variants": 2, "spans": [[[1, 2], [3, 4], 0]]}' WHERE id = 2;
 INSERT INTO script_proofs
   (id, schedule_id, ok, applied, executed, mlir, failure, message, created_at)
   VALUES (1000, 1, false, false, false, '', 'prover', 'it died', '2026-01-31 12:00:00.000001+00');
@@ -106,6 +107,8 @@ def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tm
             assert {**one, **passing} == other
     best = {row["job"]: row for row in shown[0]["best_schedules"]}
     assert best[4]["peak_fraction"] is None
+    spans = [row["spans"] for row in shown[0]["best_ranges"] if row["variants"] is None]
+    assert spans == ["[[[1,2],[3,4],0]]"]
     peers = {row["best_peer"]: row["best_peer_gflops"] for row in best.values()}
     assert peers["c"] == 7.0 and None in peers
     assert None in {row["dtype"] for row in best.values()}
@@ -160,7 +163,7 @@ DAMAGE = (
     "schedules SET peers = '{'", "schedules SET peers = x'00'", "schedules SET peers = 5",
     "machines SET peaks = 'x'", "trials SET steps = '['", "trials SET gflops = 'fast'",
     "jobs SET created_at = 'today', started_at = 7", "problems SET canonical = x'ff'",
-    "jobs SET trials = 'many'",
+    "jobs SET trials = 'many'", "tuned_ranges SET result = '{'",
 )  # fmt: skip
 
 
@@ -183,9 +186,9 @@ COOKBOOK = dict(re.findall(r"### (.*?)\n\n```sql\n(.*?);\n```", PAGE, re.DOTALL)
 DIFFERENT = {"steps", "created_at", "waited_s"}  # in form, or from moment to moment
 
 
-def test_the_page_names_every_view_and_has_ten_questions():
+def test_the_page_names_every_view_and_has_eleven_questions():
     assert not [view.name for view in VIEWS if f"| `{view.name}` |" not in PAGE]
-    assert len(COOKBOOK) == 10
+    assert len(COOKBOOK) == 11
 
 
 def comparable(value):

@@ -3,7 +3,7 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from tests.service import fakes
 from tests.service.conftest import TOOLCHAIN
@@ -81,7 +81,9 @@ def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):
     assert found["loss"]["worst"] == pytest.approx(0.1)
     with reading(sessions) as session:
         states = [one.state for one in queue.list_jobs(session)]
+        row = session.execute(text("SELECT * FROM best_ranges")).one()
     assert states == ["done"] * (1 + len(sample_sizes(RANGE)))
+    assert (row.variants, row.spans, row.samples) == (2, "[[2,19,0],[20,40,1]]", 7)
     assert ask().range is not None
     assert ask(replace(REQUEST, peers=True)).job.peers, "its samples have no peers"
 

@@ -2,9 +2,8 @@ from collections import Counter
 
 import pytest
 
-from tests.service.conftest import PROBLEM
+from tests.service.conftest import KEY, PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
-from tilewise.kernels.problem import parse_problem
 from tilewise.service.db import make_engine, make_sessions
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
@@ -56,8 +55,7 @@ def test_a_job_goes_on_after_kill_9(start):
     assert all(times[trial.number] == 1 for trial in finished), "none is timed again"
     # Only the trial that the kill fell into may have been begun twice.
     assert sum(times.values()) - TRIALS <= 1
-    key = parse_problem(PROBLEM).key
-    assert service.client.get(f"/v1/schedules/{key}/script").status_code == 200
+    assert service.client.get(f"/v1/schedules/{KEY}/script").status_code == 200
 
 
 @pytest.mark.full
