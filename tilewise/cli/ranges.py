@@ -1,9 +1,8 @@
-"""Results of ranges as commands print them."""
+"""Results of ranges as commands print them, next to those of single sizes."""
 
 import sys
 
-from tilewise.cli.files import json_text
-from tilewise.cli.render import LABEL, listed
+from tilewise.cli.render import LABEL, listed, print_result
 from tilewise.formats.trials import steps_text
 from tilewise.kernels.problem import from_plain, sizes_text
 from tilewise.kernels.quoting import columns, duration
@@ -19,9 +18,12 @@ def say_phase(phase: SearchPhase) -> None:
     sys.stderr.write(f"tilewise: {does} {phase.done + 1} of {phase.total}\n")
 
 
-def printed_range(found: Json, *, as_json: bool) -> str:
-    """Return the object of a range as JSON, or as lines."""
-    return json_text(found) if as_json else range_text(found)
+def print_found(found: Json, *, as_json: bool, with_machine: bool = False) -> None:
+    """Print the object of a problem or a range."""
+    if as_json or "variants" not in found:
+        print_result(found, as_json=as_json, with_machine=with_machine)
+    else:
+        sys.stdout.write(range_text(found))
 
 
 def range_text(found: Json) -> str:

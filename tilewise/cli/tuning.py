@@ -12,7 +12,7 @@ from tilewise.cli.progress import progress
 from tilewise.cli.ranges import say_phase
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.errors import KernelsError, TargetError
-from tilewise.kernels.problem import Problem, ProblemRange
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.records import CacheMode, TuneRequest
@@ -35,10 +35,15 @@ def missing(
     return lacking
 
 
-def tune_shown(backend: Backend, problem: str, target: str, request: TuneRequest) -> Json:
-    """Tune a problem with its progress on stderr, and return the result."""
+def tune_shown(
+    backend: Backend, problem: str, target: str, request: TuneRequest, *, again: bool = False
+) -> Json:
+    """Tune a problem or a range with its progress on stderr, and return what is stored."""
+    tune = partial(backend.tune, problem, target, request, again=again)
+    if isinstance(parse_any(problem), ProblemRange):
+        return tune(ignore_trial, say_phase)
     with progress(request, partial(backend.peak, problem, target)) as watcher:
-        return backend.tune(problem, target, request, watcher.trial, watcher.phase)
+        return tune(watcher.trial, watcher.phase)
 
 
 def tune_missing(
@@ -55,10 +60,7 @@ def tune_missing(
     for number, problem in enumerate(lacking, 1):
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
-            if isinstance(problem, ProblemRange):
-                backend.tune(problem.canonical, target, request, ignore_trial, say_phase)
-            else:
-                tune_shown(backend, problem.canonical, target, request)
+            tune_shown(backend, problem.canonical, target, request)
         except TargetError:
             raise
         except (KernelsError, SearchError, TilewiseError) as error:

@@ -2,14 +2,12 @@
 
 import argparse
 import sys
-from functools import partial
 
-from tilewise.backends.base import ignore_trial
 from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter, flag, of_request
 from tilewise.cli.files import json_text
-from tilewise.cli.progress import progress
-from tilewise.cli.ranges import printed_range, say_phase
-from tilewise.cli.render import prediction_text, print_result
+from tilewise.cli.ranges import print_found
+from tilewise.cli.render import prediction_text
+from tilewise.cli.tuning import tune_shown
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.kernels.problem import ProblemRange, parse_any
@@ -29,42 +27,25 @@ def tune(options: argparse.Namespace) -> None:
     request = TuneRequest.of(options)
     if ":" in request.sampler and "" not in sys.path:
         sys.path.insert(0, "")  # where a user's own module lies
-    work = (options.problem, options.target)
-    if isinstance(parse_any(options.problem), ProblemRange):
-        _tune_range(options, request)
-        return
-    with (
-        backend_of(options, options.began) as backend,
-        progress(request, partial(backend.peak, *work)) as watcher,
-    ):
-        result = backend.tune(*work, request, watcher.trial, watcher.phase, again=options.again)
-    print_result(result, as_json=options.json)
-
-
-def _tune_range(options: argparse.Namespace, request: TuneRequest) -> None:
-    """Tune a range, and print its variants."""
     work = (options.problem, options.target, request)
     with backend_of(options, options.began) as backend:
-        found = backend.tune(*work, ignore_trial, say_phase, again=options.again)
-    sys.stdout.write(printed_range(found, as_json=options.json))
+        found = tune_shown(backend, *work, again=options.again)
+    print_found(found, as_json=options.json)
 
 
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
-    is_range = isinstance(parse_any(options.problem), ProblemRange)
     with backend_of(options) as backend:
         try:
-            result = backend.show(options.problem, options.target, options.cache, match="range")
+            found = backend.show(options.problem, options.target, options.cache, match="range")
         except MissingError:
+            is_range = isinstance(parse_any(options.problem), ProblemRange)
             if not options.predict or is_range or options.cache == "cold":
                 raise
             predicted = backend.predict(options.problem, options.target)
             sys.stdout.write(json_text(predicted) if options.json else prediction_text(predicted))
             return
-    if is_range:
-        sys.stdout.write(printed_range(result, as_json=options.json))
-    else:
-        print_result(result, as_json=options.json, with_machine=True)
+    print_found(found, as_json=options.json, with_machine=True)
 
 
 def trials(options: argparse.Namespace) -> None:
