@@ -1,18 +1,39 @@
-"""JSON of tuned ranges, and of a range's answer for a single size."""
+"""JSON of what is stored of a problem or a range, and of a range's answer for a single size."""
 
 from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.schema import results as schema
 from tilewise.schema.base import Json
 from tilewise.schema.ranges import StoredRange
 from tilewise.search.ranges.result import RangeResult
-from tilewise.service.api.documents import instruction_text, machine_json, shown
+from tilewise.service.api.documents import instruction_text, machine_json, result_json, shown
 from tilewise.service.db import models
-from tilewise.service.results import ranges
+from tilewise.service.results import nearest, ranges
 from tilewise.service.results.stored import Lookup
+
+
+def found_json(session: Session, wanted: Problem | ProblemRange, lookup: Lookup) -> Json | None:
+    """Return what is stored of a problem or a range; None if nothing is.
+
+    With `match` `range`, a range that contains it answers if nothing else is stored.
+    """
+    if isinstance(wanted, ProblemRange):
+        whole = ranges.find_range(session, wanted, lookup)
+        return None if whole is None else range_json(whole, lookup.toolchain)
+    row = nearest.find(session, [wanted.key], lookup).get(wanted.key)
+    if row is not None:
+        return result_json(session, row, lookup.toolchain, target=lookup.target, in_full=True)
+    return size_json(session, wanted, lookup) if lookup.match == "range" else None
+
+
+def stored_json(session: Session, row: models.Schedule | models.TunedRange, toolchain: str) -> Json:
+    """Return the object of a stored result or range."""
+    if isinstance(row, models.TunedRange):
+        return range_json(row, toolchain)
+    return result_json(session, row, toolchain, in_full=True)
 
 
 def range_json(row: models.TunedRange, toolchain: str) -> Json:

@@ -32,9 +32,8 @@ FINALISTS = 4  # of a recheck: the winner, and others, since of one no disturbed
 class Submission:
     """The answer to a request: the stored schedule or range that answers it, else the job."""
 
-    schedule: models.Schedule | None = None
+    stored: models.Schedule | models.TunedRange | None = None
     job: models.Job | None = None
-    range: models.TunedRange | None = None
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,10 @@ def create_or_join(
     if isinstance(problem, ProblemRange):
         known = ranges.find_range(session, problem, lookup)
         if known and not again and _answers_range(session, known, problem, request, lookup):
-            return Submission(range=known)
+            return Submission(stored=known)
     elif (stored := find_fresh(session, problem, lookup)) and _is_untouched(session, stored):
         if not again and answers(stored, request):
-            return Submission(schedule=stored)
+            return Submission(stored=stored)
         request = _retiming(stored, request, again=again)
     kind: JobKind = "range" if isinstance(problem, ProblemRange) else "tune"
     work = problem_id, target, request, toolchain, by or Submitter()

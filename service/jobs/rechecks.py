@@ -66,7 +66,7 @@ def request_recheck(
         )
     integrity.check_result(stored)
     if stored.toolchain.identity == toolchain:
-        return Submission(schedule=stored)
+        return Submission(stored=stored)
     finalists = _finalists(session, stored)
     if not finalists:
         raise NotFoundError(f"{problem.canonical}: the trials of its result are gone; tune it")

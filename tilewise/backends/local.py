@@ -22,8 +22,8 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.schema.base import Json
 from tilewise.search.progress import OnPhase, ignore_phase
 from tilewise.search.records import CacheMode, Solved, TuneRequest
-from tilewise.service.api.documents import job_json, result_json, stored_trial_json, trial_json
-from tilewise.service.api.range_documents import range_json, size_json
+from tilewise.service.api.documents import job_json, stored_trial_json, trial_json
+from tilewise.service.api.range_documents import found_json, size_json
 from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.machine import examine_here
@@ -296,12 +296,7 @@ class LocalBackend:
     ) -> Json:
         lookup = Lookup(target, identity(), cache, match)
         with reading(sessions) as session:
-            if isinstance(problem, ProblemRange):
-                if (whole := ranges.find_range(session, problem, lookup)) is not None:
-                    return range_json(whole, lookup.toolchain)
-            elif (row := schedules.find_schedule(session, problem, lookup)) is not None:
-                return result_json(session, row, in_full=True)
-            elif match == "range" and (found := size_json(session, problem, lookup)) is not None:
+            if (found := found_json(session, problem, lookup)) is not None:
                 return found
             how = f" with cache={cache}" if cache else ""
             raise MissingError(

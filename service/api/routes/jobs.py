@@ -15,10 +15,10 @@ from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import JobState
 from tilewise.search.records import TrialState, TuneRequest
 from tilewise.service.api.access import caller_of, request_id_of
-from tilewise.service.api.documents import job_json, result_json, trial_json
+from tilewise.service.api.documents import job_json, trial_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
-from tilewise.service.api.range_documents import range_json
+from tilewise.service.api.range_documents import stored_json
 from tilewise.service.api.requests import JobRequest
 from tilewise.service.api.schemas import (
     JobPage,
@@ -29,7 +29,6 @@ from tilewise.service.api.schemas import (
     TrialView,
 )
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.db import models
 from tilewise.service.jobs import idempotency, queue, rechecks
 from tilewise.service.jobs.idempotency import RequestKey
 from tilewise.service.jobs.queue import Submission, Submitter
@@ -167,12 +166,8 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     services.check_memory(queue.check_covered(problem, target, has_cluster=services.has_cluster))
     with services.writing() as session:
         made = _made(session, services, sender, (problem, target, request, body.again, body.kind))
-        if made.schedule is not None:
-            return None, JSONResponse(
-                result_json(session, made.schedule, services.toolchain, in_full=True)
-            )
-        if made.range is not None:
-            return None, JSONResponse(range_json(made.range, services.toolchain))
+        if made.stored is not None:
+            return None, JSONResponse(stored_json(session, made.stored, services.toolchain))
         assert made.job is not None
         job_id, answer = made.job.id, job_json(session, made.job)
     services.wake()
@@ -216,6 +211,4 @@ def _final_answer(services: Services, job_id: int) -> JSONResponse:
         stored = queue.result_of(session, job)
         if stored is None:
             return _accepted(job_json(session, job))
-        if isinstance(stored, models.TunedRange):
-            return JSONResponse(range_json(stored, services.toolchain))
-        return JSONResponse(result_json(session, stored, services.toolchain, in_full=True))
+        return JSONResponse(stored_json(session, stored, services.toolchain))

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
+from tilewise.kernels.problem import Problem, parse_any, parse_problem
 from tilewise.schema.base import Json, KeyMatch, Match
 from tilewise.search.records import CacheMode
 from tilewise.service.api import files
@@ -18,7 +18,7 @@ from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses, text_responses
-from tilewise.service.api.range_documents import range_json, size_json
+from tilewise.service.api.range_documents import found_json, range_json
 from tilewise.service.api.requests import LookupRequest, TargetText
 from tilewise.service.api.schemas import (
     Flavor,
@@ -74,40 +74,16 @@ def get_schedule(
     """
     wanted = parse_any(problem)
     lookup = _lookup(services, target, match, cache)
-    if isinstance(wanted, ProblemRange):
-        return _range(services, wanted, lookup)
     with services.reading() as session:
-        row = nearest.find(session, [wanted.key], lookup).get(wanted.key)
-        if row is not None:
-            found = result_json(
-                session, row, services.toolchain, target=lookup.target, in_full=True
-            )
-        elif match == "range" and (known := size_json(session, wanted, lookup)) is not None:
-            found = known
-        else:
-            raise _nothing(services, wanted, lookup)
-    services.metrics.count_answer(found["match"]["kind"])
+        found = found_json(session, wanted, lookup)
+    if found is None:
+        services.metrics.count_answer(None)
+        text = f"no schedule of {wanted} is stored for {lookup.target}; POST it to /v1/jobs"
+        raise NotFoundError(text)
+    is_of_other = found["key"] != wanted.key or found.get("match", {}).get("range")
+    kind = nearest.kind_of(found["target"], found["toolchain"], lookup)
+    services.metrics.count_answer("range" if is_of_other else kind)
     return found
-
-
-def _range(services: Services, wanted: ProblemRange, lookup: Lookup) -> dict[str, Any]:
-    """The variants of a range."""
-    with services.reading() as session:
-        row = ranges.find_range(session, wanted, lookup)
-        if row is None:
-            raise _nothing(services, wanted, lookup)
-        found = range_json(row, lookup.toolchain)
-    is_exact = found["toolchain"] == lookup.toolchain
-    kind = "range" if found["key"] != wanted.key else "exact" if is_exact else "toolchain"
-    services.metrics.count_answer(kind)
-    return found
-
-
-def _nothing(services: Services, wanted: Problem | ProblemRange, lookup: Lookup) -> NotFoundError:
-    """Count a look-up that finds nothing; return its error."""
-    services.metrics.count_answer(None)
-    text = f"no schedule of {wanted} is stored for {lookup.target}; POST it to /v1/jobs"
-    return NotFoundError(text)
 
 
 @router.get("/{key}/script", response_class=Response, responses=text_responses(SCRIPT_TYPE))

@@ -84,7 +84,7 @@ def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):
         row = session.execute(text("SELECT * FROM best_ranges")).one()
     assert states == ["done"] * (1 + len(sample_sizes(RANGE)))
     assert (row.variants, row.spans, row.samples) == (2, "[[2,19,0],[20,40,1]]", 7)
-    assert ask().range is not None
+    assert ask().stored is not None
     assert ask(replace(REQUEST, peers=True)).job.peers, "its samples have no peers"
 
 

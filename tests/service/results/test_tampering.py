@@ -195,7 +195,7 @@ def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, st
     edit(url, TAMPERED["script: another text"])
     with writing(sessions) as session:
         made = queue.create_or_join(session, problem, machine.target, request, TOOLCHAIN)
-        assert made.schedule is None and made.job.state == "queued"
+        assert made.stored is None and made.job.state == "queued"
     with reading(sessions) as session, pytest.raises(TamperedError, match="row 1 of proofs"):
         scripts.find_script(session, problem, stored.Lookup(machine.target, TOOLCHAIN))
 
