@@ -5,7 +5,7 @@ The command line's `tune` and the worker child both come here.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -16,7 +16,7 @@ from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import Target, resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.progress import SearchPhase
-from tilewise.search.records import TrialRecord, TuneResult, Winner
+from tilewise.search.records import TrialRecord, TuneResult
 from tilewise.service.errors import LeaseLostError, TamperedError
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.jobs.outcome import Attempt
@@ -70,6 +70,9 @@ class JobOutcome:
     cause: Exception | None = None
 
 
+INTERRUPTED = JobOutcome("interrupted", "it was cancelled or taken over")
+
+
 def run_job(
     store: RunStore,
     *,
@@ -89,8 +92,8 @@ def run_job(
     """
     began = time.monotonic() if began is None else began
     run = _Run(store, on_event or (lambda _event: None))
-    try:
-        run.check()
+
+    def end() -> JobOutcome:
         with store.beating() as should_stop:
             attempt = partial(run.attempt, prover or load(PROVER))
             proofs = Proofs(
@@ -98,16 +101,30 @@ def run_job(
             )
             result = run.search(tuner or load(TUNER), should_stop, proofs.prove, began)
             if result.best is None:
-                return run.fail(_nothing_ran(result))
+                return _failed(store, _nothing_ran(result))
             proofs.complete(result, result.best)
-        return run.store(result, result.best, proofs.attempts, machine or examine_here())
+        given = result, result.best, proofs.attempts, machine or examine_here()
+        return JobOutcome("done") if store.done(*given) else INTERRUPTED
+
+    return concluded(store, end)
+
+
+def concluded(store: RunStore, run: Callable[[], JobOutcome]) -> JobOutcome:
+    """Return how `run` ends, whatever it raises, and store a failure; see `run_job`."""
+    try:
+        return run()
     except LeaseLostError:
-        return run.interrupted()
+        return INTERRUPTED
     except (KernelsError, SearchError, TamperedError) as error:
-        return run.fail(str(error), error)
+        return _failed(store, str(error), error)
     except (KeyboardInterrupt, SystemExit):
         store.release()
         raise
+
+
+def _failed(store: RunStore, message: str, cause: Exception | None = None) -> JobOutcome:
+    """End a job without a result."""
+    return JobOutcome("failed", message, cause) if store.failed(message) else INTERRUPTED
 
 
 class _Run:
@@ -120,10 +137,6 @@ class _Run:
     @cached_property
     def _assignment(self) -> RunAssignment:
         return self._store.assignment
-
-    def check(self) -> None:
-        """Read what there is to do; a TamperedError where it is not what was stored."""
-        _ = self._assignment
 
     @cached_property
     def problem(self) -> Problem:
@@ -198,24 +211,6 @@ class _Run:
             # fault is stored, and the script that it concerns is never served.
             log.exception("job %d: no proof of schedule %s", self._assignment.job_id, schedule.hash)
             return Attempt(schedule, None, f"{type(error).__name__}: {error}")
-
-    def store(
-        self, result: TuneResult, best: Winner, attempts: Sequence[Attempt], machine: MachineInfo
-    ) -> JobOutcome:
-        """End the job with its results, unless it was cancelled or taken over."""
-        is_stored = self._store.done(result, best, attempts, machine)
-        return JobOutcome("done") if is_stored else self.interrupted()
-
-    def fail(self, message: str, cause: Exception | None = None) -> JobOutcome:
-        """End the job without a result."""
-        ended = self._store.failed(message)
-        return JobOutcome("failed", message, cause) if ended else self.interrupted()
-
-    def interrupted(self) -> JobOutcome:
-        """Leave the job as others have made it."""
-        return JobOutcome(
-            "interrupted", f"job {self._assignment.job_id} was cancelled or taken over"
-        )
 
 
 def _nothing_ran(result: TuneResult) -> str:

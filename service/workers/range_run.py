@@ -11,18 +11,17 @@ from itertools import islice
 
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import Problem, parse_range
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
-from tilewise.search.errors import RangeError, SearchError
+from tilewise.search.errors import RangeError
 from tilewise.search.progress import OnPhase, SearchPhase, ignore_phase
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.ranges.samples import MOST_RANKED, finalists_of, sample_sizes
 from tilewise.search.records import TuneRequest
 from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
-from tilewise.service.errors import LeaseLostError, TamperedError
+from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.machine import MachineInfo, examine_here
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
@@ -35,7 +34,7 @@ from tilewise.service.results.trials import trials_for_same_work
 from tilewise.service.runs.process import load
 from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers import entry_points
-from tilewise.service.workers.job_run import JobOutcome, run_job
+from tilewise.service.workers.job_run import INTERRUPTED, JobOutcome, concluded, run_job
 
 POLL_S = 0.5
 
@@ -63,26 +62,16 @@ def run_range(
     `began` is the moment of `time.monotonic` from which the job's seconds count, by default now.
     """
     store = SqlRunStore(sessions, held)
-    run = _RangeRun(sessions, store, on_phase, parts or RangeParts(), time.monotonic())
-    if began is not None:
-        run = replace(run, began=began)
-    try:
+    began = time.monotonic() if began is None else began
+    run = _RangeRun(sessions, store, on_phase, parts or RangeParts(), began)
+
+    def end() -> JobOutcome:
         with store.beating() as should_stop:
             result = run.result(should_stop)
         is_stored = store.done_with_range(result, run.parts.machine or examine_here())
-        return JobOutcome("done") if is_stored else _interrupted(held)
-    except (LeaseLostError, _StoppedError):
-        return _interrupted(held)
-    except (KernelsError, SearchError, TamperedError) as error:
-        ended = store.failed(str(error))
-        return JobOutcome("failed", str(error), error) if ended else _interrupted(held)
-    except (KeyboardInterrupt, SystemExit):
-        store.release()
-        raise
+        return JobOutcome("done") if is_stored else INTERRUPTED
 
-
-class _StoppedError(Exception):
-    """The job was cancelled or taken over."""
+    return concluded(store, end)
 
 
 class _SampleStore(SqlRunStore):
@@ -134,8 +123,7 @@ class _RangeRun:
             should_stop=should_stop,
             on_phase=self._tell,
         )
-        if should_stop():
-            raise _StoppedError
+        _require_wanted(should_stop)
         return result
 
     def _tell(self, phase: SearchPhase) -> None:
@@ -153,8 +141,7 @@ class _RangeRun:
             job_id = None if made.job is None else made.job.id
         if job_id is not None:
             self._finish(job_id, should_stop)
-        if should_stop():
-            raise _StoppedError
+        _require_wanted(should_stop)
         with reading(self.sessions) as session:
             return _fastest(session, *work)
 
@@ -196,5 +183,6 @@ def _require_done(job_id: int, state: str, message: str) -> None:
         raise RangeError(f"job {job_id}, which searches a sample, {state}: {message}")
 
 
-def _interrupted(held: Lease) -> JobOutcome:
-    return JobOutcome("interrupted", f"{held.name} was cancelled or taken over")
+def _require_wanted(should_stop: Callable[[], bool]) -> None:
+    if should_stop():
+        raise LeaseLostError("the range was cancelled or taken over")
