@@ -134,17 +134,23 @@ class RunAssignment:
 
 
 class SqlRun:
-    """A run of a job in the database, whose lease every write carries."""
+    """A run of a job in the database, whose lease every write carries.
 
-    def __init__(self, sessions: Sessions, held: Lease) -> None:
+    `is_over` says whether a job that this one is part of has stopped.
+    """
+
+    def __init__(
+        self, sessions: Sessions, held: Lease, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         self._sessions = sessions
         self._held = held
+        self._is_over = is_over
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:
         """Renew the lease meanwhile; yield a function that says whether to stop."""
         with Heartbeat(self._sessions, self._held) as heartbeat:
-            yield heartbeat.should_stop
+            yield lambda: heartbeat.should_stop() or self._is_over()
 
     def failed(self, message: str) -> bool:
         """End the job without a result."""
@@ -195,8 +201,10 @@ class SqlRunStore(SqlRun):
     Raises as `queue.get`.
     """
 
-    def __init__(self, sessions: Sessions, held: Lease) -> None:
-        super().__init__(sessions, held)
+    def __init__(
+        self, sessions: Sessions, held: Lease, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__(sessions, held, is_over)
         self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
         self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
         self.epoch = held.epoch

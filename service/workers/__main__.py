@@ -31,7 +31,7 @@ from tilewise.service.telemetry.logs import bind, configure_logs
 from tilewise.service.telemetry.traces import start_tracing
 from tilewise.service.workers.entry_points import HELPER, PLANNER, PROVER, TUNER, Helper
 from tilewise.service.workers.job_run import RunStore, run_job
-from tilewise.service.workers.range_run import RangeParts, run_range
+from tilewise.service.workers.range_run import run_range
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
 
@@ -85,9 +85,9 @@ def _plan(options: argparse.Namespace, settings: Settings) -> None:
 
 def _range(options: argparse.Namespace, settings: Settings) -> None:
     """Tune a range, and those of its samples that nobody else tunes."""
-    parts = RangeParts(tuner=load(options.tuner), prover=load(options.prover))
+    tuner, prover = load(options.tuner), load(options.prover)
     with _database(options, settings.db) as (sessions, held):
-        outcome = run_range(sessions, held, parts=parts)
+        outcome = run_range(sessions, held, tuner=tuner, prover=prover)
     log.info("%s %s", outcome.state, outcome.message)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from sqlalchemy.orm import Session
+
 from tilewise.kernels.errors import KernelsError, LoweringError, UnsupportedError
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem, parse_problem
@@ -17,8 +19,13 @@ from tilewise.kernels.target import Target, resolve
 from tilewise.search.errors import SearchError
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TrialRecord, TuneResult
+from tilewise.service.db import models
+from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.errors import LeaseLostError, TamperedError
 from tilewise.service.host.machine import MachineInfo, examine_here
+from tilewise.service.host.process_identity import me
+from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.process import load
 from tilewise.service.runs.sql import RunAssignment, SqlRunStore
@@ -30,6 +37,10 @@ if TYPE_CHECKING:
 
 RunStore: TypeAlias = "SqlRunStore | HttpRunStore"
 log = logging.getLogger(__name__)
+
+
+Ending = Literal["done", "failed", "interrupted"]
+POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class JobOutcome:
     `cause` is the error behind a failure, if there is one.
     """
 
-    state: Literal["done", "failed", "interrupted"]
+    state: Ending
     message: str = ""
     cause: Exception | None = None
 
@@ -107,6 +118,35 @@ def run_job(
         return JobOutcome("done") if store.done(*given) else INTERRUPTED
 
     return concluded(store, end)
+
+
+def run_or_wait(
+    sessions: Sessions,
+    job_id: int,
+    run: Callable[[Lease], JobOutcome],
+    *,
+    on_look: Callable[[Session, models.Job], None] = lambda _session, _job: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> JobOutcome:
+    """Run a job by `run`, or wait while another process runs it.
+
+    `on_look` gets the job whenever it is read meanwhile.
+    """
+    while not should_stop():
+        with writing(sessions) as session:
+            held = lease.claim_one(session, job_id, me())
+        if held is not None:
+            return run(held)
+        with reading(sessions) as session:
+            job = queue.get(session, job_id)
+            on_look(session, job)
+            if job.state == "done":
+                return JobOutcome("done")
+            if job.state in models.ENDED:
+                state: Ending = "failed" if job.state == "failed" else "interrupted"
+                return JobOutcome(state, job.error or "")
+        time.sleep(POLL_S)
+    return INTERRUPTED
 
 
 def concluded(store: RunStore, run: Callable[[], JobOutcome]) -> JobOutcome:

@@ -4,9 +4,9 @@ Each sample has a job of its own, which other processes may run; a stored result
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from sqlalchemy.orm import Session
@@ -19,12 +19,9 @@ from tilewise.search.progress import OnPhase, SearchPhase, ignore_phase
 from tilewise.search.ranges.result import RangeResult
 from tilewise.search.ranges.samples import MOST_RANKED, finalists_of, sample_sizes
 from tilewise.search.records import TuneRequest
-from tilewise.service.db import models
 from tilewise.service.db.session import Sessions, reading, writing
-from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.machine import MachineInfo, examine_here
-from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import lease, queue
+from tilewise.service.jobs import queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import integrity
@@ -34,19 +31,13 @@ from tilewise.service.results.trials import trials_for_same_work
 from tilewise.service.runs.process import load
 from tilewise.service.runs.sql import SqlRunStore
 from tilewise.service.workers import entry_points
-from tilewise.service.workers.job_run import INTERRUPTED, JobOutcome, concluded, run_job
-
-POLL_S = 0.5
-
-
-@dataclass(frozen=True)
-class RangeParts:
-    """The functions that a run calls, which tests replace."""
-
-    tune_range: entry_points.RangeTuner | None = None
-    tuner: entry_points.Tuner | None = None
-    prover: entry_points.Prover | None = None
-    machine: MachineInfo | None = None
+from tilewise.service.workers.job_run import (
+    INTERRUPTED,
+    JobOutcome,
+    concluded,
+    run_job,
+    run_or_wait,
+)
 
 
 def run_range(
@@ -54,7 +45,10 @@ def run_range(
     held: Lease,
     *,
     on_phase: OnPhase = ignore_phase,
-    parts: RangeParts | None = None,
+    tune_range: entry_points.RangeTuner | None = None,
+    tuner: entry_points.Tuner | None = None,
+    prover: entry_points.Prover | None = None,
+    machine: MachineInfo | None = None,
     began: float | None = None,
 ) -> JobOutcome:
     """Run a job of a range; interrupted, it goes back to the queue, as `run_job` does.
@@ -63,29 +57,16 @@ def run_range(
     """
     store = SqlRunStore(sessions, held)
     began = time.monotonic() if began is None else began
-    run = _RangeRun(sessions, store, on_phase, parts or RangeParts(), began)
+    search = partial(run_job, tuner=tuner, prover=prover, machine=machine)
+    run = _RangeRun(sessions, store, on_phase, search, began)
 
     def end() -> JobOutcome:
         with store.beating() as should_stop:
-            result = run.result(should_stop)
-        is_stored = store.done_with_range(result, run.parts.machine or examine_here())
+            result = run.result(tune_range or load(entry_points.RANGE_TUNER), should_stop)
+        is_stored = store.done_with_range(result, machine or examine_here())
         return JobOutcome("done") if is_stored else INTERRUPTED
 
     return concluded(store, end)
-
-
-class _SampleStore(SqlRunStore):
-    """Keep the job of a sample, which stops with the job of its range."""
-
-    def __init__(self, sessions: Sessions, held: Lease, is_over: Callable[[], bool]) -> None:
-        super().__init__(sessions, held)
-        self._is_over = is_over
-
-    @contextmanager
-    def beating(self) -> Iterator[Callable[[], bool]]:
-        """Renew the lease meanwhile; yield a function that says whether to stop."""
-        with super().beating() as should_stop:
-            yield lambda: should_stop() or self._is_over()
 
 
 @dataclass(frozen=True)
@@ -95,10 +76,12 @@ class _RangeRun:
     sessions: Sessions
     store: SqlRunStore
     on_phase: OnPhase
-    parts: RangeParts
+    search: Callable[[SqlRunStore], JobOutcome]
     began: float
 
-    def result(self, should_stop: Callable[[], bool]) -> RangeResult:
+    def result(
+        self, tune_range: entry_points.RangeTuner, should_stop: Callable[[], bool]
+    ) -> RangeResult:
         """Search each sample, and choose the variants."""
         assignment = self.store.assignment
         problems, target = parse_range(assignment.problem), resolve(assignment.target)
@@ -111,10 +94,7 @@ class _RangeRun:
         for done, size in enumerate(sizes):
             self._tell(SearchPhase("samples", done, len(sizes)))
             finalists[size] = self._searched(problems.at(size), request, should_stop)
-        tune_range: entry_points.RangeTuner = self.parts.tune_range or load(
-            entry_points.RANGE_TUNER
-        )
-        result = tune_range(
+        return tune_range(
             problems,
             target,
             request,
@@ -123,8 +103,6 @@ class _RangeRun:
             should_stop=should_stop,
             on_phase=self._tell,
         )
-        _require_wanted(should_stop)
-        return result
 
     def _tell(self, phase: SearchPhase) -> None:
         self.on_phase(phase)
@@ -140,30 +118,17 @@ class _RangeRun:
             made = queue.create_or_join(session, *work, by)
             job_id = None if made.job is None else made.job.id
         if job_id is not None:
-            self._finish(job_id, should_stop)
-        _require_wanted(should_stop)
+            ended = run_or_wait(
+                self.sessions,
+                job_id,
+                lambda held: self.search(SqlRunStore(self.sessions, held, should_stop)),
+                should_stop=should_stop,
+            )
+            if ended.state != "done":
+                message = f"which searches a sample, {ended.state}: {ended.message}"
+                raise RangeError(f"job {job_id}, {message}")
         with reading(self.sessions) as session:
             return _fastest(session, *work)
-
-    def _finish(self, job_id: int, should_stop: Callable[[], bool]) -> None:
-        """Run the job of a sample here, or wait while another process runs it."""
-        while not should_stop():
-            with writing(self.sessions) as session:
-                held = lease.claim_one(session, job_id, me())
-            if held is not None:
-                parts = self.parts
-                store = _SampleStore(self.sessions, held, should_stop)
-                ended = run_job(
-                    store, tuner=parts.tuner, prover=parts.prover, machine=parts.machine
-                )
-                _require_done(job_id, ended.state, ended.message)
-                return
-            with reading(self.sessions) as session:
-                job = queue.get(session, job_id)
-                if job.state in models.ENDED:
-                    _require_done(job_id, job.state, job.error or "")
-                    return
-            time.sleep(POLL_S)
 
 
 def _fastest(
@@ -176,13 +141,3 @@ def _fastest(
     integrity.check_result(row)
     trials = islice(trials_for_same_work(session, row, ("timed",)), MOST_RANKED)
     return finalists_of([Schedule.from_json(row.steps), *(one.schedule for one in trials)])
-
-
-def _require_done(job_id: int, state: str, message: str) -> None:
-    if state != "done":
-        raise RangeError(f"job {job_id}, which searches a sample, {state}: {message}")
-
-
-def _require_wanted(should_stop: Callable[[], bool]) -> None:
-    if should_stop():
-        raise LeaseLostError("the range was cancelled or taken over")

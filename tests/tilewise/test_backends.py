@@ -30,7 +30,7 @@ from tilewise.service.db import make_engine, make_sessions, schema, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.runs.sql import SqlRunStore
-from tilewise.service.workers.job_run import run_job
+from tilewise.service.workers import job_run
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monke
         return fakes.tune(*given, **options)
 
     def end_it(_seconds: float) -> None:
-        run_job(running, tuner=another_process, prover=fakes.prove)
+        job_run.run_job(running, tuner=another_process, prover=fakes.prove)
 
-    monkeypatch.setattr(local_search, "time", SimpleNamespace(sleep=end_it))
+    monkeypatch.setattr(job_run, "time", SimpleNamespace(sleep=end_it, monotonic=lambda: 0.0))
     found = local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), told.append)
     assert found["trials"] == {"asked": 4, "timed": 3, "pruned": 0, "failed": 1}
     assert [(seen.number, seen.state, seen.gflops) for seen in told] == [

@@ -1,8 +1,9 @@
 """One search on this machine: create or join its job, then run it or wait."""
 
 import sys
-import time
 from dataclasses import dataclass, replace
+
+from sqlalchemy.orm import Session
 
 from tilewise.backends.base import OnTrialSeen, TrialSeen
 from tilewise.errors import TilewiseError
@@ -13,15 +14,19 @@ from tilewise.search.records import TrialRecord, TuneRequest
 from tilewise.service.api.documents import phase_json
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
-from tilewise.service.db.session import Sessions, reading, writing
-from tilewise.service.host.process_identity import me
-from tilewise.service.jobs import lease, queue, rechecks
+from tilewise.service.db.session import Sessions, writing
+from tilewise.service.jobs import queue, rechecks
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.runs.sql import SqlRunStore
-from tilewise.service.workers.job_run import Event, JobOutcome, RunPhase, TrialReached, run_job
+from tilewise.service.workers.job_run import (
+    Event,
+    JobOutcome,
+    RunPhase,
+    TrialReached,
+    run_job,
+    run_or_wait,
+)
 from tilewise.service.workers.range_run import run_range
-
-POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -61,45 +66,31 @@ class LocalSearch:
                 return
 
     def _finish(self, job_id: int) -> None:
-        """Run the job here, or wait while another process runs it."""
+        """Run the job here, or report what another process does; raise what stopped it."""
         seen: int | None = None
-        while True:
-            with writing(self.sessions) as session:
-                held = lease.claim_one(session, job_id, me())
-            if held is not None:
-                _require_done(self._run(held))
-                return
-            seen = self._tell_of_others(job_id, seen)
-            if self._has_ended(job_id):
-                return
-            time.sleep(POLL_S)
+
+        def tell_of_others(session: Session, job: models.Job) -> None:
+            nonlocal seen
+            found = queue.trials_page(session, job_id, after=seen)
+            for row in filter(is_sound, found):
+                ends = None if row.low is None or row.high is None else (row.low, row.high)
+                self.on_trial(_trial_seen(row, row.gflops, ends))
+            seen = found[-1].number if found else seen
+            phase = None if job.state in models.ENDED else phase_json(session, job)
+            if phase is not None and phase["name"] in PHASES and phase["name"] != "search":
+                self.on_phase(SearchPhase(**phase))
+
+        outcome = run_or_wait(self.sessions, job_id, self._run, on_look=tell_of_others)
+        if outcome.cause is not None:
+            raise outcome.cause
+        if outcome.state != "done":
+            raise TilewiseError(f"the job {outcome.state}: {outcome.message}")
 
     def _run(self, held: Lease) -> JobOutcome:
         if isinstance(self.problem, ProblemRange):
             return run_range(self.sessions, held, on_phase=self.on_phase, began=self.began)
         store = SqlRunStore(self.sessions, held)
         return run_job(store, on_event=self._tell, began=self.began)
-
-    def _tell_of_others(self, job_id: int, seen: int | None) -> int | None:
-        """Report new trials of another process; return the last number seen."""
-        with reading(self.sessions) as session:
-            found = queue.trials_page(session, job_id, after=seen)
-        for row in filter(is_sound, found):
-            ends = None if row.low is None or row.high is None else (row.low, row.high)
-            self.on_trial(_trial_seen(row, row.gflops, ends))
-        return found[-1].number if found else seen
-
-    def _has_ended(self, job_id: int) -> bool:
-        """Return whether another process ended a job; report its phase otherwise."""
-        with reading(self.sessions) as session:
-            job = queue.get(session, job_id)
-            if job.state in models.ENDED:
-                _require_done(_outcome(job))
-                return True
-            phase = phase_json(session, job)
-        if phase is not None and phase["name"] in PHASES and phase["name"] != "search":
-            self.on_phase(SearchPhase(**phase))
-        return False
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, TrialReached):
@@ -121,18 +112,3 @@ def _trial_seen(
 ) -> TrialSeen:
     interval = ends if ends is not None and ends[0] < ends[1] else None
     return TrialSeen(trial.number, trial.state, trial.failure, gflops, interval)
-
-
-def _outcome(job: models.Job) -> JobOutcome:
-    message = job.error or ""
-    if job.state == "done":
-        return JobOutcome("done", message)
-    return JobOutcome("failed" if job.state == "failed" else "interrupted", message)
-
-
-def _require_done(outcome: JobOutcome) -> None:
-    """Raise what stopped a job as an error of the command line."""
-    if outcome.cause is not None:
-        raise outcome.cause
-    if outcome.state != "done":
-        raise TilewiseError(f"the job {outcome.state}: {outcome.message}")

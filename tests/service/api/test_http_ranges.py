@@ -12,7 +12,7 @@ from tests.service.telemetry.test_metrics import scraped
 from tilewise.service.db import writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease
-from tilewise.service.workers.range_run import RangeParts, run_range
+from tilewise.service.workers.range_run import run_range
 
 TEXT = RANGE.canonical
 INSIDE = "matmul:m=37,n=48,k=32,dtype=f32"
@@ -25,8 +25,8 @@ def ranged(client, sessions, machine):
     job = client.post("/v1/jobs", json=ASKED).json()["id"]
     with writing(sessions) as session:
         held = lease.claim_one(session, job, me())
-    parts = RangeParts(tune_range, fakes.tune, fakes.prove, machine)
-    assert run_range(sessions, held, parts=parts).state == "done"
+    parts = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
+    assert run_range(sessions, held, tune_range=tune_range, **parts).state == "done"
     return job
 
 

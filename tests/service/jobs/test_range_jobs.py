@@ -19,7 +19,7 @@ from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.results import ranges
 from tilewise.service.results.stored import Lookup
-from tilewise.service.workers.range_run import RangeParts, run_range
+from tilewise.service.workers.range_run import run_range
 
 RANGE = parse_range("matmul:m=2..40,n=48,k=32,dtype=f32")
 REQUEST = TuneRequest(trials=3)
@@ -53,8 +53,8 @@ def run(sessions, machine):
     def make(job_id, **others):
         with writing(sessions) as session:
             held = lease.claim_one(session, job_id, me())
-        parts = RangeParts(tune_range, fakes.tune, fakes.prove, machine)
-        return run_range(sessions, held, parts=replace(parts, **others))
+        parts = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine, **others}
+        return run_range(sessions, held, tune_range=tune_range, **parts)
 
     return make
 
