@@ -53,14 +53,12 @@ class RangeResult:
             tiles.
         samples: by size.
         formats: copies of constant weights that the variants need together; 1 if they share one.
-        elapsed_s: of everything, searches included.
     """
 
     schedule: RangeSchedule
     tiles: tuple[Size, ...]
     samples: tuple[SampleTimes, ...]
     formats: int = 1
-    elapsed_s: float = 0.0
 
     def time_us(self, size: Size) -> float:
         """Return the time at a size by its variant, estimated between samples."""
@@ -92,9 +90,7 @@ class RangeResult:
         }
 
     @classmethod
-    def from_json(
-        cls, problems: ProblemRange, source: Mapping[str, Any], elapsed_s: float = 0.0
-    ) -> "RangeResult":
+    def from_json(cls, problems: ProblemRange, source: Mapping[str, Any]) -> "RangeResult":
         """Return the result that `to_json` gave; raise ScheduleError where schedules are none."""
         samples = tuple(
             SampleTimes(
@@ -104,7 +100,7 @@ class RangeResult:
         )
         schedule = RangeSchedule.from_json(problems, source)
         tiles = tuple(map(from_plain, source["tiles"]))
-        return cls(schedule, tiles, samples, source["formats"], elapsed_s)
+        return cls(schedule, tiles, samples, source["formats"])
 
 
 def contains(problems: ProblemRange, wanted: Problem | ProblemRange) -> bool:

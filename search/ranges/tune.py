@@ -1,7 +1,6 @@
 """Tune a range of sizes: time the finalists of its samples at every sample, and choose variants."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -46,7 +45,6 @@ def tune_range(
     Raises RangeError if nothing serves a size or `should_stop` ends it, RunnerError if no child
     process starts.
     """
-    begin = time.monotonic()
     schedules = {one for some in finalists.values() for one in some}
     known = {}
     for one in sorted(schedules, key=lambda one: one.hash):
@@ -79,7 +77,7 @@ def tune_range(
         for index, schedule in enumerate(ordered)
         if times[index] and index not in failed
     ]
-    return _result(problems, candidates, time.monotonic() - begin)
+    return _result(problems, candidates)
 
 
 def _check_wanted(problems: ProblemRange, should_stop: Callable[[], bool] | None) -> None:
@@ -155,9 +153,7 @@ def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Siz
     return tuple(map(along, dims))
 
 
-def _result(
-    problems: ProblemRange, candidates: Sequence[RangeCandidate], elapsed_s: float
-) -> RangeResult:
+def _result(problems: ProblemRange, candidates: Sequence[RangeCandidate]) -> RangeResult:
     """Return the chosen variants with their times and the fastest of each sample."""
     chosen = choose(problems, candidates)
     known = {one.schedule: one for one in candidates}
@@ -173,5 +169,4 @@ def _result(
         tuple(one.tile for one in variants),
         tuple(samples),
         len({one.packed_format for one in variants}),
-        elapsed_s,
     )

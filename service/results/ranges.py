@@ -80,7 +80,7 @@ def result_of(row: models.TunedRange) -> RangeResult:
     integrity.check_result(row)
     try:
         problems = parse_range(row.problem.canonical)
-        return RangeResult.from_json(problems, row.result, row.elapsed_s)
+        return RangeResult.from_json(problems, row.result)
     except (KernelsError, KeyError, TypeError) as error:
         fault = f"its result cannot be read: {error}"
         raise integrity.refusal(row.__tablename__, row.id, fault) from error
