@@ -105,12 +105,12 @@ def roofline_of_report(found: Json) -> Plot:
     return Plot(roofline.of_report(found))
 
 
-def speed_over_sizes(found: Json, peers: Sequence[Json] = ()) -> Plot:
+def speed_over_sizes(found: Json, results: Sequence[Json | None] = ()) -> Plot:
     """Plot the variants of a tuned range at its samples, as `tilewise show RANGE --json` has them.
 
-    `peers` have the `size` of a sample, the peer's name as `series`, and `gflops`.
+    The peers of `results` of its samples are drawn, too.
     """
-    return Plot(ranges.over_sizes(found, peers))
+    return Plot(ranges.over_sizes(found, results))
 
 
 def loop_nest(result: Json, caches: dict[str, int] | None = None) -> NestPlot:

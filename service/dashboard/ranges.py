@@ -1,18 +1,17 @@
 """The page of a range."""
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.problem import from_plain, parse_range, sizes_text
 from tilewise.schema.base import Json
+from tilewise.service.api.files import look_up
 from tilewise.service.api.range_documents import range_json
 from tilewise.service.dashboard import stored
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError
-from tilewise.service.results import integrity, schedules
+from tilewise.service.plots.ranges import sampled
 from tilewise.service.results.stored import Lookup
 
 
@@ -47,20 +46,12 @@ def shown(chosen: models.TunedRange, toolchain: str) -> Json:
     return {"result": result, "spans": spans, "samples": samples, **same}
 
 
-def plotted(session: Session, number: int, toolchain: str) -> tuple[Json, list[Json]]:
-    """Return the object of a range, and the stored speeds of peers at its samples."""
+def plotted(session: Session, number: int, toolchain: str) -> tuple[Json, list[Json | None]]:
+    """Return the object of a range, and those of the results of its samples."""
     row = session.get(models.TunedRange, number)
     if row is None:
         raise NotFoundError(f"there is no range {number}")
     result = range_json(row, toolchain)
-    problems = parse_range(result["problem"])
-    sizes = {problems.at(from_plain(one["size"])).key: one["size"] for one in result["samples"]}
     lookup = Lookup(row.target, toolchain, row.cache)
-    found = schedules.find_schedules(session, set(sizes), lookup)
-    peers: list[dict[str, Any]] = [
-        {"size": sizes[key], "series": name, "gflops": peer["gflops"]}
-        for key, one in found.items()
-        if is_sound(one) and integrity.is_whole(one)
-        for name, peer in (one.peers or {}).items()
-    ]
-    return result, peers
+    found = look_up(session, sampled(result), lookup)
+    return result, [one["schedule"] for one in found["schedules"]]

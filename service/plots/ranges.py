@@ -2,22 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 
-from tilewise.kernels.problem import from_plain, sizes_text
+from tilewise.kernels.problem import Problem, from_plain, parse_range, sizes_text
 from tilewise.service.plots.drawing import SPEED, Row, Spec, plot, tooltip
 
 FASTEST = "fastest of each"
 """The fastest schedule of all that were timed at a sample."""
 
 
-def over_sizes(found: Row, peers: Sequence[Row] = ()) -> Spec:
+def sampled(found: Row) -> list[Problem]:
+    """Return the problems of the samples of a tuned range."""
+    problems = parse_range(found["problem"])
+    return [problems.at(from_plain(sample["size"])) for sample in found["samples"]]
+
+
+def over_sizes(found: Row, results: Sequence[Row | None] = ()) -> Spec:
     """Plot the samples of a tuned range, and which variant serves which sizes.
 
-    `found` is the object of `GET /v1/schedules`; `peers` have `size` as its samples, `series` and
-    `gflops`.
+    `found` is the object of `GET /v1/schedules`; `results` are those of its samples, whose peers
+    are drawn, too.
     """
     loss, is_line = found["loss"], "," not in found["dim"]
     rows = [row for sample in found["samples"] for row in _rows(sample)]
-    rows += [{**peer, "serves": False} for peer in peers]
+    rows += [
+        {"size": sample["size"], "series": name, "gflops": peer["gflops"], "serves": False}
+        for sample, result in zip(found["samples"], results, strict=False)
+        for name, peer in (result or {"peers": {}})["peers"].items()
+    ]
     if not is_line:
         dims = found["dim"].split(",")
         for row in rows:

@@ -8,7 +8,7 @@ from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter
 from tilewise.cli.files import require_folder, write_bytes
 from tilewise.cli.render import print_mapping
 from tilewise.errors import BadInputError, MissingError
-from tilewise.kernels.problem import ProblemRange, from_plain, parse_any, parse_range
+from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.schema.base import Json
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
 
     if options.kind == SIZES:
         found = backend.show(options.problem, options.target, options.cache)
-        return plots.speed_over_sizes(found, _peers(backend, found))
+        return plots.speed_over_sizes(found, _results_at_samples(backend, found))
     job = _job_number(options.problem)
     if options.kind == "nest":
         return plots.loop_nest(_result(backend, options, job))
@@ -56,17 +56,13 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
     return plots.convergence(_trials(backend, options, job), peak=_peak(backend, options, job))
 
 
-def _peers(backend: Backend, found: Json) -> list[Json]:
-    """Return the stored speeds of peers at the samples of a range."""
-    problems, sizes = parse_range(found["problem"]), [one["size"] for one in found["samples"]]
-    texts = [problems.at(from_plain(size)).canonical for size in sizes]
+def _results_at_samples(backend: Backend, found: Json) -> list[Json | None]:
+    """Return what is stored of each sample of a range."""
+    from tilewise.service.plots.ranges import sampled
+
+    texts = [problem.canonical for problem in sampled(found)]
     answers = backend.look_up(texts, found["target"], (), {}, cache=found["cache"])
-    return [
-        {"size": size, "series": name, "gflops": peer.gflops}
-        for size, answer in zip(sizes, answers, strict=True)
-        if answer.result is not None
-        for name, peer in answer.result.peers.items()
-    ]
+    return [answer.document["schedule"] for answer in answers]
 
 
 def _peak(backend: Backend, options: argparse.Namespace, job: int | None) -> float | None:
