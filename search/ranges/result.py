@@ -12,7 +12,7 @@ from math import exp, log
 from statistics import fmean
 from typing import Any
 
-from tilewise.kernels.problem import Problem, ProblemRange, Size, from_plain, to_plain
+from tilewise.kernels.problem import Problem, ProblemRange, Size, from_plain, sizes_text, to_plain
 from tilewise.kernels.range_schedule import RangeSchedule
 
 
@@ -101,6 +101,12 @@ class RangeResult:
         schedule = RangeSchedule.from_json(problems, source)
         tiles = tuple(map(from_plain, source["tiles"]))
         return cls(schedule, tiles, samples, source["formats"])
+
+
+def size_text(found: Mapping[str, Any], first: int | Size, last: int | Size | None = None) -> str:
+    """Return sizes in the object of a range as text, such as `batch=1,m=1..64`."""
+    ends = from_plain(first), from_plain(first if last is None else last)
+    return sizes_text(found["dim"].split(","), *ends)
 
 
 def contains(problems: ProblemRange, wanted: Problem | ProblemRange) -> bool:

@@ -1,10 +1,12 @@
 """The page of a range."""
 
+from functools import partial
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import from_plain, parse_range, sizes_text
 from tilewise.schema.base import Json
+from tilewise.search.ranges.result import size_text
 from tilewise.service.api.files import look_up
 from tilewise.service.api.range_documents import range_json
 from tilewise.service.dashboard import stored
@@ -26,24 +28,9 @@ def rows_of(session: Session, key: str) -> list[models.TunedRange]:
 def shown(chosen: models.TunedRange, toolchain: str) -> Json:
     """Return what the page of a range shows; raise TamperedError if the row was changed."""
     result = range_json(chosen, toolchain)
-    problems, dims = parse_range(result["problem"]), result["dim"].split(",")
-    variants = result["variants"]
-    spans = [
-        {
-            "sizes": sizes_text(dims, from_plain(first), from_plain(last)),
-            "variant": variant,
-            "hash": variants[variant]["hash"],
-            "steps": stored.steps_text(variants[variant]["steps"]),
-        }
-        for first, last, variant in result["spans"]
-    ]
-    samples = []
-    for sample in result["samples"]:
-        size = from_plain(sample["size"])
-        own = {"sizes": sizes_text(dims, size, size), "key": problems.at(size).key}
-        samples.append({**sample, **own, "time_us": sample["times_us"][sample["variant"]]})
-    same = {"number": chosen.id, "job": chosen.job_id}
-    return {"result": result, "spans": spans, "samples": samples, **same}
+    functions = {"size_text": partial(size_text, result), "steps_text": stored.steps_text}
+    keys = [problem.key for problem in sampled(result)]
+    return {"result": result, "keys": keys, "number": chosen.id, "job": chosen.job_id, **functions}
 
 
 def plotted(session: Session, number: int, toolchain: str) -> tuple[Json, list[Json | None]]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from tilewise.kernels.problem import Problem, from_plain, parse_range, sizes_text
+from tilewise.kernels.problem import Problem, from_plain, parse_range
+from tilewise.search.ranges.result import size_text
 from tilewise.service.plots.drawing import SPEED, Row, Spec, plot, tooltip
 
 FASTEST = "fastest of each"
@@ -29,9 +30,8 @@ def over_sizes(found: Row, results: Sequence[Row | None] = ()) -> Spec:
         for name, peer in (result or {"peers": {}})["peers"].items()
     ]
     if not is_line:
-        dims = found["dim"].split(",")
         for row in rows:
-            row["size"] = sizes_text(dims, *[from_plain(row["size"])] * 2)
+            row["size"] = size_text(found, row["size"])
     loss_text = (
         f"variants take {loss['geometric_mean']:.1%} longer than the fastest schedule of each "
         f"sample, at most {loss['worst']:.1%}"

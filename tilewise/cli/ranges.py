@@ -4,10 +4,10 @@ import sys
 
 from tilewise.cli.render import LABEL, listed, print_result
 from tilewise.formats.trials import steps_text
-from tilewise.kernels.problem import from_plain, sizes_text
 from tilewise.kernels.quoting import columns, duration
 from tilewise.schema.base import Json
 from tilewise.search.progress import SearchPhase
+from tilewise.search.ranges.result import size_text
 
 DOES = {"samples": "searches sample", "variants": "times the finalists at sample"}
 
@@ -28,18 +28,18 @@ def print_found(found: Json, *, as_json: bool, with_machine: bool = False) -> No
 
 def range_text(found: Json) -> str:
     """Format variants, the sizes that each serves, and the times at the samples."""
-    loss, count, dims = found["loss"], len(found["variants"]), found["dim"].split(",")
+    loss, count = found["loss"], len(found["variants"])
     lines = [
         ("problem", found["problem"]),
         ("target", found["target"]),
         ("toolchain", found["toolchain"] + ("  (stale)" if found["stale"] else "")),
         ("variants", f"{count}; at the samples they take {loss['geometric_mean']:.1%} longer than "
                      f"the fastest schedule of each, at most {loss['worst']:.1%}"),
-        *([("weights", f"{found['formats']} packed copies")] if found["formats"] > 1 else []),
+        ("weights", f"{found['formats']} packed copies" if found["formats"] > 1 else ""),
     ]  # fmt: skip
     for index, variant in enumerate(found["variants"]):
         sizes = "; ".join(
-            sizes_text(dims, from_plain(first), from_plain(last))
+            size_text(found, first, last)
             for first, last, chosen in found["spans"]
             if chosen == index
         )
@@ -47,10 +47,10 @@ def range_text(found: Json) -> str:
         lines += [("", line) for line in steps_text(variant["steps"]).splitlines()]
     rows = [("size", "variant", "time", "speed", "of the fastest")]
     for sample in found["samples"]:
-        time_us, size = sample["times_us"][sample["variant"]], from_plain(sample["size"])
+        time_us = sample["times_us"][sample["variant"]]
         rows.append(
             (
-                sizes_text(dims, size, size),
+                size_text(found, sample["size"]),
                 str(sample["variant"]),
                 duration(time_us),
                 f"{sample['gflops']:.1f} GFLOP/s",
