@@ -7,7 +7,7 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import Lock, LockEntry
-from tilewise.fetch.ranges import find_range, variants_text
+from tilewise.fetch.ranges import range_file
 from tilewise.fetch.update import WantedFiles
 from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.kernels.target import parse_target
@@ -66,8 +66,8 @@ def _stored(entries: Sequence[LockEntry], backend: Backend) -> Iterator[tuple[st
             problem = parse_any(entry.problem)
             if not isinstance(problem, ProblemRange):
                 of_target.append(entry)
-            elif not isinstance(stored := find_range(backend, problem, target), str):
-                yield from _if_locked(entry, variants_text(stored))
+            elif not isinstance(stored := range_file(backend, problem, target), str):
+                yield from _if_locked(entry, stored[1])
         kinds = sorted({entry.kind for entry in of_target})
         problems = sorted({entry.problem for entry in of_target})
         if not of_target:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import Backend
-from tilewise.fetch.lock import KERNEL, Lock, LockEntry
-from tilewise.fetch.ranges import find_range, range_entry
+from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry
+from tilewise.fetch.ranges import range_file
 from tilewise.fetch.update import WantedFiles
 from tilewise.kernels.problem import ProblemRange
 from tilewise.kernels.quoting import columns
@@ -44,7 +44,9 @@ def gains(backend: Backend, lock: Lock, wanted: WantedFiles) -> list[FileGain]:
     found = backend.look_up(texts, wanted.target, wanted.kinds, {}) if texts else []
     of = dict(zip((problem.key for problem in wanted.problems), found, strict=True))
     return [
-        _gain_of_range(backend, path, (problem, kind), lock.entries.get(path), wanted.target)
+        _gain_of_range(
+            path, problem, lock.entries.get(path), range_file(backend, problem, wanted.target)
+        )
         if isinstance(problem, ProblemRange)
         else _gain(path, kind, lock.entries.get(path), of[problem.key])
         for path, (problem, kind) in wanted.paths().items()
@@ -52,19 +54,15 @@ def gains(backend: Backend, lock: Lock, wanted: WantedFiles) -> list[FileGain]:
 
 
 def _gain_of_range(
-    backend: Backend,
-    path: str,
-    file: tuple[ProblemRange, str],
-    entry: LockEntry | None,
-    target: str,
+    path: str, problems: ProblemRange, entry: LockEntry | None, found: tuple[LockEntry, str] | str
 ) -> FileGain:
-    found, verdict, moved = find_range(backend, file[0], target), "not locked", None
+    verdict, moved = "not locked", None
     if isinstance(found, str):
         verdict = NOT_STORED
     elif entry is not None:
-        verdict = "same" if entry.sha256 == range_entry(path, found).sha256 else "changed"
-        moved = entry.why_not_for(found["target"])
-    return FileGain(path, file[0].canonical, file[1], None, None, None, verdict, moved or "")
+        verdict = "same" if entry.sha256 == found[0].sha256 else "changed"
+        moved = entry.why_not_for(found[0].target)
+    return FileGain(path, problems.canonical, RANGE, None, None, None, verdict, moved or "")
 
 
 def table(rows: list[FileGain]) -> str:

@@ -8,9 +8,8 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
-from tilewise.fetch.ranges import find_range, range_entry, variants_text
+from tilewise.fetch.ranges import range_file
 from tilewise.kernels.problem import Problem, ProblemRange
-from tilewise.schema.base import Json
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
 
@@ -73,7 +72,7 @@ class Update:
         lock: the folder's present lock.
         entries: those of the new lock.
         answers: what is stored of each problem, once requested.
-        variants: what is stored of each range, or why nothing is.
+        variants: the file of each range, or why there is none.
         written: new texts, which are put in place together.
     """
 
@@ -85,7 +84,7 @@ class Update:
     entries: dict[str, LockEntry] = field(default_factory=dict)
     outcomes: list[FileOutcome] = field(default_factory=list)
     answers: "list[tuple[Problem, Found]] | None" = None
-    variants: list[tuple[ProblemRange, Json | str]] = field(default_factory=list)
+    variants: list[tuple[ProblemRange, tuple[LockEntry, str] | str]] = field(default_factory=list)
     written: list[tuple[LockEntry, str]] = field(default_factory=list)
 
     def missing(self) -> list[Problem | ProblemRange]:
@@ -99,7 +98,7 @@ class Update:
         texts, known = [problem.canonical for problem in problems], self._known()
         answers = self.backend.look_up(texts, target, self.wanted.kinds, known) if texts else []
         self.answers = list(zip(problems, answers, strict=True))
-        self.variants = [(one, find_range(self.backend, one, target)) for one in self.wanted.ranges]
+        self.variants = [(one, range_file(self.backend, one, target)) for one in self.wanted.ranges]
         return self.answers
 
     def run(self) -> Lock:
@@ -111,7 +110,11 @@ class Update:
             for kind in self.wanted.kinds:
                 self._see_to(problem, kind, found)
         for problems, stored in self.variants:
-            self._see_to_range(problems, stored)
+            _, old = self._old(problems, RANGE)
+            if isinstance(stored, str):
+                self._miss(problems, RANGE, old, stored)
+            else:
+                self._write(*stored, old)
         edited = [made.path for made, _ in self.written if self._is_edited(made)]
         if edited and not self.overwrites:
             files = ", ".join(str(self.folder.path / path) for path in edited)
@@ -171,19 +174,17 @@ class Update:
             else:
                 self._write(_entry(path, kind, found, text), text.text or "", old)
                 return
+        moved = old and old.why_not_for(found.target)
+        self._miss(problem, kind, old, f"{why}; {path} {moved}" if moved else why)
+
+    def _miss(
+        self, problem: Problem | ProblemRange, kind: str, old: LockEntry | None, why: str
+    ) -> None:
+        """Report a file that is not stored; a locked one stays."""
+        path = file_name(problem, kind)
         if old is not None and self._is_there(old):
             self.entries[path] = old
-        moved = old and old.why_not_for(found.target)
-        self._tell(path, problem, kind, "missing", f"{why}; {path} {moved}" if moved else why)
-
-    def _see_to_range(self, problems: ProblemRange, found: Json | str) -> None:
-        path, old = self._old(problems, RANGE)
-        if isinstance(found, str):
-            if old is not None and self._is_there(old):
-                self.entries[path] = old
-            self._tell(path, problems, RANGE, "missing", found)
-        else:
-            self._write(range_entry(path, found), variants_text(found), old)
+        self.outcomes.append(FileOutcome(path, problem.canonical, kind, "missing", why))
 
     def _old(self, problem: Problem | ProblemRange, kind: str) -> tuple[str, LockEntry | None]:
         """Return the name of a file, and its entry if that is of the same problem."""
@@ -212,11 +213,6 @@ class Update:
         moved = old.why_not_for(target)
         self.entries[old.path] = old if moved is None else replace(old, target=target)
         self.outcomes.append(FileOutcome(old.path, old.problem, old.kind, "unchanged", moved or ""))
-
-    def _tell(
-        self, path: str, problem: Problem | ProblemRange, kind: str, state: State, why: str
-    ) -> None:
-        self.outcomes.append(FileOutcome(path, problem.canonical, kind, state, why))
 
     def _take_away(self) -> None:
         """Remove locked files that are no longer wanted and were not edited."""
