@@ -17,26 +17,19 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
 from tilewise.schema.base import Json
 from tilewise.search.progress import OnPhase, ignore_phase
 from tilewise.search.records import CacheMode, Solved, TuneRequest
 from tilewise.service.api.documents import job_json, stored_trial_json, trial_json
-from tilewise.service.api.range_documents import found_json, size_json
+from tilewise.service.api.range_documents import found_json
 from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import queue
-from tilewise.service.results import (
-    integrity,
-    predictions,
-    ranges,
-    schedules,
-    scripts,
-    suites,
-    trials,
-)
+from tilewise.service.results import integrity, predictions, scripts, suites, trials
 from tilewise.service.results.stored import Lookup
 
 if TYPE_CHECKING:
@@ -155,13 +148,9 @@ class LocalBackend:
         """Prove the script of a range, and return it."""
         if flavor != "cpu":
             raise BadInputError(f"{wanted}: flavor {flavor} has no script of a range; give cpu")
-        with self._stored() as sessions, reading(sessions) as session:
-            row = ranges.find_range(session, wanted, Lookup(target, identity()))
-            if row is None:
-                raise MissingError(
-                    f"no schedule of {wanted} is stored for {target}; tilewise tune makes one"
-                )
-            schedule = ranges.result_of(row).schedule
+        found = self.show(wanted.canonical, target)
+        steps = [variant["steps"] for variant in found["variants"]]
+        schedule = RangeSchedule.from_json(wanted, {**found, "variants": steps})
         from tilewise.kernels.mlir.cpu.range_script import range_payload
         from tilewise.kernels.mlir.proof.prove import prove_range
         from tilewise.kernels.mlir.transform.module import with_function
@@ -177,11 +166,8 @@ class LocalBackend:
 
     def _script_of_range(self, session: "Session", problem: Problem, target: str) -> str | None:
         """Return the script of a range's variant, proven now; None if a schedule is stored."""
-        lookup = Lookup(target, identity())
-        if schedules.find_schedule(session, problem, lookup) is not None:
-            return None
-        found = size_json(session, problem, lookup)
-        if found is None:
+        found = found_json(session, problem, Lookup(target, identity(), match="range"))
+        if found is None or found["match"]["range"] is None:
             return None
         from tilewise.kernels.mlir.proof.prove import prove
         from tilewise.kernels.target import resolve
