@@ -1,6 +1,6 @@
 """Time schedules at one size of a range: checked, interleaved, on several buffer placements."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import exp
 from statistics import median
@@ -36,25 +36,25 @@ class SizeTimer:
     def times_us(
         self,
         problem: Problem,
-        schedules: Mapping[int, Schedule],
-        on_failure: Callable[[int, str], None],
-    ) -> dict[int, float]:
-        """Return the time of each schedule in us, by its key.
+        schedules: Sequence[Schedule],
+        on_failure: Callable[[Schedule, str], None],
+    ) -> dict[Schedule, float]:
+        """Return the time of each schedule in us.
 
         Each is compared with the reference first, on poisoned memory. All run once to be screened;
         those within reach of the fastest run again in more rounds. One that fails or is wrong has
-        no time, and `on_failure` gets its key and the reason.
+        no time, and `on_failure` gets it with the reason.
         """
         with self.make_runner(problem, self.target, self.request) as runner:
             rough = self._timed(runner, schedules, SCREENING_ROUNDS, 1, on_failure)
             if not rough:
                 return {}
             limit = OUT_OF_REACH * min(rough.values())
-            near = {key: schedules[key] for key, taken in rough.items() if taken <= limit}
-            rounds = self._rounds([rough[key] for key in near])
-            return rough | self._timed(runner, near, rounds, PLACEMENTS, on_failure)
+            near = {one: taken for one, taken in rough.items() if taken <= limit}
+            rounds = self._rounds(near.values())
+            return rough | self._timed(runner, list(near), rounds, PLACEMENTS, on_failure)
 
-    def _rounds(self, times_us: Sequence[float]) -> int:
+    def _rounds(self, times_us: Iterable[float]) -> int:
         is_cold = self.request.cache == "cold"
         round_s = sum(sample_cost(taken / 1e6, self.threads, is_cold) for taken in times_us)
         within_s = ROUNDS_S if self.seconds is None else self.seconds
@@ -63,29 +63,29 @@ class SizeTimer:
     def _timed(
         self,
         runner: Runner,
-        schedules: Mapping[int, Schedule],
+        schedules: Sequence[Schedule],
         rounds: int,
         placements: int,
-        on_failure: Callable[[int, str], None],
-    ) -> dict[int, float]:
+        on_failure: Callable[[Schedule, str], None],
+    ) -> dict[Schedule, float]:
         """Return times of interleaved rounds in us, without the schedules that fail."""
-        groups, found = [list(schedules)], dict[int, float]()
+        groups, found = [list(schedules)], dict[Schedule, float]()
         while groups:
-            if not (keys := groups.pop()):
+            if not (group := groups.pop()):
                 continue
-            steps = [list(schedules[key].to_json()) for key in keys]
+            steps = [list(one.to_json()) for one in group]
             try:
                 timed = rounds_of(runner.time_finalists(steps, rounds, False, placements))
             except CandidateFailureError as failure:
-                middle = len(keys) // 2
+                middle = len(group) // 2
                 if failure.index is None and middle:  # any of them failed: halves are timed apart
-                    groups += keys[:middle], keys[middle:]
+                    groups += group[:middle], group[middle:]
                 else:
-                    on_failure(keys.pop(failure.index or 0), f"{failure.kind}: {failure}")
-                    groups.append(keys)
+                    on_failure(group.pop(failure.index or 0), f"{failure.kind}: {failure}")
+                    groups.append(group)
                 continue
-            fastest = min(range(len(keys)), key=lambda index: timed.standings[index])
+            fastest = min(range(len(group)), key=lambda index: timed.standings[index])
             base_us = 1e6 * median(timed.undisturbed_times(fastest).values())
-            for index, key in enumerate(keys):
-                found[key] = base_us * exp(timed.standings[index] - timed.standings[fastest])
+            for index, one in enumerate(group):
+                found[one] = base_us * exp(timed.standings[index] - timed.standings[fastest])
         return found

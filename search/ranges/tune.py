@@ -51,31 +51,24 @@ def tune_range(
         _check_wanted(problems, should_stop)
         known[one] = frozenset(served_sizes(problems, one, target))
     known |= _spare(problems, target, set(problems.sizes).difference(*known.values()))
-    ordered, served = list(known), list(known.values())
     each_s = None if seconds is None else seconds / len(finalists)
     timer = SizeTimer(target.canonical, target.threads, request, each_s, make_runner)
-    times: list[dict[Size, float]] = [{} for _ in ordered]
-    failed: set[int] = set()
+    times: dict[Schedule, dict[Size, float]] = {one: {} for one in known}
 
-    def drop(size: Size, index: int, why: str) -> None:
-        log.warning("%s: schedule %s: %s", problems.at(size), ordered[index].hash, why)
-        failed.add(index)
+    def drop(size: Size, schedule: Schedule, why: str) -> None:
+        log.warning("%s: schedule %s: %s", problems.at(size), schedule.hash, why)
+        del times[schedule]
 
     for done, size in enumerate(sorted(finalists)):
         _check_wanted(problems, should_stop)
         if on_phase:
             on_phase(SearchPhase("variants", done, len(finalists)))
-        serving = {
-            index: schedule
-            for index, schedule in enumerate(ordered)
-            if size in served[index] and index not in failed
-        }
-        for index, taken in timer.times_us(problems.at(size), serving, partial(drop, size)).items():
-            times[index][size] = taken
+        serving = [one for one in times if size in known[one]]
+        timed = timer.times_us(problems.at(size), serving, partial(drop, size))
+        for one in times.keys() & timed.keys():
+            times[one][size] = timed[one]
     candidates = [
-        _candidate(problems, target, schedule, served[index], times[index])
-        for index, schedule in enumerate(ordered)
-        if times[index] and index not in failed
+        _candidate(problems, target, one, known[one], own) for one, own in times.items() if own
     ]
     return _result(problems, candidates)
 
