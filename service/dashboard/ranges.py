@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tilewise.schema.base import Json
@@ -11,18 +10,9 @@ from tilewise.service.api.files import look_up
 from tilewise.service.api.range_documents import range_json
 from tilewise.service.dashboard import stored
 from tilewise.service.db import models
-from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.plots.ranges import sampled
 from tilewise.service.results.stored import Lookup
-
-
-def rows_of(session: Session, key: str) -> list[models.TunedRange]:
-    """Return all that is stored of a range, newest first."""
-    row = models.TunedRange
-    query = select(row).join(row.problem).where(models.Problem.key == key)
-    found = session.scalars(query.order_by(row.created_at.desc(), row.id.desc()))
-    return [one for one in found if is_sound(one)]
 
 
 def shown(chosen: models.TunedRange, toolchain: str) -> Json:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 from sqlalchemy import Row, Select, func, select
@@ -66,15 +66,14 @@ def problem_named(session: Session, key: str) -> str:
     return found
 
 
-def rows_of(session: Session, key: str) -> list[models.Schedule]:
-    """Return all stored schedules of a problem, newest first."""
-    query = (
-        select(models.Schedule)
-        .join(models.Schedule.problem)
-        .where(models.Problem.key == key)
-        .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
-    )
-    return list(session.scalars(query))
+Stored = TypeVar("Stored", models.Schedule, models.TunedRange)
+
+
+def rows_of(session: Session, kind: type[Stored], key: str) -> list[Stored]:
+    """Return all sound rows of a problem or a range, newest first."""
+    query = select(kind).join(kind.problem).where(models.Problem.key == key)
+    found = session.scalars(query.order_by(kind.created_at.desc(), kind.id.desc()))
+    return [row for row in found if is_sound(row)]
 
 
 def schedule_row(session: Session, number: int) -> models.Schedule:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -190,8 +190,8 @@ def problem(
     """Return the page of a problem."""
     with services.reading() as session:
         canonical = stored.problem_named(session, key)
-        rows = [row for row in stored.rows_of(session, key) if is_sound(row)]
-        if not rows and (of_range := ranges.rows_of(session, key)):
+        rows = stored.rows_of(session, models.Schedule, key)
+        if not rows and (of_range := stored.rows_of(session, models.TunedRange, key)):
             one = _chosen(of_range, schedule, services)
             others = [row for row in of_range if row is not one]
             shown = ranges.shown(one, services.toolchain)
@@ -228,10 +228,7 @@ def problem(
     )
 
 
-Stored = TypeVar("Stored", models.Schedule, models.TunedRange)
-
-
-def _chosen(rows: list[Stored], number: int | None, services: Services) -> Stored:
+def _chosen(rows: list[stored.Stored], number: int | None, services: Services) -> stored.Stored:
     """The requested schedule, else that of the present toolchain, else the newest."""
     if number is not None:
         found = next((row for row in rows if row.id == number), None)

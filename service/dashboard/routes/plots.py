@@ -13,7 +13,6 @@ from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import ranges, stored
 from tilewise.service.dashboard.rendering import StoredRoute
 from tilewise.service.db import models
-from tilewise.service.db.base import is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.plots import convergence, roofline, speeds
@@ -67,7 +66,7 @@ def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
     """Return the plot of a problem's speed over time."""
     with services.reading() as session:
         name = stored.problem_named(session, key)
-        kept = [row for row in stored.rows_of(session, key) if is_sound(row)]
+        kept = stored.rows_of(session, models.Schedule, key)
         past = history.of_problem(session, key, stored.PAGE)
         rows = stored.history_rows([*kept, *past])
     return speeds.history(f"GFLOP/s of {name}", rows)
