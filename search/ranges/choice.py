@@ -36,7 +36,8 @@ class RangeCandidate:
         served: the sizes that its code serves.
         tile: how many neighbouring values of each dim take the same number of register tiles.
         times_us: by the sampled sizes that it serves.
-        packed_format: the layout of constant weights packed ahead; None if there is none.
+        packed_format: the layout of constant weights packed ahead; None where they are read as
+            they are, which is another copy next to a packed one.
         parts: into which it cuts the work for threads; code for a range has one number of them.
     """
 
@@ -69,8 +70,10 @@ def choose(
     judged = judged_sizes(problems, samples)
     logs = np.log([[one.time_us(size) for size in judged] for one in candidates])
     serves = np.array([[size in one.served for size in problems.sizes] for one in candidates])
-    if not serves.any(axis=0).all():
-        raise RangeError(f"{problems}: {_why_none(problems, serves, most)}")
+    if (unserved := np.flatnonzero(~serves.any(axis=0))).size:
+        size = problems.sizes[int(unserved[0])]
+        text = sizes_text(problems.dims, size, size)
+        raise RangeError(f"{problems}: none of the schedules that were timed serves {text}")
     losses, parts = logs - logs.min(axis=0), np.array([one.parts for one in candidates])
     best: tuple[float, tuple[int, ...]] = inf, ()
     for count in range(1, min(most, len(candidates)) + 1):
@@ -80,11 +83,12 @@ def choose(
             are_equal = (parts[subsets] == parts[subsets[:, :1]]).all(axis=1)
             for at in np.flatnonzero((costs < best[0]) & are_equal):
                 chosen = subsets[at].tolist()
-                cost = costs[at] + LEAST_GAIN_OF_FORMAT * _further_formats(candidates, chosen)
+                formats = {candidates[index].packed_format for index in chosen}
+                cost = costs[at] + LEAST_GAIN_OF_FORMAT * (len(formats) - 1)
                 if cost < best[0] and serves[chosen].any(axis=0).all():
                     best = cost, tuple(chosen)
     if not best[1]:
-        raise RangeError(f"{problems}: {_why_none(problems, serves, most)}")
+        raise RangeError(f"{problems}: no {most} of the schedules that were timed serve every size")
     return assigned(problems, [candidates[index] for index in best[1]])
 
 
@@ -104,21 +108,3 @@ def assigned(problems: ProblemRange, variants: Sequence[RangeCandidate]) -> Rang
     used = list(dict.fromkeys(fastest))
     choice = tuple(used.index(index) for index in fastest)
     return RangeSchedule(problems, tuple(variants[index].schedule for index in used), choice)
-
-
-def _further_formats(candidates: Sequence[RangeCandidate], chosen: Sequence[int]) -> int:
-    """Return how many copies of the weights the chosen need beyond the first.
-
-    Variants that do not pack ahead read the weights as they are, which is another copy next to the
-    packed one.
-    """
-    return len({candidates[index].packed_format for index in chosen}) - 1
-
-
-def _why_none(problems: ProblemRange, serves: NDArray[np.bool_], most: int) -> str:
-    unserved = np.flatnonzero(~serves.any(axis=0))
-    if unserved.size:
-        size = problems.sizes[int(unserved[0])]
-        text = sizes_text(problems.dims, size, size)
-        return f"none of the schedules that were timed serves {text}"
-    return f"no {most} of the schedules that were timed serve every size"
