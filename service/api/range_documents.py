@@ -112,7 +112,6 @@ def size_json(session: Session, problem: Problem, lookup: Lookup) -> Json | None
         key=problem.key,
         toolchain=row.toolchain.identity,
         machine=machine_json(row.machine),
-        origin=None,
         trials={"asked": row.budget, "timed": 0, "pruned": 0, "failed": 0},
         best=best,
         peers={},
