@@ -20,6 +20,9 @@ from tilewise.search.runner.runner import RunnerFactory, local_runner
 SPARE = 16
 """Schedules of the model that are looked at where the finalists leave sizes out."""
 
+ADVICE = {"m": "leave transpose_a out", "n": "give transpose_b", "k": "give transpose_a"}
+"""How rows of operands do not have the length of a dim."""
+
 log = logging.getLogger(__name__)
 
 Finalists = Mapping[Size, Sequence[Schedule]]
@@ -92,7 +95,7 @@ def check_served(problems: ProblemRange, target: Target) -> None:
         if len(values) > MOST_VARIANTS and all(len(sizes) < 2 for sizes in served):
             raise RangeError(
                 f"{problems}: no code serves two sizes of {dim}, which is the length of rows "
-                "that are read in place; give transpose_b, or tune single sizes"
+                f"that are read in place; {ADVICE.get(dim, 'transpose')}, or tune single sizes"
             )
 
 

@@ -205,9 +205,8 @@ class Wrong(Runner):
             raise CandidateFailureError("wrong", "far off", index)
         speed = {SKINNY.hash: 1e-5, TILED.hash: 3e-5, PACKED.hash: 1e-5}
         hashes = [Schedule.from_json(steps).hash for steps in schedules]
-        numbers = list(range(rounds))
         times = [[speed[one] * self.problem.m] * rounds for one in hashes]
-        return finals_reply([in_turn([some], [numbers]) for some in times])
+        return finals_reply([in_turn([some], [list(range(rounds))]) for some in times])
 
 
 def test_a_schedule_that_is_wrong_at_one_sample_serves_none():
@@ -225,9 +224,11 @@ def test_a_stopped_run_gives_nothing_and_looks_at_no_sizes(monkeypatch):
 
 def test_a_range_without_a_common_code_is_refused_before_any_search() -> None:
     target = detect()
-    for rows in ("9", "8..16"):
-        with pytest.raises(RangeError, match=r"no code serves two sizes of n.*give transpose_b"):
-            check_served(parse_range(f"matmul:m={rows},n=24..80:8,k=33,dtype=f64"), target)
+    for dims, advice in (("m=8..16,n=24..80:8,k=33", "n.*give transpose_b"),
+                         ("m=9,n=32,k=24..80:8", "k.*give transpose_a"),
+                         ("m=24..80:8,n=32,k=33,transpose_a", "m.*leave .*_a out")):  # fmt: skip
+        with pytest.raises(RangeError, match=f"no code serves two sizes of {advice}"):
+            check_served(parse_range(f"matmul:{dims},dtype=f64"), target)
     for served in (
         "matmul:m=9,n=24..80:8,k=33,dtype=f64,transpose_b",
         "matmul:batch=1..8,m=8..64,n=32,k=32,dtype=f32",
