@@ -186,8 +186,7 @@ def test_a_range_has_the_problem_of_each_size(first, more, step, slope, offset) 
 
 
 @pytest.mark.parametrize(("texts", "message"), [
-    (["batch"], r"dim='batch': give NAME=SIZE"),
-    (["batch=0"], r"dim='batch=0': give NAME=SIZE"),
+    (["batch"], r"dim='batch': give NAME=SIZE"), (["batch=0"], r"dim='batch=0': give NAME=SIZE"),
     (["a=1", "b,a=2"], r"dim='b,a=2': a has a size already"),
     (["a=1..4", "b=1..4"], r"a has a range already; dims that share it are written a,b="),
     (["a=4..4"], r"dim='a=4..4' holds no two sizes"),

@@ -34,7 +34,7 @@ class Generic:
         maps: of A, B and C.
         trap: what makes it no problem; `none` for a problem.
         accumulates: whether C is an argument instead of zeros.
-        order: in which the body writes its operands.
+        order: in which the body writes its operands; 3: contractions are `linalg.contract`.
     """
 
     extents: tuple[int, ...]
@@ -92,6 +92,10 @@ class Generic:
             '"parallel"' if dim in written else '"reduction"' for dim in range(len(self.extents))
         )
         maps = ", ".join(self._map(one) for one in self.maps)
+        axes = [axis for one in self.maps for axis in one]
+        if self.order == 3 and self.trap == "none" and all(len(axis) == 1 for axis in axes):
+            values = f"ins({first}, {second} : {a}, {b}) outs({start} : {c}) -> {c}"
+            return [f"  %r = linalg.contract indexing_maps = [{maps}] {values}"]
         return [
             f"  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
             f"ins({first}, {second} : {a}, {b}) outs({start} : {c}) {{",

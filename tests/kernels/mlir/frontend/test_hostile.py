@@ -87,10 +87,8 @@ def test_bytecode_is_read_as_its_text_is() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("old", "new", "reason"), [
-    (b"4x", b"4294967297x", "out of range"),
-    (b"4x", b"0x", "without elements"),
-    (b"4x", b"?x", "dynamic"),
-    (b"f32", b"f80", "multiplies f80"),
+    (b"4x", b"4294967297x", "out of range"), (b"4x", b"0x", "without elements"),
+    (b"4x", b"?x", "dynamic"), (b"f32", b"f80", "multiplies f80"),
     (b"f32", b"i64", "multiplies i64"),
 ])  # fmt: skip
 def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: str) -> None:

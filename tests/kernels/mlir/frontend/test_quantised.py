@@ -173,6 +173,8 @@ def test_scales_keep_their_type() -> None:
     ("an infinite zero point",
      UNSIGNED + "%inf = arith.constant 0x7F800000 : f32\n%y = arith.subf %v, %inf : f32\n" + SCALED,
      "%w"),
+    ("zero points of f32", "%u = arith.extui %q : CODE to i32\n%v = arith.uitofp %u : i32 to f32\n"
+     "%y = arith.subf %v, %sv : f32\n" + SCALED, "%arg"),
     ("two scales", SIGNED + "%y = arith.mulf %v, %sv : f32\n" + SCALED, "%w"),
 ])  # fmt: skip
 def test_what_no_problem_expresses_stays_a_product_of_floats(why, body, weights) -> None:

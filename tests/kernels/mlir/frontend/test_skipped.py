@@ -225,8 +225,7 @@ def nest(a: str, b: str, c: str) -> ContractionNest:
     ("mk", "kn", "mn", "m=4 n=5 k=7"), ("km", "kn", "mn", "m=4 n=5 k=7 transpose_a"),
     ("mk", "nk", "mn", "m=4 n=5 k=7 transpose_b"), ("bmk", "bkn", "bmn", "batch=2 m=4 n=5 k=7"),
     ("bcmk", "bckn", "bcmn", "batch=6 m=4 n=5 k=7"), ("bmk", "kn", "bmn", "m=8 n=5 k=7"),
-    ("mkl", "kln", "mn", "m=4 n=5 k=56"),
-    ("mk", "kno", "mno", "m=4 n=30 k=7"),
+    ("mkl", "kln", "mn", "m=4 n=5 k=56"), ("mk", "kno", "mno", "m=4 n=30 k=7"),
     ("k", "kn", "n", "n=5 k=7"), ("mk", "k", "m", "m=4 k=7"), ("m", "n", "mn", "m=4 n=5"),
     ("umk", "kun", "umn", "m=4 n=5 k=7"),
 ])  # fmt: skip

@@ -51,10 +51,8 @@ def test_the_payload_itself_is_right(kind: Any) -> None:
 @pytest.mark.parametrize(("payload", "other"), [
     (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
     (matmul(m=1, n=1, k=4099), payloads.split_matmul(m=1, n=1, k=4099, parts=1)),
-    (matmul(k=4096), payloads.split_matmul(k=4096, parts=64)),
-    (softmax(), softmax(by="mulf")),
-    (softmax(), softmax(low="-3.4e38")),
-    (layer_norm(), layer_norm(root="sqrt")),
+    (matmul(k=4096), payloads.split_matmul(k=4096, parts=64)), (softmax(), softmax(by="mulf")),
+    (softmax(), softmax(low="-3.4e38")), (layer_norm(), layer_norm(root="sqrt")),
     (gelu(function_of="tanh"), gelu(function_of="tanh")),
 ])  # fmt: skip
 @pytest.mark.parametrize("seed", some([0, 1], all_of=2))

@@ -84,8 +84,7 @@ def test_the_largest_doubles_do_not_make_the_allowance_infinite() -> None:
 
 @pytest.mark.parametrize(("dtype", "element", "value", "off"), [
     (np.int8, "i8", 127, -255), (np.int16, "i16", 9, 1), (np.int32, "i32", 9_000_000, 3),
-    (np.int64, "i64", 2**53, 1),
-    (np.int64, "i64", 2**63 - 1, -(2**64 - 1)),
+    (np.int64, "i64", 2**53, 1), (np.int64, "i64", 2**63 - 1, -(2**64 - 1)),
 ])  # fmt: skip
 def test_integers_are_exact(dtype: Any, element: str, value: int, off: int) -> None:
     expected = np.array([[0, value], [value, 1]], dtype)

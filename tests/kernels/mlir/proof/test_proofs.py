@@ -139,8 +139,7 @@ def test_proof_fills_the_header() -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("matmul:m=8,n=16,k=8,dtype=f32", []),
-    ("matmul:m=8,n=16,k=8,dtype=bf16", ["bf16"]),
+    ("matmul:m=8,n=16,k=8,dtype=f32", []), ("matmul:m=8,n=16,k=8,dtype=bf16", ["bf16"]),
     ("matmul:m=8,n=16,k=8,dtype=i8,weights=constant", ["VNNI", "every run"]),
     ("matmul:m=8,n=16,k=8,dtype=f32,transpose_a", ["[depth, rows]"]),
     ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=2,kw=1,layout=nchw_fchw,dtype=f32", ["gathered"]),

@@ -58,12 +58,9 @@ OUTER = "parallel (%i) = (%i0) to (%n) step (%i1) {"
 @pytest.mark.parametrize(("text", "payload"), [
     (forall("[0, 0, 8]"), PAYLOAD), (forall("[4, 0, 8]"), PAYLOAD),
     (forall("[0, 0, 8] (mapping = [#gpu.thread<x>])"), PAYLOAD),
-    (forall("[8, 8]", "[0, 0, 5]"), PAYLOAD),
-    (forall("[0, 0, 8]", "[4, 8]"), PAYLOAD),
-    (forall("[0, 0, 0, 0, 1]"), CONV),
-    (forall("[0, 0, 0, 0, 0, 0, 2]"), CONV),
-    (forall("[0, 0, 0, 0, 1]"), POOL),
-    (script(), SHIFT.replace("LOOP", OUTER)),
+    (forall("[8, 8]", "[0, 0, 5]"), PAYLOAD), (forall("[0, 0, 8]", "[4, 8]"), PAYLOAD),
+    (forall("[0, 0, 0, 0, 1]"), CONV), (forall("[0, 0, 0, 0, 0, 0, 2]"), CONV),
+    (forall("[0, 0, 0, 0, 1]"), POOL), (script(), SHIFT.replace("LOOP", OUTER)),
 ])  # fmt: skip
 def test_iterations_that_depend_on_each_other_are_a_race(text: str, payload: str) -> None:
     verdict = found(text, payload)

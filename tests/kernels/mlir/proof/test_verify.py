@@ -163,10 +163,8 @@ WHOLE = SQUARE.replace("f32", "i32")
 
 @pytest.mark.full
 @pytest.mark.parametrize(("text", "payload"), [
-    (demoted("f16"), PAYLOAD),
-    (demoted("f16"), PAYLOAD.replace("24", "1543")),
-    (with_maps("(k, m)", "(k, n)"), SQUARE),
-    (with_maps("(m, k)", "(n, k)"), SQUARE),
+    (demoted("f16"), PAYLOAD), (demoted("f16"), PAYLOAD.replace("24", "1543")),
+    (with_maps("(k, m)", "(k, n)"), SQUARE), (with_maps("(m, k)", "(n, k)"), SQUARE),
     (with_maps("(k, m)", "(k, n)"), WHOLE),
 ])  # fmt: skip
 def test_a_script_that_changes_what_is_computed_is_wrong(text: str, payload: str) -> None:
@@ -289,17 +287,14 @@ func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> 
 @pytest.mark.parametrize(("text", "payload"), some([
     (script(VECTORIZE.format("%op")), SMALL),
     (script(VECTORIZE.format("%op")), SMALL.replace("f32", "bf16")),
-    (script(VECTORIZE.format("%op")), SUM.replace("f32", "bf16")),
-    (UNDER_MASKS, PAYLOAD),
+    (script(VECTORIZE.format("%op")), SUM.replace("f32", "bf16")), (UNDER_MASKS, PAYLOAD),
     (UNDER_MASKS, PAYLOAD.replace("f32", "i32")),
     (tiled("[3, 0, 4]", 2), PAYLOAD.replace("f32", "bf16")),
     (NOTHING, CONVOLUTION.replace("f32", "bf16")),
-    (NOTHING, softmax().replace("f32", "bf16").replace("0xFF800000", "0xFF80")),
-    (NOTHING, SOFTMAX),
+    (NOTHING, softmax().replace("f32", "bf16").replace("0xFF800000", "0xFF80")), (NOTHING, SOFTMAX),
     (tiled("[8, 8]", 2).replace("{\n", "{\n" + PAYLOAD, 1), None),
     # passes and maps that change nothing
-    (with_maps("(m, k)", "(k, n)"), SQUARE),
-    (demoted("f16"), PAYLOAD.replace("f32", "f16")),
+    (with_maps("(m, k)", "(k, n)"), SQUARE), (demoted("f16"), PAYLOAD.replace("f32", "f16")),
 ], all_of=2))  # fmt: skip
 def test_a_right_script_holds(text: str, payload: str | None) -> None:
     verdict = verify(text, payload=payload)
@@ -324,8 +319,7 @@ def winograd(size: str) -> str:
 
 
 @pytest.mark.parametrize(("size", "payload"), some([
-    ("F_2_3", CONVOLUTION),
-    ("F_4_3", CONVOLUTION),
+    ("F_2_3", CONVOLUTION), ("F_4_3", CONVOLUTION),
     # With seed 1 the transforms subtract an infinity from itself where the payload has one.
     ("F_2_3", CONVOLUTION.replace("8xf32>", "1xf32>")),
 ], all_of=2))  # fmt: skip
@@ -348,9 +342,20 @@ func.func @f(%a: tensor<5x7xf32>, %b: tensor<5x7xi32>) -> (tensor<5x7xf32>, tens
 }"""
 
 
+R = "tensor<16x40xf32>"
+AND_ABSOLUTE = PAYLOAD.replace(f"    -> {R}", f"    -> ({R}, {R})").replace(
+    f"return %0 : {R}",
+    f"%1 = linalg.map {{ math.absf }} ins(%0 : {R}) outs(%c : {R})\n  return %0, %1 : {R}, {R}",
+)
+FUSED = script(
+    "%t, %l:2 = transform.structured.fuse %op tile_sizes [4, 8]"
+    " : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)"
+).replace("interface{LinalgOp}", 'ops{["linalg.map"]}')
+
+
 def test_every_result_is_compared() -> None:
     right, wrong = (TWO_RESULTS.replace("OPf", op) for op in ("addf", "mulf"))
-    assert verify(NOTHING, payload=right).proof.ok
+    assert verify(NOTHING, payload=right).proof.ok and verify(FUSED, payload=AND_ABSOLUTE).proof.ok
     assert compared(right, wrong)["message"].startswith("result 1 is ")
 
 
