@@ -5,8 +5,8 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, get_args
 
 from tilewise.kernels.quoting import quoted
 from tilewise.search.errors import BudgetError
@@ -50,7 +50,35 @@ def option(default: Value, text: str, metavar: str | None = None, *, later: bool
 
 
 @dataclass(frozen=True)
-class TuneRequest:
+class Request:
+    """What all requests have; each of their fields is declared by `option`."""
+
+    @classmethod
+    def of(cls, *sources: object) -> Self:
+        """Return the request whose fields are attributes of a source, such as a job's row.
+
+        Those that are missing, as in lines of archives, or None get their defaults.
+        """
+        found = {
+            one.name: value
+            for one in fields(cls)
+            for source in sources
+            if (value := getattr(source, one.name, None)) is not None
+        }
+        return cls(**found)
+
+    @property
+    def newer(self) -> dict[str, Any]:
+        """Return the fields that the first version does not know and that have no default."""
+        return {
+            one.name: value
+            for one in fields(self)
+            if one.metadata["later"] and (value := getattr(self, one.name)) != one.default
+        }
+
+
+@dataclass(frozen=True)
+class TuneRequest(Request):
     """How much to search and how: the one declaration of these fields.
 
     The API, the client and the command line read it (CONTRIBUTING.md, "A field of a request").
@@ -85,26 +113,13 @@ class TuneRequest:
             value = quoted(getattr(self, name))
             raise BudgetError(f"{name}={value} is out of range; give {limits}", name)
 
-    @classmethod
-    def of(cls, source: object) -> "TuneRequest":
-        """Return the request whose fields are attributes of `source`, such as a job's row.
-
-        Missing attributes, as in lines of archives, get their defaults.
-        """
-        names = [one.name for one in fields(cls) if hasattr(source, one.name)]
-        return cls(**{name: getattr(source, name) for name in names})
-
     def to_json(self) -> dict[str, Any]:
         """Return the request, without newer fields at their defaults.
 
         Services of the first version can thus read it.
         """
-        later = {one.name: one.default for one in fields(self) if one.metadata["later"]}
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in later or value != later[name]
-        }
+        first = (one.name for one in fields(self) if not one.metadata["later"])
+        return {name: getattr(self, name) for name in first} | self.newer
 
 
 class TuneOptions(TypedDict, total=False):

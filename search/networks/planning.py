@@ -7,7 +7,6 @@ from typing import Protocol
 
 from tilewise.kernels.mlir.frontend.graph import Graph, Node, Size, TensorUse
 from tilewise.kernels.mlir.frontend.program import Action, Outline
-from tilewise.kernels.problem import Accuracy
 from tilewise.search.errors import ChoiceError
 from tilewise.search.networks.choice import Alternative, Flow, FlowStep, choose, conversions
 from tilewise.search.networks.costs import LayerTimes, Timed
@@ -21,8 +20,8 @@ from tilewise.search.networks.plan import (
     PlannedUse,
     Totals,
 )
+from tilewise.search.networks.request import Layouts, PlanRequest
 from tilewise.search.networks.variants import (
-    Layouts,
     ProblemVariant,
     TensorLayout,
     as_it_is,
@@ -113,16 +112,6 @@ UNKNOWN = "no schedule of it is stored"
 COPIED = "an operand lies in an order that a view hides; its copy is not priced"
 
 
-@dataclass(frozen=True)
-class Named:
-    """What a plan is for."""
-
-    model: str
-    target: str
-    cache: str
-    accuracy: Accuracy = "standard"
-
-
 class Passes(Protocol):
     """Times of passes of a model (`tilewise.search.networks.pass_times.PassTimes`)."""
 
@@ -138,7 +127,7 @@ class _Choice:
     """The alternatives of all nodes."""
 
     graph: Graph
-    named: Named
+    request: PlanRequest
     ways: list[list[Way]]
     passes: Passes | None
 
@@ -150,12 +139,13 @@ class _Choice:
             PlannedConversion(tensor, _layout(wanted), conversion(tensor, at, wanted))
             for tensor, at, wanted in conversions(flow, picks)
         )
+        request = self.request
         plan = Plan(
-            SCHEMA, self.named.model, self.named.target, self.named.cache, True,
+            SCHEMA, request.name or "", request.target, request.cache, True,
             tuple(map(_node, self.graph.nodes, repeat(self.graph), taken)),
             tuple(PlannedTensor(**vars(one), layout=made[i])
                   for i, one in enumerate(self.graph.tensors)),
-            copies, Totals(0.0, 0.0, 0.0), accuracy=self.named.accuracy,
+            copies, Totals(0.0, 0.0, 0.0), accuracy=request.accuracy,
         )  # fmt: skip
         if self.passes is None:
             return plan
@@ -169,18 +159,17 @@ class _Choice:
 
 
 def planned(
-    graph: Graph, costs: LayerTimes, named: Named, layouts: Layouts = "all",
-    passes: Passes | None = None,
-) -> Plan:  # fmt: skip
+    graph: Graph, costs: LayerTimes, request: PlanRequest, passes: Passes | None = None
+) -> Plan:
     """Return the fastest plan, or the model's layouts if it gains less than `LEAST_GAIN`.
 
     Nodes that are neither tuned nor passes keep the model's layouts and count in no total. Without
     `passes` all passes count as free.
     """
-    ways = [list(_ways(node, graph, costs, layouts)) for node in graph.nodes]
+    ways = [list(_ways(node, graph, costs, request.layouts)) for node in graph.nodes]
     offer_orders(graph, ways, () if passes is None else passes.outline.actions)
     own = [_fastest(some, [way for way in some if way.variant == some[0].variant]) for some in ways]
-    choice = _Choice(graph, named, ways, passes)
+    choice = _Choice(graph, request, ways, passes)
     kept = {} if passes is None else _kept(choice, _with_times(choice, own))
     conversion = _conversion(graph, costs, kept)
     flow = _flow(graph, ways, conversion)

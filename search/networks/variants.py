@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.mlir.frontend.graph import (
@@ -15,6 +14,7 @@ from tilewise.kernels.mlir.frontend.graph import (
 )
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.problem.spatial import canonical
+from tilewise.search.networks.request import Layouts
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,6 @@ def plain(shape: Sequence[Size]) -> TensorLayout:
     return ordered(range(len(shape)), shape)
 
 
-Layouts = Literal["model", "all"]
-"""Which layouts are tried: those that the model has, or all that kernels can do."""
 _MOVED = {False: (0, 3, 1, 2), True: (0, 2, 3, 1)}
 """Axes of an image with channels last, or first, in the order of the other layout."""
 

@@ -5,12 +5,14 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 from fastapi import Query
+from pydantic import AfterValidator
 
-from tilewise.kernels.problem import Accuracy
 from tilewise.schema.base import Match, Scope, declared
-from tilewise.search.records import MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
+from tilewise.search.networks.request import PlanRequest
+from tilewise.search.records import MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest, option
 
 MOST_PROBLEMS = 1000
+LONGEST_NAME = 200  # of a model
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
 """Of a token: what needs no quotes anywhere."""
@@ -30,27 +32,21 @@ TargetText = Annotated[
 """Of the query."""
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """How the problems of a module are tuned, as parameters of the query: a dependency."""
-
-    target: str = "host"
-    trials: int = 64
-    seed: int = 0
-    cache: CacheMode = "hot"
-    accuracy: Accuracy = "standard"
-
-    @property
-    def request(self) -> TuneRequest:
-        """Return the request of each problem; raise BudgetError for impossible trials or seed."""
-        return TuneRequest(trials=self.trials, seed=self.seed, cache=self.cache)
-
-
 def printable(text: str) -> str:
     """Return a text of one line; ValueError if it has characters that cannot be printed."""
     if not text.isprintable():
         raise ValueError("has characters that cannot be printed")
     return text
+
+
+Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
+
+
+@dataclass(frozen=True)
+class PlanQuery(PlanRequest):
+    """A plan as parameters of the query: a dependency."""
+
+    name: Name | None = option(None, "")
 
 
 def _problem_source(value: object) -> object:

@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session, undefer
 from tilewise.kernels.mlir.frontend.graph import Graph, Imported
 from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.system.typed_json import to_json
-from tilewise.schema.base import JobState, PlanLayouts
+from tilewise.schema.base import JobState
+from tilewise.search.networks.request import PlanRequest
 from tilewise.search.networks.variants import problems_of
 from tilewise.search.records import TuneRequest
 from tilewise.service.db.base import damage, now
@@ -37,36 +38,36 @@ class Wanted:
     """A plan to make; `module` is compressed by `compressed`, `sha256` is of the original."""
 
     sha256: str
-    name: str
     module: bytes
     graph: Graph
-    layouts: PlanLayouts
-    target: str
-    request: TuneRequest
-    accuracy: Accuracy
+    request: PlanRequest
 
     @property
     def digest(self) -> str:
         """SHA-256 of the request, hex."""
-        parts = ["plan", self.sha256, self.name, self.layouts, self.target, asdict(self.request)]
-        if self.accuracy != "standard":  # requests had no accuracy before it could be strict
-            parts.append(self.accuracy)
+        request = self.request
+        named = self.sha256, request.name, request.layouts, request.target
+        parts = ["plan", *named, asdict(request.search), *request.newer.items()]
+        if request.accuracy != "standard":  # requests had no accuracy before it could be strict
+            parts.append(request.accuracy)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
     def work(self) -> str:
         """What distinguishes the plan from others for the same target and toolchain."""
         request = self.request
-        return (
-            f"{self.sha256} {self.layouts} {self.accuracy} {request.trials} {request.seed} "
-            f"{request.cache} {self.name}"
+        first = (
+            f"{self.sha256} {request.layouts} {request.accuracy} {request.trials} {request.seed} "
+            f"{request.cache} {request.name}"
         )
+        # No name has a newline.
+        return "\n".join([first, *(f"{name}={value}" for name, value in request.newer.items())])
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Every problem that is tuned for it: the model's, then those in other layouts."""
         own = (found.problem for found in self.graph.layers)
-        return tuple(dict.fromkeys((*own, *problems_of(self.graph, self.layouts))))
+        return tuple(dict.fromkeys((*own, *problems_of(self.graph, self.request.layouts))))
 
 
 def compressed(module: bytes) -> bytes:
@@ -80,12 +81,13 @@ def request_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter
     A plan that is joined stays with its first requester. Raises TooManyJobsError at the token's
     limit.
     """
+    request = wanted.request
     active = (
         select(Job)
         .join(Job.toolchain)
         .where(
             Job.work == wanted.work,
-            Job.target == wanted.target,
+            Job.target == request.target,
             Toolchain.identity == toolchain,
             Job.state.not_in(ENDED),
         )
@@ -95,18 +97,17 @@ def request_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter
     if same is not None and not lease.fail_damaged(session, same):
         return _planned(session, same)
     queue.require_room(session, by, "model")
-    jobs = _request_searches(session, wanted.problems, wanted.target, wanted.request, toolchain, by)
+    search, target = request.search, request.target
+    jobs = _request_searches(session, wanted.problems, target, search, toolchain, by)
     own = [asdict(found) for found in wanted.graph.layers]
     known = {found["problem"] for found in own}
     toolchain_id = toolchain_row(session, toolchain).id
     of_model = {"kind": "model", "work": wanted.work}
-    job = queue.new_job(wanted.request, wanted.target, toolchain_id, by, **of_model)
+    job = queue.new_job(search, target, toolchain_id, by, **of_model)
     made = Plan(
         job=job,
         sha256=wanted.sha256,
-        name=wanted.name,
-        layouts=wanted.layouts,
-        accuracy=wanted.accuracy,
+        **{name: value for name, value in vars(request).items() if hasattr(Plan, name)},
         problems=[{**found, "job": jobs[found["problem"]]} for found in own],
         variants=[
             {"problem": problem, "job": number}

@@ -13,11 +13,11 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.mlir.frontend.graph import Graph
-from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.schema.base import Json, PlanLayouts
+from tilewise.schema.base import Json
 from tilewise.search.networks.costs import MOST_TIMED_COLD, Timed, algorithm_of, fastest_of_each
+from tilewise.search.networks.request import PlanRequest
 from tilewise.service.db.models import Job, Plan, PlanSource
 from tilewise.service.db.session import Sessions, writing
 from tilewise.service.errors import PASSING, DamagedError, TamperedError
@@ -47,11 +47,7 @@ class PlanAssignment:
     """
 
     plan_id: int
-    name: str
-    target: str
-    cache: str
-    layouts: PlanLayouts
-    accuracy: Accuracy
+    request: PlanRequest
     graph: Graph
     schedules: dict[str, tuple[Timed, ...]]
     plan: Json | None
@@ -81,11 +77,8 @@ def read_assignment(session: Session, number: int) -> tuple[PlanAssignment, byte
     found = {one["problem"]: _stored(session, row.job, one["problem"])
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
-    assignment = PlanAssignment(
-        number, row.name, row.job.target, row.job.cache, row.layouts, row.accuracy, graph,
-        schedules, _chosen(row),
-    )  # fmt: skip
-    return assignment, module
+    request = PlanRequest.of(row, row.job)
+    return PlanAssignment(number, request, graph, schedules, _chosen(row)), module
 
 
 def _source(row: Plan) -> tuple[Graph, bytes]:

@@ -66,8 +66,9 @@ def _refusing() -> Iterator[None]:
 
 
 def _plan_faults(assignment: PlanAssignment, plan: Plan) -> Iterator[str]:
+    request = assignment.request
     named = (plan.model, plan.target, plan.cache, plan.accuracy)
-    if named != (assignment.name, assignment.target, assignment.cache, assignment.accuracy):
+    if named != (request.name, request.target, request.cache, request.accuracy):
         yield "model, target, cache or accuracy"
     graph = assignment.graph
     if list(map(_in_graph, plan.nodes)) != list(map(_in_graph, graph.nodes)):

@@ -70,13 +70,13 @@ def make(assignment: PlanAssignment, module: bytes, note: Note) -> Made:
     """
     from tilewise.search.runner.processors import timing_alone
 
-    plan = assignment.plan
+    plan, target = assignment.plan, assignment.request.target
     if plan is None:
         note(CHOOSING, None)
-        with timing_alone(assignment.target):
+        with timing_alone(target):
             plan = chosen(assignment, module)
     note(PROVING, plan)
-    return Made(plan, packed(assignment.target, module))
+    return Made(plan, packed(target, module))
 
 
 def chosen(assignment: PlanAssignment, module: bytes) -> Json:
@@ -86,8 +86,9 @@ def chosen(assignment: PlanAssignment, module: bytes) -> Json:
     """
     from tilewise.search.networks.cold_weights import timed_cold, weights_bytes
     from tilewise.search.networks.copy_times import conversion_us
-    from tilewise.search.networks.planning import Named, planned
+    from tilewise.search.networks.planning import planned
 
+    request = assignment.request
     if not any(
         node.found and node.found.problem in assignment.schedules for node in assignment.graph.nodes
     ):
@@ -95,12 +96,9 @@ def chosen(assignment: PlanAssignment, module: bytes) -> Json:
             "no layer has a stored schedule, since every search has failed or was cancelled; "
             "their jobs say why"
         )
-    named = Named(assignment.name, assignment.target, assignment.cache, assignment.accuracy)
     stored = LayerTimes(lambda problem: assignment.schedules.get(problem, ()), conversion_us)
-    costs = timed_cold(stored, resolve(assignment.target), weights_bytes(assignment.graph))
-    plan = planned(
-        assignment.graph, costs, named, assignment.layouts, _passes(assignment, module)
-    ).to_json()
+    costs = timed_cold(stored, resolve(request.target), weights_bytes(assignment.graph))
+    plan = planned(assignment.graph, costs, request, _passes(assignment, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be compiled; request layouts=model")
     return plan
@@ -120,10 +118,10 @@ def _passes(assignment: PlanAssignment, module: bytes) -> "PassTimes | None":
         return None
     if outline is None:
         return None
-    outline = outline.with_accuracy(assignment.accuracy)
+    outline = outline.with_accuracy(assignment.request.accuracy)
     if outline.graph != assignment.graph:  # another version has read it
         return None
-    return PassTimes(outline, resolve(assignment.target))
+    return PassTimes(outline, resolve(assignment.request.target))
 
 
 def packed(target: str, module: bytes) -> PackOutcome:

@@ -221,7 +221,8 @@ def plan(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
     """Asks for a plan of one matmul, and gives its number."""
 
     def make(toolchain: str = TOOLCHAIN, name: str = "one.mlir") -> int:
-        named = replace(wanted(machine.target), name=name)
+        named = wanted(machine.target)
+        named = replace(named, request=replace(named.request, name=name))
         with writing(sessions) as session:
             return model_jobs.request_plan(session, named, toolchain, Submitter()).id
 

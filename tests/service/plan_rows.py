@@ -2,7 +2,7 @@
 
 from tilewise.kernels.mlir.frontend import graph as graphs
 from tilewise.kernels.problem import Accuracy
-from tilewise.search.records import TuneRequest
+from tilewise.search.networks.request import PlanRequest
 from tilewise.service.jobs.model_jobs import Wanted, compressed
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
@@ -19,5 +19,5 @@ GRAPH = graphs.Graph(
 def wanted(target: str, accuracy: Accuracy = "standard") -> Wanted:
     """The plan, for a target."""
     module, graph = compressed(b"module {}"), GRAPH.with_accuracy(accuracy)
-    request = TuneRequest(trials=4)
-    return Wanted("ab" * 32, "one.mlir", module, graph, "all", target, request, accuracy)
+    request = PlanRequest(target=target, trials=4, accuracy=accuracy, name="one.mlir")
+    return Wanted("ab" * 32, module, graph, request)

@@ -155,8 +155,7 @@ OTHERS = [{"cache": "cold"}, {"toolchain": "before"}, {"state": "pruned"}, {"sta
      [*FASTEST, ("direct", 12.0)]),  # the finals' time counts
     *((Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0) | other), FASTEST) for other in OTHERS),
     (Store(row(DIRECT, 3.0)), [("direct", 3.0)]),  # of a range a size has its variant alone
-    (Store(None), []),
-    (Store(row(DIRECT, 1.0), stale=True), []),
+    (Store(None), []), (Store(row(DIRECT, 1.0), stale=True), []),
 ])  # fmt: skip
 def test_each_algorithm_is_had_once_the_fastest_first(store, costs) -> None:
     assert costs_of(store) == costs
@@ -249,8 +248,7 @@ def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
 
 @pytest.mark.parametrize(("command", "options", "path", "query"), [
     ("show", ("--cache", "cold"), "schedules", {"problem": SMALL, "cache": "cold"}),
-    ("script", ("--flavor", "air"), "/script", {"flavor": "air"}),
-    ("kernel", (), "/kernel", {}),
+    ("script", ("--flavor", "air"), "/script", {"flavor": "air"}), ("kernel", (), "/kernel", {}),
     ("trials", (), "/v1/trials", {"problem": SMALL, "limit": str(transport.PAGE)}),
 ])  # fmt: skip
 def test_what_is_stored_is_asked_for_by_target_and_cache_mode(

@@ -1,21 +1,26 @@
 """Help, suggestions, completion and options of commands; what they import."""
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from tests.cases import some
+from tests.service.plan_rows import wanted
 from tests.tilewise.conftest import PROBLEM, Cli, written
 from tilewise.cli.parser import GROUPS, all_commands, make_parser
+from tilewise.search.networks.request import ModelOptions, ModelRequest, PlanOptions, PlanRequest
 from tilewise.search.records import TuneOptions, TuneRequest
 from tilewise.service.api.requests import JobRequest
 from tilewise.service.db import models
+from tilewise.service.jobs.model_jobs import Wanted
+from tilewise.service.jobs.plans import PlanAssignment
 
 NAMES = [command.name for command in all_commands()]
 
@@ -41,23 +46,16 @@ def test_help_of_a_command_has_examples_that_can_be_typed(cli: Cli, command) -> 
 
 
 @pytest.mark.parametrize(("typed", "meant"), [
-    (("tun",), "tune"),
-    (("verfy", "x.mlir"), "verify"),
-    (("trails", PROBLEM), "trials"),
-    (("tune", PROBLEM, "--trails", "5"), "--trials"),
-    (("tune", PROBLEM, "--sedd=1"), "--seed"),
+    (("tun",), "tune"), (("verfy", "x.mlir"), "verify"), (("trails", PROBLEM), "trials"),
+    (("tune", PROBLEM, "--trails", "5"), "--trials"), (("tune", PROBLEM, "--sedd=1"), "--seed"),
     (("fetch", "problems.txt", "--ouput", "scripts"), "--output"),
-    (("db", "check", "--dbb", "x"), "--db"),
-    (("--versoin",), "--version"),
-    (("tune", "matmull:m=8,n=8,k=8,dtype=f32"), "matmul"),
-    (("tune", "conv2:n=1"), "conv2d"),
+    (("db", "check", "--dbb", "x"), "--db"), (("--versoin",), "--version"),
+    (("tune", "matmull:m=8,n=8,k=8,dtype=f32"), "matmul"), (("tune", "conv2:n=1"), "conv2d"),
     (("tune", "matmul:m=8,n=8,k=8,dtyp=f32"), "dtype"),
     (("tune", "matmul:m=8,n=8,k=8,dtype=f32,transposeb"), "transpose_b"),
     (("tune", "matmul:M=8,n=8,k=8,dtype=f32"), "m"),
-    (("show", '{"op": "conv2d", "stridee": 2}'), "stride"),
-    (("qqqqq",), None),
-    (("tune", PROBLEM, "--qqqqq"), None),
-    (("tune", "qq:q=1"), None),
+    (("show", '{"op": "conv2d", "stridee": 2}'), "stride"), (("qqqqq",), None),
+    (("tune", PROBLEM, "--qqqqq"), None), (("tune", "qq:q=1"), None),
 ])  # fmt: skip
 def test_what_is_mistyped_is_answered_with_what_may_be_meant(cli, typed, meant) -> None:
     said = cli(*typed).error()
@@ -94,12 +92,10 @@ _python_argcomplete tilewise; printf "%s\\n" "${COMPREPLY[@]}"
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash")
 @pytest.mark.parametrize(("typed", "offered", "withheld"), some([
-    ("", {*NAMES}, set()),
-    ("tu", {"tune"}, {"show"}),
+    ("", {*NAMES}, set()), ("tu", {"tune"}, {"show"}),
     (f"tune {PROBLEM} --tr", {"--trials"}, {"--seed"}),
     (f"script {PROBLEM} --flavor ", {"cpu", "air", "iree", "iree-spec"}, {"--json"}),
-    ("db ", {"upgrade", "check", "prune"}, set()),
-    ("verify ", {"--payload", "--json"}, set()),
+    ("db ", {"upgrade", "check", "prune"}, set()), ("verify ", {"--payload", "--json"}, set()),
     ("verify x.mlir --payload pay", {"payload.mlir"}, set()),
     ("bench suite.json --o", {"--output"}, {"--out"}),
 ], of=3))  # fmt: skip
@@ -125,23 +121,53 @@ def test_each_shell_has_a_script(cli: Cli, tmp_path: Path) -> None:
     assert ran.code == 2 and "'bash', 'zsh', 'fish'" in ran.err
 
 
-FIELDS = [field.name for field in fields(TuneRequest)]
-
-
 def test_fields_of_a_request_are_those_of_clients_jobs_the_api_and_the_command_line() -> None:
-    assert list(TuneOptions.__annotations__) == FIELDS
-    assert {*FIELDS} <= {*models.Job.__table__.columns.keys()}
-    wanted = TuneRequest(7, 7.5, 7, "random", True, "cold", 7)
-    body = JobRequest.model_validate({"problem": PROBLEM, **vars(wanted)})
-    assert TuneRequest.of(body) == wanted
-    typed = [f"--{name}={value}" for name, value in vars(wanted).items()
+    names = [field.name for field in fields(TuneRequest)]
+    assert list(TuneOptions.__annotations__) == names and {*names} <= {*dir(models.Job)}
+    other = TuneRequest(7, 7.5, 7, "random", True, "cold", 7)
+    body = JobRequest.model_validate({"problem": PROBLEM, **vars(other)})
+    assert TuneRequest.of(body) == other
+    typed = [f"--{name}={value}" for name, value in vars(other).items()
              if not isinstance(value, bool)]  # fmt: skip
     options = make_parser().parse_args(["tune", PROBLEM, "--peers", *typed])
-    assert TuneRequest.of(options) == wanted
+    assert TuneRequest.of(options) == other
 
     body, options = JobRequest.model_validate({"problem": PROBLEM}), ["tune", PROBLEM]
     assert TuneRequest.of(body) == TuneRequest.of(make_parser().parse_args(options))
     assert TuneRequest.of(body) == TuneRequest(), "fields that are left out have their defaults"
+
+
+DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+OTHER = PlanRequest(layouts="model", name="a.mlir", target="cpu:znver4", trials=7, seed=8,
+                    cache="cold", accuracy="strict")  # fmt: skip
+
+
+def test_fields_of_models_and_plans_are_declared_once() -> None:
+    for kind, names, path in ((ModelRequest, ModelOptions, "models"),
+                              (PlanRequest, PlanOptions, "plans")):  # fmt: skip
+        parameters = DOCUMENT["paths"][f"/v1/{path}"]["post"]["parameters"]
+        queried = {one["name"] for one in parameters if one["in"] == "query"}
+        assert {*vars(kind())} == {*names.__annotations__} == queried
+    assert {*vars(OTHER)} <= {*dir(models.Plan), *dir(models.Job)}, "columns"
+    again = {one.name for kind in (Wanted, PlanAssignment) for one in fields(kind)}
+    assert not again & {*vars(OTHER)}
+    typed = [f"--{name.replace('_', '-')}={value}" for name, value in vars(OTHER).items()
+             if name != "name" and not isinstance(value, bool)]  # fmt: skip
+    for command in (["plan", "a.mlir"], ["model", "a.mlir", "--as", "native"]):
+        assert PlanRequest.of(make_parser().parse_args(command)) == PlanRequest()
+        options = make_parser().parse_args([*command, *typed])
+        assert replace(PlanRequest.of(options), name="a.mlir") == OTHER
+
+
+def test_each_field_of_a_plan_makes_another_request() -> None:
+    one = wanted("cpu:znver5")
+    assert one.work == f"{'ab' * 32} all standard 4 0 hot one.mlir", "as in revision 0021"
+    for name, default in vars(PlanRequest()).items():
+        value = getattr(OTHER, name)
+        value = value + type(value)(1) if value == default else value  # of a later field
+        other = replace(one, request=replace(one.request, **{name: value}))
+        assert other.digest != one.digest
+        assert (other.work == one.work) == (name == "target"), "which has a column of its own"
 
 
 HEAVY = ("alembic", "fastapi", "httpx", "iree", "numba", "numpy", "optuna", "rich", "uvicorn")

@@ -174,9 +174,7 @@ def test_a_regression_is_code_1_and_a_failure_in_junit(cli, tuned, slowed, tmp_p
 
 
 @pytest.mark.parametrize(("ratio", "change", "verdict", "code", "reason"), [
-    (0.9, {}, "slower", 1, None),
-    (1.0, {}, "same", 0, None),
-    (1.1, {}, "faster", 0, None),
+    (0.9, {}, "slower", 1, None), (1.0, {}, "same", 0, None), (1.1, {}, "faster", 0, None),
     (1.0, {"toolchain": "older"}, "slower", 1, "the stored toolchains differ"),
     (1.0, {"steps": [1.0]}, "same", 0, "the same schedule and toolchain"),
     (1.0, {"steps": [1.0], "toolchain": "older"}, "slower", 1, "the same schedule"),
@@ -245,16 +243,13 @@ def test_a_token_is_made_shown_once_and_revoked(cli: Cli, database: str) -> None
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [
-    (("create",), 2, "needs a NAME"),
-    (("create", "x"), 2, "needs --scope"),
+    (("create",), 2, "needs a NAME"), (("create", "x"), 2, "needs --scope"),
     (("create", "x", "--scope", "root"), 2, "invalid choice"),
     (("create", "a b", "--scope", "read"), 2, "name="),
     (("create", "x", "--scope", "read", "--days", "0"), 2, "days="),
     (("create", "x", "--scope", "read", "--days", "nan"), 2, "days="),
-    (("list", "x"), 2, "takes no NAME"),
-    (("list", "--scope", "read"), 2, "takes no --scope"),
-    (("revoke", "nobody"), 3, "there is no token 'nobody'"),
-    (("revoke",), 2, "needs a NAME"),
+    (("list", "x"), 2, "takes no NAME"), (("list", "--scope", "read"), 2, "takes no --scope"),
+    (("revoke", "nobody"), 3, "there is no token 'nobody'"), (("revoke",), 2, "needs a NAME"),
 ])  # fmt: skip
 def test_wrong_token_commands(cli: Cli, arguments: tuple[str, ...], code: int, said: str) -> None:
     ran = cli("token", *arguments)

@@ -4,12 +4,11 @@ import argparse
 import shlex
 import sys
 
+from tilewise.cli.command import defaults_of
 from tilewise.kernels.quoting import one_line, without_password
+from tilewise.search.networks.request import ModelRequest, PlanChoices
 
-OF_PLANS = {
-    "target": "host", "trials": 64, "seed": 0, "cache": "hot", "accuracy": "standard",
-    "layouts": "all",
-}  # fmt: skip
+OF_PLANS = defaults_of(ModelRequest) | defaults_of(PlanChoices)
 """Options that a plan is made with, and their defaults."""
 KEPT = (*OF_PLANS, "dim", "times", "plan", "channels", "rows", "blocks", "seconds",
         "with_payload", "json", "db", "server")  # fmt: skip

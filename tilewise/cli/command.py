@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tilewise.backends.choose import Backend, open_backend
 from tilewise.errors import BadInputError
-from tilewise.kernels.problem import ACCURACIES
 from tilewise.kernels.quoting import one_line
 from tilewise.requirements import BASE
-from tilewise.search.records import CACHE_MODES
+from tilewise.search.networks.request import ModelRequest
+from tilewise.search.records import CACHE_MODES, TuneRequest
 from tilewise.service.default_database import default_file
 from tilewise.service.errors import DatabaseError
 
@@ -47,11 +47,20 @@ def in_group(title: str, *arguments: Argument) -> Arguments:
     return tuple(replace(one, group=title) for one in arguments)
 
 
-def of_request(kind: type) -> Arguments:
-    """Return an option for each field of a request, flags last."""
+def defaults_of(kind: type) -> dict[str, Any]:
+    """Return the names of the options of a request, with their defaults."""
+    return {one.name: one.default for one in fields(kind) if one.metadata["help"]}
+
+
+def of_request(kind: type, *names: str, unset: bool = False) -> Arguments:
+    """Return an option for each field of a request, or for those named, flags last.
+
+    With `unset` the default is None, for commands that refuse an option or fill it in later.
+    """
     hints = get_type_hints(kind)
+    listed = [one for one in fields(kind) if one.name in (names or defaults_of(kind))]
     made = []
-    for field in sorted(fields(kind), key=lambda field: hints[field.name] is bool):
+    for field in sorted(listed, key=lambda field: hints[field.name] is bool):
         name, hint = f"--{field.name.replace('_', '-')}", hints[field.name]
         text, default = field.metadata["help"], field.default
         if hint is bool:
@@ -59,6 +68,7 @@ def of_request(kind: type) -> Arguments:
             continue
         if default is not None:
             text = f"{text}; default: {default}"
+        default = None if unset else default
         if get_origin(hint) is Literal:
             made.append(arg(name, text, choices=get_args(hint), default=default))
         else:
@@ -93,7 +103,7 @@ def _db_text() -> str:
 PROBLEM = arg("problem", "such as matmul:m=64,n=64,k=64,dtype=f32", metavar="PROBLEM")
 PROBLEM_LIST = "one problem per line with # comments, or a suite's JSON"
 PROBLEMS = arg("problems", PROBLEM_LIST, metavar="PROBLEMS.txt")
-TARGET = arg("--target", "processor and threads; default: host", default="host", metavar="T")
+(TARGET,) = of_request(ModelRequest, "target")
 DB = arg("--db", _db_text, metavar="URL")
 SERVER = arg("--server", "URL of a service; default: TILEWISE_SERVER", metavar="URL")
 OUTPUT = arg("-o --output", "file to write; default: stdout", metavar="FILE")
@@ -120,37 +130,15 @@ def refuse(options: argparse.Namespace, names: Iterable[str], why: str) -> None:
             raise BadInputError(why.format(f"--{name.replace('_', '-')}"))
 
 
-def seed(text: str) -> Argument:
-    """Return the option for a seed, which is 0 by default."""
-    return arg("--seed", text, type=int, default=0, metavar="I")
-
-
 def trials(text: str) -> Argument:
     """Return the option for the budget of searches."""
-    return arg("--trials", f"{text}; default: 64", type=int, default=64, metavar="N")
+    default = TuneRequest.trials
+    return arg("--trials", f"{text}; default: {default}", type=int, default=default, metavar="N")
 
 
 def time_limit(text: str = "time limit; default: 60", default: float | None = 60.0) -> Argument:
     """Return the option for a limit in seconds."""
     return arg("--seconds", text, type=float, default=default, metavar="S")
-
-
-def accuracy(default: str | None = "standard") -> Argument:
-    """Return the option for the rounding of a model's problems; None without a default."""
-    text = "rounding of a model's problems; strict: no fast algorithms; default: standard"
-    return arg("--accuracy", text, choices=ACCURACIES, default=default)
-
-
-def tuning_of_lacking(seeds: str, accurate: str | None = "standard") -> Arguments:
-    """Return the options for tuning problems without a stored schedule."""
-    cold = "cold: schedules timed with weights in memory, not in caches; default: hot"
-    return (
-        TARGET,
-        trials("schedules tried for each problem without a stored one"),
-        seed(f"seed of {seeds}; default: 0"),
-        arg("--cache", cold, choices=CACHE_MODES, default="hot"),
-        accuracy(accurate),
-    )
 
 
 def cache_filter(default: str) -> Argument:

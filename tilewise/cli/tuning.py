@@ -15,6 +15,7 @@ from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
+from tilewise.search.networks.request import ModelRequest
 from tilewise.search.records import CacheMode, TuneRequest
 
 
@@ -78,6 +79,6 @@ def tune_lacking(
     options: argparse.Namespace,
 ) -> None:
     """Tune the problems of a model that have no stored schedule, as the options say."""
-    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
+    request = ModelRequest.of(options).search
     lacking = missing(backend, problems, target, options.cache)
     tune_missing(backend, lacking, target, request)

@@ -35,6 +35,7 @@ from tilewise.schema.modules import ImportedModule, Model, ModelPlan, OpScript
 from tilewise.schema.ranges import StoredRange
 from tilewise.schema.results import Found, Job, ObjectFiles, StoredResult, StoredTrial, Text, Trial
 from tilewise.schema.status import NewToken, Readiness, SuiteReport, Targets, Token
+from tilewise.search.networks.request import ModelOptions, PlanOptions
 from tilewise.search.records import TuneOptions
 
 OnEvent = Callable[[Event], None]
@@ -65,23 +66,6 @@ class JobOptions(TuneOptions, total=False):
 
     target: str
     again: bool
-
-
-class ModelOptions(TypedDict, total=False):
-    """The parameters of `POST /v1/models`; missing ones take its defaults."""
-
-    target: str
-    trials: int
-    seed: int
-    cache: str
-    accuracy: Accuracy
-
-
-class PlanOptions(ModelOptions, total=False):
-    """The parameters of `POST /v1/plans`; missing ones take its defaults."""
-
-    layouts: str
-    name: str
 
 
 class OpOptions(TypedDict, total=False):

@@ -15,7 +15,6 @@ Interval = tuple[float, float]
 Value = TypeVar("Value")
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-PlanLayouts = Literal["model", "all"]
 Scope = Literal["read", "submit", "admin"]
 KeyMatch = Literal["exact", "nearest"]
 """How near an answer has to be: `exact` is of the target itself."""

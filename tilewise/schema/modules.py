@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Annotated
 
 from tilewise.kernels.problem import Accuracy
-from tilewise.schema.base import JobState, Json, MatchKind, PlanLayouts, Reply, Work, older
+from tilewise.schema.base import JobState, Json, MatchKind, Reply, Work, older
+from tilewise.search.networks.request import Layouts
 from tilewise.search.records import CacheMode
 
 
@@ -180,7 +181,7 @@ class PlanHead(Reply, Work):
     accuracy: Annotated[str, Accuracy] = older("standard")
     trials: int
     seed: int
-    layouts: Annotated[str, PlanLayouts]
+    layouts: Annotated[str, Layouts]
     totals: PlanTotals | None
     proof: PackProof | None = older(None)
     script_error: str | None

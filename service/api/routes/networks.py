@@ -10,12 +10,11 @@ from fastapi.responses import JSONResponse
 from tilewise.kernels.errors import ModuleError, UnsupportedError
 from tilewise.kernels.mlir.frontend.graph import Imported, why_none
 from tilewise.kernels.mlir.tuning_spec.form import check_covered
-from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.search.records import TuneRequest
+from tilewise.kernels.problem import parse_problem
+from tilewise.search.networks.request import ModelRequest
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import MODELS, model_json
 from tilewise.service.api.problem_details import responses
-from tilewise.service.api.requests import Tuning
 from tilewise.service.api.routes.jobs import LARGEST_ID, Sender
 from tilewise.service.api.routes.modules import BODY, given, imported_of
 from tilewise.service.api.schemas import NetworkView, UnfinishedView
@@ -43,7 +42,7 @@ ModelId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
     openapi_extra=BODY,
 )
 async def post_model(
-    request: Request, services: ServicesDep, tuning: Annotated[Tuning, Depends()]
+    request: Request, services: ServicesDep, tuning: Annotated[ModelRequest, Depends()]
 ) -> JSONResponse:
     """Tune all problems of a module; answer 202 with the model and its jobs.
 
@@ -55,7 +54,7 @@ async def post_model(
     imported = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
     by = Sender.of(request, services).by
     answer = await services.executors.writes.run(
-        partial(_ask, services, (key, imported), tuning.target, tuning.request, by)
+        partial(_ask, services, (key, imported), tuning, by)
     )
     services.wake()
     return answer
@@ -70,33 +69,23 @@ def get_model(model_id: ModelId, services: ServicesDep) -> dict[str, Any]:
 
 
 def _ask(
-    services: Services,
-    module: tuple[str, Imported],
-    target: str,
-    request: TuneRequest,
-    by: Submitter,
+    services: Services, module: tuple[str, Imported], tuning: ModelRequest, by: Submitter
 ) -> JSONResponse:
-    _, imported = module
+    (_, imported), search = module, tuning.search
     if not imported.occurrences:
         why = why_none(imported.skipped)
         raise ModuleError(f"the module has no matmul or convolution that can be tuned{why}")
-    canonical = services.require_served(target)
+    canonical = services.require_served(tuning.target)
     for found in imported.problems:
         problem = parse_problem(found.problem)
         services.check_memory(problem)
-        _check_covered(problem, canonical)
+        try:
+            check_covered(problem, canonical)
+        except UnsupportedError as error:  # the target's code is IREE's, and no spec tunes it
+            raise ModuleError(f"{error}; a target cpu:NAME tunes all of the module") from error
     with services.writing() as session:
-        made = model_jobs.request_tuning(
-            session, module, canonical, request, services.toolchain, by
-        )
+        of_work = canonical, search, services.toolchain, by
+        made = model_jobs.request_tuning(session, module, *of_work)
         answer = model_json(session, made)
     view = NetworkView.model_validate(answer).model_dump(mode="json")
     return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})
-
-
-def _check_covered(problem: Problem, target: str) -> None:
-    """Raise ModuleError where the target's code is IREE's and no spec tunes the problem."""
-    try:
-        check_covered(problem, target)
-    except UnsupportedError as error:
-        raise ModuleError(f"{error}; a target cpu:NAME tunes all of the module") from error

@@ -8,19 +8,18 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator
 
 from tilewise.kernels.errors import ModuleError, TargetError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import target_kind
-from tilewise.schema.base import JobState, PlanLayouts
+from tilewise.schema.base import JobState
 from tilewise.search.networks.plan import runner_text
 from tilewise.service.api.access import caller_of
 from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import PLANS, plan_head_json, plan_json
 from tilewise.service.api.problem_details import responses, text_responses
-from tilewise.service.api.requests import Tuning, printable
+from tilewise.service.api.requests import PlanQuery
 from tilewise.service.api.routes.jobs import LARGEST_ID, Cursor, IdempotencyKey, Limit, Sender
 from tilewise.service.api.routes.modules import BODY, given, graph_of
 from tilewise.service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
@@ -31,14 +30,12 @@ from tilewise.service.jobs import idempotency, model_jobs, plans
 from tilewise.service.jobs.model_jobs import Wanted
 from tilewise.service.results.readable import RowPage
 
-LONGEST_NAME = 200
 MLIR, PYTHON = "text/x-mlir", "text/x-python"
 
 router = APIRouter(prefix=PLANS, tags=["plans"])
 
 
 PlanId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
-Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 
 
 @router.post(
@@ -60,9 +57,7 @@ Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidat
 async def post_plan(
     request: Request,
     services: ServicesDep,
-    tuning: Annotated[Tuning, Depends()],
-    layouts: PlanLayouts = "all",
-    name: Name | None = None,
+    query: Annotated[PlanQuery, Depends()],
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Plan a model; answer 202 with the plan.
@@ -79,12 +74,10 @@ async def post_plan(
     """
     sha256, module = await given(request, services)
     found = await graph_of(services, sha256, module)
-    graph = await services.executors.reads.run(partial(found.with_accuracy, tuning.accuracy))
+    graph = await services.executors.reads.run(partial(found.with_accuracy, query.accuracy))
     compressed = await services.executors.reads.run(partial(model_jobs.compressed, module))
-    shown = name or f"model-{sha256[:8]}.mlir"
-    wanted = Wanted(
-        sha256, shown, compressed, graph, layouts, tuning.target, tuning.request, tuning.accuracy
-    )
+    named = replace(query, name=query.name or f"model-{sha256[:8]}.mlir")
+    wanted = Wanted(sha256, compressed, graph, named)
     sender = Sender.of(request, services, idempotency_key)
     answer = await services.executors.writes.run(partial(_ask, services, wanted, sender))
     services.wake()
@@ -198,12 +191,13 @@ def _checked(services: Services, wanted: Wanted) -> Wanted:
         raise ModuleError(
             f"the module has no matmul or convolution that can be tuned{wanted.graph.why_no_layer}"
         )
-    if target_kind(wanted.target) != "cpu":
-        raise TargetError(f"target {wanted.target!r}: plans are of native kernels; give cpu:host")
-    target = services.require_served(wanted.target)
+    request, target = wanted.request, wanted.request.target
+    if target_kind(target) != "cpu":
+        raise TargetError(f"target {target!r}: plans are of native kernels; give cpu:host")
+    served = services.require_served(target)
     for problem in wanted.problems:
         services.check_memory(parse_problem(problem))
-    return replace(wanted, target=target)
+    return replace(wanted, request=replace(request, target=served))
 
 
 def _script(services: Services, plan_id: int) -> str:

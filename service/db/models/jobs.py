@@ -19,7 +19,8 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tilewise.kernels.problem import Accuracy
 from tilewise.kernels.target.model import LONGEST_TARGET
-from tilewise.schema.base import JobState, PlanLayouts
+from tilewise.schema.base import JobState
+from tilewise.search.networks.request import Layouts
 from tilewise.search.records import LONGEST_SAMPLER, CacheMode
 from tilewise.service.db.base import Base, now
 from tilewise.service.db.models.places import Toolchain
@@ -181,7 +182,7 @@ class Plan(Base):
     job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), unique=True)
     sha256: Mapped[str] = mapped_column(String(64))
     name: Mapped[str] = mapped_column(String(200))
-    layouts: Mapped[PlanLayouts] = mapped_column(String(8))
+    layouts: Mapped[Layouts] = mapped_column(String(8))
     accuracy: Mapped[Accuracy] = mapped_column(String(8), server_default="standard")
     problems: Mapped[list[Any]]
     variants: Mapped[list[Any]]

@@ -22,13 +22,14 @@ from tilewise.search.networks import planning
 from tilewise.search.networks.costs import Timed
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan, PlannedNode
-from tilewise.search.networks.planning import UNKNOWN, Named, planned
+from tilewise.search.networks.planning import UNKNOWN, planned
+from tilewise.search.networks.request import PlanRequest
 from tilewise.search.networks.variants import TensorLayout, problems_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 
-NAMED = Named("model.mlir", "cpu:znver4,threads=1", "hot")
+NAMED = PlanRequest(name="model.mlir", target="cpu:znver4,threads=1")
 FIRST, LAST = "nchw_fchw", "nhwc_hwcf"
 
 

@@ -43,7 +43,8 @@ from tilewise.search.networks.costs import LayerTimes
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.pass_times import PassTimes
 from tilewise.search.networks.plan import Plan, PlannedPass
-from tilewise.search.networks.planning import Named, planned
+from tilewise.search.networks.planning import planned
+from tilewise.search.networks.request import PlanRequest
 from tilewise.search.networks.variants import TensorLayout, ordered, plain
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -232,8 +233,7 @@ def test_passes_are_those_of_the_runner(name: str, spelling: str) -> None:
 def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: ModuleProgram) -> None:
     def plan(times: Times) -> Plan:
         costs = Drawn(detect(), Random(2), copy_us=0.5)
-        named = Named("drawn", detect().canonical, "hot")
-        return planned(resnet.outline.graph, costs, named, passes=MadeUp(resnet, times))
+        return planned(resnet.outline.graph, costs, PlanRequest(), MadeUp(resnet, times))
 
     slow, fast = plan({("pool", False): 99.0}), plan({("pool", True): 99.0})
     for made, is_plain in ((slow, True), (fast, False)):
@@ -279,8 +279,8 @@ def test_what_does_not_run_here_is_not_timed() -> None:
       return %t : tensor<4x8xf32>
     }"""
     outline = read_outline(source.encode())
-    costs, named = Drawn(detect(), Random(1), 1.0), Named("drawn", detect().canonical, "hot")
-    plan = planned(outline.graph, costs, named, passes=PassTimes(outline, detect()))
+    costs = Drawn(detect(), Random(1), 1.0)
+    plan = planned(outline.graph, costs, PlanRequest(), PassTimes(outline, detect()))
     assert [plan.nodes[number].op for one in plan.passes for number in one.nodes] == ["math.tanh"]
     two = source + source.replace("@main", "@other")
     assert read_outline(f"module {{ {two} }}".encode()) is None

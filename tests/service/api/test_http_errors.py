@@ -29,14 +29,11 @@ VALUES = ["true", "false", "null", "-1", "0", "0.5", "1e400", "-1e400", "NaN", "
     ({"problem": 7}, "problem", "a problem string, or its JSON object"),
     ({"target": "gpu"}, "target", "neither 'host' nor"),
     ({"target": "cpu:neoverse-v2"}, "target", "this machine is cpu:"),
-    ({"trials": 0}, "trials", "out of range"),
-    ({"trials": "many"}, "trials", "valid integer"),
-    ({"seconds": -1}, "seconds", "out of range"),
-    ({"sampler": "magic"}, "sampler", "not one of"),
+    ({"trials": 0}, "trials", "out of range"), ({"trials": "many"}, "trials", "valid integer"),
+    ({"seconds": -1}, "seconds", "out of range"), ({"sampler": "magic"}, "sampler", "not one of"),
     ({"sampler": "os:system"}, "sampler", "give one of surrogate"),
     ({"spread": 0}, "spread", "greater than or equal to 1"),
-    ({"wait": "yes"}, "wait", "valid boolean"),
-    ({"trails": 64}, "trails", "unknown field"),
+    ({"wait": "yes"}, "wait", "valid boolean"), ({"trails": 64}, "trails", "unknown field"),
 ])  # fmt: skip
 def test_a_bad_field_or_key_is_named_as_it_was_written(client, sessions, body, field, message):
     assert_refused(client.post("/v1/jobs", json={"problem": OTHER, **body}), field, message)
@@ -55,10 +52,8 @@ def test_a_problem_that_no_tuning_spec_covers_is_refused(client, sessions):
     (b"", "body", "is missing"),
     (b"{", "body", "not JSON"),
     (b'{"problem": }', "body", "not JSON: Expecting value at character 12"),
-    (b"[]", "body", "valid dictionary"),
-    (b'{"problem": "\xff\xff"}', "body", "parsing the body"),
-    (NESTED.encode(), "body", "parsing the body"),
-    (b"{}", "problem", "is missing"),
+    (b"[]", "body", "valid dictionary"), (b'{"problem": "\xff\xff"}', "body", "parsing the body"),
+    (NESTED.encode(), "body", "parsing the body"), (b"{}", "problem", "is missing"),
     (b'{"problem": "%s", "seconds": NaN}' % OTHER.encode(), "seconds", "out of range"),
 ])  # fmt: skip
 def test_a_malformed_body_is_refused(client, sessions, body, field, message):
@@ -154,15 +149,11 @@ def test_a_value_in_a_problem(client, name):
 
 @pytest.mark.parametrize(("path", "fields"), [
     ("/v1/schedules?problem={}", {"problem", "op"}),
-    ("/v1/trials?target=cpu:a,threads={}", {"target"}),
-    ("/v1/trials?cursor={}", {"cursor"}),
-    ("/v1/jobs?state={}", {"state"}),
-    ("/v1/jobs?cursor={}", {"cursor"}),
-    ("/v1/jobs?limit={}", {"limit"}),
-    ("/v1/jobs/{}", {"job_id"}),
+    ("/v1/trials?target=cpu:a,threads={}", {"target"}), ("/v1/trials?cursor={}", {"cursor"}),
+    ("/v1/jobs?state={}", {"state"}), ("/v1/jobs?cursor={}", {"cursor"}),
+    ("/v1/jobs?limit={}", {"limit"}), ("/v1/jobs/{}", {"job_id"}),
     ("/v1/schedules/a/script?flavor={}", {"flavor"}),
-    ("/v1/schedules/a/script?target={}", {"target"}),
-    ("/v1/schedules/{}/script", {"key"}),
+    ("/v1/schedules/a/script?target={}", {"target"}), ("/v1/schedules/{}/script", {"key"}),
     ("/v1/schedules/{}/kernel", {"key"}),
 ])  # fmt: skip
 def test_a_text_in_an_address(client, path, fields):

@@ -94,12 +94,9 @@ def test_what_is_not_stored_or_not_proven_has_no_files(client, submit, run):
     ({"problems": OTHER}, "problems", "valid list"),
     ({"problems": [OTHER] * (MOST_PROBLEMS + 1)}, "problems", f"at most {MOST_PROBLEMS}"),
     ({"target": "gpu"}, "target", "neither 'host' nor"),
-    ({"problem": []}, "problem", "unknown field"),
-    ({"files": ["object"]}, "files.0", ""),
-    ({"files": ["cpu"] * 6}, "files", ""),
-    ({"known": {KEY: {"cpu": "x" * 129}}}, "known", ""),
-    ({"known": {"x" * 65: {}}}, "known", ""),
-    ({"match": "near"}, "match", ""),
+    ({"problem": []}, "problem", "unknown field"), ({"files": ["object"]}, "files.0", ""),
+    ({"files": ["cpu"] * 6}, "files", ""), ({"known": {KEY: {"cpu": "x" * 129}}}, "known", ""),
+    ({"known": {"x" * 65: {}}}, "known", ""), ({"match": "near"}, "match", ""),
 ])  # fmt: skip
 def test_a_bad_lookup_names_what_is_wrong(client, body, field, message):
     details = assert_problem(client.post(LOOKUP, json={"problems": [PROBLEM], **body}), 422)

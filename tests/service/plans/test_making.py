@@ -121,7 +121,7 @@ def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machi
         source.graph = json.loads(json.dumps(source.graph).replace(', "wide": ""', ""))
     with reading(sessions) as session:
         order, module = plans.read_assignment(session, ready)
-    assert module == b"module {}" and order.layouts == "all"
+    assert module == b"module {}" and order.request.layouts == "all"
     timed, slower = order.schedules[PROBLEM]
     assert timed.algorithm == slower.algorithm and timed.time_us <= slower.time_us
     assert timed.hash != slower.hash

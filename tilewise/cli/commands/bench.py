@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import Backend, open_backend
 from tilewise.bench import Compared, Suite, SuiteEntry, SuiteTable, read_suite, table
-from tilewise.cli.command import DB, SERVER, TARGET, Command, arg, seed
-from tilewise.cli.command import trials as trials_option
+from tilewise.cli.command import DB, SERVER, Command, arg, of_request
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
 from tilewise.cli.tuning import tune_shown
 from tilewise.errors import BadInputError, MissingError, TilewiseError
@@ -21,6 +20,7 @@ from tilewise.kernels.quoting import quoted
 from tilewise.requirements import not_installed
 from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
+from tilewise.search.networks.request import ModelRequest
 from tilewise.search.records import CACHE_MODES, TuneRequest
 
 if TYPE_CHECKING:
@@ -169,9 +169,7 @@ COMMANDS = (
         (
             arg("suite", "such as benchmarks/data/suites/square.json", metavar="SUITE.json"),
             arg("--peers", PEERS_TEXT, metavar="NAMES"),
-            TARGET,
-            trials_option("schedules tried for each problem without a stored one"),
-            seed("seed of sampler and inputs; default: 0"),
+            *of_request(ModelRequest, "target", "trials", "seed"),
             arg("--cache", COLD, choices=CACHE_MODES, default="hot"),
             arg("-o --output", "also write the JSON to this file", metavar="FILE"),
             arg("--out", argparse.SUPPRESS, dest="output"),  # its former name

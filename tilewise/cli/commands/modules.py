@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import DIM, SERVER, Command, arg, seed, time_limit
-from tilewise.cli.command import accuracy as accuracy_option
+from tilewise.cli.command import DIM, SERVER, Command, arg, of_request, time_limit
 from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.footprint import check_memory
@@ -19,6 +18,7 @@ from tilewise.kernels.problem.parse import with_accuracy
 from tilewise.kernels.quoting import columns, duration
 from tilewise.requirements import BASE, OR_SERVER, require
 from tilewise.schema.base import Json
+from tilewise.search.networks.request import ModelRequest
 
 GGUF = b"GGUF"
 MOST_PLACES = 3
@@ -218,7 +218,7 @@ COMMANDS = (
             arg("--rows", "GGUF: rows of A; default: 1", type=int, metavar="M"),
             DIM,
             time_limit(),
-            accuracy_option(),
+            *of_request(ModelRequest, "accuracy"),
             SERVER,
         ),
         extra="kernels",
@@ -237,7 +237,7 @@ COMMANDS = (
             arg("script", "a module with @__transform_main", metavar="SCRIPT.mlir"),
             arg("--payload", PAYLOAD, metavar="FILE"),
             arg("--problem", "problem; default: the one in its header", metavar="PROBLEM"),
-            seed("seed of the inputs; default: 0"),
+            arg("--seed", "seed of the inputs; default: 0", type=int, default=0, metavar="I"),
             arg("-o --output", "write the transformed module to this file", metavar="FILE"),
             time_limit(),
             SERVER,

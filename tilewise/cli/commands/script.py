@@ -12,11 +12,11 @@ from tilewise.cli.command import (
     TARGET,
     WITH_PAYLOAD,
     Command,
-    accuracy,
     arg,
     backend_of,
     flag,
     in_group,
+    of_request,
     refuse,
 )
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
@@ -32,6 +32,7 @@ from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import target_kind
 from tilewise.model.libraries import ENDINGS
 from tilewise.requirements import BASE, require
+from tilewise.search.networks.request import ModelRequest
 
 FLAVORS = ("cpu", "air", "iree", "iree-spec")
 OWN_CODE = ("cpu", "iree")
@@ -154,7 +155,7 @@ COMMANDS = (
             arg("problems", WHAT, metavar="PROBLEM", nargs="+"),
             arg("--place", PLACE, metavar="P"),
             TARGET,
-            accuracy(None),
+            *of_request(ModelRequest, "accuracy", unset=True),
             DB,
             SERVER,
             arg("--flavor", "consumer of the script; default: cpu", choices=FLAVORS, default="cpu"),

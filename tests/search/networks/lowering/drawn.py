@@ -17,7 +17,8 @@ from tilewise.search.networks.loader.network import Network
 from tilewise.search.networks.lowering.memory import poison_activations
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.plan import Plan
-from tilewise.search.networks.planning import Named, Passes, planned
+from tilewise.search.networks.planning import Passes, planned
+from tilewise.search.networks.request import PlanRequest
 from tilewise.search.networks.standalone.files import load_here
 from tilewise.search.networks.variants import TensorLayout
 from tilewise.search.space.space import Space
@@ -68,8 +69,8 @@ def plan_of(
     """A plan by times at random."""
     target = detect().with_threads(threads)
     costs = Drawn(target, Random(seed), copy_us)
-    named = Named("drawn", target.canonical, "hot", accuracy)
-    return planned(program.outline.graph, costs, named, passes=passes)
+    request = PlanRequest(target=target.canonical, accuracy=accuracy, name="drawn")
+    return planned(program.outline.graph, costs, request, passes)
 
 
 def loaded(plan: Plan, program: ModuleProgram) -> Network:

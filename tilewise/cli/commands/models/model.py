@@ -16,10 +16,11 @@ from tilewise.cli.command import (
     Command,
     arg,
     backend_of,
+    defaults_of,
     flag,
     in_group,
+    of_request,
     refuse,
-    tuning_of_lacking,
 )
 from tilewise.cli.commands.models.native import PLANNING, make_native, with_sizes
 from tilewise.cli.commands.scripts import packs
@@ -32,6 +33,7 @@ from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import resolve, target_kind
 from tilewise.requirements import require
+from tilewise.search.networks.request import ModelRequest, PlanChoices
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.extraction.extract import Cut
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 PROBLEMS, REPORT = "problems.txt", "report.json"
 
 
-OF_NATIVE = ("layouts", "times")
+OF_NATIVE = (*defaults_of(PlanChoices), "times")
 OF_LIBRARY = ("plan",)
 OF_RUN = ("entry", "no_ops")
 OF_PACKS = ("with_payload", *packs.OPTIONS)
@@ -79,7 +81,6 @@ def model(options: argparse.Namespace) -> None:
     if options.way == "native":
         refuse(options, (*OF_PACKS, *OF_LIBRARY, *OF_RUN), OTHERS.format("native"))
         options.module, options.output = options.output, None
-        options.accuracy = options.accuracy or "standard"
         with with_sizes(options):
             make_native(options)
         return
@@ -88,7 +89,6 @@ def model(options: argparse.Namespace) -> None:
         files.write_text(options.output, make_library_of_model(options))
         return
     refuse(options, (*OF_NATIVE, *OF_PACKS, *OF_LIBRARY), OTHERS.format("iree --run"))
-    options.accuracy = options.accuracy or "standard"
     run_in_iree(options)
 
 
@@ -208,7 +208,7 @@ COMMANDS = (
             flag("--run", RUN, dest="executes"),
             arg("-o --output", OUTPUT, metavar="PATH"),
             DIM,
-            *tuning_of_lacking("sampler and inputs", None),
+            *of_request(ModelRequest),
             DB,
             SERVER,
             *in_group(

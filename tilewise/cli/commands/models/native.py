@@ -6,13 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.aliases import note_alias
-from tilewise.cli.command import DB, DIM, SERVER, Command, arg, backend_of, flag, tuning_of_lacking
+from tilewise.cli.command import DB, DIM, SERVER, Command, arg, backend_of, flag, of_request
 from tilewise.cli.files import json_text, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
@@ -23,6 +24,7 @@ from tilewise.kernels.problem import Accuracy, parse_problem
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
 from tilewise.requirements import BASE, OR_SERVER, require
+from tilewise.search.networks.request import ModelRequest, PlanChoices, PlanRequest
 
 if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from tilewise.kernels.mlir.frontend.program import Outline
     from tilewise.model.network import Ran
     from tilewise.search.networks.costs import LayerTimes
-    from tilewise.search.networks.pass_times import PassTimes
     from tilewise.search.networks.plan import Plan
 
 PLAN = "plan.json"
@@ -74,7 +75,6 @@ def make_native(options: argparse.Namespace) -> None:
     if options.file == "-" and (options.module or options.executes):
         raise BadInputError("-: give the model as a file; it is read once more for its network")
     module = read_module_bytes(options.file)
-    options.layouts = options.layouts or "all"
     server = named_server(options.server, options.db)
     if server and not (options.executes or options.module or options.times):
         _plan_at(server, module, options)
@@ -82,28 +82,31 @@ def make_native(options: argparse.Namespace) -> None:
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "plan", "service", OR_SERVER)
     from tilewise.model.plan_table import plan_text
-    from tilewise.search.networks.planning import Named, planned
+    from tilewise.search.networks.pass_times import PassTimes
+    from tilewise.search.networks.planning import planned
     from tilewise.search.networks.variants import problems_of
     from tilewise.search.runner.processors import timing_alone
 
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
-    graph, outline = _graph(name, module, options.accuracy)
+    request = replace(PlanRequest.of(options), name=name, target=target)
+    graph, outline = _graph(name, module, request.accuracy)
     if options.executes or options.module:
         from tilewise.model.network import check_runs
 
         check_runs(name, module)
     folder = make_folder(options.output) if options.output else None
     alone = _folder_alone(options.module) if options.module else None
-    problems = list(map(parse_problem, problems_of(graph, options.layouts)))
+    problems = list(map(parse_problem, problems_of(graph, request.layouts)))
     with backend_of(options) as backend:
         tune_lacking(backend, problems, target, options)
         costs = _costs(options, backend, target, graph)
-        named = Named(name, target, options.cache, options.accuracy)
-        passes = _passes(outline, target)
+        passes = None if outline is None else PassTimes(outline, resolve(target))
         with timing_alone(target):
-            made = planned(graph, costs, named, options.layouts, passes)
-            own = planned(graph, costs, named, "model", passes) if options.executes else made
+            made = planned(graph, costs, request, passes)
+            own = made if not options.executes else planned(
+                graph, costs, replace(request, layouts="model"), passes
+            )  # fmt: skip
     document: dict[str, object] = {}
     texts = []
     if options.executes or alone is not None:
@@ -136,13 +139,10 @@ def _plan_at(server: str, module: bytes, options: argparse.Namespace) -> None:
     from tilewise.client.events import BrokenStreamError, PartEnded
 
     folder = make_folder(options.output) if options.output else None
+    name = "model.mlir" if options.file == "-" else Path(options.file).name
+    request = replace(PlanRequest.of(options), name=name)
     with Client(server) as client:
-        submitted = client.submit_plan(
-            module,
-            name="model.mlir" if options.file == "-" else Path(options.file).name,
-            target=options.target, trials=options.trials, seed=options.seed, cache=options.cache,
-            layouts=options.layouts, accuracy=options.accuracy,
-        )  # fmt: skip
+        submitted = client.submit_plan(module, **vars(request))
         sys.stderr.write(f"tilewise: plan {submitted.id} at {server}\n")
         with suppress(BrokenStreamError):  # as behind a proxy that lets no stream through
             for event in client.plan_events(submitted.id):
@@ -184,13 +184,6 @@ def _costs(
         return stored_costs(backend, target, options.cache)
     stored = stored_costs(backend, target, options.cache, most=MOST_TIMED_COLD)
     return timed_cold(stored, resolve(target), weights_bytes(graph))
-
-
-def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
-    """Return times of passes if the model runs here."""
-    from tilewise.search.networks.pass_times import PassTimes
-
-    return None if outline is None else PassTimes(outline, resolve(target))
 
 
 def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "tuple[Ran, dict[str, bytes]]":
@@ -238,7 +231,6 @@ def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outlin
     return found.with_accuracy(accuracy), None
 
 
-LAYOUTS = "layouts to choose from: the model's, or all that kernels support; default: all"
 TIMES = (
     "times of layers: measured on this machine with cold weights, or stored ones; "
     "default: here, or with --server, by a worker of the service"
@@ -248,10 +240,7 @@ MODULE = (
     "write and prove the network as a Python package with code and packed weights, which "
     "needs NumPy alone"
 )
-PLANNING = (
-    arg("--layouts", LAYOUTS, choices=("model", "all")),
-    arg("--times", TIMES, choices=("here", "stored")),
-)
+PLANNING = (*of_request(PlanChoices, unset=True), arg("--times", TIMES, choices=("here", "stored")))
 """Options that say what a plan is chosen from."""
 
 COMMANDS = (
@@ -265,7 +254,7 @@ COMMANDS = (
             *PLANNING,
             flag("--run", RUN, dest="executes"),
             arg("--module", MODULE, metavar="DIR"),
-            *tuning_of_lacking("the sampler"),
+            *of_request(ModelRequest),
             DB,
             SERVER,
         ),
