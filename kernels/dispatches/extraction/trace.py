@@ -18,11 +18,16 @@ from tilewise.kernels.dispatches.patterns.any_size import size_lines
 from tilewise.kernels.dispatches.patterns.graph import Inner, Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import ProblemError
-from tilewise.kernels.mlir.frontend.child.bodies import body_operations
 from tilewise.kernels.mlir.frontend.child.dataflow import BIAS, forward, surroundings
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
-from tilewise.kernels.mlir.frontend.child.values import RESHAPES, Structured, owner, structured
+from tilewise.kernels.mlir.frontend.child.values import (
+    RESHAPES,
+    Structured,
+    body_operations,
+    owner,
+    structured,
+)
 from tilewise.kernels.mlir.frontend.child.writing import copied, parsed_function
 from tilewise.kernels.mlir.frontend.dims import problem_over
 from tilewise.kernels.mlir.frontend.graph import Occurrence

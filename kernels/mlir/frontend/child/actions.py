@@ -7,7 +7,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend import program
 from tilewise.kernels.mlir.frontend.child.bodies import (
     HUGE_FLOAT,
@@ -16,7 +15,7 @@ from tilewise.kernels.mlir.frontend.child.bodies import (
     body_of_tensors,
     parts,
 )
-from tilewise.kernels.mlir.frontend.child.constants import Constants
+from tilewise.kernels.mlir.frontend.child.constants import Constants, padding
 from tilewise.kernels.mlir.frontend.child.dataflow import OF_A_PLACE, Tensors, kind_of
 from tilewise.kernels.mlir.frontend.child.values import (
     Number,
@@ -25,7 +24,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     is_permutation,
     rank,
     splat,
-    static_numbers,
     static_shape,
     structured,
 )
@@ -252,7 +250,9 @@ def action_of(op: Any) -> program.Action:
 
 def _action(op: Any) -> program.Action:
     if op.name == "tensor.pad":
-        return program.Action(pad=_pad(op))
+        _check_f32(op.operands[0])
+        static_shape(op.operands[0])
+        return program.Action(pad=padding(op))
     seen = structured(op)
     if seen is None or kind_of(op) == "elementwise":
         raise NestRefusedError("is not supported in native networks")
@@ -264,21 +264,6 @@ def _action(op: Any) -> program.Action:
     if _moves_window(seen):
         return program.Action(window=_window(seen))
     return program.Action(sum=_sum(seen))
-
-
-def _pad(op: Any) -> program.Pad:
-    _check_f32(op.operands[0])
-    static_shape(op.operands[0])
-    if len(op.operands) != 1:
-        raise NestRefusedError("pads by dynamic sizes")
-    *_, end = children(op)
-    value = splat(end.operands[0])
-    if value is None:
-        raise NestRefusedError("pads with more than one number")
-    low, high = static_numbers(op, "low", "high")
-    if min(*low, *high) < 0:
-        raise NestRefusedError("pads by a negative size")
-    return program.Pad(tuple(low), tuple(high), float(value))
 
 
 def _moves_window(op: Structured) -> bool:

@@ -39,7 +39,7 @@ _SIGNS = {
 }
 Array = NDArray[Any]
 _CURVED = ("math.erf", "math.tanh", "math.exp")
-_NUMERIC: dict[str, Callable[..., Array]] = {
+NUMERIC: dict[str, Callable[..., Array]] = {
     "arith.addf": np.add,
     "arith.subf": np.subtract,
     "arith.mulf": np.multiply,
@@ -54,7 +54,7 @@ _NUMERIC: dict[str, Callable[..., Array]] = {
     "math.fpowi": np.power,
     "math.fma": lambda x, y, z: x * y + z,
 }
-"""What evaluates the operations of smooth epilogues."""
+"""What evaluates the operations of smooth epilogues and of constants."""
 SMOOTH = {name: one for name, one in EPILOGUES.items() if one.is_smooth}
 DEEPEST = 6  # levels of an expression that a message shows
 _EXTEND = ("arith.extf", "arith.extsi")
@@ -179,16 +179,6 @@ def inside(op: Any) -> Iterator[Any]:
             for view in block.operations:
                 yield view.operation
                 yield from inside(view.operation)
-
-
-def body_operations(op: Any) -> Iterator[tuple[Any, set[Any]]]:
-    """Yield the operations of an op's body, each with the values that the body makes before it."""
-    for region in op.regions:
-        for block in region.blocks:
-            own = set(block.arguments)
-            for view in block.operations:
-                yield view.operation, own
-                own |= set(view.operation.results)
 
 
 def _has_elements(value: Any) -> bool:
@@ -370,7 +360,7 @@ def smooth_part(body: Expr, this: int) -> tuple[Expr, ResultStep] | None:
     Any spelling is found, since the body is evaluated at points of the real line. IREE writes the
     tanh form of GELU with a rounded constant, 5.1e-5 off; the exact form is 4.6e-4 away.
     """
-    if body.name not in _NUMERIC or not any(one.name in _CURVED for one in parts(body)):
+    if body.name not in NUMERIC or not any(one.name in _CURVED for one in parts(body)):
         return None
     points = np.linspace(-8.0, 8.0, 97)
     for part in parts(body):
@@ -399,10 +389,10 @@ def _evaluated(body: Expr, part: Expr, points: Array) -> Array | None:
         return np.full(points.shape, float(body.value))
     of = [_evaluated(one, part, points) for one in body.of]
     known = [one for one in of if one is not None]
-    if body.name not in _NUMERIC or len(known) < len(of):
+    if body.name not in NUMERIC or len(known) < len(of):
         return None
     with np.errstate(all="ignore"):
-        return np.asarray(_NUMERIC[body.name](*known), np.float64)
+        return np.asarray(NUMERIC[body.name](*known), np.float64)
 
 
 def _limited(

@@ -1,20 +1,21 @@
 """The values of constants, through the ops that a compiler evaluates at load time."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from iree.compiler import ir
 from numpy.typing import NDArray
 
-from tilewise.kernels.mlir.frontend.child.dataflow import VIEWS
+from tilewise.kernels.mlir.dialects import children
+from tilewise.kernels.mlir.frontend.child.bodies import NUMERIC
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     Number,
     Structured,
     element,
-    gathered,
+    is_used,
     owner,
     rank,
     splat,
@@ -22,8 +23,9 @@ from tilewise.kernels.mlir.frontend.child.values import (
     static_shape,
     structured,
 )
+from tilewise.kernels.mlir.frontend.graph import SAME_BYTES
 from tilewise.kernels.mlir.frontend.nest import Axis, NestRefusedError, slides
-from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES
+from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Pad
 
 Array = NDArray[Any]
 _TYPES: dict[str, type[Any]] = {
@@ -36,10 +38,9 @@ def _unsigned(array: Array) -> Array:
     return array.view(f"u{array.dtype.itemsize}")
 
 
+_INTEGERS = {"arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply}
 _OPERATIONS: dict[str, Callable[..., Array]] = {
-    "arith.addf": np.add, "arith.addi": np.add,
-    "arith.subf": np.subtract, "arith.subi": np.subtract,
-    "arith.mulf": np.multiply, "arith.muli": np.multiply, "arith.divf": np.divide,
+    **NUMERIC, **_INTEGERS,
     "arith.andi": np.bitwise_and, "arith.shli": np.left_shift, "arith.shrsi": np.right_shift,
     "arith.shrui": lambda x, y: np.right_shift(_unsigned(x), _unsigned(y)).view(x.dtype),
     "arith.extsi": np.positive, "arith.sitofp": np.positive, "arith.extf": np.positive,
@@ -75,16 +76,19 @@ def folded(op: Structured, value: Callable[[Any], Array], shape: Sequence[int]) 
         strict=False,
     ))  # fmt: skip
     *body, last = (view.operation for view in op.body.operations)
-    with np.errstate(all="ignore"):
-        for one in body:
-            if one.name == "arith.constant":
-                continue
+    for one in body:
+        if one.name != "arith.constant":
             of = (known[given] if given in known else _scalar(given) for given in one.operands)
-            made = _OPERATIONS[one.name](*of)
-            known[one.results[0]] = _converted(made, element(one.results[0]))
+            known[one.results[0]] = _applied(one, of)
     left = last.operands[0]
     found = known[left] if left in known else _scalar(left)
     return np.broadcast_to(found, [shape[at] for at in np.argsort(order)]).transpose(order)
+
+
+def _applied(op: Any, of: Iterable[Array]) -> Array:
+    """Return the result of a known operation on numbers."""
+    with np.errstate(all="ignore"):
+        return _converted(_OPERATIONS[op.name](*of), element(op.results[0]))
 
 
 def _scalar(value: Any) -> Array:
@@ -137,18 +141,24 @@ class Constants:
             return np.broadcast_to(_converted(number, element(value)), shape)
         if op.name == "arith.constant":
             return self._attribute(op.attributes["value"], shape, dtype)
-        if op.name in VIEWS:
-            return self.value(op.operands[0], steps - 1).reshape(shape)
+        seen, values = structured(op), (self.value(one, steps - 1) for one in op.operands)
+        if op.name in SAME_BYTES:
+            stored: Array = next(values).view(dtype)
+            return stored.reshape(shape)
         if op.name == "tensor.extract_slice" and len(op.operands) == 1:
             parts = zip(*static_numbers(op, "offsets", "sizes", "strides"), strict=True)
             at = tuple(slice(first, first + size * by, by) for first, size, by in parts)
-            return self.value(op.operands[0], steps - 1)[at].reshape(shape)
-        seen = structured(op)
-        if seen is not None and (read := gathered(op)) is not None:
-            return _gathered(seen, self.value(read, steps - 1), shape)
+            return next(values)[at].reshape(shape)
+        if op.name == "tensor.pad":
+            pad, given = padding(op), next(values)
+            fill = _converted(pad.value, element(value))
+            return np.pad(given, tuple(zip(pad.low, pad.high, strict=True)), constant_values=fill)
         if op.name == "tensor.concat":
-            joined = [self.value(one, steps - 1) for one in op.operands]
-            return np.concatenate(joined, op.attributes["dim"].value)
+            return np.concatenate(tuple(values), op.attributes["dim"].value)
+        if op.name in _OPERATIONS and _is_known(op):
+            return _applied(op, values)
+        if seen is not None and (read := _gathered(seen)) is not None:
+            return _elements(seen, self.value(read, steps - 1), shape)
         if seen is not None and is_foldable(seen):
             return folded(seen, lambda one: self.value(one, steps - 1), shape)
         raise NestRefusedError(f"reads a weight that {op.name} computes")
@@ -164,6 +174,20 @@ class Constants:
             raise NestRefusedError("reads a weight whose bytes are not in the module")
         raw = bytes.fromhex(self._text[slice(*span)].decode())[_ALIGNMENT_BYTES:]
         return _of_bytes(raw, shape, dtype)
+
+
+def padding(op: Any) -> Pad:
+    """Return what `tensor.pad` adds; raise RefusedError unless it adds one number."""
+    if len(op.operands) != 1:
+        raise NestRefusedError("pads by dynamic sizes")
+    *_, end = children(op)
+    value = splat(end.operands[0])
+    if value is None:
+        raise NestRefusedError("pads with more than one number")
+    low, high = static_numbers(op, "low", "high")
+    if min(*low, *high) < 0:
+        raise NestRefusedError("pads by a negative size")
+    return Pad(tuple(low), tuple(high), float(value))
 
 
 def to_bf16(values: Array) -> Array:
@@ -207,10 +231,19 @@ def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
-_INTEGERS = {"arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply}
+def _gathered(op: Structured) -> Any | None:
+    """Return the tensor that an op without inputs reads by `tensor.extract`, and nothing else.
+
+    Such ops reverse the filters of transposed convolutions. None for other ops.
+    """
+    *_, read, left = (None, *(view.operation for view in op.body.operations))
+    is_alone = not op.inputs and not is_used(op.body.arguments[-1])
+    if not is_alone or read is None or read.name != "tensor.extract":
+        return None
+    return read.operands[0] if left.operands[0] == read.results[0] else None
 
 
-def _gathered(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
+def _elements(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
     """Return the elements of an array that an op reads at sums and products of its indices."""
     known: dict[Any, Any] = {}
     grid = np.indices(shape, sparse=True)

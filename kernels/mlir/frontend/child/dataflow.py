@@ -20,13 +20,11 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     copy_of,
     element,
-    gathered,
     is_constant,
     is_empty,
     only_user,
     owner,
     rank,
-    splat,
     structured,
 )
 from tilewise.kernels.mlir.frontend.graph import (
@@ -53,14 +51,12 @@ class Tensors:
         self._made_here: set[int] = set()
         self._results: set[int] = set()
 
-    def take_as_known(self, value: Any) -> None:
-        """Record a value as computed when the module is loaded."""
-        self._known.add(value)
-
     def is_known(self, value: Any) -> bool:
         """Return whether a value is known at load time, or is an uninitialised tensor."""
         root = root_of(value)
-        return root in self._known or is_empty(root) or splat(root) is not None or is_constant(root)
+        if root not in self._known and is_constant(root, self._known.__contains__):
+            self._known.add(root)
+        return root in self._known or is_empty(root)
 
     def is_activation(self, value: Any) -> bool:
         """Return whether a value is a tensor between nodes."""
@@ -222,8 +218,6 @@ def forward(value: Any, last: Any) -> Iterator[Any]:
         value = user.results[0]
 
 
-_COMPUTED_AHEAD = ("linalg.", "tensor.", "arith.", "math.")
-"""Dialects whose ops on constants a compiler computes when it loads the module."""
 _LEAVES = ("func.return", "util.return")
 _SKIPPED = (*FUNCTIONS, *VIEWS, ARGUMENT)
 
@@ -344,13 +338,4 @@ def _is_ahead(op: Any, tensors: Tensors) -> bool:
     made = list(_made(op))
     if not made:
         return not any(tensors.is_activation(value) for value in op.operands)
-    if all(tensors.is_known(value) for value in made):
-        return True
-    is_pure = op.name.startswith(_COMPUTED_AHEAD) and len(op.operands)
-    read = gathered(op)
-    reads = [*op.operands, *([] if read is None else [read])]
-    if not is_pure or not all(tensors.is_known(value) for value in reads):
-        return False
-    for value in made:
-        tensors.take_as_known(value)
-    return True
+    return all(tensors.is_known(value) for value in made)

@@ -1,7 +1,7 @@
 """Linalg ops in one form, and the origins of values: constants, single uses, broadcasts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -203,6 +203,8 @@ _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.unfoldable_constan
 _LOADS = ("util.global.load",)
 DEQUANTIZED = "iree_linalg_ext.dequantize_affine"
 """Takes a tensor, its scale and its zero point; other lowerings use a linalg op instead."""
+_AHEAD = ("linalg.", "tensor.", "arith.", "math.", DEQUANTIZED, *SAME_BYTES)
+"""Ops that a compiler computes when it loads a module, if it knows all that they read."""
 Number = int | float
 
 
@@ -275,51 +277,50 @@ def _number(attribute: Any) -> Number | None:
     return None
 
 
-def is_constant(value: Any) -> bool:
-    """Return whether a value is known at compile or load time: a weight."""
+def is_constant(value: Any, is_known: Callable[[Any], bool] = lambda _: False) -> bool:
+    """Return whether a value is a weight: constants and what `is_known` make it at load time."""
     waiting, seen = [value], set[Any]()
     while waiting and len(seen) < MOST_STEPS:
         value = waiting.pop()
-        sources = () if value in seen else _sources(value)
+        sources = () if value in seen or is_known(value) else _sources(value)
         if sources is None:
             return False
-        seen.add(value)
-        waiting += sources
+        if sources:
+            seen.add(value)
+            waiting += sources
     return not waiting
 
 
 def _sources(value: Any) -> Sequence[Any] | None:
-    """Return the tensors that a value is computed from, none for a constant; None if unknown."""
+    """Return the values that a value is computed from, none for a constant; None if unknown.
+
+    Sums of products are unknown, since they are problems of their own.
+    """
     op = owner(value)
-    if op is None:
+    if op is None or is_empty(value):
         return None
     if op.name in _CONSTANTS or (op.name in _LOADS and _is_immutable(op)):
         return ()
-    is_part = op.name == "tensor.extract_slice" and len(op.operands) == 1
-    if is_part or op.name in ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES):
-        return [op.operands[0]]
-    if op.name in ("tensor.concat", DEQUANTIZED):
-        return [one for one in op.operands if not is_empty(one)]
-    if (read := gathered(op)) is not None:
-        return [read]
-    seen = structured(op)
-    if seen is None or not seen.inputs or is_used(seen.body.arguments[-1]):
+    if not op.name.startswith(_AHEAD):
         return None
-    return seen.inputs
+    seen, read = structured(op), list(op.operands)
+    if seen is not None and not is_used(seen.body.arguments[-1]):
+        read = list(seen.inputs)
+    elif seen is not None and len(seen.inputs) > 1:
+        return None
+    read += (one for inner, own in body_operations(op) for one in inner.operands if one not in own)
+    return [one for one in read if not is_empty(one)]
 
 
-def gathered(op: Any) -> Any | None:
-    """Return the tensor that an op without inputs reads by `tensor.extract`, and nothing else.
-
-    Such ops reverse the filters of transposed convolutions. None for other ops.
-    """
-    seen = structured(op)
-    if seen is None or seen.inputs or is_used(seen.body.arguments[-1]):
-        return None
-    *_, read, left = (None, *(view.operation for view in seen.body.operations))
-    if read is None or read.name != "tensor.extract" or left.operands[0] != read.results[0]:
-        return None
-    return read.operands[0]
+def body_operations(op: Any, outer: Iterable[Any] = ()) -> Iterator[tuple[Any, set[Any]]]:
+    """Yield the operations of an op's body, each with the values that the body makes before it."""
+    for region in op.regions:
+        for block in region.blocks:
+            own = {*outer, *block.arguments}
+            for view in block.operations:
+                yield view.operation, own
+                yield from body_operations(view.operation, own)
+                own |= set(view.operation.results)
 
 
 def _is_immutable(load: Any) -> bool:

@@ -5,9 +5,15 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewise.kernels.mlir.frontend.child.bodies import body_operations
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.values import RESHAPES, owner, rank, splat, structured
+from tilewise.kernels.mlir.frontend.child.values import (
+    RESHAPES,
+    is_constant,
+    owner,
+    rank,
+    splat,
+    structured,
+)
 from tilewise.kernels.mlir.network.plan import Remaining
 
 PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
@@ -25,31 +31,14 @@ class Origins:
 
     def __init__(self, constants: Iterable[int] = ()) -> None:
         self._constants = frozenset(constants)
-        self._known: dict[Any, bool] = {}
 
     def is_weight(self, value: Any) -> bool:
         """Return whether a value is known when the model is loaded."""
-        waiting = [value]
-        while waiting:
-            one = waiting[-1]
-            if one in self._known:
-                waiting.pop()
-                continue
-            op = owner(one)
-            if op is None:
-                self._known[one] = self._is_weight_argument(one)
-            elif unknown := [v for v in read_by(op) if v not in self._known]:
-                waiting += unknown
-            else:
-                self._known[one] = not len(op.regions) or op.name.startswith(("linalg.", "tensor."))
-                self._known[one] &= all(self._known[v] for v in read_by(op))
-        return self._known[value]
+        return is_constant(value, self._is_weight_argument)
 
     def _is_weight_argument(self, value: Any) -> bool:
-        number = _number_in_function(value)
-        if number is None:
-            return False
-        return number in self._constants or _is_used_as_weight(value)
+        number = None if owner(value) is not None else _number_in_function(value)
+        return number is not None and (number in self._constants or _is_used_as_weight(value))
 
 
 def _number_in_function(value: Any) -> int | None:
@@ -90,13 +79,6 @@ def argument_behind(value: Any) -> int | None:
             return None
         value = op.operands[0]
     return _number_in_function(value)
-
-
-def read_by(op: Any) -> Iterator[Any]:
-    """Yield the values from outside that an op or its body reads."""
-    yield from op.operands
-    for inner, known in body_operations(op):
-        yield from (value for value in inner.operands if value not in known)
 
 
 NAMES = ("linalg.pack", "linalg.unpack")

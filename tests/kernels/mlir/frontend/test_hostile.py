@@ -107,10 +107,9 @@ def test_a_tensor_with_an_encoding_is_no_plain_one() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [(rb"a\1B[2J\0Ab", r"@a\x1b[2J\nb"), (rb"\FF x", r"@\xff x"), (b"caf\xc3\xa9", "@caf\xe9")],
-)
+@pytest.mark.parametrize(("name", "told"), [
+    (rb"a\1B[2J\0Ab", r"@a\x1b[2J\nb"), (rb"\FF x", r"@\xff x"), (b"caf\xc3\xa9", "@caf\xe9"),
+])  # fmt: skip
 def test_names_are_told_on_one_line_that_is_text(name: bytes, told: str) -> None:
     module = GOOD.replace(b"@f", b'@"' + name + b'"')
     (found,) = read_module(module).occurrences

@@ -47,10 +47,9 @@ def resource(values: bytes) -> str:
 HELD = resource(np.array(BITS, np.uint16).tobytes())
 
 
-@pytest.mark.parametrize(
-    ("weights", "bias", "expected"),
-    [(NARROW, SPLAT, [2.5] * 4), (RESOURCE, SHORT, [1, 2, 3, -4]), (RESOURCE, LONG, [0, 1, 2, 3])],
-)
+@pytest.mark.parametrize(("weights", "bias", "expected"), [
+    (NARROW, SPLAT, [2.5] * 4), (RESOURCE, SHORT, [1, 2, 3, -4]), (RESOURCE, LONG, [0, 1, 2, 3]),
+])  # fmt: skip
 def test_weights_are_what_the_module_holds(weights: str, bias: str, expected: list[float]) -> None:
     program = read_program(module(weights, bias, HELD))
     assert program.outline.arguments == (0,)
@@ -165,19 +164,36 @@ def test_what_is_not_run_here_says_why() -> None:
     ]
 
 
-def test_a_part_of_a_weight_is_followed() -> None:
-    text = module(RESOURCE, SHORT, HELD).decode()
-    text = text.replace("tensor<2x4xbf16>)", "tensor<2x2xbf16>)").replace(
-        "ins(%x, %w", "ins(%x, %p"
-    )
-    text = text.replace("  %zero", "  %p = tensor.extract_slice %w[0, 1] [2, 2] [1, 2] : "
-                        "tensor<2x4xbf16> to tensor<2x2xbf16>\n  %zero")  # fmt: skip
-    text = text.replace("3x4xf32", "3x2xf32").replace("%b : tensor<4xf32>", "%c2 : tensor<2xf32>")
-    text = text.replace("  %zero", "  %c2 = tensor.extract_slice %b[0] [2] [1] : "
-                        "tensor<4xf32> to tensor<2xf32>\n  %zero")  # fmt: skip
-    program = read_program(text.encode())
-    assert program.weights[0, "B"].tolist() == [row[1::2] for row in BITS]
-    assert program.weights[0, "bias"].tolist() == [1, 2]
+COMPUTED = """
+func.func @main(%x: tensor<4x2xf32>, %c: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %seven = arith.constant 7.0 : f32
+  %p = arith.constant dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]> : tensor<2x3xf32>
+  %ones = arith.constant dense<0x3F800000> : tensor<2x3xi32>
+  %shape = arith.constant dense<[3, 2]> : tensor<2xi64>
+  %q = tensor.reshape %p(%shape) : (tensor<2x3xf32>, tensor<2xi64>) -> tensor<3x2xf32>
+  %s = tensor.extract_slice %q[0, 1] [2, 1] [2, 1] : tensor<3x2xf32> to tensor<2x1xf32>
+  %w = MADE
+  %y = linalg.matmul ins(%x, %w : tensor<4x2xf32>, tensor<2x3xf32>)
+    outs(%c : tensor<4x3xf32>) -> tensor<4x3xf32>
+  return %y : tensor<4x3xf32>
+}
+"""
+PADDED = """tensor.pad %s low[0, 1] high[0, 1] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %seven : f32
+  } : tensor<2x1xf32> to tensor<2x3xf32>"""
+
+
+@pytest.mark.parametrize(("made", "expected"), [
+    ("arith.addf %p, %p : tensor<2x3xf32>", [[2, 4, 6], [8, 10, 12]]),
+    ("math.powf %p, %p : tensor<2x3xf32>", [[1, 4, 27], [256, 3125, 46656]]),
+    (PADDED, [[7, 2, 7], [7, 6, 7]]),
+])  # fmt: skip
+def test_a_weight_may_be_computed_of_constants(made: str, expected: list[list[float]]) -> None:
+    program = read_program(COMPUTED.replace("MADE", made).encode())
+    (node,) = program.outline.graph.nodes
+    assert node.found is not None and node.found.problem.endswith(",weights=constant")
+    assert program.weights[0, "B"].tolist() == expected
 
 
 def spread(shape: str, read: str) -> bytes:
@@ -195,15 +211,9 @@ def spread(shape: str, read: str) -> bytes:
     return function(arguments, body, "%u", kind, "main").encode()
 
 
-@pytest.mark.parametrize(
-    ("shape", "read", "is_bias"),
-    [
-        ("4x6", "d1, d2", True),
-        ("6x4", "d2, d1", False),
-        ("4", "d1", False),
-        ("1x6", "0, d2", False),
-    ],
-)
+@pytest.mark.parametrize(("shape", "read", "is_bias"), [
+    ("4x6", "d1, d2", True), ("6x4", "d2, d1", False), ("4", "d1", False), ("1x6", "0, d2", False),
+])  # fmt: skip
 def test_a_bias_has_an_element_for_each_column_in_their_order(shape, read, is_bias) -> None:
     graph = read_program(spread(shape, read)).outline.graph
     found = graph.nodes[0].found

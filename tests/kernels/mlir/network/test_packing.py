@@ -50,21 +50,17 @@ GROUPS = op("0 1 5 3+6 4+7", "1 2 5 6 7", "0 1 2 3 4", 1, 8, 16, 9, 9, 32, 3, 3)
 PRODUCT = op("0 2", "2 1", "0 1", 12, 32, 20)
 
 
-@pytest.mark.parametrize(
-    ("what", "sizes", "orders"),
-    [
-        (NHWC, (0, 0, 0, 16, 0, 0, 12),
-         (AxisOrder((0, 3, 1, 2)), AxisOrder((3, 2, 0, 1), (1, 0)), AxisOrder((0, 3, 1, 2)))),
-        (NCHW, (0, 16, 0, 0, 12, 0, 0), (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())),
-        (DEPTHWISE, (0, 0, 0, 16, 0, 0),
-         (AxisOrder((0, 3, 1, 2)), AxisOrder((2, 0, 1)), AxisOrder((0, 3, 1, 2)))),
-        (POOL, (0, 0, 0, 16, 0, 0),
-         (AxisOrder((0, 3, 1, 2)), AxisOrder(), AxisOrder((0, 3, 1, 2)))),
-        (GROUPS, (0, 0, 16, 0, 0, 16, 0, 0), (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())),
-        (PRODUCT, (0, 16, 4), (AxisOrder(), AxisOrder((1, 0), (1, 0)), AxisOrder())),
-    ],
-    ids=["nhwc", "nchw", "depthwise", "pool", "groups", "product"],
-)  # fmt: skip
+@pytest.mark.parametrize(("what", "sizes", "orders"), [
+    (NHWC, (0, 0, 0, 16, 0, 0, 12),
+     (AxisOrder((0, 3, 1, 2)), AxisOrder((3, 2, 0, 1), (1, 0)), AxisOrder((0, 3, 1, 2)))),
+    (NCHW, (0, 16, 0, 0, 12, 0, 0), (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())),
+    (DEPTHWISE, (0, 0, 0, 16, 0, 0),
+     (AxisOrder((0, 3, 1, 2)), AxisOrder((2, 0, 1)), AxisOrder((0, 3, 1, 2)))),
+    (POOL, (0, 0, 0, 16, 0, 0),
+     (AxisOrder((0, 3, 1, 2)), AxisOrder(), AxisOrder((0, 3, 1, 2)))),
+    (GROUPS, (0, 0, 16, 0, 0, 16, 0, 0), (AxisOrder(), AxisOrder((), (1, 0)), AxisOrder())),
+    (PRODUCT, (0, 16, 4), (AxisOrder(), AxisOrder((1, 0), (1, 0)), AxisOrder())),
+], ids=["nhwc", "nchw", "depthwise", "pool", "groups", "product"])  # fmt: skip
 def test_orders_of_images_and_weights(what, sizes, orders) -> None:
     found = packed(what, Blocks(16))
     assert (found.sizes, found.orders) == (sizes, orders)
