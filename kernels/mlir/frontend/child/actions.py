@@ -22,6 +22,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     Structured,
     element,
     is_permutation,
+    is_pool,
     rank,
     splat,
     static_shape,
@@ -261,15 +262,9 @@ def _action(op: Any) -> program.Action:
             raise NestRefusedError(
                 f"has {view.operation.name} in its body, which native networks do not support"
             )
-    if _moves_window(seen):
+    if is_pool(seen):
         return program.Action(window=_window(seen))
     return program.Action(sum=_sum(seen))
-
-
-def _moves_window(op: Structured) -> bool:
-    """Return whether an op reads an input at sums of two dims, as a window does."""
-    first = op.maps[0]
-    return len(op.inputs) == 2 and first is not None and any(len(axis) == 2 for axis in first)
 
 
 def _window(op: Structured) -> program.PoolWindow:

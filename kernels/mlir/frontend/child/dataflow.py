@@ -22,6 +22,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     element,
     is_constant,
     is_empty,
+    is_pool,
     only_user,
     owner,
     rank,
@@ -123,7 +124,7 @@ def kind_of(op: Any) -> NodeKind:
     if seen is None:
         is_math = op.name.startswith(("arith.", "math.")) and len(op.results) == 1
         return "elementwise" if is_math and rank(op.results[0]) else "other"
-    if seen.name.startswith("linalg.pooling"):
+    if is_pool(seen):
         return "pool"
     is_in_order = seen.is_parallel and seen.is_identity(len(seen.inputs))
     reads_place = any(view.operation.name in OF_A_PLACE for view in seen.body.operations)

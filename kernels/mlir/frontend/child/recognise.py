@@ -39,6 +39,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
     element,
     is_constant,
     is_empty,
+    is_pool,
     is_used,
     long_axes,
     rank,
@@ -93,7 +94,7 @@ def recognised(
     """
     if op.name in ELSEWHERE:
         raise NestRefusedError(ELSEWHERE[op.name])
-    if op.name.startswith("linalg.pooling"):
+    if is_pool(op):
         raise NestRefusedError("is a pooling, which multiplies nothing")
     has_products = op.name == "linalg.generic" and reduces(op.op) and multiplies(op.op)
     is_product = has_products or op.name != "linalg.generic"

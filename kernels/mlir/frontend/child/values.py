@@ -243,6 +243,15 @@ def is_used(value: Any) -> bool:
     return next(iter(value.uses), None) is not None
 
 
+def is_pool(op: Structured) -> bool:
+    """Return whether an op reduces windows of its first input; the second only gives their size."""
+    first = op.maps[0]
+    if len(op.inputs) != 2 or first is None or all(len(axis) < 2 for axis in first):
+        return False
+    _, window, result = op.body.arguments
+    return is_used(result) and not is_used(window)
+
+
 def copy_of(op: Any) -> Structured | None:
     """Return a linalg op that yields its only input; None for any other op."""
     seen = structured(op)

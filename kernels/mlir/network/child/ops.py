@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.bodies import INPUTS, body_of, is_multiply_add
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
-from tilewise.kernels.mlir.frontend.child.values import Structured, extents, is_used, structured
+from tilewise.kernels.mlir.frontend.child.values import Structured, extents, is_pool, structured
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError, is_contraction
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind
 from tilewise.kernels.mlir.network.packing import OpShape
@@ -67,13 +67,13 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
     seen = structured(op)
     if seen is None or len(seen.inputs) < INPUTS:
         return None
-    is_pool = pools(seen)
-    if not is_pool and not _multiplies(seen):
+    pools = is_pool(seen)
+    if not pools and not _multiplies(seen):
         return None
     if len(seen.inputs) > INPUTS:
         raise NestRefusedError("has inputs besides the two that are multiplied")
     operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
-    if not is_pool and not operands[0].has_windows and operands[1].has_windows:
+    if not pools and not operands[0].has_windows and operands[1].has_windows:
         raise NestRefusedError("reads its image as the second input")
     return OpShape(
         op.name,
@@ -82,17 +82,9 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
         extents(operands),
         operands[:2],
         operands[2],
-        not is_pool and origins.is_weight(seen.inputs[1]),
-        is_pool,
+        not pools and origins.is_weight(seen.inputs[1]),
+        pools,
     )
-
-
-def pools(op: Structured) -> bool:
-    """Return whether an op reads windows of its first input; the second only gives their size."""
-    first = op.maps[0]
-    if len(op.inputs) != INPUTS or first is None:
-        return False
-    return not is_used(op.body.arguments[1]) and any(len(axis) > 1 for axis in first)
 
 
 def _multiplies(op: Structured) -> bool:

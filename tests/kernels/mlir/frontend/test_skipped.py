@@ -147,6 +147,7 @@ SUMMED_LATER = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
   %r = linalg.reduce {{arith.addf}} ins(%m : tensor<8x8x8xf32>) outs(%c : {TYPE}) dimensions = [1]
   return %r : {TYPE}
 }}"""
+MAXIMUM = "%t = arith.maximumf %x, %o : f32\n    linalg.yield %t : f32"
 SQUARES = PRODUCT.replace("arith.mulf %x, %y", "arith.mulf %x, %x")
 
 LISTED = {
@@ -172,6 +173,8 @@ LISTED = {
     "gathered": (GATHERED, "tensor.extract"),
     "buffers": (BUFFERS, "works on buffers"),
     "loops": (LOOPS, "multiplies numbers or vectors in loops"),
+    "pool": (generic(MAXIMUM, a="(m + k, n)", kinds=("tensor<15x8xf32>", TYPE, TYPE)),
+             "is a pooling"),
 }  # fmt: skip
 
 
@@ -182,8 +185,10 @@ def test_a_product_that_is_no_problem_has_its_reason(name: str) -> None:
     assert not imported.occurrences
     assert [one.reason for one in imported.skipped if reason in one.reason], imported.skipped
     assert len(imported.skipped) == 1
-    (node,) = (node for node in read_graph(text.encode()).nodes if node.reason)
+    graph = read_graph(text.encode())
+    (node,) = (node for node in graph.nodes if node.reason)
     assert reason in node.reason
+    assert (node.kind == "pool") == (graph.why_no_layer == "") == (name == "pool")
 
 
 def test_products_added_by_fma_are_a_matmul() -> None:
