@@ -26,7 +26,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
 """Of sizes, which are not negative."""
 _SIZED = ("tensor.empty", "tensor.expand_shape", "hal.tensor.import", "flow.tensor.tie_shape")
 """Ops whose operands of type `index` are the dynamic sizes of their result."""
-_VIEWS = ("tensor.cast", "hal.tensor.barrier")
+_SAME_SHAPE = ("tensor.cast", "hal.tensor.barrier")
 Sizes = tuple[int, ...]
 """A value or an extent at each sample."""
 
@@ -137,6 +137,6 @@ class DynamicTensors:
             return self.shape(op.operands[len(op.operands) - len(results) + results.index(value)])
         if op.name == "tensor.insert_slice":
             return self.shape(op.operands[1])
-        if op.name in _VIEWS:
+        if op.name in _SAME_SHAPE:
             return self.shape(op.operands[list(op.results).index(value)])
         raise UnknownSizeError

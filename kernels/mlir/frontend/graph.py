@@ -9,8 +9,10 @@ from tilewise.kernels.problem import Accuracy, with_accuracy
 
 ARGUMENT = "hal.tensor.import"
 """The op that stands for a program's argument once IREE has imported a module."""
-SAME_BYTES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.reshape",
-              "tensor.bitcast", "flow.tensor.reshape")  # fmt: skip
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.reshape",
+         "flow.tensor.reshape")  # fmt: skip
+"""Ops whose result has the elements of their operand in the same order."""
+SAME_BYTES = (*VIEWS, "tensor.bitcast")
 """Ops whose result has the bytes of their operand, so that IREE copies nothing."""
 
 

@@ -15,7 +15,6 @@ from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where
 from tilewise.kernels.mlir.frontend.child.values import (
     MOST_STEPS,
-    RESHAPES,
     Number,
     Structured,
     copy_of,
@@ -30,6 +29,7 @@ from tilewise.kernels.mlir.frontend.child.values import (
 )
 from tilewise.kernels.mlir.frontend.graph import (
     ARGUMENT,
+    VIEWS,
     Graph,
     Node,
     NodeKind,
@@ -38,8 +38,6 @@ from tilewise.kernels.mlir.frontend.graph import (
     Tensor,
     TensorUse,
 )
-
-VIEWS = (*RESHAPES, "tensor.cast")
 
 
 class Tensors:

@@ -10,7 +10,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
-from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
+from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES, VIEWS
 from tilewise.kernels.mlir.frontend.nest import (
     Axis,
     ContractionNest,
@@ -270,7 +270,7 @@ def splat(value: Any) -> Number | None:
             return None
         if op.name == "arith.constant":
             return _number(op.attributes["value"])
-        if op.name in ("linalg.fill", "tensor.splat", *SAME_BYTES) or copy_of(op):
+        if op.name in ("linalg.fill", "tensor.splat", *VIEWS) or copy_of(op):
             value = op.operands[0]
         else:
             return None

@@ -6,17 +6,11 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.operations import operations
-from tilewise.kernels.mlir.frontend.child.values import (
-    RESHAPES,
-    is_constant,
-    owner,
-    rank,
-    splat,
-    structured,
-)
+from tilewise.kernels.mlir.frontend.child.values import is_constant, owner, rank, splat, structured
+from tilewise.kernels.mlir.frontend.graph import VIEWS
 from tilewise.kernels.mlir.network.plan import Remaining
 
-PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
+PASSING = (*VIEWS, "tensor.pad", "linalg.transpose", "linalg.broadcast",
            "linalg.pack", "linalg.unpack")  # fmt: skip
 SECOND = 1
 

@@ -187,6 +187,7 @@ PADDED = """tensor.pad %s low[0, 1] high[0, 1] {
 @pytest.mark.parametrize(("made", "expected"), [
     ("arith.addf %p, %p : tensor<2x3xf32>", [[2, 4, 6], [8, 10, 12]]),
     ("math.powf %p, %p : tensor<2x3xf32>", [[1, 4, 27], [256, 3125, 46656]]),
+    ("tensor.bitcast %ones : tensor<2x3xi32> to tensor<2x3xf32>", [[1, 1, 1], [1, 1, 1]]),
     (PADDED, [[7, 2, 7], [7, 6, 7]]),
 ])  # fmt: skip
 def test_a_weight_may_be_computed_of_constants(made: str, expected: list[list[float]]) -> None:
