@@ -78,13 +78,14 @@ class PassTimes:
 
 
 def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
-    """Return ones for all constants, since their values do not affect times."""
+    """Return ones for all constants of passes, since their values do not affect times."""
     one = {"bf16": 0x3F80}
     return {
         (held.node, held.role): np.full(
             held.shape, one.get(held.dtype, 1), WEIGHT_TYPES[held.dtype]
         )
         for held in outline.constants
+        if outline.graph.nodes[held.node].found is None
     }
 
 

@@ -116,7 +116,7 @@ def _passes(assignment: PlanAssignment, module: bytes) -> "PassTimes | None":
             "plan %d: its passes are not timed: %s", assignment.plan_id, one_line(str(error))
         )
         return None
-    if outline is None:
+    if outline.refused:
         return None
     outline = outline.with_accuracy(assignment.request.accuracy)
     if outline.graph != assignment.graph:  # another version has read it

@@ -8,8 +8,9 @@ from statistics import median
 
 from tilewise.errors import TilewiseError, bad_input
 from tilewise.kernels.errors import CompilerError, ModuleError
+from tilewise.kernels.mlir.frontend.program import ModuleProgram
 from tilewise.kernels.mlir.frontend.read import as_module, read_program
-from tilewise.kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
+from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.quoting import columns, duration
 from tilewise.kernels.system.typed_json import from_json
@@ -77,33 +78,41 @@ class Ran:
         return 1e3 * median(self.other_times) if self.other_times else None
 
 
-def check_runs(name: str, module: bytes) -> None:
-    """Raise BadInputError for a model that cannot run as a network, before it is tuned."""
+@dataclass(frozen=True)
+class RunnableModel:
+    """A model that can run as a network, as a module with a program, and as IREE compiles it."""
+
+    name: str
+    given: bytes
+    module: bytes
+    program: ModuleProgram
+    preprocessed: str
+
+
+def runnable(name: str, given: bytes) -> RunnableModel:
+    """Read a model with its weights; raise BadInputError if it cannot run as a network."""
     with bad_input(name, NetworkError, ModuleError):
-        module = as_module(module)
-        check_ops(read_program(module))
-    check_entry(name, module, None)
+        module = as_module(given)
+        program = read_program(module)
+        check_ops(program)
+    return RunnableModel(name, given, module, program, check_entry(name, module, None))
 
 
-def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
-    """Compile the plans of a module, run them and IREE on random arguments, compare and time.
+def ran(plans: Sequence[Plan], source: RunnableModel) -> tuple[Ran, dict[str, bytes]]:
+    """Compile the plans of a model, run them and IREE on random arguments, compare and time.
 
     Returns the outcome and the files of the network that it keeps. Raises BadInputError for an
     unsupported op, TilewiseError if IREE or the run fails.
     """
-    given = source.read_bytes()
-    with bad_input(source.name, NetworkError, ModuleError):
-        module = as_module(given)
-        program = read_program(module)
-        lowered = [LoweredNetwork(plan, program) for plan in plans]
-        files = [files_of(one, given) for one in lowered]
+    with bad_input(source.name, NetworkError):
+        lowered = [LoweredNetwork(plan, source.program) for plan in plans]
+        files = [files_of(one, source.given) for one in lowered]
     with tempfile.TemporaryDirectory() as folder:
         model, code, copied = (Path(folder) / name for name in ("model.mlir", "model.vmfb", FILE))
-        model.write_bytes(module)
+        model.write_bytes(source.module)
         try:
             compile_file(model, code, (), COMPILE_S)
-            seen = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
-            has_copies = compile_reference(model, copied, seen, COMPILE_S)
+            has_copies = compile_reference(model, copied, source.preprocessed, COMPILE_S)
         except CompilerError as error:
             raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
         networks = []
@@ -117,7 +126,7 @@ def ran(plans: Sequence[Plan], source: Path) -> tuple[Ran, dict[str, bytes]]:
             networks.append({"folder": str(place), "sizes": sizes})
         request = {"networks": networks, "code": str(code),
                    "reference": str(copied if has_copies else code),
-                   "declarations": declarations_in(seen), **LIMITS,
+                   "declarations": declarations_in(source.preprocessed), **LIMITS,
                    "rounds": ROUNDS, "seconds": SECONDS * lowered[0].target.threads}  # fmt: skip
         with bad_input(source.name, RefusedRunError):
             run = from_json(Ran, reply_of(request, "the network does not run"))

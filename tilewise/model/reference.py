@@ -56,9 +56,14 @@ def copying_script(module: str) -> str | None:
 
 def check_entry(
     name: str, module: bytes, wanted: str | None, *, may_be_dynamic: bool = False
-) -> None:
-    """Raise BadInputError unless the model has the function to run and it takes tensors."""
+) -> str:
+    """Return a model as IREE preprocesses it.
+
+    Raise BadInputError unless the model has the function to run and it takes tensors.
+    """
     with bad_input(name, KernelsError, TilewiseError):
-        found = declarations_in(compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S))
+        preprocessed = compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S)
+        found = declarations_in(preprocessed)
         types = found[entry_of(list(found), wanted)]
         types_of(types.replace("?", "1") if may_be_dynamic else types)
+    return preprocessed

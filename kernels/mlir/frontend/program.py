@@ -248,13 +248,17 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Outline:
-    """A program without the values of its weights; `arguments` are numbers of tensors."""
+    """A program without the values of its weights; `arguments` are numbers of tensors.
+
+    `refused` says why a module cannot be run here: it has a graph alone.
+    """
 
     graph: Graph
-    actions: tuple[Action, ...]
-    constants: tuple[Constant, ...]
-    arguments: tuple[int, ...]
-    results: tuple[Leaving, ...]
+    actions: tuple[Action, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    arguments: tuple[int, ...] = ()
+    results: tuple[Leaving, ...] = ()
+    refused: str = ""
 
     def with_accuracy(self, accuracy: Accuracy) -> "Outline":
         """Return the outline with all problems at an accuracy."""

@@ -213,23 +213,21 @@ def read_program(module: bytes) -> "ModuleProgram":
     from tilewise.kernels.mlir.frontend.program import ModuleProgram, Outline
 
     with on_disk(module) as path:
-        reply = ask_of_file(path, WITH_WEIGHTS, {"pieces": str(path.parent)})
-        if "refused" in reply:
-            raise ModuleError(f"the module cannot be run here: {one_line(reply['refused'])}")
-        outline = from_json(Outline, reply)
+        outline = from_json(Outline, ask_of_file(path, WITH_WEIGHTS, {"pieces": str(path.parent)}))
+        if outline.refused:
+            raise ModuleError(f"the module cannot be run here: {one_line(outline.refused)}")
         weights = {(one.node, one.role): _joined(one, path.parent) for one in outline.constants}
     return ModuleProgram(outline, weights)
 
 
-def read_outline(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> "Outline | None":
-    """Return what a module with one function does, without weights; None if it cannot be run here.
+def read_outline(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> "Outline":
+    """Return what a module does, without weights; raise as `read_module`.
 
     Constants of passes have no pieces, and those of contractions are left out.
     """
     from tilewise.kernels.mlir.frontend.program import Outline
 
-    reply = ask_of_module(module, limits, {"outline": ""})
-    return None if "refused" in reply else from_json(Outline, reply)
+    return from_json(Outline, ask_of_module(module, limits, {"outline": ""}))
 
 
 def _joined(constant: "Constant", folder: Path) -> "NDArray[Any]":

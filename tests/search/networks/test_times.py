@@ -283,4 +283,4 @@ def test_what_does_not_run_here_is_not_timed() -> None:
     plan = planned(outline.graph, costs, PlanRequest(), PassTimes(outline, detect()))
     assert [plan.nodes[number].op for one in plan.passes for number in one.nodes] == ["math.tanh"]
     two = source + source.replace("@main", "@other")
-    assert read_outline(f"module {{ {two} }}".encode()) is None
+    assert read_outline(f"module {{ {two} }}".encode()).refused.startswith("has 2 functions")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,11 +20,12 @@ from tests.tilewise.conftest import Cli, search_by, written
 from tilewise import Client
 from tilewise.client.events import BrokenStreamError
 from tilewise.kernels.errors import ScheduleError
-from tilewise.kernels.mlir.frontend.read import read_program
+from tilewise.kernels.mlir.frontend import read
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, check_legal
+from tilewise.kernels.system.limited_child import Ended
 from tilewise.kernels.system.typed_json import from_json
-from tilewise.model.network import Ran, allowed, ran, run_text
+from tilewise.model.network import Ran, allowed, ran, run_text, runnable
 from tilewise.search.networks import copy_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
@@ -141,12 +143,14 @@ def test_a_service_tunes_for_a_plan_or_makes_it(cli, served, source, monkeypatch
 
 
 @pytest.mark.full
-def test_a_planned_network_runs_beside_iree(cli: Cli, tuned: str, tmp_path: Path) -> None:
+def test_a_planned_network_runs_beside_iree(cli, tuned, tmp_path, monkeypatch) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     graph, folder = Graph("pooled", Value("given", (1, 9, 9, 16))), tmp_path / "alone"
     graph.linear(graph.mean_pool(graph.max_pool(graph.conv(graph.given, 32, 1))), 16)
     given = ("--trials", "2", "--layouts", "model", "--run", "-o", str(folder), "--json")
+    monkeypatch.setattr(read, "ask_of_file", child := Mock(side_effect=read.ask_of_file))
     both = cli("model", str(saved(graph, tmp_path)), "--as", "native", *given).json
+    assert child.call_count == 1
     assert both["module"]["folder"] == str(folder)
     assert sorted(both["module"]["files"]) == sorted(path.name for path in folder.iterdir())
     assert both["module"]["times"]
@@ -210,6 +214,13 @@ def test_a_plan_multiplies_the_floats_of_what_import_finds_in_bytes(cli, tuned, 
     assert [node["where"]] == [node["found"]["where"]] == found["where"]
 
 
+def test_a_model_that_takes_too_long_is_read_once(cli, tuned, source, monkeypatch) -> None:
+    child = Mock(return_value=Ended(failure="timeout", message="killed at the time limit"))
+    monkeypatch.setattr(read, "run_limited", child)
+    assert "killed at the time limit" in cli("plan", source).error()
+    assert child.call_count == 1
+
+
 def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:
     path = written(tmp_path / "dynamic.mlir", AROUND)
     done = cli("plan", path, "--trials", "2")
@@ -228,7 +239,7 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> N
     for arguments in (
         (nothing,), (garbage,), (str(tmp_path / "absent.mlir"),), (str(tmp_path),),
         (source, "-o", file), (source, "--module", file), (source, "--module", other),
-        ("-", "--module", str(tmp_path)), (source, "--trials", "0"), (source, "--target", "gpu"),
+        (source, "--trials", "0"), (source, "--target", "gpu"),
     ):  # fmt: skip
         cli("plan", *arguments).error()
 
@@ -239,11 +250,11 @@ def test_of_two_plans_the_faster_is_kept(tmp_path: Path) -> None:
     graph = Graph("net", Value("given", (1, 9, 9, 8)))
     graph.linear(graph.mean_pool(graph.conv(graph.conv(graph.given, 16, 3), 16, 3)), 24)
     source = saved(graph, tmp_path)
-    program = read_program(source.read_bytes())
-    drawn = [plan_of(program, seed, copy_us=0.1) for seed in range(6)]
+    model = runnable(source.name, source.read_bytes())
+    drawn = [plan_of(model.program, seed, copy_us=0.1) for seed in range(6)]
     first = drawn[0]
     other = next(plan for plan in drawn if plan.nodes != first.nodes)
-    run, files = ran([first, other], source)
+    run, files = ran([first, other], model)
     assert min(len(run.times), len(run.other_times), len(run.iree_times)) > 5
     assert run.time_ms == 1e3 * median(run.times) <= run.other_ms
     assert 0 < run.deviation <= allowed(first)

@@ -26,17 +26,23 @@ from tilewise.kernels.problem import parse_problem
 
 
 def outline(module: Any, text: bytes | None = None, folder: Path | None = None) -> Outline:
-    """Return what a module on linalg with one function does, or raise RefusedError.
+    """Return what a module on linalg with one function does, or why it cannot be run here.
 
     Weights are written to `folder` as `NAME.0`, `NAME.1`, ...; without a folder, contractions have
     no constants and others no pieces. `text` holds the module's resources, None if removed.
     """
     seen = traced(module)
+    try:
+        return _run_here(seen, Constants(text), folder)
+    except NestRefusedError as refusal:
+        return Outline(seen.graph, refused=str(refusal))
+
+
+def _run_here(seen: Traced, constants: Constants, folder: Path | None) -> Outline:
     if len(seen.functions) != 1:
         raise NestRefusedError(
             f"has {len(seen.functions)} functions; native networks need a module with one"
         )
-    constants = Constants(text)
     done = [_done(source, seen, constants) for source in seen.sources]
     of_loops = ((number, *one) for number, (_, read) in enumerate(done) for one in read)
     weights = () if folder is None else _weights(seen, constants)  # one at a time

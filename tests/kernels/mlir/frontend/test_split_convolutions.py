@@ -191,7 +191,7 @@ def test_groups_of_volumes_are_skipped_with_the_reason() -> None:
 
 def test_networks_run_every_part_of_unets() -> None:
     outline = read_outline(model(*UNET)[0])
-    assert [one.refused for one in outline.actions if one.refused] == []
+    assert [one.refused for one in (outline, *outline.actions) if one.refused] == []
 
 
 def test_packs_are_of_the_whole_convolution() -> None:

@@ -20,7 +20,7 @@ from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.fetch.folder import file_errors
 from tilewise.kernels.errors import ModuleError
 from tilewise.kernels.mlir.frontend.dims import exact_dims
-from tilewise.kernels.problem import Accuracy, parse_problem
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.system.typed_json import to_json
 from tilewise.kernels.target import resolve
 from tilewise.requirements import BASE, OR_SERVER, require
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tilewise.backends.choose import Backend
     from tilewise.kernels.mlir.frontend.graph import Graph
     from tilewise.kernels.mlir.frontend.program import Outline
-    from tilewise.model.network import Ran
+    from tilewise.kernels.problem import Accuracy
+    from tilewise.model.network import Ran, RunnableModel
     from tilewise.search.networks.costs import LayerTimes
     from tilewise.search.networks.plan import Plan
 
@@ -72,8 +73,6 @@ def make_native(options: argparse.Namespace) -> None:
 
     `output` is a folder for the plan alone, `module` one for the network.
     """
-    if options.file == "-" and (options.module or options.executes):
-        raise BadInputError("-: give the model as a file; it is read once more for its network")
     module = read_module_bytes(options.file)
     server = named_server(options.server, options.db)
     if server and not (options.executes or options.module or options.times):
@@ -90,18 +89,16 @@ def make_native(options: argparse.Namespace) -> None:
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
     request = replace(PlanRequest.of(options), name=name, target=target)
-    graph, outline = _graph(name, module, request.accuracy)
-    if options.executes or options.module:
-        from tilewise.model.network import check_runs
-
-        check_runs(name, module)
+    runs = bool(options.executes or options.module)
+    outline, model = _read(name, module, request.accuracy, runs=runs)
+    graph = outline.graph
     folder = make_folder(options.output) if options.output else None
     alone = _folder_alone(options.module) if options.module else None
     problems = list(map(parse_problem, problems_of(graph, request.layouts)))
     with backend_of(options) as backend:
         tune_lacking(backend, problems, target, options)
         costs = _costs(options, backend, target, graph)
-        passes = None if outline is None else PassTimes(outline, resolve(target))
+        passes = None if outline.refused else PassTimes(outline, resolve(target))
         with timing_alone(target):
             made = planned(graph, costs, request, passes)
             own = made if not options.executes else planned(
@@ -109,10 +106,10 @@ def make_native(options: argparse.Namespace) -> None:
             )  # fmt: skip
     document: dict[str, object] = {}
     texts = []
-    if options.executes or alone is not None:
+    if model is not None:
         from tilewise.model.network import allowed, folder_text, run_text
 
-        run, files = _ran(made, own, options)
+        run, files = _ran(made, own, model)
         made, bound = own if run.kept else made, allowed(made)
         if alone is not None:
             _write_module(files, alone)
@@ -186,7 +183,7 @@ def _costs(
     return timed_cold(stored, resolve(target), weights_bytes(graph))
 
 
-def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "tuple[Ran, dict[str, bytes]]":
+def _ran(made: "Plan", own: "Plan", model: "RunnableModel") -> "tuple[Ran, dict[str, bytes]]":
     """Run a plan, IREE, and the plan of the model's own layouts if they differ.
 
     Raises TilewiseError if a result is wrong or the run fails.
@@ -194,7 +191,7 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "tuple[Ran, 
     from tilewise.model.network import allowed, ran
 
     is_own = (made.nodes, made.conversions) == (own.nodes, own.conversions)
-    run, files = ran([made] if is_own else [made, own], Path(options.file))
+    run, files = ran([made] if is_own else [made, own], model)
     if not run.deviation <= allowed(made):
         raise TilewiseError(
             f"the results of the network are {run.deviation:.1e} from the model's, and "
@@ -212,23 +209,25 @@ def _write_module(files: "dict[str, bytes]", folder: Path) -> None:
             (Path(beneath) / name).replace(folder / name)
 
 
-def _graph(name: str, module: bytes, accuracy: Accuracy) -> "tuple[Graph, Outline | None]":
-    """Return a model's graph, and what its nodes do if it can run here."""
-    from tilewise.kernels.mlir.frontend.read import read_graph, read_outline
+def _read(
+    name: str, module: bytes, accuracy: "Accuracy", *, runs: bool
+) -> "tuple[Outline, RunnableModel | None]":
+    """Return a model's graph with what its nodes do, and all of it if it is to run."""
+    model = None
+    if runs:
+        from tilewise.model.network import runnable
 
-    outline = None
-    with suppress(ModuleError):  # of a module that is none, and of one that only a graph is had of
-        outline = read_outline(module)
-    with bad_input(name, ModuleError):
-        found = read_graph(module) if outline is None else outline.graph
-    if not found.layers:
-        raise BadInputError(
-            f"{name}: it has no matmul or convolution that can be tuned{found.why_no_layer}"
-        )
-    if outline is not None:
-        outline = outline.with_accuracy(accuracy)
-        return outline.graph, outline
-    return found.with_accuracy(accuracy), None
+        model = runnable(name, module)
+        outline = model.program.outline
+    else:
+        from tilewise.kernels.mlir.frontend.read import read_outline
+
+        with bad_input(name, ModuleError):
+            outline = read_outline(module)
+    if not outline.graph.layers:
+        why = outline.graph.why_no_layer
+        raise BadInputError(f"{name}: it has no matmul or convolution that can be tuned{why}")
+    return outline.with_accuracy(accuracy), model
 
 
 TIMES = (
