@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
     module = options.model.read_bytes()
-    cuts = cut_module(module)
+    cuts = [one for one in cut_module(module) if one.problem]
     with tempfile.TemporaryDirectory() as name:
         folder, told = Path(name), dict[str, str]()
         codes = {"IREE": folder / "alone.vmfb", "IREE, data tiling": folder / "tiled.vmfb"}

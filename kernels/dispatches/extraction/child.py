@@ -1,6 +1,6 @@
 """The process that extracts patterns: `python -m tilewise.kernels.dispatches.extraction.child`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from tilewise.kernels.system.typed_json import from_json
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the problems of the module at `path` with their patterns."""
+    """Return the ops of the module at `path` that are problems, or should have been, as cuts."""
     stage("loading MLIR")
     from iree.compiler import ir
 
@@ -19,7 +19,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     without_definitions()
     from tilewise.kernels.dispatches.extraction.dynamic import DynamicTensors
     from tilewise.kernels.dispatches.extraction.trace import cut_out
-    from tilewise.kernels.mlir.frontend.child.operations import operations, where
+    from tilewise.kernels.mlir.frontend.child.candidates import candidates
 
     stage("parsing")
     with ir.Context(), ir.Location.unknown():
@@ -27,11 +27,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         stage("extraction")
         dim = from_json(DimRange, request["dim"]) if request["dim"] else None
         dynamic = None if dim is None else DynamicTensors(module, dim)
-        found = (
-            cut_out(op, where(op, function, number), dynamic)
-            for op, function, number in operations(module.operation)
+        if dynamic is not None:
+            dynamic.set_sample(-1)
+        cuts = (
+            replace(cut_out(one, dynamic), narrow=one.narrow.problem if one.narrow else "")
+            for one in candidates(module)
         )
-        return {"cuts": [asdict(cut) for cut in found if cut is not None]}
+        return {"cuts": [asdict(cut) for cut in cuts]}
 
 
 if __name__ == "__main__":

@@ -18,16 +18,11 @@ from tilewise.kernels.dispatches.patterns.any_size import size_lines
 from tilewise.kernels.dispatches.patterns.graph import Inner, Value
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import ProblemError
+from tilewise.kernels.mlir.frontend.child.candidates import CandidateOp
 from tilewise.kernels.mlir.frontend.child.dataflow import BIAS, forward, surroundings
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
 from tilewise.kernels.mlir.frontend.child.recognise import PARTS, recognised
-from tilewise.kernels.mlir.frontend.child.values import (
-    RESHAPES,
-    Structured,
-    body_operations,
-    owner,
-    structured,
-)
+from tilewise.kernels.mlir.frontend.child.values import RESHAPES, Structured, body_operations, owner
 from tilewise.kernels.mlir.frontend.child.writing import copied, parsed_function
 from tilewise.kernels.mlir.frontend.dims import problem_over
 from tilewise.kernels.mlir.frontend.graph import Occurrence
@@ -185,21 +180,19 @@ class _Found:
     sizes: Sizes = ()
 
 
-def cut_out(op: Any, where: str, dynamic: DynamicTensors | None = None) -> Cut | None:
-    """Return an op's problem with its pattern; None if it is no problem.
+def cut_out(candidate: CandidateOp, dynamic: DynamicTensors | None = None) -> Cut:
+    """Return an op's problem with its pattern, or an empty problem and a reason.
 
     If no pattern includes all that surrounds the op, leave out as little as possible. In a module
-    with dynamic tensors an op that is no problem at all samples has an empty problem, and a reason.
+    with dynamic tensors the problem is that of all samples.
     """
-    seen = structured(op)
-    if seen is None:
-        return None
+    seen, where, found, reason = candidate.seen, candidate.where, None, candidate.reason
     try:
-        found = _recognised(seen, where, dynamic)
+        found = None if seen is None else _recognised(seen, where, dynamic)
     except NestRefusedError as error:
-        return None if dynamic is None else Cut("", where, reason=str(error))
-    if found is None:
-        return None
+        reason = str(error)
+    if seen is None or found is None:
+        return Cut("", where, reason=reason or "is a problem of some sizes alone")
     try:
         return _cut(seen, where, found, dynamic)
     except UnseenError as error:

@@ -40,8 +40,6 @@ class Occurrence:
         fused: what the problem includes besides the op, in this order: `pad`, `broadcast_a`,
             `broadcast_b` (repeated for each batch), `transpose_a`, `transpose_b`, `transpose_c`,
             `bias`, `addition` of a tensor, `relu` or `relu6`.
-        wide: the problem in the op's own types, where ops before it widen or dequantise what
-            `problem` reads; else empty.
     """
 
     problem: str
@@ -52,7 +50,6 @@ class Occurrence:
     c: Arrangement
     is_swapped: bool
     fused: tuple[str, ...]
-    wide: str = ""
 
     @property
     def inputs(self) -> tuple[int, int]:
@@ -71,8 +68,7 @@ class Occurrence:
 
     def with_accuracy(self, accuracy: Accuracy) -> "Occurrence":
         """Return the op with a problem of another accuracy, which modules do not specify."""
-        wide = self.wide and with_accuracy(self.wide, accuracy)
-        return replace(self, problem=with_accuracy(self.problem, accuracy), wide=wide)
+        return replace(self, problem=with_accuracy(self.problem, accuracy))
 
 
 @dataclass(frozen=True)
@@ -117,24 +113,6 @@ class Imported:
         """Return the module with all problems at an accuracy."""
         found = tuple(one.with_accuracy(accuracy) for one in self.occurrences)
         return replace(self, occurrences=found)
-
-    def widened(self) -> "Imported":
-        """Return the module with the problems that its ops have in their own types."""
-        found = tuple(
-            replace(one, problem=one.wide or one.problem, wide="") for one in self.occurrences
-        )
-        return replace(self, occurrences=found)
-
-    def with_problems(self, others: Sequence[tuple[str, str]]) -> "Imported":
-        """Return the module with some ops as other problems, given as pairs (old, new)."""
-        left = list(others)
-        found = []
-        for one in self.occurrences:
-            pair = next((pair for pair in left if pair[0] == one.problem), None)
-            if pair is not None:
-                left.remove(pair)
-            found.append(one if pair is None else replace(one, problem=pair[1]))
-        return replace(self, occurrences=tuple(found))
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `tilewise import --json` prints."""

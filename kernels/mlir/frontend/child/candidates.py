@@ -1,7 +1,7 @@
 """The ops of a module that are problems, and those that should have been."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.fusion import Ending
@@ -40,8 +40,7 @@ class CandidateOp:
     @property
     def problem(self) -> Occurrence | None:
         """The problem that reads the fewest bytes; None for none."""
-        wide = self.found[0] if self.found else None
-        return replace(self.narrow, wide=wide.problem if wide else "") if self.narrow else wide
+        return self.narrow or (self.found[0] if self.found else None)
 
 
 def candidates(module: Any) -> Iterator[CandidateOp]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tests.cases import cases
 from tests.kernels.mlir.payloads import generic
+from tilewise.kernels.dispatches.extraction.extract import cut_module
 from tilewise.kernels.errors import PlaceError
 from tilewise.kernels.mlir.frontend.child.strided import NotStridedError, StridedView
 from tilewise.kernels.mlir.frontend.read import read_graph, read_module, read_op, read_program
@@ -62,19 +63,17 @@ def found(text: str | bytes) -> str:
     return one.problem
 
 
-@pytest.mark.parametrize(
-    ("za", "zb", "zero"),
-    [("%s", "%z", "a"), ("%z", "%seven", "b"), ("%s", "%seven", "ab"), ("%z", "%z", "")],
-)
+@pytest.mark.parametrize(("za", "zb", "zero"), [
+    ("%s", "%z", "a"), ("%z", "%seven", "b"), ("%s", "%seven", "ab"), ("%z", "%z", ""),
+])  # fmt: skip
 def test_a_quantized_matmul_has_the_zero_points_that_are_not_zero(za, zb, zero) -> None:
     problem = found(PRODUCT.format(filled=FILLED, za=za, zb=zb))
     assert problem == "matmul:m=16,n=48,k=32,dtype=i8" + (f",zero={zero}" if zero else "")
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "keys"),
-    [("extui", "extsi", "u8,b=i8"), ("extsi", "extui", "i8,b=u8"), ("extui", "extui", "u8")],
-)
+@pytest.mark.parametrize(("first", "second", "keys"), [
+    ("extui", "extsi", "u8,b=i8"), ("extsi", "extui", "i8,b=u8"), ("extui", "extui", "u8"),
+])  # fmt: skip
 @pytest.mark.parametrize("swapped", [False, True])
 def test_bytes_have_the_sign_with_which_they_are_widened(first, second, keys, swapped) -> None:
     names, types = ["%a", "%b"], ["tensor<16x32xi8>", "tensor<32x48xi8>"]
@@ -218,12 +217,11 @@ CONSTANTS
 
 
 def test_nibbles_of_torch_are_weights_of_four_bits() -> None:
-    weights_found = read_module(NIBBLES.encode())
-    (one,) = weights_found.occurrences
+    (one,) = read_module(NIBBLES.encode()).occurrences
     keys = "b=i4,group=32,scale=f32,transpose_b,weights=constant"
     assert one.problem == f"matmul:m=3,n=32,k=64,dtype=f32,{keys}"
-    assert one.wide == "matmul:m=3,n=32,k=64,dtype=f32,transpose_b,weights=constant"
-    assert [other.problem for other in weights_found.widened().problems] == [one.wide]
+    (cut,), wide = cut_module(NIBBLES.encode()), "dtype=f32,transpose_b,weights=constant"
+    assert (cut.problem, cut.narrow) == (f"matmul:m=3,n=32,k=64,{wide}", one.problem)
 
 
 FOLDED = """
@@ -251,23 +249,20 @@ BYTES = np.array([[-128, 7], [-1, 100], [3, -77]], np.int8)
 SHIFTED = "%u = arith.{0} %q, %three : i8\n%v = arith.sitofp %u : i8 to f32"
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("%v = arith.sitofp %q : i8 to f32", BYTES),
-        ("%v = arith.uitofp %q : i8 to f32", BYTES.view(np.uint8)),
-        ("%u = arith.extui %q : i8 to i32\n%v = arith.sitofp %u : i32 to f32",
-         BYTES.view(np.uint8)),
-        (SHIFTED.format("shrui"), (BYTES.view(np.uint8) >> 3).view(np.int8)),
-        (SHIFTED.format("shrsi"), BYTES >> 3),
-        (SHIFTED.format("andi"), BYTES & 3),
-        (SHIFTED.format("subi"), BYTES - np.int8(3)),
-        ("%t = arith.sitofp %q : i8 to f32\n%u = arith.truncf %t : f32 to f16\n"
-         "%s16 = arith.constant 0.1 : f16\n%p = arith.mulf %u, %s16 : f16\n"
-         "%v = arith.extf %p : f16 to f32",
-         (BYTES.astype(np.float16) * np.float16(0.1)).astype(np.float32)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "expected"), [
+    ("%v = arith.sitofp %q : i8 to f32", BYTES),
+    ("%v = arith.uitofp %q : i8 to f32", BYTES.view(np.uint8)),
+    ("%u = arith.extui %q : i8 to i32\n%v = arith.sitofp %u : i32 to f32",
+     BYTES.view(np.uint8)),
+    (SHIFTED.format("shrui"), (BYTES.view(np.uint8) >> 3).view(np.int8)),
+    (SHIFTED.format("shrsi"), BYTES >> 3),
+    (SHIFTED.format("andi"), BYTES & 3),
+    (SHIFTED.format("subi"), BYTES - np.int8(3)),
+    ("%t = arith.sitofp %q : i8 to f32\n%u = arith.truncf %t : f32 to f16\n"
+     "%s16 = arith.constant 0.1 : f16\n%p = arith.mulf %u, %s16 : f16\n"
+     "%v = arith.extf %p : f16 to f32",
+     (BYTES.astype(np.float16) * np.float16(0.1)).astype(np.float32)),
+])  # fmt: skip
 def test_networks_fold_what_is_computed_of_constants(body: str, expected: NDArray[Any]) -> None:
     program = read_program(FOLDED.replace("BODY", body).encode())
     (weights,) = program.weights.values()

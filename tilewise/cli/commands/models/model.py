@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
 from tilewise.cli import files
@@ -37,7 +37,7 @@ from tilewise.search.networks.request import ModelRequest, PlanChoices
 
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.extraction.extract import Cut
-    from tilewise.kernels.mlir.frontend.graph import Imported, ModuleProblem, Skipped
+    from tilewise.kernels.mlir.frontend.graph import ModuleProblem, Skipped
 
 PROBLEMS, REPORT = "problems.txt", "report.json"
 
@@ -107,10 +107,9 @@ def run_in_iree(options: argparse.Namespace) -> None:
     sizes, dim = parse_dims(options.dim or ())
     with bad_input(source.name, ModuleError):
         module = as_module(given, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
-    found = None if dim else _imported(source.name, module).with_accuracy(options.accuracy)
     check_entry(source.name, module, options.entry, may_be_dynamic=dim is not None)
     cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module, dim)]
-    listed, skipped = _over(source.name, cuts) if found is None else _listed(found, cuts)
+    listed, skipped = _listed(source.name, cuts)
     folder = files.make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given or options.dim:
         if (written := folder / f"{source.stem}.mlirbc").resolve() == source.resolve():
@@ -138,45 +137,20 @@ def run_in_iree(options: argparse.Namespace) -> None:
 
 
 def _listed(
-    found: "Imported", cuts: "Sequence[Cut]"
-) -> "tuple[tuple[ModuleProblem, ...], tuple[Skipped, ...]]":
-    """Return the problems of a static module, as IREE computes them, and the skipped ops."""
-    for narrow, wide in dict.fromkeys((one.problem, one.wide) for one in found.occurrences):
-        if wide:
-            _note(f"IREE widens the factors of {narrow}, and calls kernels of {wide}")
-    whole = [(one.whole, one.problem) for one in cuts if one.whole]
-    return found.widened().with_problems(whole).problems, found.skipped
-
-
-def _over(
     name: str, cuts: "Sequence[Cut]"
 ) -> "tuple[tuple[ModuleProblem, ...], tuple[Skipped, ...]]":
-    """Return the problems of a module with a dynamic dim, and the ops without one."""
-    from tilewise.kernels.mlir.frontend.graph import Skipped, grouped
+    """Return the problems of a model, as IREE computes them, and the ops without one."""
+    from tilewise.kernels.mlir.frontend.graph import Skipped, grouped, why_none
 
-    listed = grouped((one.problem, one.where) for one in cuts if one.problem)
+    found = [one for one in cuts if one.problem]
+    for narrow, wide in dict.fromkeys((one.narrow, one.problem) for one in found if one.narrow):
+        _note(f"IREE widens the factors of {narrow}, and calls kernels of {wide}")
     skipped = tuple(Skipped(one.where.rpartition(" ")[2], one.reason, one.where)
                     for one in cuts if not one.problem)  # fmt: skip
-    if not listed:
-        _refuse_none(name, skipped)
-    return listed, skipped
-
-
-def _imported(name: str, module: bytes) -> "Imported":
-    from tilewise.kernels.mlir.frontend.read import read_module
-
-    with bad_input(name, ModuleError):
-        found = read_module(module)
-    if not found.occurrences:
-        _refuse_none(name, found.skipped)
-    return found
-
-
-def _refuse_none(name: str, skipped: "Sequence[Skipped]") -> NoReturn:
-    from tilewise.kernels.mlir.frontend.graph import why_none
-
-    why = why_none(skipped)
-    raise BadInputError(f"{name}: it has no matmul or convolution that can be tuned{why}")
+    if not found:
+        why = why_none(skipped)
+        raise BadInputError(f"{name}: it has no matmul or convolution that can be tuned{why}")
+    return grouped((one.problem, one.where) for one in found), skipped
 
 
 def _cuts(name: str, module: bytes, dim: DimRange | None) -> "tuple[Cut, ...]":
