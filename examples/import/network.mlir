@@ -23,8 +23,8 @@ func.func @layer(%x: tensor<128x768xf32>, %bias: tensor<3072xf32>) -> tensor<128
   return %biased : tensor<128x3072xf32>
 }
 
-func.func @narrow(%x: tensor<128x768xbf16>, %y: tensor<768x512xbf16>) -> tensor<128x512xbf16> {
+func.func @narrow(%x: tensor<128x768xi8>, %y: tensor<768x512xi8>) -> tensor<128x512xi8> {
   %sums = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
-      : (tensor<128x768xbf16>, tensor<768x512xbf16>) -> tensor<128x512xbf16>
-  return %sums : tensor<128x512xbf16>
+      : (tensor<128x768xi8>, tensor<768x512xi8>) -> tensor<128x512xi8>
+  return %sums : tensor<128x512xi8>
 }

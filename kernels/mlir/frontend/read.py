@@ -171,7 +171,7 @@ def _without_traceback(message: str) -> str:
     return f"{lines[0]} {lines[-1]}" if has_traceback else message
 
 
-_ATTENTION = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext")
+_REWRITTEN = re.compile(rb"onnx\.Attention|scaled_dot_product|iree_linalg_ext|hlo|tosa")
 _SPLIT = re.compile(rb"convolution|aten\.conv|onnx\.Conv|insert_slice|conv_?3d")
 
 
@@ -182,12 +182,12 @@ def as_module(
     sizes: Mapping[str, int] = NO_SIZES,
     limits: ReadLimits = WITH_WEIGHTS,
 ) -> bytes:
-    """Return an ONNX model as bytecode with weights, and a module unchanged unless it attends.
+    """Return an ONNX model as bytecode with weights, and a module unchanged if that is as good.
 
-    IREE compiles attention as one op, so it is taken apart. With `splits` convolutions of volumes
-    and transposed ones are split, too, as `read_module` does; their module is on linalg then.
-    Dynamic dims get `sizes`, or stay where those are 0; a module in StableHLO or TOSA is on linalg
-    then.
+    IREE compiles attention as one op, so it is taken apart; sums in bf16 or f16 are widened. With
+    `splits` convolutions of volumes and transposed ones are split, too, as `read_module` does;
+    their module is on linalg then. Dynamic dims get `sizes`, or stay where those are 0; a module in
+    StableHLO or TOSA is on linalg then.
 
     Raises:
         ModuleError: the model cannot be imported, or the package `onnx` is not installed.
@@ -197,7 +197,7 @@ def as_module(
     more: dict[str, Any] = {"sizes": dict(sizes)} if sizes else {}
     if splits and (is_onnx(source) or _SPLIT.search(source)):
         more["split"] = ""
-    if not (more or is_onnx(source) or _ATTENTION.search(source)):
+    if not (more or is_onnx(source) or _REWRITTEN.search(source)):
         return source
     with on_disk(source) as path, TemporaryDirectory() as folder:
         reply = ask_of_file(path, limits, {"apart": folder, **more})

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.frontend.child.operations import (
     FUNCTIONS,
     number_operations,
     operations,
+    run_passes,
     where,
 )
 from tilewise.kernels.mlir.frontend.child.torch_writing import (
@@ -75,11 +75,11 @@ def _in_iree(module: Any) -> None:
     kinds = [kind for kind in FUNCTIONS[:2] if any(
         op.name == kind for op, _, _ in operations(module.operation))]  # fmt: skip
     passes = ",".join(f"{kind}({_IREE_PASSES})" for kind in kinds)
-    PassManager.parse(f"builtin.module({passes})").run(module.operation)
+    run_passes(module, passes)
     for op, _, _ in list(operations(module.operation)):
         if op.name == "linalg.generic" and _multiplies_zeros(op):
             op.results[0].replace_all_uses_with(op.operands[-1])
-    PassManager.parse("builtin.module(canonicalize)").run(module.operation)
+    run_passes(module, "canonicalize")
 
 
 def _multiplies_zeros(op: Any) -> bool:

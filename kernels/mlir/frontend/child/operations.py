@@ -10,6 +10,7 @@ from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
+from tilewise.kernels.mlir.frontend.child.torch_writing import TorchWriter
 from tilewise.kernels.mlir.frontend.child.values import owner, rank
 
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
@@ -117,6 +118,44 @@ def _is_loaded(value: Any) -> bool:
     return maker is not None and bool(_LOAD.fullmatch(maker.name))
 
 
+_PRODUCTS = re.compile(r"(?:stablehlo|vhlo)\.(?:dot|dot_general|convolution)(?:_v\d+)?|"
+                       r"tosa\.(?:depthwise_)?conv2d")  # fmt: skip
+_CASTS = {"stablehlo": "stablehlo.convert", "vhlo": "vhlo.convert_v1", "tosa": "tosa.cast"}
+_HALF, _ONE, _UNIT_AXIS = map(re.compile, ("bf16|f16", r"\b1 : i64", "[<x]1x"))
+
+
+def widen_sums(module: Any) -> bool:
+    """Let products of bf16 and f16 be summed in f32 with their bias, and rounded behind, in place.
+
+    IREE sums in the type of the result, which StableHLO leaves open. Return whether any changed.
+    """
+    found = [op for op, _, _ in operations(module.operation)
+             if _PRODUCTS.fullmatch(op.name) and _may_widen(op)]  # fmt: skip
+    if found:
+        number_operations(module)
+    for op in found:
+        cast, write, kind = _CASTS[op.name.partition(".")[0]], TorchWriter(op), op.results[0].type
+        if op.name.startswith("tosa."):
+            bias = op.operands[2]
+            op.operands[2] = write.op_of(cast, [bias], _HALF.sub("f32", str(bias.type)))
+        sums = op.clone(ip=ir.InsertionPoint(op)).operation.results[0]
+        sums.set_type(ir.Type.parse(_HALF.sub("f32", str(kind)), op.context))
+        op.results[0].replace_all_uses_with(write.op_of(cast, [sums], str(kind)))
+        op.erase()
+    return bool(found)
+
+
+def _may_widen(op: Any) -> bool:
+    """Return whether sums may be wider than a product's result.
+
+    IREE fails on wider sums of depthwise convolutions in StableHLO.
+    """
+    sums, groups = (str(op.attributes.get(name)) for name in ("acc_type", "feature_group_count"))
+    has_groups = groups != "None" and not _ONE.search(groups)
+    is_depthwise = has_groups and _UNIT_AXIS.search(str(op.operands[1].type))
+    return bool(_HALF.search(str(op.results[0].type))) and sums != "f16" and not is_depthwise
+
+
 ONNX = "onnx"
 PIPELINES = {
     ONNX: "torch-onnx-to-torch-backend-pipeline",
@@ -154,9 +193,13 @@ def to_linalg(
     for pipeline in pipelines:
         is_torch = pipeline == PIPELINES["torch"]
         is_rewritten |= is_torch and rewrite_torch(module)
-        passes = TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline
-        PassManager.parse(f"builtin.module({passes})").run(module.operation)
+        run_passes(module, TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline)
     return is_rewritten
+
+
+def run_passes(module: Any, passes: str) -> None:
+    """Run passes on a module in place; raise MLIRError if one fails."""
+    PassManager.parse(f"builtin.module({passes})").run(module.operation)
 
 
 def pipelines_of(module: Any) -> list[str]:

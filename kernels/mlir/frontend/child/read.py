@@ -82,13 +82,13 @@ def looked_at(
             stage("lowering to linalg")
             from tilewise.kernels.mlir.frontend.child.attention import decompose
             from tilewise.kernels.mlir.frontend.child.depthwise import rewrite_depthwise
-            from tilewise.kernels.mlir.frontend.child.operations import to_linalg
+            from tilewise.kernels.mlir.frontend.child.operations import to_linalg, widen_sums
             from tilewise.kernels.mlir.frontend.child.sizes import set_sizes
             from tilewise.kernels.mlir.frontend.child.splitting import may_split, split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
-            is_rewritten = is_onnx(source)
-            if sizes and not is_rewritten:
+            is_rewritten = is_onnx(source) or widen_sums(parsed)
+            if sizes and not is_onnx(source):
                 set_sizes(parsed, sizes)
                 is_rewritten = True
             is_rewritten |= decompose(parsed)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.passmanager import PassManager
 
 from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.operations import (
@@ -14,13 +13,14 @@ from tilewise.kernels.mlir.frontend.child.operations import (
     number_operations,
     operations,
     pipelines_of,
+    run_passes,
 )
 from tilewise.kernels.mlir.frontend.child.values import is_used, owner
 from tilewise.kernels.mlir.frontend.dims import check_names
 
 _TYPE = re.compile(r"(tensor<|!torch\.vtensor<\[)((?:\?|\d+)(?:[x,](?:\?|\d+))*)(.*)", re.DOTALL)
-_PLAIN = "builtin.module(convert-elementwise-to-linalg,canonicalize,cse)"
-_REFINE = "builtin.module(torch-shape-refinement-pipeline)"
+_PLAIN = "convert-elementwise-to-linalg,canonicalize,cse"
+_REFINE = "torch-shape-refinement-pipeline"
 _CASTS = ("tensor.cast", "torch.tensor_static_info_cast")
 _PREFIX = re.compile(r"(?<![^.])arg(?=\d+\.\d+$)")
 
@@ -34,9 +34,9 @@ def set_sizes(module: Any, sizes: Mapping[str, int]) -> None:
     number_operations(module)
     pipelines = pipelines_of(module)
     is_torch = PIPELINES["torch"] in pipelines or PIPELINES[ONNX] in pipelines
-    _run(module, "builtin.module(inline,symbol-dce)")
+    run_passes(module, "inline,symbol-dce")
     for pipeline in () if is_torch else pipelines:
-        _run(module, f"builtin.module({pipeline})")
+        run_passes(module, pipeline)
     functions = [op for op in children(module.operation)
                  if op.name == "func.func" and len(op.regions[0].blocks) == 1]  # fmt: skip
     dims = _dims(functions)
@@ -54,13 +54,9 @@ def set_sizes(module: Any, sizes: Mapping[str, int]) -> None:
             if op.name == "torch.bind_symbolic_shape":  # says how dims depend on each other
                 op.erase()
     if not is_torch or PIPELINES[ONNX] not in pipelines:
-        _run(module, _REFINE if is_torch else _PLAIN)
+        run_passes(module, _REFINE if is_torch else _PLAIN)
     for function in functions:
         _set_type(function)
-
-
-def _run(module: Any, pipeline: str) -> None:
-    PassManager.parse(pipeline).run(module.operation)
 
 
 def _dims(functions: list[Any]) -> dict[str, tuple[Any, int]]:

@@ -40,9 +40,11 @@ func.func private @product(%x: tensor<?x6xf32>, %w: tensor<6x8xf32>, %f: tensor<
 }""",
     "stablehlo": """
 func.func public @main(%x: tensor<?x6xf32>, %y: tensor<?x8xf32>) -> tensor<?x8xf32> {
-  %w = stablehlo.constant dense<2.0> : tensor<6x8xf32>
-  %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
-      : (tensor<?x6xf32>, tensor<6x8xf32>) -> tensor<?x8xf32>
+  %w = stablehlo.constant dense<2.0> : tensor<6x8xbf16>
+  %h = stablehlo.convert %x : (tensor<?x6xf32>) -> tensor<?x6xbf16>
+  %n = stablehlo.dot_general %h, %w, contracting_dims = [1] x [0]
+      : (tensor<?x6xbf16>, tensor<6x8xbf16>) -> tensor<?x8xbf16>
+  %p = stablehlo.convert %n : (tensor<?x8xbf16>) -> tensor<?x8xf32>
   %r = stablehlo.add %p, %y : tensor<?x8xf32>
   return %r : tensor<?x8xf32>
 }""",
