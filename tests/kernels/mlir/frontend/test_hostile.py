@@ -90,20 +90,12 @@ def test_bytecode_is_read_as_its_text_is() -> None:
     (b"4x", b"4294967297x", "out of range"), (b"4x", b"0x", "without elements"),
     (b"4x", b"?x", "dynamic"), (b"f32", b"f80", "multiplies f80"),
     (b"f32", b"i64", "multiplies i64"),
+    (b"4x5xf32>", b'4x5xf32, "blocks">', "encoding"),
 ])  # fmt: skip
 def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: str) -> None:
     imported = read_module(GOOD.replace(old, new))
     assert not imported.occurrences
     assert [reason in one.reason for one in imported.skipped] == [True]
-
-
-def test_a_tensor_with_an_encoding_is_no_plain_one() -> None:
-    encoded = GOOD.replace(b"%a: tensor<4x5xf32>", b'%a: tensor<4x5xf32, "blocks">').replace(
-        b": tensor<4x5xf32>, tensor<5x6", b': tensor<4x5xf32, "blocks">, tensor<5x6'
-    )
-    imported = read_module(encoded)
-    assert not imported.occurrences
-    assert ["encoding" in one.reason for one in imported.skipped] == [True]
 
 
 @pytest.mark.full
@@ -146,15 +138,17 @@ def section(*entries: bytes) -> bytes:
     return b"{-#\n  dialect_resources: { builtin: { " + b", ".join(entries) + b" } }\n#-}\n"
 
 
-def test_a_text_without_weights_stays() -> None:
-    for text in (
-        b"",
-        TEXT,
-        TEXT + section(b"s: " + SHORT_BLOB),
-        b"\0" * 100,
-        b"ML\xefR" + LONG_BLOB,
-    ):
+SHORT = TEXT + section(b"s: " + SHORT_BLOB)
+LITERAL = b"%0 = arith.constant dense<" + LONG_BLOB + b"> : tensor<1500xf32>\n"
+
+
+def test_a_text_without_weights_stays_and_long_ones_are_cut() -> None:
+    for text in (b"", TEXT, SHORT, b"\0" * 100, b"ML\xefR" + LONG_BLOB):
         assert without_weights(text) == text
+    found = without_weights(TEXT + section(b"a: " + LONG_BLOB, b"b : " + LONG_BLOB))
+    assert found.split() == (TEXT + section()).split()
+    cut = LITERAL.replace(b"dense<" + LONG_BLOB, b"dense_resource<__elided__")
+    assert without_weights(LITERAL) == cut
 
 
 @pytest.mark.parametrize("kept", range(4))
@@ -165,18 +159,6 @@ def test_long_resources_are_cut_with_one_comma_each(kept: int) -> None:
     ]
     found = without_weights(TEXT + section(*entries)).removeprefix(TEXT)
     assert found.split() == section(names[kept] + b": " + SHORT_BLOB).split()
-
-
-def test_all_resources_may_be_cut() -> None:
-    found = without_weights(TEXT + section(b"a: " + LONG_BLOB, b"b : " + LONG_BLOB))
-    assert found.split() == (TEXT + section()).split()
-
-
-def test_a_literal_becomes_a_resource() -> None:
-    text = b"%0 = arith.constant dense<" + LONG_BLOB + b"> : tensor<1500xf32>\n"
-    assert without_weights(text) == (
-        b"%0 = arith.constant dense_resource<__elided__> : tensor<1500xf32>\n"
-    )
 
 
 @pytest.mark.parametrize(

@@ -245,14 +245,11 @@ def test_a_matmul_whose_operands_stay_where_they_are(a: str, b: str, c: str, key
     assert found.moved == 0 and not found.is_swapped
 
 
-def test_a_turned_result_changes_the_inputs_over() -> None:
+def test_a_turned_result_changes_the_inputs_over_and_the_cheapest_operand_moves() -> None:
     found = matmul_layout(nest("mk", "kn", "nm"))
     assert found.is_swapped and found.moved == 0
     assert (found.sizes["m"], found.sizes["n"]) == (5, 4)
     assert found.columns == {1}
-
-
-def test_the_cheapest_operand_is_moved() -> None:
     mixed = nest("mk", "knl", "mnl")
     assert matmul_layout(mixed).moved == 0
     turned = nest("bmk", "nbk", "bmn")  # the batch of B is not its first axis
