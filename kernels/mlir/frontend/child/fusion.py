@@ -31,11 +31,13 @@ NO_PADS = Pads((0, 0, 0, 0))
 class Before:
     """What precedes an input and is included: a transposition, or a broadcast if `is_repeated`.
 
-    `axes` are those of the input, as its source has them; None for the input itself.
+    `axes` are those of the input, as its source has them; None for the input itself. Zeros around
+    the transposed input are in between if `is_padded`.
     """
 
     axes: tuple[int, ...] | None = None
     is_repeated: bool = False
+    is_padded: bool = False
 
     @property
     def is_transposed(self) -> bool:
@@ -45,30 +47,27 @@ class Before:
 
 def befores(value: Any, *, may_repeat: bool) -> list[Before]:
     """Return the alternatives to include before an input, also nothing."""
-    order, axes = _transposed_source(value), _repeated_source(value) if may_repeat else None
-    return [
-        Before(),
-        *([] if order is None else [Before(order)]),
-        *([] if axes is None else [Before(axes, is_repeated=True)]),
-    ]
+    found, op = [Before()], _maker(value)
+    is_padded = op is not None and pads_zeros(op) is not None
+    copy = _maker(op.operands[0]) if op is not None and is_padded else op
+    order = None if copy is None else _transposition(copy)
+    if order is not None:
+        axes = tuple(order.index(axis) for axis in range(len(order)))
+        found.append(Before(axes, is_padded=is_padded))
+    repeated = _repeated_axes(op) if op is not None and may_repeat else None
+    return found if repeated is None else [*found, Before(repeated, is_repeated=True)]
 
 
-def _transposed_source(value: Any) -> tuple[int, ...] | None:
-    """Return the axis of `value` for each axis of what is transposed (and perhaps padded) to it."""
-    op = values.owner(value)
-    if op is None or not _is_taken(value):
-        return None
-    if pads_zeros(op):
-        return _transposed_source(op.operands[0])
-    order = _transposition(op)
-    return None if order is None else tuple(order.index(axis) for axis in range(len(order)))
+def _maker(value: Any) -> Any | None:
+    """Return the op that makes a constant, or a value with one use; None for other values."""
+    is_alone = values.only_user(value) is not None or values.is_constant(value)
+    return values.owner(value) if is_alone else None
 
 
-def _repeated_source(value: Any) -> tuple[int, ...] | None:
-    """Return the axes of a value that its broadcast source has, in order; None if not broadcast."""
-    op = values.owner(value)
-    seen = None if op is None else values.copy_of(op)
-    if seen is None or not _is_taken(value):
+def _repeated_axes(op: Any) -> tuple[int, ...] | None:
+    """Return the axes of a result that its source has, in order; None if it is not broadcast."""
+    seen = values.copy_of(op)
+    if seen is None:
         return None
     read, written = seen.maps
     if read is None or written is None or not 0 < len(read) < len(written):
@@ -77,10 +76,6 @@ def _repeated_source(value: Any) -> tuple[int, ...] | None:
         return None
     axes = tuple(written.index(axis) for axis in read)
     return axes if list(axes) == sorted(set(axes)) else None
-
-
-def _is_taken(value: Any) -> bool:
-    return values.only_user(value) is not None or values.is_constant(value)
 
 
 def zeros_around(

@@ -1,6 +1,6 @@
 """Recognise one linalg op with its surroundings as a problem, or say why it is not one."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -119,11 +119,10 @@ def recognised(
         if factors is None or (element(op.inputs[0]), element(op.init)) != ("i8", "i32"):
             raise NestRefusedError(_other_body(op, body))
     types: dict[str, Any] = {"dtype": dtype or _dtype(op)}
-    seen = best_way(op, without)
-    zero = None
+    zero = factors[0 if nest.a.has_windows else 1].zero if factors else None
+    seen = best_way(op, {*without, "pad"} if zero else without)  # zeros are no zero points
     if factors:
-        first, second = (factors[i] for i in seen.layout.inputs)
-        types, zero = byte_types(first, second), first.zero
+        types = byte_types(*(factors[i] for i in seen.layout.inputs))
     may_pad = "pad" not in without and (zero is None or zero.name == "const")
     fill = zero.value if zero else 0
     return occurrence(op, seen, types, where, fill if may_pad else None), seen.ending
@@ -145,7 +144,21 @@ def best_way(
 
     `is_swapped` says whether the second input of a product has to be A; None for either.
     """
-    return min(_ways(op, op.nest(), without, is_swapped), key=_rank)
+    nest, before, after = op.nest(), [[Before()]] * INPUTS, None
+    if "copies" not in without:
+        before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
+        after = following_transpose(op.result)
+    refusal, found = None, list[Seen]()
+    for first, second, order in product(before[0], before[1], (None, after) if after else (None,)):
+        try:
+            way = _way(op, nest, (first, second), order, without, is_swapped)
+        except NestRefusedError as error:
+            refusal = refusal or error
+        else:
+            found += [way] if way else []
+    if not found and refusal is not None:
+        raise refusal
+    return min(found, key=_rank)
 
 
 def _rank(seen: Seen) -> tuple[int, int]:
@@ -205,28 +218,6 @@ def _dtype(op: Structured) -> str:
     return a
 
 
-def _ways(
-    op: Structured, nest: ContractionNest, without: Collection[str], is_swapped: bool | None
-) -> Iterator[Seen]:
-    """Yield every way to see an op; raise the first refusal if there is none."""
-    before, after = [[Before()]] * INPUTS, None
-    if "copies" not in without:
-        before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
-        after = following_transpose(op.result)
-    refusal, found = None, False
-    for first, second, order in product(before[0], before[1], (None, after) if after else (None,)):
-        try:
-            way = _way(op, nest, (first, second), order, without, is_swapped)
-        except NestRefusedError as error:
-            refusal = refusal or error
-            continue
-        if way is not None:
-            found = True
-            yield way
-    if not found and refusal is not None:
-        raise refusal
-
-
 def _way(
     op: Structured,
     nest: ContractionNest,
@@ -235,7 +226,10 @@ def _way(
     without: Collection[str],
     is_swapped: bool | None,
 ) -> Seen | None:
-    """Return the way with these copies; None if that of the result, `order`, is not included."""
+    """Return the way with these copies; None if one of them is not included.
+
+    That is the copy of the result, `order`, or one before zeros that stay outside.
+    """
     a, b = (one.transposed(copy.axes) for one, copy in zip((nest.a, nest.b), before, strict=True))
     nest = ContractionNest(nest.extents, a, b, nest.c.transposed(order))
     costs = (0 if is_constant(op.inputs[0]) else 1, 0 if is_constant(op.inputs[1]) else 1, 1)
@@ -263,7 +257,10 @@ def _way(
     )
     if order is not None and (ending.axes is None or begun is None):
         return None  # what sums start from is not moved
-    return Seen(nest, layout, before, ending, begun is None or ending.added is not None)
+    seen = Seen(nest, layout, before, ending, begun is None or ending.added is not None)
+    image, filters = (before[number] for number in layout.inputs)
+    has_pad = image.is_padded and "pad" not in without and any(_pad(op, seen, 0))
+    return None if filters.is_padded or image.is_padded != has_pad else seen
 
 
 def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | None:

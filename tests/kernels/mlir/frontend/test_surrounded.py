@@ -35,8 +35,8 @@ class Surrounded:
     Attributes:
         generic: the op, of zeros.
         before: the order of axes that each input is transposed to, if it is.
-        pads: zeros on both sides of each axis of the first input, which come before it is
-            transposed; none where there are none.
+        pads: zeros on both sides of each axis of the first input; none where there are none.
+        is_late: whether the zeros come after the transposition of the first input.
         after: what follows: `bias`, `relu`, `transpose`, each once at most.
         along: the axis of the op's result along which the bias varies.
         order: the order of axes that the result is transposed to.
@@ -45,6 +45,7 @@ class Surrounded:
     generic: Generic
     before: tuple[Order | None, Order | None]
     pads: tuple[int, ...]
+    is_late: bool
     after: tuple[str, ...]
     along: int
     order: Order
@@ -52,27 +53,26 @@ class Surrounded:
     def source_shape(self, number: int) -> tuple[int, ...]:
         """Of the argument that becomes an input."""
         shape = self.generic.operand_shapes[number]
-        order = self.before[number]
-        if order is not None:
-            shape = tuple(shape[order.index(axis)] for axis in range(len(shape)))
         if number == 0 and self.pads:
             shape = tuple(size - 2 * pad for size, pad in zip(shape, self.pads, strict=True))
-        return shape
+        return _before(shape, self.before[number])
 
     def input(self, source: Array, number: int, *, padded: bool, transposed: bool) -> Array:
         """An argument as the op reads it, or without the padding, or without the transposition."""
-        if number == 0 and self.pads and padded:
-            source = np.pad(source, [(pad, pad) for pad in self.pads])
-        order = self.before[number]
-        return source.transpose(order) if order is not None and transposed else source
+        order, pads = self.before[number], self.pads if number == 0 and padded else ()
+        assert transposed or not (pads and self.is_late), "zeros in between were passed over"
+        value = source.transpose(order) if order is not None and transposed else source
+        pads = pads if transposed or not pads else _before(pads, order)
+        return np.pad(value, [(pad, pad) for pad in pads or (0,) * value.ndim])
 
     def text(self, name: str) -> str:
         """A function of it."""
         generic = self.generic
         shapes = self.source_shape(0), self.source_shape(1)
         a, b = (tensor(shape, generic.dtype) for shape in shapes)
-        lines = [*generic.zeros("%start"), *self._padded(), *self._inputs()]
-        lines += generic.lines("%in0", "%in1", "%start")
+        lines = generic.zeros("%start")
+        first, second = (self._input(number, lines) for number in (0, 1))
+        lines += generic.lines(first, second, "%start")
         value, shape = "%r", generic.operand_shapes[2]
         for step in self.after:
             made, shape = self._step(step, value, shape)
@@ -87,35 +87,20 @@ class Surrounded:
             f"{body}\n  return {value} : {kind}\n}}"
         )
 
-    def _padded(self) -> list[str]:
-        if not self.pads:
-            return []
-        dtype, small = self.generic.dtype, self.source_shape(0)
-        whole = tuple(size + 2 * pad for size, pad in zip(small, self.pads, strict=True))
-        names = ", ".join(f"%i{axis}: index" for axis in range(len(small)))
-        by = ", ".join(map(str, self.pads))
-        is_float = dtype.endswith(("32", "64", "16")) and dtype[0] != "i"
-        return [
-            f"  %blank = arith.constant {'0.0' if is_float else '0'} : {dtype}",
-            f"  %padded = tensor.pad %a0 low[{by}] high[{by}] {{",
-            f"  ^bb0({names}):",
-            f"    tensor.yield %blank : {dtype}",
-            f"  }} : {tensor(small, dtype)} to {tensor(whole, dtype)}",
-        ]
-
-    def _inputs(self) -> list[str]:
-        lines = []
-        for number, source in enumerate(("%padded" if self.pads else "%a0", "%a1")):
-            shape, dtype = self.generic.operand_shapes[number], self.generic.dtype
-            order = self.before[number]
-            kept = order or tuple(range(len(shape)))
-            start = tuple(shape[kept.index(axis)] for axis in range(len(shape)))
-            if order is None:
-                kind = tensor(shape, dtype)
-                lines.append(f"  %in{number} = tensor.cast {source} : {kind} to {kind}")
-            else:
-                lines += _transposed(f"%in{number}", source, start, order, dtype)
-        return lines
+    def _input(self, number: int, lines: list[str]) -> str:
+        """Append what makes an input of an argument; return its name."""
+        value, shape, dtype = f"%a{number}", self.source_shape(number), self.generic.dtype
+        order, pads = self.before[number], self.pads if number == 0 else ()
+        for step in ("turned", "padded") if self.is_late else ("padded", "turned"):
+            if step == "turned" and order is not None:
+                lines += _transposed(f"%turned{number}", value, shape, order, dtype)
+                value, shape = f"%turned{number}", tuple(shape[axis] for axis in order)
+            elif step == "padded" and pads:
+                pads = pads if self.is_late else _before(pads, order)
+                lines += _padded(value, shape, pads, dtype)
+                value = "%padded"
+                shape = tuple(size + 2 * pad for size, pad in zip(shape, pads, strict=True))
+        return value
 
     def _step(self, step: str, value: str, shape: Order) -> tuple[list[str], Order]:
         wide = WIDENED[self.generic.dtype]
@@ -154,6 +139,25 @@ class Surrounded:
         return np.broadcast_to(bias.reshape(long), shape)
 
 
+def _before(values: Order, order: Order | None) -> Order:
+    """What a transposition brings into this order."""
+    return values if order is None else tuple(values[order.index(i)] for i in range(len(values)))
+
+
+def _padded(source: str, small: Order, pads: Order, dtype: str) -> list[str]:
+    whole = tuple(size + 2 * pad for size, pad in zip(small, pads, strict=True))
+    names = ", ".join(f"%i{axis}: index" for axis in range(len(small)))
+    by = ", ".join(map(str, pads))
+    is_float = dtype.endswith(("32", "64", "16")) and dtype[0] != "i"
+    return [
+        f"  %blank = arith.constant {'0.0' if is_float else '0'} : {dtype}",
+        f"  %padded = tensor.pad {source} low[{by}] high[{by}] {{",
+        f"  ^bb0({names}):",
+        f"    tensor.yield %blank : {dtype}",
+        f"  }} : {tensor(small, dtype)} to {tensor(whole, dtype)}",
+    ]
+
+
 def _transposed(name: str, source: str, shape: Order, order: Order, dtype: str) -> list[str]:
     made = tensor((shape[axis] for axis in order), dtype)
     by = ", ".join(map(str, order))
@@ -180,37 +184,25 @@ def random_surrounded(rng: random.Random) -> Surrounded:
     if list(order) == sorted(order):
         steps = [step for step in steps if step != "transpose"]
     rng.shuffle(steps)
-    return Surrounded(
-        generic,
-        before,
-        _pads(rng, generic, before[0]) if is_convolution else (),
-        tuple(steps),
-        rng.randrange(result),
-        order,
-    )
+    pads, is_late = _pads(rng, generic, is_convolution=is_convolution), rng.random() < 0.5
+    along = rng.randrange(result)
+    return Surrounded(generic, before, pads, is_late, tuple(steps), along, order)
 
 
 def _order(rng: random.Random, rank: int) -> Order | None:
-    if rng.random() < 0.5:
-        return None
-    order = list(range(rank))
-    rng.shuffle(order)
-    return tuple(order)
+    return None if rng.random() < 0.5 else tuple(rng.sample(range(rank), rank))
 
 
-def _pads(rng: random.Random, generic: Generic, order: Order | None) -> Order:
+def _pads(rng: random.Random, generic: Generic, *, is_convolution: bool) -> Order:
     """As much on the axes of windows as they let, on both as a rule; sometimes on another."""
     shape, axes = generic.operand_shapes[0], generic.maps[0]
-    most = min((size - 1) // 2 for size, axis in zip(shape, axes, strict=True) if len(axis) > 1)
-    pad = rng.randint(0, min(most, 2))
-    if not pad:
-        return ()
+    sizes = [size for size, axis in zip(shape, axes, strict=True) if len(axis) > 1]
+    pad = rng.randint(0, min(2, *((size - 1) // 2 for size in sizes))) if is_convolution else 0
     pads = [pad if len(axis) > 1 else 0 for axis in axes]
-    if rng.random() < 0.2:
+    if axes and rng.random() < 0.2:
         wrong = rng.randrange(len(pads))
         pads[wrong] = 0 if pads[wrong] else int(shape[wrong] > 2)
-    kept = order or tuple(range(len(pads)))
-    return tuple(pads[kept.index(axis)] for axis in range(len(pads)))
+    return tuple(pads) if any(pads) else ()
 
 
 COUNT = 250
