@@ -84,13 +84,14 @@ def judged(
 
     Raises RunnerError if no child could be started, KernelsError if compiling fails.
     """
-    if isinstance(entry.schedule, RangeSchedule):
-        own, *_ = range_patterns(entry.schedule.problems)
-        return Judged(measured_as_found(entry, own, target, budget_s), tuple(patterns))
     plain = tuple(one for one in patterns if not any(one.turns))
     gain = None
     if plain or not patterns:
-        gain = measured(entry.problem, entry.schedule.to_json(), target, budget_s)
+        if isinstance(entry.schedule, RangeSchedule):
+            own, *_ = range_patterns(entry.schedule.problems)
+            gain = measured_as_found(entry, own, target, budget_s)
+        else:
+            gain = measured(entry.problem, entry.schedule.to_json(), target, budget_s)
         if gain.is_served or gain.failure or not patterns:
             patterns = [one for one in patterns if any(one.turns)]
         else:

@@ -111,14 +111,17 @@ def test_all_forms_are_timed_and_the_kernels_result_is_right(around, is_constant
 
 def test_the_faster_of_kernel_and_iree_is_taken_and_both_times_are_told(monkeypatch) -> None:
     wanted, pattern = entry("%z")
+    problems = parse_range("matmul:m=1..2,n=8,k=8,dtype=f32")
+    ranged = replace(wanted, schedule=RangeSchedule(problems, (wanted.schedule,), (0, 0)))
     for kernel_us, reasons in ((9.0, ()), (11.0, ("IREE alone is faster: 10.0 us (data tiling), "
                                                   "11.0 us with the kernel",))):  # fmt: skip
         gain = Gain(True, 0.0, 1.0, kernel_us, None, {"default": 30.0, "data tiling": 10.0})
         monkeypatch.setattr(library, "measured_as_found", lambda *_, found=gain: found)
-        worth = judged(wanted, [pattern], resolve("host").canonical)
-        assert worth.gain == gain
-        assert worth.patterns == (() if reasons else (pattern,))
-        assert worth.reasons == reasons
+        for one in (wanted, ranged):
+            worth = judged(one, [pattern], resolve("host").canonical)
+            assert worth.gain == gain
+            assert worth.patterns == (() if reasons else (pattern,))
+            assert worth.reasons == reasons
 
 
 def test_iree_alone_on_the_problems_own_module_does_not_decide_for_a_models_op(monkeypatch) -> None:
