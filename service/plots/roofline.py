@@ -21,7 +21,10 @@ MOST_TRIALS = 400  # points of one problem
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """Peaks of a machine in GFLOP/s by dtype, and its memory bandwidth if measured."""
+    """Peaks of a machine in GFLOP/s, and its memory bandwidth if measured.
+
+    Peaks are by dtype; keys such as `b=i4` may follow it, after a space.
+    """
 
     peaks: Mapping[str, float]
     bandwidth_gbs: float | None
@@ -154,6 +157,7 @@ def _roofs(rows: Sequence[Row], limits: MachineLimits) -> list[Row]:
 
 
 def _end(roof: str, dtype: str, intensity: float, gflops: float) -> Row:
+    dtype = dtype.partition(" ")[0]
     return {"roof": roof, "dtype": dtype, "intensity": intensity, "gflops": gflops}
 
 

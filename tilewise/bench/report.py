@@ -1,5 +1,6 @@
 """The results of a suite: a row per problem, and their sums."""
 
+import re
 from dataclasses import dataclass, field
 from math import exp, log
 
@@ -7,6 +8,9 @@ from tilewise.bench.suite import Suite, SuiteEntry
 from tilewise.schema.base import Json
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import OWN, Measurement
+
+_OF_PEAK = re.compile(r"\baccuracy=bf16x3|\b[ab]=\w+")
+"""Keys of a problem that select other instructions than its type, with another peak."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,10 @@ class SuiteTable:
         """Return the contract's object."""
         peaks: dict[str, float] = {}
         for row in self.rows:
-            dtype = row.entry.problem.element.name
+            problem = row.entry.problem
+            name = " ".join((problem.element.name, *_OF_PEAK.findall(problem.canonical)))
             if row.peak_gflops:
-                peaks[dtype] = max(row.peak_gflops, peaks.get(dtype, 0.0))
+                peaks[name] = max(row.peak_gflops, peaks.get(name, 0.0))
         return {
             "suite": self.suite.name,
             "source": self.suite.source,

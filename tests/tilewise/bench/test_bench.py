@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -95,20 +96,17 @@ def test_a_report_that_cannot_be_stored_is_printed(cli, tmp_path, monkeypatch) -
     assert ran.err == ("tilewise: the report was not stored: this takes a token of scope submit\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("none.json",), "cannot read none.json"),
-        (("SUITE", "--peers", "mkl"), "peer 'mkl' is not one of openblas, onednn, iree"),
-        (("SUITE", "--peers", ""), "peer '' is not one of"),
-        (("SUITE", "--trials", "0"), "trials=0"),
-        (("SUITE", "--target", "cpu:z80"), "this machine is"),
-        (("SUITE", "--out", "/nowhere/out.json"), "there is no folder /nowhere"),
-        (("SUITE", "--plot", "/"), "it is a folder"),
-        (("SUITE", "--db", "nonsense"), "not a database URL"),
-        ((), "SUITE.json"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), [
+    (("none.json",), "cannot read none.json"),
+    (("SUITE", "--peers", "mkl"), "peer 'mkl' is not one of openblas, onednn, iree"),
+    (("SUITE", "--peers", ""), "peer '' is not one of"),
+    (("SUITE", "--trials", "0"), "trials=0"),
+    (("SUITE", "--target", "cpu:z80"), "this machine is"),
+    (("SUITE", "--out", "/nowhere/out.json"), "there is no folder /nowhere"),
+    (("SUITE", "--plot", "/"), "it is a folder"),
+    (("SUITE", "--db", "nonsense"), "not a database URL"),
+    ((), "SUITE.json"),
+])  # fmt: skip
 def test_bad_input_is_refused_before_anything_is_measured(cli, suite, arguments, says) -> None:
     ran = cli("bench", *(suite if one == "SUITE" else one for one in arguments))
     assert says in ran.error()
@@ -183,24 +181,21 @@ def of_one(**options: object) -> object:
     return {"problems": [{**parse_problem(SMALL).to_json(), **options}]}
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("{", "is not JSON"),
-        ([SMALL], 'an object with a list "problems"'),
-        ({}, 'an object with a list "problems"'),
-        ({"problems": SMALL}, 'an object with a list "problems"'),
-        ({"problems": []}, "problems is empty"),
-        ({"name": 3, "problems": [SMALL]}, "name is not a text"),
-        ({"problems": [SMALL, 7]}, r"problems\[1\]: neither a problem string nor an object"),
-        ({"problems": [SMALL, "gemm:m=1"]}, r"problems\[1\]: unknown operation 'gemm'"),
-        ({"problems": [{"op": "matmul", "m": 1}]}, r"problems\[0\]: matmul: n is missing"),
-        ({"problems": [{"m": 1}]}, r"problems\[0\]: a problem object needs op"),
-        (of_one(count=0), r"problems\[0\]: count=0 is not a whole number"),
-        (of_one(count=True), r"problems\[0\]: count=True is not a whole number"),
-        (of_one(label=1), r"problems\[0\]: label=1 is not a text"),
-    ],
-)
+@pytest.mark.parametrize(("content", "says"), [
+    ("{", "is not JSON"),
+    ([SMALL], 'an object with a list "problems"'),
+    ({}, 'an object with a list "problems"'),
+    ({"problems": SMALL}, 'an object with a list "problems"'),
+    ({"problems": []}, "problems is empty"),
+    ({"name": 3, "problems": [SMALL]}, "name is not a text"),
+    ({"problems": [SMALL, 7]}, r"problems\[1\]: neither a problem string nor an object"),
+    ({"problems": [SMALL, "gemm:m=1"]}, r"problems\[1\]: unknown operation 'gemm'"),
+    ({"problems": [{"op": "matmul", "m": 1}]}, r"problems\[0\]: matmul: n is missing"),
+    ({"problems": [{"m": 1}]}, r"problems\[0\]: a problem object needs op"),
+    (of_one(count=0), r"problems\[0\]: count=0 is not a whole number"),
+    (of_one(count=True), r"problems\[0\]: count=True is not a whole number"),
+    (of_one(label=1), r"problems\[0\]: label=1 is not a text"),
+])  # fmt: skip
 def test_a_bad_suite_is_refused_and_says_where(tmp_path: Path, content: object, says: str) -> None:
     path = written(tmp_path / "suite.json", content)
     with pytest.raises(SuiteError, match=says) as caught:
@@ -215,6 +210,7 @@ def speed(entry: SuiteEntry, seconds: float) -> Measurement:
 
 # 2 GFLOP once and 1 GFLOP three times.
 LARGE = SuiteEntry(parse_problem("matmul:m=1000,n=1000,k=1000,dtype=f32"), 1)
+SPLIT = "matmul:m=1000,n=1000,k=1000,dtype=f32,accuracy=bf16x3"
 OFTEN = SuiteEntry(parse_problem("matmul:m=1000,n=500,k=1000,dtype=f32"), 3, "often")
 
 
@@ -258,7 +254,10 @@ def test_problems_without_ours_or_a_peer_do_not_count() -> None:
 
 
 def test_the_json_has_the_contracts_shape() -> None:
-    found = json.loads(json.dumps(report(compared(OFTEN, 0.010, openblas=0.020)).to_json()))
+    often, split = compared(OFTEN, 0.010, openblas=0.020), SuiteEntry(parse_problem(SPLIT))
+    peaks = report(often, replace(often, entry=split, peak_gflops=900.0)).to_json()["machine"]
+    assert peaks["peak_gflops"] == {"f32": 400.0, "f32 accuracy=bf16x3": 900.0}
+    found = json.loads(json.dumps(report(often).to_json()))
     assert {"suite", "machine", "problems", "geomean_ratio", "weighted"} <= found.keys()
     assert found["machine"] == {"processor": "p", "peak_gflops": {"f32": 400.0}}
     (only,) = found["problems"]
