@@ -274,7 +274,10 @@ class ByteFactor:
 
 
 def byte_factors(body: Expr, op: Structured) -> tuple[ByteFactor, ByteFactor] | None:
-    """Return the factors of the first two inputs, less zero points; None for another body."""
+    """Return the factors of the first two inputs, less zero points; None for another body.
+
+    Raise RefusedError for a constant zero point that is not a value of its byte.
+    """
     factors = _factors(body, Expr("arg", (), len(op.inputs))) or ()
     found = {one.argument: one for one in (_byte(factor, op) for factor in factors) if one}
     return (found[0], found[1]) if found.keys() == {0, 1} else None
@@ -290,10 +293,13 @@ def _byte(value: Expr, op: Structured) -> ByteFactor | None:
             return None
     if value.name not in ("arith.extsi", "arith.extui") or value.of[0].name != "arg":
         return None
-    has_zero = zero is not None and not zero.is_constant(0)
-    return ByteFactor(
-        int(value.of[0].value), value.name == "arith.extui", zero if has_zero else None
-    )
+    number, is_unsigned = int(value.of[0].value), value.name == "arith.extui"
+    if zero is None or zero.is_constant(0):
+        return ByteFactor(number, is_unsigned)
+    least = 0 if is_unsigned else -128
+    if zero.name == "const" and not least <= zero.value < least + 256:
+        raise NestRefusedError("has a zero point beyond a byte")
+    return ByteFactor(number, is_unsigned, zero)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,9 @@ def found(text: str | bytes) -> str:
 def test_a_quantized_matmul_has_the_zero_points_that_are_not_zero(za, zb, zero) -> None:
     problem = found(PRODUCT.format(filled=FILLED, za=za, zb=zb))
     assert problem == "matmul:m=16,n=48,k=32,dtype=i8" + (f",zero={zero}" if zero else "")
+    beyond = PRODUCT.format(filled=FILLED, za=za, zb="%seven").replace("constant 7", "constant 128")
+    (skipped,) = read_module(beyond.encode()).skipped
+    assert skipped.reason == "has a zero point beyond a byte"
 
 
 @pytest.mark.parametrize(("first", "second", "keys"), [
