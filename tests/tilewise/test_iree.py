@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.tilewise.conftest import PROBLEM, Cli, written
 from tilewise.client import Client
+from tilewise.kernels.dispatches.extraction.extract import Cut
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import resolve
+from tilewise.model.libraries import UserModel, _replaced
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain
 
@@ -40,8 +43,7 @@ def test_a_library_of_problems_and_lists_with_its_figures(cli: Cli, tmp_path: Pa
     assert ran.out.count('hal.executable.source"') == 1
     assert f"// {PROBLEM}: tilewise_matmul" in ran.out
     found = cli("script", PROBLEM, *FLAVOR, "--json").json
-    assert found["flavor"] == "iree"
-    assert found["script"].startswith("// Tuned kernels for IREE")
+    assert found["flavor"] == "iree" and found["script"].startswith("// Tuned kernels for IREE")
     (row,) = found["problems"]
     assert (row["problem"], row["served"], row["ratio"]) == (PROBLEM, True, 1.5)
     assert row["iree_time_us"] == {"default": 20.0, "data tiling": 15.0}
@@ -66,11 +68,17 @@ def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None
     (listed,) = cli("script", model, *FLAVOR, "--json").json["models"]
     assert listed == {"file": model, "ops": 1, "replaced": 1, "passes": 0, "left": []}
     missing = cli("script", other, *FLAVOR)
-    assert missing.code == 3
     strict = cli("script", model, *FLAVOR, "--accuracy", "strict")
-    assert strict.code == 3
+    assert missing.code == strict.code == 3
     assert f"{PROBLEM},accuracy=strict: no schedule is stored" in strict.err
     assert OTHER in missing.err
+
+
+def test_calls_of_one_kernel_are_counted_once() -> None:
+    model = UserModel("m.mlir", b"", (Cut(PROBLEM, "@f"), Cut(OTHER, "@g")))
+    made = library.ProvenLibrary("", (), dict.fromkeys((PROBLEM, OTHER), "kernel"))
+    found = _replaced(model, Counter({"kernel": 1}), made)
+    assert (found.calls, found.left) == (1, ((OTHER, 1, ""),))
 
 
 def test_what_is_no_model_is_bad_input(cli: Cli, tmp_path: Path) -> None:

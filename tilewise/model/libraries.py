@@ -151,13 +151,14 @@ def replaced_by(made: "ProvenLibrary", models: Sequence[UserModel]) -> list[Mode
 
 
 def _replaced(model: UserModel, calls: Counter[str], made: "ProvenLibrary") -> ModelReplacement:
-    names = made.names
     reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
-    left = []
+    left, free = [], calls.copy()
     for problem, count in Counter(cut.problem for cut in model.cuts).items():
-        missing = count - calls[names[problem]] if problem in names else count
-        if missing > 0:
-            left.append((problem, missing, reasons.get(problem, "")))
+        name = made.names.get(problem, "")
+        replaced = min(count, free[name])
+        free[name] -= replaced  # another problem may have the same kernel
+        if replaced < count:
+            left.append((problem, count - replaced, reasons.get(problem, "")))
     return ModelReplacement(model.path, len(model.cuts), sum(calls.values()), tuple(left))
 
 
