@@ -18,7 +18,8 @@ from tilewise.backends import local, local_search
 from tilewise.bench import Compared, PeerSpeed, SuiteTable, table
 from tilewise.bench.compare import bench_runner, compare
 from tilewise.bench.suite import Suite, SuiteEntry, SuiteError, read_suite
-from tilewise.errors import TilewiseError
+from tilewise.cli.commands import bench
+from tilewise.errors import TilewiseError, UnreadableError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Pack, Register, Schedule
 from tilewise.kernels.target import detect
@@ -287,6 +288,14 @@ def runner(reply: Any, **peers: Any) -> Mock:
 
 def way(peer: str, variant: str, seconds: float) -> TimedWay:
     return TimedWay(peer, variant, None, (seconds,) * 7)
+
+
+def test_a_damaged_result_is_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"best": {"hash": "hash", "steps": []}}
+    monkeypatch.setattr(bench, "tune_shown", lambda *_: found)
+    run = bench._Bench(Mock(), Mock(), Mock(cache="hot"), detect(), ())
+    run.backend.show.side_effect = UnreadableError("damaged")
+    assert run._schedule(LARGE) == ("hash", [])
 
 
 def test_the_best_way_of_each_peer_is_quoted_and_absences_are_kept() -> None:

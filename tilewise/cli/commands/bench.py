@@ -13,7 +13,7 @@ from tilewise.bench import Compared, Suite, SuiteEntry, SuiteTable, read_suite, 
 from tilewise.cli.command import DB, SERVER, Command, arg, of_request
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
 from tilewise.cli.tuning import tune_shown
-from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.quoting import quoted
@@ -109,28 +109,26 @@ class _Bench:
 
         try:
             check_memory(entry.problem)
-            best = self._schedule(entry)
+            schedule = self._schedule(entry)
         except BadInputError:
             raise
         except (KernelsError, SearchError, TilewiseError) as error:
             message = " ".join(str(error).split())
             return Compared(entry, None, message.removeprefix(f"{entry.problem}: "))
-        schedule = (str(best["hash"]), list(best["steps"]))
         target, cache = self.target.canonical, self.request.cache
         with bench_runner(entry.problem, target, cache) as runner:
             return compare(runner, entry, schedule, self.peers)
 
-    def _schedule(self, entry: SuiteEntry) -> Json:
-        """Return the stored best of this toolchain; search if there is none."""
+    def _schedule(self, entry: SuiteEntry) -> tuple[str, list[Json]]:
+        """Return hash and steps of the stored best of this toolchain; search if there is none."""
         problem, target = entry.problem.canonical, self.target.canonical
         try:
             found = self.backend.show(problem, target, self.request.cache)
-        except MissingError:
+        except (MissingError, UnreadableError):  # a search replaces a damaged result
             found = {"stale": True}
         if found["stale"]:
             found = tune_shown(self.backend, problem, target, self.request)
-        best: Json = found["best"]
-        return best
+        return str(found["best"]["hash"]), list(found["best"]["steps"])
 
 
 def _peers(given: str | None) -> tuple[str, ...]:
