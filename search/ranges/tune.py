@@ -1,7 +1,7 @@
 """Tune a range of sizes: time the finalists of its samples at every sample, and choose variants."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from tilewise.kernels.native.range_plan import RangePlan, served_sizes
@@ -53,7 +53,7 @@ def tune_range(
     for one in sorted(schedules, key=lambda one: one.hash):
         _check_wanted(problems, should_stop)
         known[one] = frozenset(served_sizes(problems, one, target))
-    known |= _spare(problems, target, set(problems.sizes).difference(*known.values()))
+    known |= _spare(problems, target, known)
     each_s = None if seconds is None else seconds / len(finalists)
     timer = SizeTimer(target.canonical, target.threads, request, each_s, make_runner)
     times: dict[Schedule, dict[Size, float]] = {one: {} for one in known}
@@ -100,19 +100,35 @@ def check_served(problems: ProblemRange, target: Target) -> None:
 
 
 def _spare(
-    problems: ProblemRange, target: Target, missing: set[Size]
+    problems: ProblemRange, target: Target, known: Mapping[Schedule, frozenset[Size]]
 ) -> dict[Schedule, frozenset[Size]]:
-    """Return the model's schedules for sizes that no finalist serves, with what they serve."""
+    """Return the model's schedules for sizes that finalists leave out, with what they serve.
+
+    Code has one number of parts, and a single row may have only one part. None of the model's
+    schedules are needed if those of one number of parts serve every size.
+    """
+    missing = {1: set(problems.sizes)}
+    for schedule, served in known.items():
+        if served:
+            parts = _parts(problems, schedule, served)
+            missing[parts] = missing.get(parts, set(problems.sizes)) - served
+    if not all(missing.values()):
+        return {}
     spare: dict[Schedule, frozenset[Size]] = {}
-    if not missing:
-        return spare
-    schedules = direct_schedules(problems.at(max(missing)), target, SPARE)
-    served = {one: frozenset(served_sizes(problems, one, target)) for one in schedules}
-    for schedule in sorted(schedules, key=lambda one: len(served[one]), reverse=True):
-        if served[schedule] & missing:
-            spare[schedule] = served[schedule]
-            missing = missing - served[schedule]
+    for parts, left in missing.items():
+        ends = problems.at(max(left)), problems.at(min(left))
+        proposed = [one for end in ends for one in direct_schedules(end, target, SPARE)]
+        serves = {one: frozenset(served_sizes(problems, one, target)) for one in proposed}
+        for schedule, served in sorted(serves.items(), key=lambda one: len(one[1]), reverse=True):
+            if served & left and _parts(problems, schedule, served) == parts:
+                spare[schedule] = served
+                left.difference_update(served)
     return spare
+
+
+def _parts(problems: ProblemRange, schedule: Schedule, served: Collection[Size]) -> int:
+    """Return into how many parts a schedule cuts the work for threads."""
+    return len(loop_nest(problems.at(min(served)), schedule).parts)
 
 
 def _candidate(
@@ -123,10 +139,10 @@ def _candidate(
     times_us: Mapping[Size, float],
 ) -> RangeCandidate:
     problem, packed = problems.at(min(served)), None
-    tile, parts = tile_along(problem, schedule, problems.dims), loop_nest(problem, schedule).parts
+    tile, parts = tile_along(problem, schedule, problems.dims), _parts(problems, schedule, served)
     if problems.smallest.has_constant_weights:
         packed = RangePlan.of(problems, schedule, (min(served), max(served)), target).packed_format
-    return RangeCandidate(schedule, served, tile, times_us, packed, len(parts))
+    return RangeCandidate(schedule, served, tile, times_us, packed, parts)
 
 
 def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Size:

@@ -10,6 +10,7 @@ from tests.search.engine.fakes import finals_reply, in_turn
 from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.schedule import (
     Pack,
+    Parallel,
     Register,
     Schedule,
     Skinny,
@@ -220,6 +221,16 @@ def test_a_stopped_run_gives_nothing_and_looks_at_no_sizes(monkeypatch):
     monkeypatch.setattr(tune, "served_sizes", None)
     with pytest.raises(RangeError, match="stopped before"):
         tune_range(OF_ROWS, resolve("host"), TuneRequest(), OF_RANGE, should_stop=lambda: True)
+
+
+def test_schedules_of_one_part_are_completed_where_a_row_has_no_more() -> None:
+    problems, target = parse_range("matmul:m=1..9,n=16,k=64,dtype=f32"), detect().with_threads(2)
+    halves = Schedule((Parallel("m", 2), Register(rows=1, cols=16)))
+    known = {SKINNY: frozenset({(1,)}), halves: frozenset(problems.sizes[1:])}
+    spare = tune._spare(problems, target, known)
+    ones = [served for one, served in spare.items() if tune._parts(problems, one, served) == 1]
+    assert set(problems.sizes) == set().union(*ones, {(1,)})
+    assert not tune._spare(problems, target, {**known, TILED: frozenset(problems.sizes)})
 
 
 def test_a_range_without_a_common_code_is_refused_before_any_search() -> None:
