@@ -139,7 +139,7 @@ class _Reader:
     def _nibbles(self, op: Any) -> Expr | None:
         """Return the expression of both halves of bytes, side by side along an axis."""
         start, axis = len(self.sources), op.attributes["dim"].value
-        halves = [_half(self.read(one)) for one in op.operands]
+        halves = [_half(self.read(one), self.sources) for one in op.operands]
         read = self.sources[start:]
         if set(halves) != {False, True} or len(read) != 2 or read[0] != read[1]:
             return None
@@ -196,7 +196,7 @@ class _Reader:
         ]  # fmt: skip
 
 
-def _half(expr: Expr) -> bool | None:
+def _half(expr: Expr, sources: Sequence[Source]) -> bool | None:
     """Return whether an expression is the upper half of a byte; None if it is neither half."""
     is_masked = expr.name == _MASK and expr.of[1].is_constant(_LOWER)
     inner = expr.of[0] if is_masked else expr
@@ -204,11 +204,13 @@ def _half(expr: Expr) -> bool | None:
         return False if is_masked else None
     if inner.name not in _RIGHT or not inner.of[1].is_constant(_NIBBLE):
         return None
-    byte, is_unsigned = inner.of[0], inner.name == _RIGHT[0]
-    if byte.name == "arg":
-        return True if is_masked or is_unsigned else None
-    is_low = byte.name == _LEFT and byte.of[1].is_constant(_NIBBLE) and byte.of[0].name == "arg"
-    return False if is_low and is_unsigned else None
+    word = inner.of[0]
+    is_low = word.name == _LEFT and word.of[1].is_constant(_NIBBLE)
+    word = word.of[0] if is_low else word
+    if word.name != "arg":
+        return None
+    is_byte = values.element(sources[int(word.value)].value) == "i8"  # others need the mask
+    return not is_low if is_masked or (is_byte and inner.name == _RIGHT[0]) else None
 
 
 def _is_first(op: Any) -> bool:
@@ -234,7 +236,7 @@ def _folded(expr: Expr, sources: Sequence[Source]) -> _Value | None:
     if expr.name == "arg":
         source = sources[int(expr.value)]
         return Codes(source) if values.element(source.value) in _BITS else source
-    if _half(expr) is not None:
+    if _half(expr, sources) is not None:
         (byte,) = (one for one in parts(expr) if one.name == "arg")
         return Codes(sources[int(byte.value)], 0, _LOWER)
     of = [_folded(one, sources) for one in expr.of]

@@ -157,19 +157,18 @@ def weights_found(body: str, code: str, *, scale: str = "f32", weights: str = "%
     ("i4", UNSIGNED + SCALED.replace("%y", "%v"), "i4,group=32,scale=f32,zero_b=u4"),
     ("i8", SIGNED + LESS_ZERO.format("sitofp") + SCALED, "i8,group=32,scale=f32,zero_b=u8"),
     ("i8", SIGNED + LESS_EIGHT + SCALED, "i8,group=32,scale=f32,zero_b=u8"),
+    ("i4", SIGNED + SCALED_HALF.replace("%y", "%v"), "i4,group=32,scale=f16"),
 ])  # fmt: skip
 def test_codes_in_groups_have_the_limits_of_their_sign(code: str, body: str, keys: str) -> None:
-    assert weights_found(body, code) == f"{PLAIN},b={keys},weights=constant"
-
-
-def test_scales_keep_their_type() -> None:
-    body = SIGNED + SCALED_HALF.replace("%y", "%v")
-    assert ",b=i4,group=32,scale=f16,weights" in weights_found(body, "i4", scale="f16")
+    scale = "f16" if "f16" in keys else "f32"
+    assert weights_found(body, code, scale=scale) == f"{PLAIN},b={keys},weights=constant"
 
 
 @pytest.mark.parametrize(("why", "body", "weights"), [
     ("an argument", UNSIGNED + LESS_EIGHT + SCALED, "%arg"),
     ("another sign", SIGNED + LESS_ZERO.format("uitofp") + SCALED, "%w"),
+    ("no mask", "%four = arith.constant 4 : CODE\n%h = arith.shrui %q, %four : CODE\n"
+     "%v = arith.uitofp %h : CODE to f32\n" + SCALED.replace("%y", "%v"), "%w"),
     ("a scale before the zero point",
      UNSIGNED + "%y = arith.mulf %v, %sv : f32\n%r = arith.subf %y, %half : f32", "%w"),
     ("an infinite zero point",
@@ -181,7 +180,8 @@ def test_scales_keep_their_type() -> None:
 ])  # fmt: skip
 def test_what_no_problem_expresses_stays_a_product_of_floats(why, body, weights) -> None:
     constant = ",weights=constant" * (weights == "%w")
-    assert weights_found(body, "i4", weights=weights) == PLAIN + constant, why
+    code = "i32" if why == "no mask" else "i4"
+    assert weights_found(body, code, weights=weights) == PLAIN + constant, why
 
 
 NIBBLES = """
@@ -255,8 +255,7 @@ SHIFTED = "%u = arith.{0} %q, %three : i8\n%v = arith.sitofp %u : i8 to f32"
 @pytest.mark.parametrize(("body", "expected"), [
     ("%v = arith.sitofp %q : i8 to f32", BYTES),
     ("%v = arith.uitofp %q : i8 to f32", BYTES.view(np.uint8)),
-    ("%u = arith.extui %q : i8 to i32\n%v = arith.sitofp %u : i32 to f32",
-     BYTES.view(np.uint8)),
+    ("%u = arith.extui %q : i8 to i32\n%v = arith.sitofp %u : i32 to f32", BYTES.view(np.uint8)),
     (SHIFTED.format("shrui"), (BYTES.view(np.uint8) >> 3).view(np.int8)),
     (SHIFTED.format("shrsi"), BYTES >> 3),
     (SHIFTED.format("andi"), BYTES & 3),
