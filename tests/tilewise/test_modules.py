@@ -81,13 +81,10 @@ def test_dynamic_dims_have_the_same_sizes_at_a_service(cli, served, tmp_path) ->
             assert "dim" in refused.err and lacking in refused.err
 
 
-def test_a_module_without_products(cli: Cli, tmp_path: Path) -> None:
+def test_a_module_without_products_or_with_many_places(cli: Cli, tmp_path: Path) -> None:
     found = cli("import", written(tmp_path / "empty.mlir", "module {}"), "--json").json
     assert found == {"problems": [], "skipped": []}
     assert modules.problems_text(found) == "no matmul and no convolution was found\n"
-
-
-def test_many_places_are_cut_short() -> None:
     where = [f"@f#{i} linalg.matmul" for i in range(9)]
     found = {"problems": [{"problem": "p", "count": 9, "where": where}], "skipped": []}
     assert modules.problems_text(found).splitlines()[1] == "9      p        @f#0, @f#1, @f#2, ..."
@@ -150,7 +147,9 @@ HUGE = "matmul:m=100000,n=100000,k=100000,dtype=f32"
 @pytest.mark.full
 def test_what_makes_no_sense_is_bad_input(cli: Cli, tmp_path: Path) -> None:
     path = written(tmp_path / "script.mlir", texts.tiled("[2]", 1))
+    ranged = written(tmp_path / "ranged.mlir", "// problem: matmul:m=1..4,n=8,k=8,dtype=f32\n")
     for arguments, says in (
+        ((ranged,), "ranged.mlir is of a range"),
         ((path,), "names no problem; give --payload or --problem"),
         ((path, "--problem", "matmul:m=1"), "matmul"),
         ((path, "--problem", f"{HUGE}"), "this machine has"),
@@ -333,6 +332,12 @@ def test_an_accuracy_is_of_a_module_that_says_none(cli: Cli, model: str) -> None
     missing = cli("script", model, "--accuracy", "strict")
     assert missing.code == 3
     assert "init=accumulate,accuracy=strict is stored" in missing.err
+
+
+@pytest.mark.parametrize("given", ["--run", "--trials=3", "--seed=1", "--cache=cold"])
+def test_packs_are_made_without_a_search(cli: Cli, layers: str, given: str) -> None:
+    said = cli("model", layers, "--as", "packs", given).error()
+    assert f"{given.partition('=')[0]} is not for --as packs" in said
 
 
 def test_a_module_without_ops_that_can_be_packed_is_missing(cli: Cli, tmp_path: Path) -> None:

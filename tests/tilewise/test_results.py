@@ -137,6 +137,7 @@ def test_the_name_of_a_file_says_its_kind(cli, tuned, tmp_path, kind: str, endin
     (("matmul:m=8,n=8,k=8,dtype=f32", "-o", "plot.svg"), 3, "no trials"),
     (("matmul:m=0,n=8,k=8,dtype=f32", "-o", "plot.svg"), 2, "m=0"),
     (("99", "-o", "plot.svg"), 3, "there is no job 99"),
+    (("1", "--cache", "cold", "-o", "plot.svg"), 2, "--cache is for problems; a job has one"),
     (("0", "-o", "plot.svg"), 2, "job 0 is not from 1 to"),
     (("9" * 40, "-o", "plot.svg"), 2, "is not from 1 to"),
     ((PROBLEM, "--cache", "cold", "-o", "plot.svg"), 3, "no cold trials"),
@@ -164,16 +165,13 @@ def test_a_range_is_drawn_over_its_sizes(cli: Cli, ranged: str, tmp_path: Path) 
         )  # fmt: skip
 
 
-def test_a_notebook_gets_the_specification_and_a_picture(cli: Cli, tuned: str) -> None:
+def test_searches_and_results_show_themselves_in_a_notebook(cli, served_as_stored, tuned) -> None:
     trials = cli("trials", PROBLEM, "--format", "json").json
     shown = plots.convergence(trials)._repr_mimebundle_()
     assert shown[plots.VEGA_LITE_MIME]["title"]["text"] == PROBLEM
     assert shown["image/svg+xml"].startswith("<svg")
     with pytest.raises(MissingError):
         plots.convergence([])
-
-
-def test_a_result_shows_itself_in_a_notebook(served_as_stored: str, tuned: str) -> None:
     with Client(served_as_stored) as client:
         result = client.schedule(PROBLEM)
     card = result._repr_html_()

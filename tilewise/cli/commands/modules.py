@@ -12,7 +12,7 @@ from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_t
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.frontend.dims import Sizes, problems_over
-from tilewise.kernels.problem import Problem, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.problem.base import LARGEST_DIM
 from tilewise.kernels.problem.parse import with_accuracy
 from tilewise.kernels.quoting import columns, duration
@@ -198,6 +198,11 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     named = _PROBLEM.search(script)
     holds_payload = _FUNCTION.search(script) is not None
     if named and not holds_payload:
+        if isinstance(parse_any(named.group(1)), ProblemRange):
+            raise BadInputError(
+                f"{options.script} is of a range, and verify runs single sizes; "
+                "tilewise script proves ranges, and the header lists the sizes"
+            )
         return parse_problem(named.group(1)), None
     if not holds_payload:
         raise BadInputError(

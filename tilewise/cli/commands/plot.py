@@ -26,28 +26,28 @@ def plot(options: argparse.Namespace) -> None:
 
     kind = format_of(options.output)
     require_folder(options.output)
-    is_range = _job_number(options.problem) is None and isinstance(
-        parse_any(options.problem), ProblemRange
-    )
+    job = _job_number(options.problem)
+    if job is not None and options.cache:
+        raise BadInputError("--cache is for problems; a job has one cache mode")
+    is_range = job is None and isinstance(parse_any(options.problem), ProblemRange)
     options.kind = options.kind or (SIZES if is_range else KINDS[0])
     if is_range != (options.kind == SIZES):
         raise BadInputError(
             f"--kind {options.kind} does not draw {options.problem}; --kind {SIZES} draws ranges"
         )
     with backend_of(options) as backend:
-        picture = _picture(backend, options)
+        picture = _picture(backend, options, job)
     write_bytes(options.output, picture.draw(kind, options.theme))
     if options.json:
         print_mapping({"file": options.output, "kind": options.kind}, as_json=True)
 
 
-def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
+def _picture(backend: Backend, options: argparse.Namespace, job: int | None) -> "Picture":
     from tilewise import plots
 
     if options.kind == SIZES:
         found = backend.show(options.problem, options.target, options.cache)
         return plots.speed_over_sizes(found, _results_at_samples(backend, found))
-    job = _job_number(options.problem)
     if options.kind == "nest":
         return plots.loop_nest(_result(backend, options, job))
     if options.kind == "roofline":

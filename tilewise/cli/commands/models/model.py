@@ -69,6 +69,9 @@ def model(options: argparse.Namespace) -> None:
     options.executes |= runs_in_iree
     if options.way == "packs":
         refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), OTHERS.format("packs"))
+        given = {"run": options.executes, "trials": options.trials != 64,
+                 "seed": options.seed != 0, "cache": options.cache != "hot"}  # fmt: skip
+        refuse(argparse.Namespace(**given), given, OTHERS.format("packs"))
         files.require_folder(options.output)
         with with_sizes(options):
             files.write_text(options.output, packs.make_packs(options, options.file))
