@@ -250,6 +250,12 @@ def _weights() -> dict[str, tuple[str, str]]:
         "transposed": (product(transposed), "matmul:m=4,n=6,k=5,dtype=f32,transpose_b"),
         "weights_global": (product("  %b = util.global.load @frozen : tensor<5x6xf32>"),
             f"{MM},weights=constant"),
+        "weights_times_an_argument": (product("""
+  %at = arith.constant 0 : index
+  %y = tensor.extract %x[%at, %at] : tensor<6x5xf32>
+  %w = arith.constant dense_resource<w> : tensor<5x6xf32>""" + elementwise(
+            "%w", "%v = arith.mulf %x, %y : f32", name="b"
+        ).replace("4x6", "5x6").replace("%empty", "%w").replace("%x", "%q")), MM),
         "variable_global": (product("  %b = util.global.load @changing : tensor<5x6xf32>"), MM),
         "weights_reshaped": (product("""
   %w = arith.constant dense_resource<w> : tensor<30xf32>
