@@ -1,7 +1,7 @@
 """The expression that the body of a linalg op computes for each element."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,31 +38,42 @@ _SIGNS = {
     "arith.divf": "/",
 }
 Array = NDArray[Any]
-_CURVED = ("math.erf", "math.tanh", "math.exp")
 NUMERIC: dict[str, Callable[..., Array]] = {
-    "arith.addf": np.add,
-    "arith.subf": np.subtract,
-    "arith.mulf": np.multiply,
+    **dict.fromkeys(_ADD, np.add),
+    **dict.fromkeys(_SUBTRACT, np.subtract),
+    **dict.fromkeys(_MULTIPLY, np.multiply),
+    **dict.fromkeys(("arith.maximumf", "arith.maxnumf", "arith.maxsi"), np.maximum),
+    **dict.fromkeys(("arith.minimumf", "arith.minnumf", "arith.minsi"), np.minimum),
+    **dict.fromkeys(("math.powf", "math.fpowi"), np.power),
     "arith.divf": np.divide,
     "arith.negf": np.negative,
+    "arith.select": np.where,
+    "math.absf": np.abs,
     "math.erf": np.frompyfunc(math.erf, 1, 1),
     "math.tanh": np.tanh,
     "math.exp": np.exp,
     "math.sqrt": np.sqrt,
     "math.rsqrt": lambda x: 1 / np.sqrt(x),
-    "math.powf": np.power,
-    "math.fpowi": np.power,
     "math.fma": lambda x, y, z: x * y + z,
 }
-"""What evaluates the operations of smooth epilogues and of constants."""
-SMOOTH = {name: one for name, one in EPILOGUES.items() if one.is_smooth}
+"""What evaluates the operations of epilogues and of constants."""
+_COMPARISONS: dict[tuple[str, Number], Callable[..., Array]] = {
+    **{("arith.cmpf", one): np.greater for one in (2, 3, 9, 10)},
+    **{("arith.cmpf", one): np.less for one in (4, 5, 11, 12)},
+    **{("arith.cmpi", one): np.greater for one in (4, 5)},
+    **{("arith.cmpi", one): np.less for one in (2, 3)},
+}
+"""The same by predicate."""
+_FAR = np.outer((-1, 1), np.geomspace(10, HUGE_FLOAT, 40))
+POINTS = np.concatenate([np.linspace(-8.0, 8.0, 97), _FAR.ravel()])
+"""Where bodies are evaluated, and around their own constants."""
+SMOOTH = {name for name, one in EPILOGUES.items() if one.is_smooth}
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    **{name: one.apply for name, one in EPILOGUES.items()},
+    "ceiling": lambda values: values.clip(None, 6),  # of relu6, behind relu
+}
 DEEPEST = 6  # levels of an expression that a message shows
 _EXTEND = ("arith.extf", "arith.extsi")
-_MAXIMUM = ("arith.maximumf", "arith.maxnumf", "arith.maxsi")
-_MINIMUM = ("arith.minimumf", "arith.minnumf", "arith.minsi")
-_CEILING = 6  # of relu6, the only one that problems know
-_GREATER = {"arith.cmpf": (2, 3, 9, 10), "arith.cmpi": (4, 5)}
-_LESS = {"arith.cmpf": (4, 5, 11, 12), "arith.cmpi": (2, 3)}
 
 
 @dataclass(frozen=True)
@@ -316,68 +327,50 @@ ROUNDING = ResultStep("round")
 
 
 def steps_on(body: Expr, this: int) -> tuple[ResultStep, ...] | None:
-    """Return the steps from argument `this` to the yielded value; None for unknown steps.
-
-    A ceiling comes after relu, whatever the body's order.
-    """
-    steps = _steps_in_order(body, this)
-    for i in range(len(steps or ()) - 1):
-        if steps is not None and [one.name for one in steps[i : i + 2]] == ["ceiling", "relu"]:
-            return (*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :])
-    return steps
-
-
-def _steps_in_order(body: Expr, this: int) -> tuple[ResultStep, ...] | None:
+    """Return the steps from argument `this` to the yielded value; None for unknown steps."""
     if body == Expr("arg", (), this):
         return ()
     inner, step = _last_step(body, this)
-    if inner is None:
-        return None
-    before = _steps_in_order(inner, this)
-    return None if before is None else before if step is None else (*before, step)
+    before = None if inner is None else steps_on(inner, this)
+    return before if before is None or step is None else (*before, step)
 
 
 def _last_step(body: Expr, this: int) -> tuple[Expr | None, ResultStep | None]:
-    if body.name in _MINIMUM:
-        for value, limit in (body.of, body.of[::-1]):
-            most = HUGE_INTEGER if body.name.endswith("i") else HUGE_FLOAT
-            if limit.name == "const" and limit.value >= most:
-                return value, None
-    if (cut := _limited(body, 0, _MAXIMUM, keeps_greater=True)) is not None:
-        return cut, ResultStep("relu")
-    if (cut := _limited(body, _CEILING, _MINIMUM[:2], keeps_greater=False)) is not None:
-        return cut, ResultStep("ceiling")
     if body.name == "arith.truncf":
         return body.of[0], ROUNDING
-    if (found := smooth_part(body, this)) is not None:
-        return found
     if body.name in _ADD:
         for value, added in (body.of, body.of[::-1]):
             if added.name == "const":
                 return value, ResultStep("add", number=added.value)
             if added.name == "arg" and added.value != this:
                 return value, ResultStep("add", int(added.value))
+    every = _distinct(body)
+    is_whole = any(one.name.startswith("arith.") and one.name.endswith("i") for one in every)
+    most = HUGE_INTEGER if is_whole else HUGE_FLOAT
+    limits = np.outer([one.value for one in every if one.name == "const"], (0.999, 1, 1.001))
+    points = np.concatenate([POINTS, limits.ravel()]).clip(-most, most)
+    for part in every[:0:-1]:
+        name = function_of(evaluated(body, {id(part): points}), points)
+        if name and not (is_whole and name in ("ceiling", "relu6")):
+            return part, None if name == "none" else ResultStep(name)
     return None, None
 
 
-def smooth_part(body: Expr, this: int) -> tuple[Expr, ResultStep] | None:
-    """Return the part of a body that a smooth epilogue is a function of, and the epilogue.
+def function_of(values: Array | None, points: Array = POINTS) -> str:
+    """Return which of `FUNCTIONS` has these values at points; empty for none.
 
-    Any spelling is found, since the body is evaluated at points of the real line. IREE writes the
-    tanh form of GELU with a rounded constant, 5.1e-5 off; the exact form is 4.6e-4 away.
+    Polynomials of smooth ones may overflow far away. IREE writes the tanh form of GELU with a
+    rounded constant, 5.1e-5 off; the exact form is 4.6e-4 away.
     """
-    if body.name not in NUMERIC or not any(one.name in _CURVED for one in parts(body)):
-        return None
-    points = np.linspace(-8.0, 8.0, 97)
-    for part in parts(body):
-        if part != body and Expr("arg", (), this) in parts(part):
-            values = _evaluated(body, part, points)
-            if values is None:
-                continue
-            for name, one in SMOOTH.items():
-                if np.allclose(values, one.apply(points), rtol=1e-5, atol=1e-4):
-                    return part, ResultStep(name)
-    return None
+    if values is None:
+        return ""
+    values, size = np.broadcast_to(values, points.shape), np.abs(points)
+    for name, apply in FUNCTIONS.items():
+        slack, most = (1e-4, 1e4) if name in SMOOTH else (0.0, np.inf)
+        at = size < most
+        if np.allclose(values[at], apply(points[at]), slack / 10, slack * size[at].clip(0, 1)):
+            return name
+    return ""
 
 
 def parts(body: Expr) -> Iterator[Expr]:
@@ -387,45 +380,39 @@ def parts(body: Expr) -> Iterator[Expr]:
         yield from parts(one)
 
 
-def _evaluated(body: Expr, part: Expr, points: Array) -> Array | None:
-    """Return a body where `part` has the values of `points`; None if it reads anything else."""
-    if body == part:
-        return points
-    if body.name == "const":
-        return np.full(points.shape, float(body.value))
-    of = [_evaluated(one, part, points) for one in body.of]
-    known = [one for one in of if one is not None]
-    if body.name not in NUMERIC or len(known) < len(of):
-        return None
-    with np.errstate(all="ignore"):
-        return np.asarray(NUMERIC[body.name](*known), np.float64)
+def _distinct(body: Expr) -> list[Expr]:
+    """Return the parts of an expression, each object once, itself first."""
+    found = [body]
+    for one in found:
+        known = {id(part) for part in found}
+        found += {id(part): part for part in one.of if id(part) not in known}.values()
+    return found
 
 
-def _limited(
-    body: Expr, limit: Number, named: tuple[str, ...], *, keeps_greater: bool
-) -> Expr | None:
-    """Return the value that a body limits by a named op or by a select, else None."""
-    if body.name in named:
-        first, second = body.of
-        return first if second.is_constant(limit) else second if first.is_constant(limit) else None
-    if body.name != "arith.select" or body.of[0].name not in _GREATER:
-        return None
-    compared, then, otherwise = body.of
-    left, right = compared.of
-    is_greater = compared.value in _GREATER[compared.name]
-    if not is_greater and compared.value not in _LESS[compared.name]:
-        return None
-    if left.is_constant(limit):
-        left, right, is_greater = right, left, not is_greater
-    if not right.is_constant(limit):
-        return None
-    kept, cut = (then, otherwise) if is_greater == keeps_greater else (otherwise, then)
-    return left if kept == left and cut.is_constant(limit) else None
+def values_of(body: Expr, arguments: Mapping[int, Array]) -> Array | None:
+    """Return the values of an expression of some arguments; None if it reads anything else."""
+    return evaluated(body, {id(one): arguments[int(one.value)] for one in _distinct(body)
+                            if one.name == "arg" and one.value in arguments})  # fmt: skip
 
 
-def first_factor(expr: Expr) -> int:
+def evaluated(body: Expr, known: dict[int, Array | None]) -> Array | None:
+    """Return the values of an expression, given those of parts by identity, which it adds to."""
+    if id(body) not in known:
+        of = [one for part in body.of if (one := evaluated(part, known)) is not None]
+        function = NUMERIC.get(body.name) or _COMPARISONS.get((body.name, body.value))
+        made: Array | None = None
+        if body.name == "const":
+            made = np.asarray(body.value, np.float64)
+        elif function and len(of) == len(body.of):
+            with np.errstate(all="ignore"):
+                made = np.asarray(function(*of), np.float64)
+        known[id(body)] = made
+    return known[id(body)]
+
+
+def first_factor(body: Expr) -> int:
     """Return the argument that comes first in the product of a body that adds products."""
-    product = next(one for one in expr.of if one.name in _MULTIPLY)
-    number = _factor(product.of[0])
+    first, _ = _factors(body, Expr("arg", (), INPUTS)) or (OTHER, OTHER)
+    number = _factor(first)
     assert number is not None
     return number

@@ -177,7 +177,7 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
         reads.append(("C", op.init))
     if ending.bias is not None:
         reads.append((BIAS, ending.bias))
-    after, result = list(forward(op.result, ending.value)), root_of(ending.value)
+    after, result = forward(op.result, ending.value), root_of(ending.value)
     chain = (*after, ending.value)
     *_, sums = takewhile(lambda one: one.owner.operation.name not in VIEWS, chain)
     inside = inside.union(ending.repeated, after) - {result}
@@ -208,13 +208,13 @@ def _source(value: Any, taken: set[str], inside: set[Any]) -> Any:
     return value
 
 
-def forward(value: Any, last: Any) -> Iterator[Any]:
-    """Yield the values from an op's result up to `last`, exclusive."""
-    while value != last:
-        yield value
-        user = only_user(value)
-        assert user is not None
-        value = user.results[0]
+def forward(value: Any, last: Any) -> list[Any]:
+    """Return the values from an op's result up to `last`, exclusive."""
+    found = [value] if value != last else []
+    for one in found:
+        made = [use.owner.operation.results[0] for use in one.uses]
+        found += [one for one in dict.fromkeys(made) if one != last and one not in found]
+    return found
 
 
 _LEAVES = ("func.return", "util.return")

@@ -1,24 +1,30 @@
 """The ops around a contraction that may be included in its problem.
 
-Before: transposes, broadcasts, zeros around an image. After: transpose, bias, addition, relu, and a
-rounding of the sums to the type of the factors or a like one. Only
+Before: transposes, broadcasts, zeros around an image. After: transpose, bias, addition, an epilogue
+in one op or several, and a rounding of the sums to the type of the factors or a like one. Only
 values with no other use are included, and copies of constants. Views are followed together with the
 axes along which a bias may vary.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child import values
 from tilewise.kernels.mlir.frontend.child.bodies import (
+    FUNCTIONS,
+    POINTS,
     ROUNDING,
     SMOOTH,
+    Array,
+    Expr,
     ResultStep,
     body_of,
     body_of_tensors,
+    function_of,
     steps_on,
+    values_of,
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import SIGNIFICAND_BITS
@@ -97,7 +103,7 @@ def zeros_around(
         if op is None or values.only_user(value) is None:
             break
         if op.name in ("tensor.pad", "tensor.insert_slice"):
-            pads = pads_zeros(op, zero) if op.name == "tensor.pad" else _inserted(op, zero)
+            pads = (pads_zeros if op.name == "tensor.pad" else _inserted)(op, zero)
             axes = [None if axis is None or (axis,) not in at else at.index((axis,))
                     for axis in spatial]  # fmt: skip
             return NO_PADS if pads is None else _padding(*pads, axes)
@@ -118,6 +124,13 @@ def pads_zeros(op: Any, zero: values.Number = 0) -> tuple[list[int], list[int]] 
     first = next(children(op))
     is_of_zeros = first.name == "tensor.yield" and values.splat(first.operands[0]) == zero
     return (low, high) if is_of_zeros else None
+
+
+def unpadded(value: Any) -> tuple[Any, list[int], list[int]]:
+    """Return what zeros are added around, and how many before and after each axis."""
+    op, none = values.owner(value), [0] * values.rank(value)
+    pads = None if op is None else pads_zeros(op)
+    return (value, none, none) if op is None or pads is None else (op.operands[0], *pads)
 
 
 def _inserted(op: Any, zero: values.Number) -> tuple[list[int], list[int]] | None:
@@ -145,21 +158,18 @@ class Ending:
     """What follows an op and is included.
 
     Attributes:
-        has_bias, has_relu, has_ceiling: applied in this order; the last is relu6's.
-        smooth: the smooth epilogue, in place of relu; empty for none.
+        has_bias, epilogue: applied in this order.
         rounds_to: the type that results are rounded to in the end; empty for that of the sums.
         axes: the final order of the result's axes; None if unchanged.
         value: the final result.
-        added: a tensor of the result's shape that is added before relu, such as a residual.
+        added: a tensor of the result's shape, such as a residual, added before the epilogue.
         bias: a tensor with an element per column; None if the bias is `number`.
         repeated: values that only broadcast the bias.
     """
 
     value: Any
     has_bias: bool = False
-    has_relu: bool = False
-    has_ceiling: bool = False
-    smooth: str = ""
+    epilogue: str = "none"
     rounds_to: str = ""
     axes: tuple[int, ...] | None = None
     added: Any = None
@@ -167,17 +177,18 @@ class Ending:
     number: values.Number = 0
     repeated: tuple[Any, ...] = ()
 
-    @property
-    def epilogue(self) -> str:
-        """The function that is applied in the end, as problems name it."""
-        if self.has_relu:
-            return "relu6" if self.has_ceiling else "relu"
-        return self.smooth or "none"
-
 
 @dataclass(frozen=True)
-class _State:
-    """What is included so far, and `columns`, axes of its value; the rest as in `ending_of`."""
+class EndingState:
+    """What is included so far, and may be.
+
+    Attributes:
+        ending: at first the result, with a bias if its sums start from one.
+        columns: axes longer than one along which a bias may vary, in the problem's order.
+        summed: the op if its sums may start from a tensor, which no transposition moves.
+        transposes: whether a transposition is included.
+        without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
+    """
 
     ending: Ending
     columns: values.Axes
@@ -202,34 +213,19 @@ def following_transpose(value: Any) -> tuple[int, ...] | None:
     return None
 
 
-def ending_of(
-    begun: Ending,
-    columns: values.Axes,
-    *,
-    summed: values.Structured | None,
-    transposes: bool = False,
-    without: Collection[str] = (),
-) -> Ending:
-    """Return what may be included after a result.
-
-    Args:
-        begun: the result, with a bias if its sums start from one.
-        columns: axes longer than one along which a bias may vary, in the problem's order.
-        summed: the op if its sums may start from a tensor, which no transposition moves.
-        transposes: whether a transposition is included.
-        without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
-    """
-    state = _State(begun, columns, summed, transposes, without)
+def ending_of(state: EndingState) -> Ending:
+    """Return what may be included after a result."""
     for _ in range(values.MOST_STEPS):
         user = values.only_user(state.ending.value)
         following = None if user is None else _after(state, user)
+        following = following or _after_several(state)
         if following is None:
             return state.ending
         state = following
     return state.ending
 
 
-def _after(state: _State, user: Any) -> _State | None:
+def _after(state: EndingState, user: Any) -> EndingState | None:
     if user.name in values.RESHAPES:
         columns = _reshaped(user, state.columns)
         if columns is None:
@@ -247,56 +243,67 @@ def _after(state: _State, user: Any) -> _State | None:
     return None if taken is None else replace(state, ending=taken)
 
 
-def _taken_in(state: _State, user: Any) -> Ending | None:
+def _taken_in(state: EndingState, user: Any) -> Ending | None:
     """Return the ending with an elementwise op; None if a problem cannot express the op."""
-    steps = _steps(user, state.ending.value)
-    has_rounded = state.ending.rounds_to
-    if steps is None or (has_rounded and {one.name for one in steps} - {"relu", "ceiling"}):
-        return None
-    rounded, smooth = has_rounded, ""
-    if steps[-1:] == (ROUNDING,):
-        steps, rounded = steps[:-1], values.element(user.results[0])
-    if steps and steps[-1].name in SMOOTH:
-        steps, smooth = steps[:-1], steps[-1].name
-    if (steps or smooth) and state.ending.smooth:
-        return None
-    if smooth and ("relu" in state.without or values.element(state.ending.value) != "f32"):
-        return None
-    ending = _with_steps(state, user, steps)
-    if ending is None or (smooth and ending.has_relu):
-        return None
-    is_known = rounded in SIGNIFICAND_BITS and "rounding" not in state.without
-    if rounded and (not is_known or ending.added is not None):
-        return None
-    return replace(ending, smooth=smooth or ending.smooth, rounds_to=rounded)
+    steps, ending = _steps(user, state.ending.value), state.ending
+    for step in steps or ():
+        taken = _with_step(state, ending, user, step)
+        if taken is None:
+            return None
+        ending = taken
+    return None if steps is None else replace(ending, value=user.results[0])
 
 
-def _with_steps(state: _State, user: Any, steps: tuple[ResultStep, ...]) -> Ending | None:
-    value, ending = state.ending.value, state.ending
-    for step in steps:
-        may_have_bias = "bias" not in state.without and not ending.has_bias
-        if step.name in ("relu", "ceiling") and "relu" in state.without:
-            return None
-        if step.name == "relu" and not ending.has_relu:
-            ending = replace(ending, has_relu=True)
-        elif step.name == "ceiling" and ending.has_relu and not ending.has_ceiling:
-            ending = replace(ending, has_ceiling=True)
-        elif step.name != "add" or ending.has_relu:
-            return None
-        elif may_have_bias and step.argument is None:
-            ending = replace(ending, has_bias=True, number=step.number)
-        elif may_have_bias and (found := _bias(user, step, state)) is not None:
-            ending = replace(ending, has_bias=True, bias=found[0], repeated=found[1])
-        else:
-            is_kept = state.transposes or state.is_reshaped or "addition" in state.without
-            added = None if is_kept else _whole(user, step, value)
-            if added is None or ending.added is not None or not _may_add(state.summed, added):
-                return None
-            is_left = list(user.operands).index(value) < (step.argument or 0)
-            if is_left and _is_summed(added):
-                return None
-            ending = replace(ending, added=added)
-    return replace(ending, value=user.results[0])
+def _after_several(state: EndingState) -> EndingState | None:
+    """Return the state after several ops that apply a smooth epilogue, and read nothing else."""
+    known = {state.ending.value: POINTS}
+    for _ in range(values.MOST_STEPS):
+        uses = [(one, use.owner.operation) for one in known for use in one.uses]
+        left = [(one, op) for one, op in uses if not known.keys() & set(op.results)]
+        ends = {one for one, _ in left}
+        if len(ends) == 1 and (smooth := function_of(known[last := ends.pop()])) in SMOOTH:
+            ending = _with_step(state, state.ending, None, ResultStep(smooth))
+            return None if ending is None else replace(state, ending=replace(ending, value=last))
+        made = [(op, _computed(op, known)) for _, op in left]
+        known |= {op.results[0]: array for op, array in made if array is not None}
+        if all(array is None for _, array in made):
+            break
+    return None
+
+
+def _computed(op: Any, known: Mapping[Any, Array]) -> Array | None:
+    """Return the values of an elementwise op of known values; None if it reads others."""
+    body = _body(op, known)
+    arrays = {i: known[one] for i, one in enumerate(op.operands) if one in known}
+    return None if body is None else values_of(body, arrays)
+
+
+def _with_step(state: EndingState, ending: Ending, user: Any, step: ResultStep) -> Ending | None:
+    """Return the ending with one step of an op; None if a problem cannot express that."""
+    value, without, former = state.ending.value, state.without, ending.epilogue
+    if step == ROUNDING:
+        kind = values.element(user.results[0])
+        is_known = kind in SIGNIFICAND_BITS and "rounding" not in without and ending.added is None
+        return replace(ending, rounds_to=kind) if is_known and not ending.rounds_to else None
+    if step.name in FUNCTIONS:
+        name = "relu6" if (former, step.name) == ("relu", "ceiling") else step.name
+        may_end = former == "none" or (former, name) == ("relu", "relu6")
+        may_end &= name not in SMOOTH or (values.element(value), ending.rounds_to) == ("f32", "")
+        may_end &= name != "ceiling" and "relu" not in without
+        return replace(ending, epilogue=name) if may_end else None
+    if former != "none" or ending.rounds_to:
+        return None
+    if "bias" not in without and not ending.has_bias:
+        if step.argument is None:
+            return replace(ending, has_bias=True, number=step.number)
+        if (found := _bias(user, step, state)) is not None:
+            return replace(ending, has_bias=True, bias=found[0], repeated=found[1])
+    is_kept = state.transposes or state.is_reshaped or "addition" in without
+    added = None if is_kept else _whole(user, step, value)
+    if added is None or ending.added is not None or not _may_add(state.summed, added):
+        return None
+    is_left = list(user.operands).index(value) < (step.argument or 0)
+    return None if is_left and _is_summed(added) else replace(ending, added=added)
 
 
 def _may_add(op: values.Structured | None, value: Any) -> bool:
@@ -345,20 +352,26 @@ def _transposition(op: Any) -> tuple[int, ...] | None:
 
 def _steps(op: Any, value: Any) -> tuple[ResultStep, ...] | None:
     """Return what an op does to each element of a value; None if it does more."""
-    if op.name.startswith("arith.") and len(op.results) == 1 and values.rank(op.results[0]):
-        return steps_on(body_of_tensors(op), list(op.operands).index(value))
+    body, this = _body(op, (value,)), [i for i, one in enumerate(op.operands) if one == value]
+    return None if body is None or len(this) != 1 else steps_on(body, this[0])
+
+
+def _body(op: Any, read: Container[Any]) -> Expr | None:
+    """Return what an op does to each element of values; None if they are read in other places."""
+    if op.name.startswith(("arith.", "math.")):
+        is_of_tensors = len(op.results) == 1 and values.rank(op.results[0])
+        return body_of_tensors(op) if is_of_tensors else None
     seen = values.structured(op)
-    if seen is None:
+    if seen is None or not seen.is_parallel:
         return None
-    this = [i for i, one in enumerate(op.operands) if one == value]
-    if len(this) != 1 or not seen.is_identity(this[0]):
-        return None
-    if values.static_shape(op.results[0]) != values.static_shape(value) or not seen.is_parallel:
-        return None
-    return steps_on(body_of(seen), this[0])
+    is_like = all(
+        seen.is_identity(i) and one.type.shape == seen.result.type.shape
+        for i, one in enumerate(op.operands) if one in read
+    )  # fmt: skip
+    return body_of(seen) if is_like else None
 
 
-def _bias(op: Any, step: ResultStep, state: _State) -> tuple[Any, tuple[Any, ...]] | None:
+def _bias(op: Any, step: ResultStep, state: EndingState) -> tuple[Any, tuple[Any, ...]] | None:
     """Return what an op adds as a bias, and the values that broadcast it; None if not a bias."""
     assert step.argument is not None
     seen = values.structured(op)

@@ -7,10 +7,8 @@ The first is exact in integers where scales do not vary along the reduction. Bia
 requantisation behind scaled sums are computed in floats, and stay outside of the problem.
 """
 
-from typing import Any
-
 from tilewise.kernels.mlir.frontend.child.bodies import INPUTS, Expr, body_of, is_multiply_add
-from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
+from tilewise.kernels.mlir.frontend.child.fusion import unpadded
 from tilewise.kernels.mlir.frontend.child.quantised import (
     Codes,
     codes_of,
@@ -23,7 +21,6 @@ from tilewise.kernels.mlir.frontend.child.values import (
     element,
     is_constant,
     only_user,
-    owner,
     structured,
 )
 from tilewise.kernels.mlir.frontend.graph import Occurrence
@@ -45,7 +42,7 @@ def narrow(op: Structured, where: str) -> Occurrence | None:
     """
     if len(op.inputs) != INPUTS or not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
         return None
-    codes, refusal = [codes_of(_unpadded(value)) for value in op.inputs], None
+    codes, refusal = [codes_of(unpadded(value)[0]) for value in op.inputs], None
     for form in (_of_bytes, _of_weights):
         try:
             found = form(op, codes, where)
@@ -90,12 +87,6 @@ def _is_exact(op: Structured, found: Occurrence) -> bool:
     user = only_user(op.result)
     seen = None if user is None else structured(user)
     return seen is not None and body_of(seen) == Expr("arith.trunci", (Expr("arg"),))
-
-
-def _unpadded(value: Any) -> Any:
-    """Return what zeros are added around, which stand for the zero point of codes."""
-    op = owner(value)
-    return op.operands[0] if op is not None and pads_zeros(op) else value
 
 
 def _why_no_byte(codes: Codes) -> str:

@@ -24,6 +24,7 @@ from tilewise.kernels.mlir.frontend.child.fusion import (
     NO_PADS,
     Before,
     Ending,
+    EndingState,
     befores,
     ending_of,
     following_transpose,
@@ -64,13 +65,6 @@ PARTS = ("pad", "relu", "addition", "bias", "copies", "rounding")
 """What a problem may include besides its op; `recognised` leaves out what its caller names.
 
 With `init`, what the sums start from is left out, too."""
-ELSEWHERE = {
-    "linalg.mmt4d": "is packed already",
-    "linalg.batch_mmt4d": "is packed already",
-    "linalg.winograd_filter_transform": CHOSEN,
-    "linalg.winograd_input_transform": CHOSEN,
-    "linalg.winograd_output_transform": CHOSEN,
-}
 
 
 @dataclass(frozen=True)
@@ -92,8 +86,8 @@ def recognised(
     Return None if it neither multiplies matrices nor convolves; raise RefusedError if it nearly
     does.
     """
-    if op.name in ELSEWHERE:
-        raise NestRefusedError(ELSEWHERE[op.name])
+    if "mmt4d" in op.name or "winograd" in op.name:
+        raise NestRefusedError("is packed already" if "mmt4d" in op.name else CHOSEN)
     if is_pool(op):
         raise NestRefusedError("is a pooling, which multiplies nothing")
     has_products = op.name == "linalg.generic" and reduces(op.op) and multiplies(op.op)
@@ -248,13 +242,9 @@ def _way(
         raise NestRefusedError("starts from a tensor that is not a bias, in several groups")
     may_add = layout.is_convolution and begun is not None and not has_groups
     rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
-    ending = ending_of(
-        begun or Ending(op.result),
-        columns,
-        summed=op if may_add else None,
-        transposes=order is not None,
-        without=without if rounds else {*without, "rounding"},
-    )
+    summed, without = op if may_add else None, without if rounds else {*without, "rounding"}
+    begins = EndingState(begun or Ending(op.result), columns, summed, order is not None, without)
+    ending = ending_of(begins)
     if order is not None and (ending.axes is None or begun is None):
         return None  # what sums start from is not moved
     seen = Seen(nest, layout, before, ending, begun is None or ending.added is not None)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.bodies import convolution_of
-from tilewise.kernels.mlir.frontend.child.fusion import pads_zeros
-from tilewise.kernels.mlir.frontend.child.values import Structured, element, owner, splat
+from tilewise.kernels.mlir.frontend.child.fusion import unpadded
+from tilewise.kernels.mlir.frontend.child.values import Structured, element, splat
 from tilewise.kernels.mlir.frontend.child.writing import Writer, Written, index, region_of
 from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestOperand, dims_of, slides
 
@@ -35,8 +35,8 @@ class _Volume:
     op: Structured
     nest: ContractionNest
     values: tuple[Any, Any, Any]
-    low: tuple[int, ...]
-    high: tuple[int, ...]
+    low: list[int]
+    high: list[int]
     depth: int
     tap: int
     out: int
@@ -67,21 +67,11 @@ def _volume(op: Any) -> _Volume | None:
     (out, step), (along, dilation) = terms
     if out not in nest.c.dims or along not in nest.b.dims or out in nest.b.dims:
         return None
-    source, low, high = _without_zeros(seen.inputs[image])
+    source, low, high = unpadded(seen.inputs[image])
     return _Volume(
         seen, nest, (source, seen.inputs[1 - image], seen.init), low, high, depth,
         nest.b.axes.index(((along, 1),)), out, along, step, dilation, image,
     )  # fmt: skip
-
-
-def _without_zeros(image: Any) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-    """Return what zeros were padded to an image, and how many on each axis."""
-    op = owner(image)
-    pads = None if op is None else pads_zeros(op)
-    if op is None or pads is None:
-        none = (0,) * len(image.type.shape)
-        return image, none, none
-    return op.operands[0], tuple(pads[0]), tuple(pads[1])
 
 
 class _Slices(Writer):

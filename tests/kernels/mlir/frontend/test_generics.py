@@ -55,13 +55,8 @@ class Generic:
     @property
     def types(self) -> tuple[str, str, str]:
         """The tensor types of A, B and C."""
-        a, b, c = (
-            tensor(shape, kind)
-            for shape, kind in zip(
-                self.operand_shapes, (self.dtype, self.dtype, WIDENED[self.dtype]), strict=True
-            )
-        )
-        return a, b, c
+        a, b, c = self.operand_shapes
+        return tensor(a, self.dtype), tensor(b, self.dtype), tensor(c, WIDENED[self.dtype])
 
     def text(self, name: str) -> str:
         """A function of it."""

@@ -15,6 +15,8 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 
 
 A, B, C = "(m, k)", "(k, n)", "(m, n)"
+OF_A, OF_B, OF_C = (f"affine_map<(m, n, k) -> {one}>" for one in (A, B, C))
+SUMS = 'iterator_types = ["parallel", "parallel", "reduction"]'
 TYPE = "tensor<8x8xf32>"
 PRODUCT = """%p = arith.mulf %x, %y : f32
     %t = arith.addf %o, %p : f32
@@ -57,9 +59,7 @@ COMPLEX = """%p = complex.mul %x, %y : complex<f32>
     linalg.yield %t : complex<f32>"""
 MIXED = f"%y1 = arith.sitofp %y : i8 to f32\n    {PRODUCT.replace('%y ', '%y1 ')}"
 TWO = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> ({TYPE}, {TYPE}) {{
-  %r:2 = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
-    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>,
-    affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+  %r:2 = linalg.generic {{indexing_maps = [{OF_A}, {OF_B}, {OF_C}, {OF_C}], {SUMS}}}
     ins(%a, %b : {TYPE}, {TYPE}) outs(%c, %c : {TYPE}, {TYPE}) {{
   ^bb0(%x: f32, %y: f32, %o: f32, %q: f32):
     %p = arith.mulf %x, %y : f32
@@ -70,8 +70,7 @@ TWO = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> ({TYPE}, {TYPE}) {
   return %r#0, %r#1 : {TYPE}, {TYPE}
 }}"""
 GATHERED = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
-  %r = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (k, n)>,
-    affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+  %r = linalg.generic {{indexing_maps = [{OF_B}, {OF_C}], {SUMS}}}
     ins(%b : {TYPE}) outs(%c : {TYPE}) {{
   ^bb0(%y: f32, %o: f32):
     %i = linalg.index 0 : index
@@ -82,9 +81,7 @@ GATHERED = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %c: {TYPE}) -> {TYPE} {{
   return %r : {TYPE}
 }}"""
 BUFFERS = f"""func.func @f(%a: memref<8x8xf32>, %b: memref<8x8xf32>, %c: memref<8x8xf32>) {{
-  linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
-    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
-    iterator_types = ["parallel", "parallel", "reduction"]}}
+  linalg.generic {{indexing_maps = [{OF_A}, {OF_B}, {OF_C}], {SUMS}}}
     ins(%a, %b : memref<8x8xf32>, memref<8x8xf32>) outs(%c : memref<8x8xf32>) {{
   ^bb0(%x: f32, %y: f32, %o: f32):
     {PRODUCT}
@@ -124,9 +121,8 @@ CHOICE = """%z = arith.constant 0.0 : f32
     %t = arith.addf %o, %p : f32
     linalg.yield %t : f32"""
 THREE = f"""func.func @f(%a: {TYPE}, %b: {TYPE}, %s: tensor<8xf32>, %c: {TYPE}) -> {TYPE} {{
-  %r = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
-    affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (k)>,
-    affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+  %r = linalg.generic {{indexing_maps = [{OF_A}, {OF_B}, affine_map<(m, n, k) -> (k)>, {OF_C}],
+    {SUMS}}}
     ins(%a, %b, %s : {TYPE}, {TYPE}, tensor<8xf32>) outs(%c : {TYPE}) {{
   ^bb0(%x: f32, %y: f32, %w: f32, %o: f32):
     %y1 = arith.divf %y, %w : f32

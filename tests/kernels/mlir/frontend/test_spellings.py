@@ -67,7 +67,8 @@ RELUS = {
     "maxnumf": "%v = arith.maxnumf %zero, %x : f32",
     "ugt": "%m = arith.cmpf ugt, %x, %zero : f32\n    %v = arith.select %m, %x, %zero : f32",
     "olt": "%m = arith.cmpf olt, %x, %zero : f32\n    %v = arith.select %m, %zero, %x : f32",
-    "turned": "%m = arith.cmpf olt, %zero, %x : f32\n    %v = arith.select %m, %x, %zero : f32",
+    "absf": "%h = arith.constant 0.5 : f32\n    %m = math.absf %x : f32\n"
+    "    %s = arith.addf %m, %x : f32\n    %v = arith.mulf %s, %h : f32",
     "clamp": "%h = arith.constant 3.40282347E+38 : f32\n"
     "    %m = arith.minimumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
 }
@@ -81,6 +82,8 @@ NO_RELUS = {
     "    %m = arith.maximumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
     "leaky": "%m = arith.cmpf ogt, %x, %zero : f32\n    %h = arith.mulf %x, %x : f32\n"
     "    %v = arith.select %m, %x, %h : f32",
+    "threshold": "%h = arith.constant 0.05 : f32\n    %m = arith.cmpf ogt, %x, %h : f32\n"
+    "    %v = arith.select %m, %x, %zero : f32",
     "backwards": "%m = arith.cmpf ogt, %x, %zero : f32\n    %v = arith.select %m, %zero, %x : f32",
 }
 SIX = "%h = arith.constant 6.0 : f32\n    "
@@ -109,18 +112,6 @@ BROADCAST = """
 
 HALF, ONE = "%h = arith.constant 0.5 : f32\n    ", "%q8 = arith.constant 1.0 : f32\n    "
 SMOOTH = {
-    "gelu": ("gelu", f"""{HALF}{ONE}%q7 = arith.constant 1.41421354 : f32
-    %q0 = arith.divf %x, %q7 : f32
-    %q1 = math.erf %q0 : f32
-    %q2 = arith.addf %q1, %q8 : f32
-    %q3 = arith.mulf %q2, %h : f32
-    %v = arith.mulf %x, %q3 : f32"""),
-    "gelu_in_another_order": ("gelu", f"""{HALF}{ONE}%q7 = arith.constant 0.707106769 : f32
-    %q0 = arith.mulf %q7, %x : f32
-    %q1 = math.erf %q0 : f32
-    %q2 = arith.addf %q8, %q1 : f32
-    %q3 = arith.mulf %h, %x : f32
-    %v = arith.mulf %q2, %q3 : f32"""),
     "gelu_tanh": ("gelu_tanh", f"""{HALF}{ONE}%q7 = arith.constant 0.797724 : f32
     %q6 = arith.constant 0.044715 : f32
     %three = arith.constant 3.0 : f32
@@ -142,6 +133,9 @@ SMOOTH = {
     %q2 = arith.addf %q1, %q8 : f32
     %v = arith.divf %x, %q2 : f32"""),
 }  # fmt: skip
+SMOOTH["silu_and_a_little"] = ("", SMOOTH["silu"][1].replace("%v", "%w") + """
+    %little = arith.constant 5.0e-7 : f32
+    %v = arith.addf %w, %little : f32""")  # fmt: skip
 
 
 def _endings() -> dict[str, tuple[str, str]]:
