@@ -3,6 +3,7 @@
 import os
 import socket
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _STATE, _START = 0, 19  # fields of /proc/PID/stat, counted after the command's name
@@ -12,38 +13,43 @@ _STATE, _START = 0, 19  # fields of /proc/PID/stat, counted after the command's 
 class Owner:
     """A process that holds a lease.
 
-    `started` are clock ticks from boot to its start, 0 if unknown.
+    `started` are clock ticks from boot to its start, 0 if unknown. `pids` identifies the boot and
+    the PID namespace in which `pid` is a number, empty if unknown.
     """
 
     host: str
     pid: int
     started: int
+    pids: str = ""
 
     @classmethod
     def here(cls) -> "Owner":
         """Return this process."""
         pid = os.getpid()
-        return cls(socket.gethostname(), pid, _start_time(pid) or 0)
+        return cls(socket.gethostname(), pid, _start_time(pid) or 0, _own_pids())
 
     @classmethod
     def parse(cls, text: str) -> "Owner | None":
         """Parse the text that `str` returns; return None for other text."""
+        named, _, pids = text.partition("@")
         try:
-            host, pid, started = text.rsplit(":", 2)
-            return cls(host, int(pid), int(started))
+            host, pid, started = named.rsplit(":", 2)
+            return cls(host, int(pid), int(started), pids)
         except ValueError:
             return None
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.pid}:{self.started}"
+        name = f"{self.host}:{self.pid}:{self.started}"
+        return f"{name}@{self.pids}" if self.pids else name
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known to have ended; a process of another host never is.
+        """Whether it is known to have ended.
 
-        A pid whose process started at another time is a recycled one.
+        That of another host, boot or PID namespace never is: containers and clones of a machine may
+        share a hostname. A pid whose process started at another time is a recycled one.
         """
-        if self.host != socket.gethostname():
+        if (self.host, self.pids) != (socket.gethostname(), _own_pids()):
             return False
         if not Path("/proc/self/stat").exists():
             return not _is_pid_taken(self.pid)
@@ -51,7 +57,7 @@ class Owner:
 
 
 def me() -> str:
-    """Return this process's name in leases: `host:pid:starttime`."""
+    """Return this process's name in leases: `host:pid:starttime@boot.namespace`."""
     return str(Owner.here())
 
 
@@ -65,6 +71,16 @@ def host_of(owner: str) -> str | None:
     """Return the host of the process that a lease names, or None."""
     named = Owner.parse(owner)
     return None if named is None else named.host
+
+
+@cache
+def _own_pids() -> str:
+    """Return the boot and the PID namespace of this process; empty where Linux has neither."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
 
 
 def _start_time(pid: int) -> int | None:

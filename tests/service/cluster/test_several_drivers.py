@@ -1,4 +1,4 @@
-import socket
+from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import Mock
 
@@ -6,6 +6,7 @@ from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problem
 from tilewise.service.db import models, writing
 from tilewise.service.db.base import now
 from tilewise.service.errors import OutageError
+from tilewise.service.host.process_identity import Owner
 from tilewise.service.jobs import queue
 from tilewise.service.runs import offers
 
@@ -66,7 +67,7 @@ def test_an_outage_costs_no_job(driver, cluster, submit, sessions, monkeypatch, 
 def test_a_dead_driver_of_this_host_is_taken_over_at_once(driver, cluster, submit, begin, job):
     job_id = submit()
     cluster.join(FIRST)
-    gone = driver(f"{socket.gethostname()}:99999999:1")
+    gone = driver(str(replace(Owner.here(), pid=99999999)))
     gone.tick()
     begin(cluster.tasks[0])
     driver().tick()

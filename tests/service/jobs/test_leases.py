@@ -17,7 +17,7 @@ from tilewise.search.progress import SearchPhase
 from tilewise.service.db import base, make_engine, make_sessions, models, writing
 from tilewise.service.db import session as session_module
 from tilewise.service.errors import LeaseLostError
-from tilewise.service.host.process_identity import is_dead, me
+from tilewise.service.host.process_identity import Owner, is_dead, me
 from tilewise.service.jobs import claims, lease, queue
 from tilewise.service.jobs.events import note_phase
 from tilewise.service.jobs.heartbeat import Heartbeat
@@ -157,9 +157,8 @@ def test_a_heartbeat_keeps_the_job_that_a_silent_owner_loses(claim, submit, sess
 
 def test_after_an_outage_a_silent_owner_is_spared_and_a_dead_one_is_not(claim, submit, sessions):
     silent, dead, waiting = (submit(f"matmul:m={m},n=1,k=1,dtype=f32") for m in (1, 2, 3))
-    host, pid, start = me().rsplit(":", 2)
     assert number(claim(ELSEWHERE)) == silent
-    assert number(claim(f"{host}:{pid}:{int(start) - 1}")) == dead
+    assert number(claim(str(replace(Owner.here(), started=1)))) == dead
     age(sessions, silent, 2 * LEASE)
     assert [number(claim(me(), spares_late=True)) for _ in range(3)] == [dead, waiting, None]
     assert number(claim(me(), but=(dead, waiting))) == silent
@@ -201,6 +200,7 @@ def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
         child.kill()
         while not is_dead(owner):  # a zombie until it is waited for, and dead all the same
             pass
+        assert not is_dead(f"{owner}1") and not is_dead(owner.partition("@")[0]), "of other PIDs"
         assert number(claim(me())) == job_id
 
 

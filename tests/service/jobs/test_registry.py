@@ -9,7 +9,7 @@ from tests.service.conftest import TOOLCHAIN
 from tests.service.processes import wait_until
 from tilewise.service.db import models, reading, writing
 from tilewise.service.db.base import now
-from tilewise.service.host.process_identity import me
+from tilewise.service.host.process_identity import Owner, me
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.registry import MachineSpeed, WorkerEntry
 from tilewise.service.workers import presence as module
@@ -58,7 +58,7 @@ def test_who_is_silent_or_a_dead_process_of_this_host_is_not_live(sessions, mach
             session.query(models.Worker).update({"seen_at": now() - timedelta(seconds=late_s)})
         return len(live(sessions))
 
-    dead = entry_of(machine, f"{machine.host}:1:12345")
+    dead = entry_of(machine, str(replace(Owner.here(), started=1)))
     other = entry_of(machine, "elsewhere:1:1", host="elsewhere")
     assert [show(dead), show(other, 61), show(other)] == [0, 0, 1]
 
