@@ -278,8 +278,6 @@ class Driver:
         if not self._looks.is_now():
             return
         with writing(self._sessions) as session:
-            live = registry.live(session)
-            served = {(target, worker.toolchain) for worker in live for target in worker.targets}
-            failed = claims.note_unserved(session, served, self._unserved)
+            failed = claims.note_unserved(session, registry.served(session), self._unserved)
         if failed:
             log.warning("%d jobs failed, since nobody has served their targets", failed)

@@ -11,6 +11,7 @@ from tilewise.service.db.base import now
 from tilewise.service.db.models import ACTIVE, Job, JobKind, Toolchain
 from tilewise.service.errors import ClaimError
 from tilewise.service.host.process_identity import is_dead
+from tilewise.service.jobs import registry
 from tilewise.service.jobs.lease import LEASE, Lease, fail, fault_of, is_free, take
 from tilewise.service.jobs.parts import is_tuned
 
@@ -100,7 +101,7 @@ def _waiting(
 
 
 def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
-    """Fail the free jobs of other toolchains, which nothing here can run; return their number.
+    """Fail free jobs of other toolchains that no live worker serves; return their number.
 
     Their trials were timed by code that is gone, so another toolchain does not continue them.
     """
@@ -111,11 +112,14 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
         .where(Job.state.in_(("queued", "running")))
         .with_for_update(of=Job)
     )
-    jobs = [job for job in session.scalars(query) if fault_of(job) or is_free(job)]
-    for job in jobs:
+    served, retired = registry.served(session), 0
+    for job in session.scalars(query).all():
         former = job.toolchain.identity
+        if (job.target, former) in served or not (fault_of(job) or is_free(job)):
+            continue
+        retired += 1
         fail(session, job, f"its toolchain {former} is no longer installed here; request it again")
-    return len(jobs)
+    return retired
 
 
 def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:

@@ -84,6 +84,11 @@ def live(session: Session) -> list[models.Worker]:
     return [row for row in found if is_sound(row.machine) and not is_dead(row.owner)]
 
 
+def served(session: Session) -> set[tuple[str, str]]:
+    """Return the targets of live workers with their toolchains."""
+    return {(target, worker.toolchain) for worker in live(session) for target in worker.targets}
+
+
 def is_gone() -> ColumnElement[bool]:
     """Return whether a process has missed its heartbeats for long."""
     return models.Worker.seen_at < now() - 10 * LOST_AFTER

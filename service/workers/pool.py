@@ -17,7 +17,7 @@ from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease
 from tilewise.service.jobs.lease import GRACE, Lease
 from tilewise.service.jobs.rechecks import OffPeak
-from tilewise.service.jobs.registry import WorkerEntry
+from tilewise.service.jobs.registry import LOST_AFTER, WorkerEntry
 from tilewise.service.runs.process import UNREACHABLE
 from tilewise.service.workers.completion import end, reason_of, start
 from tilewise.service.workers.presence import Presence
@@ -70,7 +70,7 @@ class Pool:
         self._children: dict[Lease, subprocess.Popen[bytes]] = {}
         self._faults = Faults(log)
         self._presence = self._make_presence()
-        self._has_retired = False
+        self._retires_at_s = [0.0, time.monotonic() + LOST_AFTER.total_seconds()]
         self._spares_until_s = 0.0
         self._retiming = Retiming(sessions, off_peak=work.off_peak)
         self._stopping = False
@@ -151,11 +151,14 @@ class Pool:
         del self._children[held]
 
     def _retire(self) -> None:
-        """Fail what waits for another toolchain; once, since its own service may start later."""
-        if not self._has_retired:
+        """Fail what waits for another toolchain, at first and once a dead service is seen as such.
+
+        Not later, since its own service may start again.
+        """
+        if self._retires_at_s and time.monotonic() >= self._retires_at_s[0]:
             with writing(self._sessions) as session:
                 claims.retire(session, self._work.targets, self._work.toolchain)
-            self._has_retired = True
+            del self._retires_at_s[0]
 
     def _start_more(self) -> None:
         """Start a job for each free worker; those that cannot be claimed wait for the next tick."""

@@ -18,10 +18,11 @@ from tilewise.service.db import base, make_engine, make_sessions, models, writin
 from tilewise.service.db import session as session_module
 from tilewise.service.errors import LeaseLostError
 from tilewise.service.host.process_identity import Owner, is_dead, me
-from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs import claims, lease, queue, registry
 from tilewise.service.jobs.events import note_phase
 from tilewise.service.jobs.heartbeat import Heartbeat
 from tilewise.service.jobs.lease import LEASE
+from tilewise.service.jobs.registry import WorkerEntry
 from tilewise.service.jobs.trial_store import SqlTrialStore
 
 ELSEWHERE = "another-host:1:1"
@@ -265,6 +266,9 @@ def test_time_after_the_last_sign_of_an_owner_is_not_counted(claim, submit, sess
 def test_jobs_of_a_former_toolchain_that_nobody_runs_are_retired(submit, machine, do, job):
     running, old, new = submit(toolchain="running"), submit(toolchain="former"), submit()
     assert do(lease.claim_one, running, me())
+    do(registry.show, WorkerEntry(me(), machine, machine.targets, "former", 1))
+    assert do(claims.retire, machine.targets, TOOLCHAIN) == 0, "its service lives"
+    do(registry.leave, me())
     assert do(claims.retire, machine.targets, TOOLCHAIN) == 1
     found = job(old)
     assert (found.state, found.complete) == ("failed", False)
