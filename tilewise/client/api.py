@@ -45,6 +45,7 @@ OF_MODULES = {"Content-Type": "text/x-mlir"}
 PLANS = "/v1/plans"
 MOST_PROBLEMS = 1000  # of one look-up
 POLL_S = 1.0
+PLAIN = {"Accept-Encoding": "identity"}  # a proxy that compresses changes the tag of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +263,7 @@ class Api:
         key = _key(problem)
         try:
             path = f"/v1/schedules/{key}/{kind}"
-            return await self._service.made(ApiRequest("GET", path, params), on_wait)
+            return await self._service.made(ApiRequest("GET", path, params, headers=PLAIN), on_wait)
         except MissingError as error:
             name = parse_any(problem).canonical
             text = str(error).replace(f"a problem with the key {key}", name).replace(key, name)
@@ -270,7 +271,7 @@ class Api:
 
     async def text(self, path: str, known: str | None = None) -> Text:
         """Return the script or kernel at a path from a look-up, unless its tag is `known`."""
-        headers = {} if known is None else {"If-None-Match": f'"{known}"'}
+        headers = PLAIN if known is None else {**PLAIN, "If-None-Match": f'"{known}"'}
         return _text(await self._service.made(ApiRequest("GET", path, headers=headers), None))
 
     async def import_module(
@@ -480,7 +481,7 @@ def _text(response: httpx.Response) -> Text:
     is_known = response.status_code == HTTPStatus.NOT_MODIFIED
     return Text(
         text=None if is_known else response.text,
-        etag=headers.get("ETag", "").strip('"'),
+        etag=headers.get("ETag", "").removeprefix("W/").strip('"'),
         match=headers.get("Tilewise-Match", "exact"),
         target=headers.get("Tilewise-Target", ""),
         toolchain=headers.get("Tilewise-Toolchain", ""),

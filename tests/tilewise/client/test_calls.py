@@ -139,7 +139,7 @@ def test_a_text_says_what_it_belongs_to() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request)
-        headers = {"ETag": '"abc"', "Tilewise-Match": "processor", "Tilewise-Target": "cpu:x"}
+        headers = {"ETag": 'W/"abc"', "Tilewise-Match": "processor", "Tilewise-Target": "cpu:x"}
         if request.headers.get("If-None-Match") == '"abc"':
             return httpx.Response(304, headers=headers)
         return httpx.Response(200, text="it", headers=headers)
@@ -150,6 +150,7 @@ def test_a_text_says_what_it_belongs_to() -> None:
     assert (text.text, text.etag, text.match, text.target) == ("it", "abc", "processor", "cpu:x")
     assert again.text is None and again.etag == "abc"
     assert asked[0].url.params["match"] == "nearest"
+    assert {one.headers["Accept-Encoding"] for one in asked} == {"identity"}
     assert str(asked[1].url).endswith("/script?target=t&flavor=cpu")
 
 
