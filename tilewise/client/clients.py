@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, o
 import httpx
 
 from tilewise.client.api import Api
-from tilewise.client.transport import PATIENCE_S, TIMEOUT_S, Service, checked_url, headers_of
+from tilewise.client.transport import PATIENCE_S, Service, http_client
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,10 +38,7 @@ class AsyncClient(Api):
         patience_s: float = PATIENCE_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        checked_url(url)
-        http = httpx.AsyncClient(
-            base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
-        )
+        http = http_client(httpx.AsyncClient, url, token, transport)
         super().__init__(Service(url, http, sleep, patience_s))
 
     async def __aenter__(self) -> "AsyncClient":
@@ -115,10 +112,7 @@ class Client:
         patience_s: float = PATIENCE_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        checked_url(url)
-        http = httpx.Client(
-            base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
-        )
+        http = http_client(httpx.Client, url, token, transport)
         self._api = Api(Service(url, http, sleep, patience_s))
 
     def __enter__(self) -> "Client":

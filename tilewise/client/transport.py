@@ -31,10 +31,12 @@ from tilewise.errors import (
     NoAnswerError,
     TilewiseError,
     UnreadableError,
+    bad_input,
 )
 from tilewise.kernels.quoting import one_line, quoted, without_password
 from tilewise.schema.base import Json
 
+Client = TypeVar("Client", httpx.Client, httpx.AsyncClient)
 Value = TypeVar("Value")
 SeenEvent = TypeVar("SeenEvent")
 
@@ -274,6 +276,15 @@ class Service:
                 async for text in texts:
                     for event in stream.feed(text):
                         yield event
+
+
+def http_client(kind: Callable[..., Client], url: str, token: str | None, transport: Any) -> Client:
+    """Return a client of httpx; raise BadInputError for a URL, token or environment of no use."""
+    checked_url(url)
+    headers = headers_of(token)
+    name = "proxies or certificates of the environment (ALL_PROXY, SSL_CERT_FILE, ...)"
+    with bad_input(name, ImportError, OSError, ValueError, httpx.InvalidURL):
+        return kind(base_url=url, headers=headers, timeout=TIMEOUT_S, transport=transport)
 
 
 def headers_of(token: str | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, RANGE, Answer, Json
-from tilewise import Client, MissingError, TilewiseError
+from tilewise import AsyncClient, Client, MissingError, TilewiseError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded, api, events
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
@@ -172,6 +172,18 @@ def test_a_token_is_shown_and_never_told(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(TilewiseError, match="is not a token") as caught:
             Client("http://fake", token=token)
         assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ALL_PROXY", "socks5://h:1"), ("HTTP_PROXY", "socks4://h:1"), ("HTTP_PROXY", "http://[::1"),
+     ("SSL_CERT_FILE", "/nonexistent.pem")],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_an_unusable_environment_is_named(kind, name, value, monkeypatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(TilewiseError, match="proxies or certificates of the environment"):
+        kind("http://fake")
 
 
 def test_a_redirect_is_not_followed() -> None:
