@@ -15,11 +15,13 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, delete, exists, func, literal, select, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from tilewise.service.db import models
 from tilewise.service.db.base import Base, now
-from tilewise.service.db.session import Sessions, reading, writing
+from tilewise.service.db.driver_errors import translate
+from tilewise.service.db.session import Sessions, reading, shown, writing
 from tilewise.service.db.trials import pack_samples, unpack_samples
 from tilewise.service.jobs import registry
 from tilewise.service.jobs.idempotency import KEPT
@@ -76,13 +78,18 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
 
 
 def give_back(engine: Engine) -> None:
-    """Return the space of deleted rows to the disk, which takes a while, and a lock on SQLite."""
+    """Return the space of deleted rows to the disk, which takes a while, and a lock on SQLite.
+
+    Raises DatabaseError, as on a full disk.
+    """
     connection = engine.raw_connection()
     try:
         if engine.dialect.name == "postgresql":
             driver: Any = connection.driver_connection
             driver.autocommit = True
         connection.cursor().execute("VACUUM")
+    except engine.dialect.loaded_dbapi.Error as error:
+        raise translate(DBAPIError("VACUUM", None, error), shown(engine.url)) from error
     finally:
         connection.invalidate()
         connection.close()

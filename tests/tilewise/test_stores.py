@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
@@ -19,6 +20,8 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.search.final_benchmark import pairs
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.service.archive import builtin
+from tilewise.service.errors import BusyError
+from tilewise.service.jobs import retention
 
 COUNTS = {"jobs": 1, "trials": 4, "schedules": 1, "problems": 1, "toolchains": 1, "machines": 1,
           "history": 0, "suites": 0, "models": 0, "ranges": 0}  # fmt: skip
@@ -276,9 +279,12 @@ def test_tokens_of_a_service_take_scope_admin(cli, served_as_stored, tuned, monk
     assert gone.code == 1 and "revoked" in gone.err and made.out.strip() not in gone.err
 
 
-def test_old_samples_are_thinned(cli: Cli, tuned: str) -> None:
+def test_old_samples_are_thinned(cli: Cli, tuned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli("db", "prune", "--older-than", "0", "--dry-run", "--json", "--db", tuned).json == {
         "dry_run": True, "trials": 0, "samples": 0, "bytes": 0, "keys": 0, "workers": 0,
         "plans": 0, "unkept_results": 0,
     }  # fmt: skip
     assert cli("db", "prune", "--vacuum", "--db", tuned).code == 0
+    monkeypatch.setattr(retention, "give_back", Mock(side_effect=BusyError("it is locked")))
+    done = cli("db", "prune", "--vacuum", "--db", tuned)
+    assert done.code == 2 and "unkept_results" in done.out and "it is locked" in done.err

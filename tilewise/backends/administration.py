@@ -57,13 +57,17 @@ def database(action: str, database_url: str | None) -> Json:
         return {"database": engine.url.render_as_string(), "schema": schema.HEAD}
 
 
-def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, vacuum: bool) -> Json:
+def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool) -> Json:
     """Thin the samples of old trials; return the counts of changes."""
     with opened_sessions(database_url) as sessions:
         found = retention.prune(sessions, timedelta(days=days), keep, dry_run=dry_run)
-        if vacuum and not dry_run:
-            retention.give_back(sessions.kw["bind"])
     return {"dry_run": dry_run, **asdict(found)}
+
+
+def vacuum(database_url: str | None) -> None:
+    """Return the space of deleted rows to the disk."""
+    with opened_sessions(database_url) as sessions:
+        retention.give_back(sessions.kw["bind"])
 
 
 def create_token(name: str, scope: str, days: float | None, database_url: str | None) -> Json:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tests.service.archive.stores import rows_of
 from tests.service.conftest import PROBLEM
-from tilewise.service.db import models, writing
+from tilewise.service.db import make_engine, models, writing
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import pack_samples, unpack_samples
+from tilewise.service.errors import BusyError
 from tilewise.service.jobs import idempotency, registry, retention
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -88,6 +89,12 @@ def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
     assert (done.keys, done.workers) == (would.keys, would.workers) == (1, 1)
     assert [row["key"] for row in rows_of(sessions)["idempotency_keys"]] == ["new"]
     assert timedelta(hours=24) == idempotency.KEPT
+
+
+@pytest.mark.sqlite_only("a transaction that writes holds the whole database")
+def test_a_locked_database_returns_no_space(url, sessions):
+    with writing(sessions), pytest.raises(BusyError, match="is locked by another process"):
+        retention.give_back(make_engine(url, patience_s=0.05))
 
 
 def test_a_thinned_trial_is_shown_with_what_it_was(client, sessions, trials):

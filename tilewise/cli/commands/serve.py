@@ -35,14 +35,15 @@ def database(options: argparse.Namespace) -> None:
 
     if options.action != "prune":
         state = administration.database(options.action, options.db)
-    else:
-        check_range("older-than", options.older_than, 0, MOST_DAYS, " days")
-        check_range("keep-samples", options.keep_samples, LEAST_SAMPLES, MOST_SAMPLES)
-        state = administration.prune(
-            options.older_than, options.keep_samples, options.db,
-            dry_run=options.dry_run, vacuum=options.vacuum,
-        )  # fmt: skip
+        print_mapping(state, as_json=options.json)
+        return
+    check_range("older-than", options.older_than, 0, MOST_DAYS, " days")
+    check_range("keep-samples", options.keep_samples, LEAST_SAMPLES, MOST_SAMPLES)
+    limits = options.older_than, options.keep_samples
+    state = administration.prune(*limits, options.db, dry_run=options.dry_run)
     print_mapping(state, as_json=options.json)
+    if options.vacuum and not options.dry_run:
+        administration.vacuum(options.db)
 
 
 def scheduler(options: argparse.Namespace) -> None:
