@@ -17,6 +17,7 @@ from tests.tilewise.conftest import PROBLEM, Cli, Ran
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.fetch.lock import Lock
+from tilewise.fetch.update import Update
 from tilewise.kernels.errors import UnsupportedError
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.target import detect
@@ -131,6 +132,23 @@ def test_a_text_or_a_speed_of_another_time_changes_nothing(place: Place, tuned: 
     sessions = make_sessions(make_engine(tuned))
     with writing(sessions) as session:  # of another search, which found the same script again
         session.query(models.Schedule).update({"elapsed_s": 99.0})
+    place.fetch()
+    assert place.lock.read_text() == lock
+
+
+def test_what_is_stored_during_a_fetch_is_locked_with_its_own_speed(place, monkeypatch) -> None:
+    place.fetch()
+    lock, ask = place.lock.read_text(), Update.ask
+    place.lock.unlink()
+
+    def ask_earlier(self: Update) -> Any:
+        ((problem, found),) = ask(self)
+        slower = replace(found.result, proof=replace(found.result.proof, gflops=1.0))
+        files = {"cpu": replace(found.files["cpu"], etag="0" * 64)}
+        self.answers = [(problem, replace(found, result=slower, files=files))]
+        return self.answers
+
+    monkeypatch.setattr(Update, "ask", ask_earlier)
     place.fetch()
     assert place.lock.read_text() == lock
 
