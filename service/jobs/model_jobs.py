@@ -8,6 +8,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -25,7 +26,7 @@ from tilewise.search.records import TuneRequest
 from tilewise.service.db.base import damage, now
 from tilewise.service.db.models import ENDED, Job, Network, Plan, PlanSource, Toolchain
 from tilewise.service.db.rows import inserted, newest, required, toolchain_row
-from tilewise.service.errors import UndoneError
+from tilewise.service.errors import TooManyJobsError, UndoneError
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import fault_of_plan
 from tilewise.service.jobs.queue import Submitter
@@ -161,12 +162,14 @@ def _request_searches(
     Any number of problems of one model fits where one does, or a large model never would.
     """
     jobs = {}
+    with suppress(TooManyJobsError):
+        queue.require_room(session, by, "tune")
+        by = replace(by, most_in_flight=0)
     for problem in problems:
         submitted = queue.create_or_join(
             session, parse_problem(problem), target, request, toolchain, by
         )
         jobs[problem] = None if submitted.job is None else submitted.job.id
-        by = by if submitted.job is None else replace(by, most_in_flight=0)
     return jobs
 
 

@@ -178,6 +178,10 @@ def test_a_token_has_so_many_plans_in_flight(client_factory, make_token):
     asked = {one["job"] for one in (*plan["problems"], *plan["variants"])}
     assert len(asked) > 1, "the limit holds for models, not for the problems of one"
     assert ask(tight, "?trials=3&accuracy=strict&name=6", **bearer(third)).status_code == 429
+    fourth, first = bearer(make_token("d", "submit")), plan["problems"][0]["problem"]
+    tight.post("/v1/jobs", json={"problem": first, "cache": "cold"}, headers=fourth)
+    refused = ask(tight, "?trials=3&accuracy=strict&cache=cold", **fourth)
+    assert_problem(refused, 429, "already has 1 queued or running jobs")
 
 
 def test_a_plan_is_called_off_and_its_jobs_go_on(client):
