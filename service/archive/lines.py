@@ -5,7 +5,7 @@ its canonical string, a machine by its host, a job by its `name`.
 """
 
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -14,7 +14,13 @@ from tilewise.kernels.problem import ProblemRange, from_plain, parse_problem, pa
 from tilewise.schema.base import JobState
 from tilewise.search.errors import BudgetError
 from tilewise.search.ranges.result import RangeResult
-from tilewise.search.records import LONGEST_SAMPLER, FailureClass, TrialState, TuneRequest
+from tilewise.search.records import (
+    LONGEST_SAMPLER,
+    MOST_SPREAD,
+    FailureClass,
+    TrialState,
+    TuneRequest,
+)
 from tilewise.service.api.requests import printable
 from tilewise.service.api.suite_reports import SuiteReport
 from tilewise.service.archive import fields
@@ -88,6 +94,8 @@ class JobLine(fields.Line):
     phase: Annotated[str, Field(max_length=32), AfterValidator(printable)] | None
     phase_done: fields.Count | None
     phase_total: fields.Count | None
+    kind: Literal["tune", "recheck"] = "tune"
+    spread: Annotated[int, Field(ge=1, le=MOST_SPREAD)] = 1
 
     @model_validator(mode="after")
     def _is_named_so(self) -> "JobLine":

@@ -140,7 +140,8 @@ def fill(sessions: Sessions) -> None:
     searched(sessions, Search(IMAGE, (0.0, 30.0), {"seconds": 1.5, "seed": 7}, unapplied))
     cancelled = ask(sessions, Search("matmul:m=9,n=9,k=9,dtype=f32"))
     with writing(sessions) as session:
-        queue.cancel(session, cancelled)
+        job = queue.cancel(session, cancelled)
+        job.kind, job.spread = "recheck", 2
         told = next(reports(here().target, (TOOLCHAIN,), datetime.now(UTC), 1))
         suites.keep(session, told["report"])
         session.add(_model(session))

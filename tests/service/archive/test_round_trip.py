@@ -42,7 +42,7 @@ CANCELLED = "matmul:m=9,n=9,k=9,dtype=f32"
 OF_ONE_STORE = {
     "id", "problem_id", "toolchain_id", "machine_id", "job_id", "schedule_id", "script_id",
     "token_id", "request_id", "owner", "claimed_at", "heartbeat_at", "epoch", "unserved_since",
-    "kind", "work", "worker",
+    "work", "worker",
     *({field.name for field in fields(TuneRequest)} - lines.JobLine.model_fields.keys()),
 }  # fmt: skip
 INSTEAD = {"job", "problem", "toolchain", "host", "proofs", "script"}
