@@ -36,7 +36,8 @@ class Merged:
 
     `added` and `known` count rows by table; `replaced` schedules gave way to faster ones of the
     archive, ranges to newer ones. `postponed` trials belong to jobs that are active here.
-    `unfinished` jobs had not ended in the archive; `resumed` of them were requested again.
+    `unfinished` jobs had not ended in the archive; `resumed` of them were requested again, `stale`
+    ones not, since they belong to another toolchain.
     """
 
     added: Counter[str] = field(default_factory=Counter)
@@ -45,6 +46,7 @@ class Merged:
     postponed: int = 0
     unfinished: int = 0
     resumed: int = 0
+    stale: int = 0
 
     def count(self, table: str, *, is_new: bool) -> None:
         """Count a row."""
@@ -116,13 +118,16 @@ class Merger:
                 self._adders[kind](session, self._complete(line))
         session.flush()
 
-    def resume(self, session: Session) -> None:
-        """Queue the searches that had not ended.
+    def resume(self, session: Session, toolchain: str) -> None:
+        """Queue the searches of a toolchain that had not ended.
 
         Each begins with the trials of the one that it stands for, and is answered by what is stored
         where that is as good.
         """
         for line in self._unfinished:
+            if line.toolchain != toolchain:
+                self.merged.stale += 1
+                continue
             problem, request = parse_problem(line.problem), TuneRequest.of(line)
             made = queue.create_or_join(session, problem, line.target, request, line.toolchain)
             session.flush()

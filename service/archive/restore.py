@@ -176,13 +176,14 @@ Begin = Callable[[], AbstractContextManager[Session]]
 
 
 def restore(
-    sessions: Sessions, path: Path, *, resume: bool = False, dry_run: bool = False
+    sessions: Sessions, path: Path, *, resume: str | None = None, dry_run: bool = False
 ) -> Merged:
     """Merge an archive into a store, which keeps all that it has.
 
     Importing twice changes nothing. The whole archive is checked first. It is then written in
     several transactions, so that others can write in between; the next import completes one that
-    was interrupted. `resume` requests unfinished searches again; `dry_run` only reports.
+    was interrupted. `resume` is the toolchain whose unfinished searches are requested again;
+    `dry_run` only reports.
 
     Raises ArchiveError if the file is none or was changed, BusyError if another process wrote the
     same rows meanwhile.
@@ -200,16 +201,16 @@ def restore(
     return merger.merged
 
 
-def _merge(begin: Begin, archive: Reader, merger: Merger, *, resume: bool) -> None:
+def _merge(begin: Begin, archive: Reader, merger: Merger, *, resume: str | None) -> None:
     try:
         for piece in _pieces(archive):
             with begin() as session:
                 merger.take(session, piece)
             if session.get_bind().dialect.name == "sqlite":
                 time.sleep(PAUSE_S)
-        if resume:
+        if resume is not None:
             with begin() as session:
-                merger.resume(session)
+                merger.resume(session, resume)
     except ArchiveError as error:
         raise LeftError(f"{error}; {LEFT}") from error
     except IntegrityError as error:

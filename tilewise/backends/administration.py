@@ -17,6 +17,7 @@ from tilewise.backends.service_errors import (
 from tilewise.errors import BadInputError
 from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
+from tilewise.kernels.system.toolchain import identity
 from tilewise.kernels.target import parse_target
 from tilewise.schema.base import Json
 from tilewise.service.api.documents import moment, token_json
@@ -117,7 +118,7 @@ def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: 
         with opened(file):
             pass  # a database that is absent is not made for what is no archive
     with opened_sessions(database_url) as sessions:
-        merged = restore(sessions, file, resume=resume, dry_run=dry_run)
+        merged = restore(sessions, file, resume=identity() if resume else None, dry_run=dry_run)
     return {
         "file": str(file),
         "dry_run": dry_run,
@@ -127,6 +128,7 @@ def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: 
         "postponed_trials": merged.postponed,
         "unfinished_jobs": merged.unfinished,
         "resumed_jobs": merged.resumed,
+        "stale_jobs": merged.stale,
     }
 
 

@@ -268,7 +268,7 @@ def restored_in_vain(sessions: Sessions, archive: Path) -> Merged:
     return merged
 
 
-def moved(source: Sessions, target: Sessions, path: Path, **how: bool) -> Merged:
+def moved(source: Sessions, target: Sessions, path: Path, **how: Any) -> Merged:
     """Export one store and import it in another."""
     exported(source, path)
     return restore(target, path, **how)

@@ -6,6 +6,7 @@ from sqlalchemy import select
 
 from tests.service.archive.forging import edited
 from tests.service.archive.stores import exported, fill_whole, rows_of
+from tests.service.conftest import TOOLCHAIN
 from tilewise.search.space.points import TilePoint
 from tilewise.service.archive.container import FORMAT, MANIFEST, Manifest, opened
 from tilewise.service.archive.lines import MEMBERS, ProofLine, ScriptLine
@@ -41,7 +42,7 @@ def test_an_archive_of_an_earlier_version_is_taken_in(new_store, number):
     with opened(file) as archive:
         counts = {name: part.rows for name, part in archive.manifest.members.items()}
     assert all(counts.values())
-    merged = restore(into, file, resume=True)
+    merged = restore(into, file, resume=TOOLCHAIN)
     assert merged.added["trials"] == counts["trials.jsonl"] and merged.resumed == 2
     stored = rows_of(into)
     ranges = counts.get("ranges.jsonl", 0)

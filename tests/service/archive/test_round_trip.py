@@ -161,20 +161,22 @@ def test_a_search_that_goes_on_is_called_off_where_it_is_imported(new_store, tmp
 def test_a_search_that_goes_on_can_be_asked_for_anew(new_store, tmp_path):
     of, into = new_store(), new_store()
     stores.cut_off(of, stores.Search(), 3)
-    assert stores.moved(of, into, tmp_path / "a.zip", resume=True).resumed == 1
-    called_off, queued = stores.rows_of(into)["jobs"]
+    stores.ask(of, stores.Search(stores.COLD, toolchain="an older toolchain"))
+    merged = stores.moved(of, into, tmp_path / "a.zip", resume=stores.TOOLCHAIN)
+    assert (merged.unfinished, merged.resumed, merged.stale) == (2, 1, 1)
+    called_off, _stale, queued = stores.rows_of(into)["jobs"]
     assert (called_off["state"], queued["state"]) == ("cancelled", "queued")
     trials = stores.rows_of(into)["trials"]
     expected = product((called_off["id"], queued["id"]), range(3))
     assert sorted((row["job_id"], row["number"]) for row in trials) == list(expected)
-    assert restore(into, tmp_path / "a.zip", resume=True).resumed == 1
-    assert len(stores.rows_of(into)["jobs"]) == 2, "the one that waits is joined"
+    assert restore(into, tmp_path / "a.zip", resume=stores.TOOLCHAIN).resumed == 1
+    assert len(stores.rows_of(into)["jobs"]) == 3, "the one that waits is joined"
 
 
 def test_a_dry_run_changes_nothing(filled, new_store, tmp_path, monkeypatch):
     into = new_store()
     before = stores.rows_of(into)
-    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=True)
+    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=stores.TOOLCHAIN)
     assert merged.added["trials"] == 9 and stores.rows_of(into) == before
 
     def full(**_):
