@@ -32,6 +32,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import unpack_samples
 from tilewise.service.jobs import registry
+from tilewise.service.jobs.queue import SEARCHES
 from tilewise.service.results import integrity, regressions
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -112,7 +113,7 @@ REGRESSED_EVERY_S = 60.0
 STATES: tuple[JobState, ...] = get_args(JobState)
 OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
 PHASES = ("compile", "timing")
-TABLES = ("problems", "schedules", "proofs", "plans")
+TABLES = ("problems", "schedules", "past_schedules", "tuned_ranges", "proofs", "plans")
 Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 
 
@@ -143,7 +144,7 @@ class StoredMetrics(Collector):
         But for regressions, whose count reads all schedules once a minute.
         """
         with self.lock:
-            job, is_search = models.Job, models.Job.kind.in_(("tune", "recheck"))
+            job, is_search = models.Job, models.Job.kind.in_(SEARCHES)
             counts = select(job.state, func.count()).where(is_search).group_by(job.state)
             self.jobs = {str(state): number for state, number in session.execute(counts)}
             oldest = session.scalar(

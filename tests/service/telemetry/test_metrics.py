@@ -76,11 +76,12 @@ def test_jobs_trials_and_workers_are_those_of_the_database(
     second = client_factory()
     run(submit())
     waiting = submit(OTHER)
+    client.post("/v1/jobs", json={"problem": "matmul:m=1..9,n=8,k=8,dtype=f32"})
     with writing(sessions) as session:
         registry.show(session, registry.WorkerEntry("elsewhere:1:1", machine, (), "t", 1))
     SqlTrialStore(sessions, waiting).add(fakes.failed_trial(0))
     expected = {
-        ("tilewise_jobs", "done"): 1, ("tilewise_jobs", "queued"): 1,
+        ("tilewise_jobs", "done"): 1, ("tilewise_jobs", "queued"): 2,
         ("tilewise_jobs", "running"): 0, ("tilewise_workers",): 1,
         ("tilewise_trials_total", "timed"): 4, ("tilewise_trials_total", "failed"): 1,
         ("tilewise_trial_seconds_total", "compile"): pytest.approx(4 * 0.25),
@@ -94,6 +95,7 @@ def test_jobs_trials_and_workers_are_those_of_the_database(
 
 def test_refused_rows_are_counted(client, sessions, tuned):
     before = scraped(client)["tilewise_refused_rows_total", "schedules"]
+    assert ("tilewise_refused_rows_total", "tuned_ranges") in scraped(client)
     with writing(sessions) as session:
         session.query(models.Schedule).update({"gflops": 1e6})
     assert client.get("/v1/schedules", params={"problem": PROBLEM}).status_code == 500
