@@ -101,18 +101,21 @@ def _of_the_list(lock: Lock, wanted: WantedFiles) -> Iterator[LockDifference]:
             yield LockDifference(
                 path, f"is locked as {lock.entries[path].problem}, not as {problem}"
             )
-    target = _canonical(wanted.target)
     for path, entry in lock.entries.items():
         if path not in paths:
             yield LockDifference(path, f"{entry.problem} is locked, and not in the list")
-        elif target is not None and (why := entry.why_not_for(target)) is not None:
+        elif (why := _why_not_for(wanted.target, entry)) is not None:
             yield LockDifference(path, why)
 
 
-def _canonical(target: str) -> str | None:
-    """Return the target that the lock file must name; None for `host`, which is any."""
+def _why_not_for(target: str, entry: LockEntry) -> str | None:
+    """Return why a locked file is not of a target, of which `host` is any."""
     named = parse_target(target)
-    return None if named.cpu == "host" else named.canonical
+    if named.cpu != "host":
+        return entry.why_not_for(named.canonical)
+    if target == "host" or parse_target(entry.target).threads == named.threads:
+        return None
+    return f"is locked for {entry.target}, not for {target}"
 
 
 def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[LockDifference]:

@@ -425,6 +425,9 @@ def test_a_lock_file_that_names_other_features_says_so_and_follows(place: Place)
         assert said in ran.err and ran.code == (3 if "--frozen" in options else 0)
     assert {entry.target for entry in place.entries().values()} == {own}
     assert place.fetch("--kernels", "--frozen", "--target", own).code == 0
+    for threads, code in (("1", 0), ("2", 3)):
+        host = f"cpu:host,threads={threads}"
+        assert place.fetch("--kernels", "--frozen", "--target", host).code == code
     assert place.fetch("--kernels").err == ""
 
 
