@@ -5,10 +5,12 @@ import functools
 import hashlib
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG, S_IWGRP, S_IWOTH
+from typing import IO
 
 from tilewise.kernels.errors import CacheError
 
@@ -56,10 +58,21 @@ def _temporary() -> Path:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file atomically: concurrent readers see the old content. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
+    with replacing(path, path.parent) as file:
         file.write(data)
-    Path(name).replace(path)
+
+
+@contextmanager
+def replacing(path: Path, folder: Path, prefix: str = "", suffix: str = "") -> Iterator[IO[bytes]]:
+    """Yield a temporary file in a folder that replaces `path` unless an error is raised."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=suffix)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 _DIGEST_BYTES = 32

@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -119,19 +118,14 @@ def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -
 
     `scratch` is a folder on the same filesystem for the draft; by default the file's own.
     """
-    with file_errors("write", path):
-        place = scratch or path.parent
-        handle, name = tempfile.mkstemp(dir=place, prefix=PREFIX, suffix=SUFFIX)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o666 & ~_umask())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+    with (
+        file_errors("write", path),
+        files.replacing(path, scratch or path.parent, PREFIX, SUFFIX) as file,
+    ):
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+        os.fchmod(file.fileno(), 0o666 & ~_umask())
 
 
 def keep(text: str) -> None:

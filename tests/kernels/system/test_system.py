@@ -107,6 +107,10 @@ def test_a_regular_file_is_read(tmp_path: Path):
     assert read_regular(path, len(b"content")) == b"content"
     (tmp_path / "link").symlink_to(path)
     assert read_regular(tmp_path / "link", follows_links=True) == b"content"
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        files.write_whole(tmp_path / "folder", b"content")
+    assert {one.name for one in tmp_path.iterdir()} == {"file", "link", "folder"}
 
 
 @pytest.mark.timeout(20)
