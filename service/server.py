@@ -107,7 +107,7 @@ def serve(
         with _set_at_end() as stopping:
             if not schema.prepare_once_there(settings.db, stopping):
                 return
-        if _is_beyond_loopback(sockets):
+        if not all(is_loopback(one.getsockname()[0]) for one in sockets):  # others may reach it
             settings = settings.model_copy(update={"require_tokens": True})
         if settings.require_tokens and not _has_tokens(settings.db):
             log.warning(
@@ -137,11 +137,6 @@ def _url_of(listening: socket.socket) -> str:
     if host in ("0.0.0.0", "::"):
         host = socket.getfqdn()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_beyond_loopback(sockets: list[socket.socket]) -> bool:
-    """Whether other machines may reach one of the sockets."""
-    return not all(is_loopback(one.getsockname()[0]) for one in sockets)
 
 
 def _has_tokens(url: str) -> bool:

@@ -35,13 +35,11 @@ class Library:
             packed = archive({_member(one): one.object_bytes for one in self.kernels})
         except ValueError as error:
             raise TilewiseError(f"{ARCHIVE}: {error}") from error
-        header = self._header().encode()
+        problems = "\n".join(f"   {one.problem}" for one in self.kernels)
+        headers = "\n".join(one.header for one in self.kernels)
+        header = f"{_HEAD.format(problems=problems)}{headers}".encode()
         manifest = json.dumps(self._manifest(packed, header), indent=2) + "\n"
         return {ARCHIVE: packed, HEADER: header, MANIFEST: manifest.encode()}
-
-    def _header(self) -> str:
-        problems = "\n".join(f"   {one.problem}" for one in self.kernels)
-        return _HEAD.format(problems=problems) + "\n".join(one.header for one in self.kernels)
 
     def _manifest(self, packed: bytes, header: bytes) -> dict[str, Any]:
         return {

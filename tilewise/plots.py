@@ -82,7 +82,9 @@ def convergence(
 
     Raises MissingError without trials.
     """
-    rows = [trial_row(trial) for trial in _some(trials)]
+    if not trials:
+        raise MissingError("there are no trials to plot")
+    rows = [trial_row(trial) for trial in trials]
     return Plot(searches.search(problem or trials[0].get("problem", "search"), rows, peak))
 
 
@@ -125,9 +127,3 @@ def format_of(path: str | Path) -> Format:
         if ending == known:
             return known
     raise BadInputError(f"{str(path)!r} ends in none of {', '.join(f'.{one}' for one in FORMATS)}")
-
-
-def _some(trials: Sequence[Json]) -> Sequence[Json]:
-    if not trials:
-        raise MissingError("there are no trials to plot")
-    return trials

@@ -150,11 +150,6 @@ def _answer(
         error = {"type": found.kind, "detail": str(found)}
         return {"schedule": None, "error": error, "files": dict.fromkeys(files.kinds)}
     made = files.of(row, found)
-    if made and all(_has(known, kind, one) for kind, one in made.items()):
+    if made and all(one and known.get(kind, "") == one["etag"] for kind, one in made.items()):
         return {"schedule": None, "unchanged": True}
     return {"schedule": found, "files": made}
-
-
-def _has(known: Mapping[FileKind, str], kind: FileKind, one: Json | None) -> bool:
-    """Whether tags say that a client has a file."""
-    return one is not None and one["etag"] is not None and known.get(kind) == one["etag"]

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
-from tilewise.kernels.target import TargetName, parse_target
+from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.features import UNKNOWN, differences
 from tilewise.service.archive import lines
 from tilewise.service.archive.container import LeftError, Reader, describe, opened
@@ -60,7 +60,8 @@ class TargetFeatures:
         if isinstance(line, lines.ModelLine):
             found = self._shared(named.cpu)
         else:
-            found = self._timed_on(named, line.host)
+            cpu, known = self._machines.get(line.host or "", ("", _UNKNOWN))
+            found = known if cpu == named.cpu else _UNKNOWN
         if isinstance(line, lines.JobLine) and found == _UNKNOWN and line.state in ACTIVE:
             found = self._shared(named.cpu, ())
         made = line.model_copy(update={"target": replace(named, differences=found).canonical})
@@ -76,10 +77,6 @@ class TargetFeatures:
             return target
         named = parse_target(target)
         return replace(named, differences=self._shared(named.cpu)).canonical
-
-    def _timed_on(self, named: TargetName, host: str | None) -> Differences:
-        cpu, found = self._machines.get(host or "", ("", _UNKNOWN))
-        return found if cpu == named.cpu else _UNKNOWN
 
     def _shared(self, cpu: str, otherwise: Differences = _UNKNOWN) -> Differences:
         """The differences that all machines of a processor's name share, where they are known."""

@@ -135,7 +135,8 @@ class Driver:
             self._take_over()
         with self._faults.guard("the scheduler"):
             workers = self._cluster.workers()
-            self._note_missing(workers)
+            for given in self._given.values():  # Dask waits for a worker that left to come back
+                given.missed = 0 if given.offer.worker in workers else given.missed + 1
             with self._faults.guard("the list of live workers"):
                 self._show(workers)
             with self._faults.guard("jobs that wait"):
@@ -196,11 +197,6 @@ class Driver:
             with writing(self._sessions) as session:
                 offers.settle(session, key, None)
             log.warning("an offer of a driver that is gone was taken back")
-
-    def _note_missing(self, workers: dict[str, Facts]) -> None:
-        """A worker that has left takes its task with it, and Dask waits for it to come back."""
-        for given in self._given.values():
-            given.missed = 0 if given.offer.worker in workers else given.missed + 1
 
     def _show(self, workers: dict[str, Facts]) -> None:
         """Keep the list of live workers, which the service shows."""

@@ -46,7 +46,8 @@ def asset(name: str) -> tuple[str, bytes]:
 @cache
 def _files() -> dict[str, bytes]:
     folder = files(FOLDER) / "static"
-    found = {one.name: one.read_bytes() for one in folder.iterdir() if _suffix(one.name) in TYPES}
+    known = (one for one in folder.iterdir() if one.name.endswith(tuple(TYPES)))
+    found = {one.name: one.read_bytes() for one in known}
     return {**found, THEMES: _themes()}
 
 
@@ -84,10 +85,6 @@ def _renderer() -> str:
         return version_of("vl-convert-python")
     except PackageNotFoundError:
         return "none"
-
-
-def _suffix(name: str) -> str:
-    return Path(name).suffix
 
 
 POLICY = (

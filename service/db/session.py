@@ -262,17 +262,13 @@ def _use_wal(connection: SqliteConnection, patience_s: float) -> None:
         time.sleep(_WAL_POLL_S)
 
 
-def _text(raw: bytes) -> str:
-    """A stored text; what is no UTF-8 in it is marked, or one such row would stop its table."""
-    return raw.decode(errors="replace")
-
-
 def _configure_sqlite(engine: Engine, *, foreign_keys: bool, patience_s: float) -> None:
     def on_connect(connection: SqliteConnection, _entry: ConnectionPoolEntry) -> None:
         # The driver must not begin transactions of its own: it would begin none before
         # reads and DDL, and `on_begin` decides which kind.
         connection.isolation_level = None
-        connection.text_factory = _text
+        # What is no UTF-8 is marked, or one such row would stop its table.
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         try:
             _use_wal(connection, patience_s)

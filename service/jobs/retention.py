@@ -59,7 +59,9 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
                 thinned = thin(unpack_samples(samples), kept)
                 trials, dropped = trials + 1, dropped + len(samples) // BYTES - len(thinned)
                 if not dry_run:
-                    _store(session, number, thinned, len(samples) // BYTES)
+                    row = update(models.Trial).where(models.Trial.id == number)
+                    taken = len(samples) // BYTES
+                    session.execute(row.values(samples=pack_samples(thinned), samples_taken=taken))
         if not rows:
             break
         last = rows[-1][0]
@@ -128,11 +130,6 @@ def _old(session: Session, before: datetime, keep: int, after: int) -> list[tupl
     )
     found: list[tuple[int, bytes]] = [(row.id, row.samples) for row in session.execute(query)]
     return found
-
-
-def _store(session: Session, number: int, samples: tuple[float, ...], taken: int) -> None:
-    values: dict[str, Any] = {"samples": pack_samples(samples), "samples_taken": taken}
-    session.execute(update(models.Trial).where(models.Trial.id == number).values(**values))
 
 
 def _forget(sessions: Sessions, model: type[Base], *old: ColumnElement[bool], dry_run: bool) -> int:

@@ -17,6 +17,7 @@ HEADROOM = 1.3  # of each axis beyond the last thing on it
 INTENSITY = "flops per byte of operands"
 OURS, TRIALS = "ours", "trials"
 MOST_TRIALS = 400  # points of one problem
+DASH: Spec = {"condition": {"test": "datum.roof === 'memory'", "value": [4, 3]}, "value": [1, 0]}
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: MachineLimits) -
             {
                 "data": {"values": roofs},
                 "mark": {"type": "line", "strokeWidth": 1.5},
-                "encoding": {"detail": {"field": "roof"}, "strokeDash": _dash(),
+                "encoding": {"detail": {"field": "roof"}, "strokeDash": DASH,
                              "tooltip": tooltip("roof", "gflops")},
             },
             {
@@ -176,10 +177,6 @@ def _axes(rows: Sequence[Row]) -> tuple[Spec, Spec]:
 def _where(who: str, then: float, other: float) -> Spec:
     """A number for one kind of point, and another for the rest."""
     return {"condition": {"test": f"datum.who === '{who}'", "value": then}, "value": other}
-
-
-def _dash() -> Spec:
-    return {"condition": {"test": "datum.roof === 'memory'", "value": [4, 3]}, "value": [1, 0]}
 
 
 def _slope_text(limits: MachineLimits) -> list[str]:

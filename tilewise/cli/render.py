@@ -39,10 +39,12 @@ def result_text(found: Json) -> str:
     """Format the contract's result object, a line per fact."""
     best = found["best"]
     speed, peak = _speed(best)
+    match = found.get("match") or {}
+    of_range, reason = match.get("range"), match.get("reason")
     return listed([
         ("problem", found["problem"]),
-        ("range", _range(found)),
-        ("target", f"{found['target']}{_target_note(found)}"),
+        ("range", f"{of_range}: its variant for this size" if of_range else ""),
+        ("target", found["target"] + (f"  ({reason})" if reason else "")),
         ("toolchain", found["toolchain"] + ("  (stale)" if found.get("stale") else "")),
         ("origin", found.get("origin")),
         ("schedule", best["hash"]),
@@ -64,12 +66,6 @@ def result_text(found: Json) -> str:
 def listed(lines: Iterable[tuple[str, str | None]], width: int = LABEL) -> str:
     """Format facts with their labels, without those that are empty."""
     return "".join(f"{label:<{width}}{text}".rstrip() + "\n" for label, text in lines if text)
-
-
-def _range(found: Json) -> str:
-    """Return the range whose variant is the answer, if one is."""
-    name = (found.get("match") or {}).get("range")
-    return f"{name}: its variant for this size" if name else ""
 
 
 def _speed(best: Json) -> tuple[str, str]:
@@ -107,12 +103,6 @@ def machine_text(found: Json) -> str:
     """Format the machine that timed a result; empty if unknown."""
     known = found.get("machine")
     return listed([("machine", f"{known['host']}: {facts_text(known)}" if known else "")])
-
-
-def _target_note(found: Json) -> str:
-    """Return why a result is of another target, where their features differ."""
-    reason = (found.get("match") or {}).get("reason")
-    return f"  ({reason})" if reason else ""
 
 
 def _fewer_text(best: Json) -> str:

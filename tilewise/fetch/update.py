@@ -89,7 +89,8 @@ class Update:
 
     def missing(self) -> list[Problem | ProblemRange]:
         """Return the problems and ranges that lack a stored file."""
-        lacking = [one for one, found in self.ask() if not _is_whole(found, self.wanted.kinds)]
+        kinds = self.wanted.kinds
+        lacking = [one for one, found in self.ask() if any(_why_missing(found, k) for k in kinds)]
         return [*lacking, *(one for one, found in self.variants if isinstance(found, str))]
 
     def ask(self) -> "list[tuple[Problem, Found]]":
@@ -232,10 +233,6 @@ class Update:
                     self.folder.remove(path)
                 state: State = "removed" if is_ours else "left"
                 self.outcomes.append(FileOutcome(path, entry.problem, entry.kind, state))
-
-
-def _is_whole(found: "Found", kinds: Sequence[str]) -> bool:
-    return found.unchanged or all(_why_missing(found, kind) is None for kind in kinds)
 
 
 def _why_missing(found: "Found", kind: str) -> str | None:

@@ -220,7 +220,8 @@ def overwritten(positions: Collection[int]) -> str:
 def report_text(report: ModelReport) -> str:
     """Describe the ops, the whole model, what was left to IREE, and the machine."""
     lines = [*_ops(report.ops), "", *_sizes(report.sizes), *_forms(report), "", *_left(report)]
-    lines += _machine(report)
+    versions = ", ".join(f"{name} {version}" for name, version in report.machine.items())
+    lines.append(f"{report.target}, accuracy={report.accuracy}: {versions}")
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -301,8 +302,3 @@ def _left(report: ModelReport) -> list[str]:
     ]
     lines += [f"no problem: {one.op} at {one.where}: {one.reason}" for one in report.skipped]
     return [*lines, ""] if lines else []
-
-
-def _machine(report: ModelReport) -> list[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in report.machine.items())
-    return [f"{report.target}, accuracy={report.accuracy}: {versions}"]

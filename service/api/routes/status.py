@@ -13,7 +13,7 @@ from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses
 from tilewise.service.api.schemas import ReadyView, StatusView, TargetsView
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.db import models, schema
+from tilewise.service.db import schema
 from tilewise.service.errors import PASSING, BusyError, DatabaseError, OutageError
 from tilewise.service.jobs import registry
 from tilewise.version import VERSION
@@ -87,17 +87,16 @@ def get_targets(services: ServicesDep) -> dict[str, Any]:
     with services.reading() as session:
         workers = registry.live(session)
         served = {target for worker in workers for target in worker.targets}
-        return {"targets": sorted(served, key=_by_threads), "workers": list(map(_shown, workers))}
+        known = [
+            shown((one, one.machine), Worker, peaks=one.machine.peaks or {}) for one in workers
+        ]
+        return {"targets": sorted(served, key=_by_threads), "workers": known}
 
 
 def _by_threads(target: str) -> tuple[str, str, int, str]:
     name, _, rest = target.partition(",threads=")
     threads, _, features = rest.partition(",features=")
     return name, features, int(threads) if threads.isdigit() else 0, target
-
-
-def _shown(worker: models.Worker) -> dict[str, Any]:
-    return shown((worker, worker.machine), Worker, peaks=worker.machine.peaks or {})
 
 
 @router.get("/metrics", response_class=Response, responses=FORMS)

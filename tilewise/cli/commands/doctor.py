@@ -69,21 +69,17 @@ def examine(commands: Sequence[Command]) -> dict[str, Any]:
     needed = {command.name: command.extra for command in commands}
     ready = [name for name, extra in needed.items() if not lacking(extra)]
     at_service = [one.name for one in commands if one.is_light_at_service and one.name not in ready]
+    url = os.environ.get("TILEWISE_DB")
     return {
         **({} if lacking("kernels") else _measured()),
         "toolchain": identity(),
-        "database": _database(),
+        "database": without_password(url) if url else f"sqlite:///{default_file()}",
         "cache": str(cache_dir()),
         "ready": ready,
         **({"with_server": at_service} if at_service else {}),
         "missing": _missing(needed),
         "optional": _missing(FEATURES),
     }
-
-
-def _database() -> str:
-    url = os.environ.get("TILEWISE_DB")
-    return without_password(url) if url else f"sqlite:///{default_file()}"
 
 
 def _missing(needed: dict[str, str]) -> list[str]:
