@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -133,6 +133,21 @@ class RunAssignment:
         return max(left, LEAST_SECONDS)
 
 
+def transacted(
+    sessions: Sessions,
+    mode: Callable[[Sessions], AbstractContextManager[Session]],
+    do: Callable[[Session], Answer],
+    name: str,
+) -> Answer:
+    """Return what a transaction returns, repeating it while the database is away."""
+
+    def step(_is_repeated: bool) -> Answer:
+        with mode(sessions) as session:
+            return do(session)
+
+    return patiently(step, name)
+
+
 class SqlRun:
     """A run of a job in the database, whose lease every write carries.
 
@@ -152,6 +167,11 @@ class SqlRun:
         with Heartbeat(self._sessions, self._held) as heartbeat:
             yield lambda: heartbeat.should_stop() or self._is_over()
 
+    def progressed(self) -> None:
+        """Forget earlier crashes of the job, since a part of it is done."""
+        beat = partial(lease.beat, held=self._held, has_trial=True)
+        transacted(self._sessions, writing, beat, self._held.name)
+
     def failed(self, message: str) -> bool:
         """End the job without a result."""
         ended = partial(lease.end, held=self._held, state="failed", error=message)
@@ -163,7 +183,13 @@ class SqlRun:
             lease.release(session, self._held)
 
     def _end(self, state: JobState, end: Callable[[Session], bool]) -> bool:
-        """End the job; a repetition finds it ended where the answer alone was lost."""
+        """End the job; a repetition finds it ended where the answer alone was lost.
+
+        A part goes back to the queue with the job that it is part of: others may have joined it.
+        """
+        if self._is_over():
+            self.release()
+            return False
 
         def step(is_repeated: bool) -> bool:
             with writing(self._sessions) as session:
@@ -180,11 +206,10 @@ class SqlPlanStore(SqlRun):
     def assignment(self) -> tuple[PlanAssignment, bytes]:
         """Return what the plan is made from, and its module; raise DamagedError."""
 
-        def read(_is_repeated: bool) -> tuple[PlanAssignment, bytes]:
-            with reading(self._sessions) as session:
-                return plans.read_assignment(session, plans.of_job(session, self._held.job_id).id)
+        def read(session: Session) -> tuple[PlanAssignment, bytes]:
+            return plans.read_assignment(session, plans.of_job(session, self._held.job_id).id)
 
-        return patiently(read, self._held.name)
+        return transacted(self._sessions, reading, read, self._held.name)
 
     def note(self, phase: PlanPhase, plan: Json | None) -> None:
         """Store the run's current phase, and the plan once it is chosen; raise LeaseLostError."""
@@ -205,7 +230,9 @@ class SqlRunStore(SqlRun):
         self, sessions: Sessions, held: Lease, is_over: Callable[[], bool] = lambda: False
     ) -> None:
         super().__init__(sessions, held, is_over)
-        self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
+        self._job = transacted(
+            sessions, reading, lambda session: queue.get(session, held.job_id), held.name
+        )
         self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
         self.epoch = held.epoch
         self.helpers = None  # a driver alone finds some, and gives jobs to workers of a cluster
@@ -244,7 +271,3 @@ class SqlRunStore(SqlRun):
             return True
 
         return self._end("done", store)
-
-    def _read(self) -> models.Job:
-        with reading(self._sessions) as session:
-            return queue.get(session, self._held.job_id)

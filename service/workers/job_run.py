@@ -28,7 +28,7 @@ from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import Lease
 from tilewise.service.jobs.outcome import Attempt
 from tilewise.service.runs.process import load
-from tilewise.service.runs.sql import RunAssignment, SqlRunStore
+from tilewise.service.runs.sql import RunAssignment, SqlRunStore, transacted
 from tilewise.service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 from tilewise.service.workers.proving import Proofs
 
@@ -128,23 +128,29 @@ def run_or_wait(
     on_look: Callable[[Session, models.Job], None] = lambda _session, _job: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> JobOutcome:
-    """Run a job by `run`, or wait while another process runs it.
+    """Run a job by `run`, or wait while another process runs it, also one that takes it over.
 
     `on_look` gets the job whenever it is read meanwhile.
     """
+
+    def look(session: Session) -> JobOutcome | None:
+        job = queue.get(session, job_id)
+        on_look(session, job)
+        if job.state not in models.ENDED:
+            return None
+        states: dict[str, Ending] = {"done": "done", "failed": "failed"}
+        state = states.get(job.state, "interrupted")
+        return JobOutcome(state, job.error or ("" if state == "done" else INTERRUPTED.message))
+
+    name = f"job {job_id}"
     while not should_stop():
-        with writing(sessions) as session:
-            held = lease.claim_one(session, job_id, me())
-        if held is not None:
-            return run(held)
-        with reading(sessions) as session:
-            job = queue.get(session, job_id)
-            on_look(session, job)
-            if job.state == "done":
-                return JobOutcome("done")
-            if job.state in models.ENDED:
-                state: Ending = "failed" if job.state == "failed" else "interrupted"
-                return JobOutcome(state, job.error or "")
+        held = transacted(
+            sessions, writing, lambda session: lease.claim_one(session, job_id, me()), name
+        )
+        if held is not None and (ended := run(held)).state != "interrupted":
+            return ended
+        if (found := transacted(sessions, reading, look, name)) is not None:
+            return found
         time.sleep(POLL_S)
     return INTERRUPTED
 

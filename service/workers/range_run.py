@@ -29,7 +29,7 @@ from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import Lookup
 from tilewise.service.results.trials import trials_for_same_work
 from tilewise.service.runs.process import load
-from tilewise.service.runs.sql import SqlRunStore
+from tilewise.service.runs.sql import SqlRunStore, transacted
 from tilewise.service.workers import entry_points
 from tilewise.service.workers.job_run import (
     INTERRUPTED,
@@ -113,11 +113,12 @@ class _RangeRun:
     ) -> list[Schedule]:
         """Return the fastest schedules of a size, of the store or of a search here or elsewhere."""
         work = problem, self.store.assignment.target, request, self.store.toolchain
-        with writing(self.sessions) as session:
-            by = Submitter(request_id=self.store.request_id or None)
-            made = queue.create_or_join(session, *work, by)
-            job_id = None if made.job is None else made.job.id
-        if job_id is not None:
+        by, name = Submitter(request_id=self.store.request_id or None), str(problem)
+        made = transacted(
+            self.sessions, writing, lambda session: queue.create_or_join(session, *work, by), name
+        )
+        if made.job is not None:
+            job_id = made.job.id
             ended = run_or_wait(
                 self.sessions,
                 job_id,
@@ -127,8 +128,8 @@ class _RangeRun:
             if ended.state != "done":
                 message = f"which searches a sample, {ended.state}: {ended.message}"
                 raise RangeError(f"job {job_id}, {message}")
-        with reading(self.sessions) as session:
-            return _fastest(session, *work)
+            self.store.progressed()
+        return transacted(self.sessions, reading, lambda session: _fastest(session, *work), name)
 
 
 def _fastest(

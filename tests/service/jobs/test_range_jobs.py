@@ -14,9 +14,10 @@ from tilewise.search.ranges.samples import sample_sizes
 from tilewise.search.records import TuneRequest
 from tilewise.service.api.range_documents import range_json, size_json
 from tilewise.service.db import models, reading, writing
-from tilewise.service.errors import TamperedError
+from tilewise.service.errors import OutageError, TamperedError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import claims, lease, queue
+from tilewise.service.jobs.lease import LEASE
 from tilewise.service.results import ranges
 from tilewise.service.results.stored import Lookup
 from tilewise.service.workers.range_run import run_range
@@ -73,6 +74,8 @@ def size_of(sessions, problem, machine, target=None):
 def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):
     job = ask().job
     assert job.kind == "range" and ask().job.id == job.id
+    with writing(sessions) as session:
+        session.query(models.Job).update({"crashes": 2})
     assert run(job.id).state == "done"
     found = stored(sessions, machine)
     assert found["problem"] == RANGE.canonical and not found["stale"] and found["trials"] == 3
@@ -80,9 +83,9 @@ def test_a_range_is_tuned_stored_and_answers(sessions, machine, ask, run):
     assert found["spans"] == [[2, 19, 0], [20, 40, 1]]
     assert found["loss"]["worst"] == pytest.approx(0.1)
     with reading(sessions) as session:
-        states = [one.state for one in queue.list_jobs(session)]
+        states = [(one.state, one.crashes) for one in queue.list_jobs(session)]
         row = session.execute(text("SELECT * FROM best_ranges")).one()
-    assert states == ["done"] * (1 + len(sample_sizes(RANGE)))
+    assert states == [("done", 0)] * (1 + len(sample_sizes(RANGE)))
     assert (row.variants, row.spans, row.samples) == (2, "[[2,19,0],[20,40,1]]", 7)
     assert ask().stored is not None
     assert ask(replace(REQUEST, peers=True)).job.peers, "its samples have no peers"
@@ -165,7 +168,30 @@ def test_a_changed_row_is_refused_and_tuned_again(sessions, machine, ask, run):
     assert stored(sessions, machine)["loss"]["worst"] == pytest.approx(0.1)
 
 
-def test_a_cancelled_range_ends_the_search_of_its_sample(sessions, ask, run):
+def test_a_range_waits_for_a_database_and_for_a_sample_that_was_taken_over(
+    sessions, ask, run, monkeypatch
+):
+    job, taken = ask().job.id, []
+
+    def away_once(*_):
+        monkeypatch.undo()
+        raise OutageError("the database is away")
+
+    def taking_over(*given, **hooks):
+        if not taken:
+            with writing(sessions) as session:
+                sample = queue.list_jobs(session)[0]
+                sample.heartbeat_at -= 2 * LEASE
+                session.flush()
+                taken.append(lease.claim_one(session, sample.id, "elsewhere:1:1"))
+                lease.release(session, taken[0])
+        return fakes.tune(*given, **hooks)
+
+    monkeypatch.setattr(queue, "create_or_join", away_once)
+    assert run(job, tuner=taking_over).state == "done" and taken[0] is not None
+
+
+def test_a_cancelled_range_returns_its_sample_to_the_queue(sessions, ask, run):
     job = ask().job.id
     begun = threading.Event()
 
@@ -180,7 +206,7 @@ def test_a_cancelled_range_ends_the_search_of_its_sample(sessions, ask, run):
     assert run(job, tuner=cancelling).state == "interrupted"
     with reading(sessions) as session:
         states = [one.state for one in queue.list_jobs(session)]
-    assert begun.is_set() and states[-1] == "cancelled" and "running" not in states[:-1]
+    assert begun.is_set() and states == ["queued", "cancelled"]
 
 
 def test_a_sample_that_fails_fails_the_range(sessions, ask, run):
