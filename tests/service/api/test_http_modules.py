@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.kernels.mlir.frontend.test_dialects import OF_STABLEHLO, STABLEHLO
+from tests.kernels.mlir.frontend.test_dialects import OF_TOSA, TOSA
 from tests.service import fakes
 from tests.service.api.answers import assert_problem, assert_refused, once_made
 from tests.service.api.test_http_networks import DYNAMIC, OTHER
@@ -67,8 +67,8 @@ def test_bytecode_and_a_whole_model_are_read(client):
         ir.Module.parse(MODULE).operation.write_bytecode(file)
     answer = client.post(PARSE, content=file.getvalue(), headers=MLIR).json()
     assert [one["problem"] for one in answer["problems"]] == [FOUND["problems"][0]["problem"]]
-    found = client.post(PARSE, content=STABLEHLO, headers=MLIR).json()
-    assert sum(one["count"] for one in found["problems"]) == len(OF_STABLEHLO)
+    found = client.post(PARSE, content=TOSA, headers=MLIR).json()
+    assert sum(one["count"] for one in found["problems"]) == len(OF_TOSA)
 
 
 @pytest.mark.full
