@@ -54,7 +54,8 @@ def test_results_and_trials_are_of_one_cache_mode(cli, runs) -> None:
         assert len(cli("trials", PROBLEM, "--json", *options).json) == number
 
 
-def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monkeypatch):
+@pytest.mark.parametrize("wanted", [TuneRequest(4), TuneRequest(2, peers=True)])
+def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monkeypatch, wanted):
     """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
     schema.upgrade(database)
     sessions, told = make_sessions(make_engine(database)), list[TrialSeen]()
@@ -72,11 +73,13 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monke
         job_run.run_job(running, tuner=another_process, prover=fakes.prove)
 
     monkeypatch.setattr(job_run, "time", SimpleNamespace(sleep=end_it, monotonic=lambda: 0.0))
-    found = local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), told.append)
-    assert found["trials"] == {"asked": 4, "timed": 3, "pruned": 0, "failed": 1}
+    found = local.LocalBackend(database).tune(PROBLEM, "host", wanted, told.append)
+    timed = wanted.trials - 1
+    assert found["trials"] == {"asked": wanted.trials, "timed": timed, "pruned": 0, "failed": 1}
+    assert bool(found["peers"]) is wanted.peers
     assert [(seen.number, seen.state, seen.gflops) for seen in told] == [
         (0, "failed", None), (1, "timed", 11.0), (2, "timed", 12.0), (3, "timed", 13.0)
-    ]  # fmt: skip
+    ][: wanted.trials]  # fmt: skip
     assert len(runs) == 1, "the first was another's"
 
 
@@ -196,7 +199,7 @@ class Service:
         if path.endswith("events"):
             return httpx.Response(200, text=events())
         trials = {"asked": 6, "timed": 0, "pruned": 0, "failed": 0}
-        return httpx.Response(202, json=documents.job(trials=trials, target=TARGET))
+        return httpx.Response(202, json=documents.job(state="queued", trials=trials, target=TARGET))
 
     def last(self, path: str) -> dict[str, Any]:
         return next(query for asked, query, _ in reversed(self.asked) if asked == path)

@@ -48,21 +48,19 @@ class LocalSearch:
 
         With `again` the finalists of a stored result are timed again, with its own budget.
         """
-        budget = 0
         work = self.problem, self.target, request, identity()
         submit = rechecks.time_again if again else queue.create_or_join
-        while budget < request.trials:
+        while True:
             with writing(self.sessions) as session:
-                made = submit(session, *work)
-                job = made.job
+                job = submit(session, *work).job
             if job is None:
                 sys.stderr.write("tilewise: answered from the store\n")
                 return
-            budget = job.trials
-            if budget != request.trials:
-                sys.stderr.write(f"tilewise: job {job.id} has {budget} trials\n")
+            if job.trials != request.trials:
+                sys.stderr.write(f"tilewise: job {job.id} has {job.trials} trials\n")
             self._finish(job.id)
-            if again:
+            is_enough = job.trials >= request.trials and (job.peers or not request.peers)
+            if again or is_enough:
                 return
 
     def _finish(self, job_id: int) -> None:

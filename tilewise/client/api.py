@@ -119,10 +119,13 @@ class Api:
             job = await self._ended(answer, on_event)
             if job.state != "done":
                 raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
-            if options.get("again") or job.trials.asked >= options.get("trials", 0):
+            is_long = job.trials.asked >= options.get("trials", 0)
+            keeps_own = answer.state == "running"  # trials and peers, where it was joined
+            may_do_less = keeps_own and ("trials" not in options or options.get("peers"))
+            if options.get("again") or (is_long and not may_do_less):
                 params = _given(problem=problem, target=job.target, cache=options.get("cache"))
                 return await self._service.json("GET", "/v1/schedules", params=params)
-            # The request joined a job of fewer trials; another one goes on from them.
+            # The request joined a job that does less; another one goes on from its trials.
         return answer.document
 
     async def _ended(self, job: Job, on_event: OnEvent | None) -> Job:

@@ -28,26 +28,31 @@ class FakeService:
         if request.method == "POST":
             self.posted.append(json.loads(request.content))
             self.keys.append(request.headers["Idempotency-Key"])
-            return httpx.Response(202, json=self.job("running"))
+            state = "queued" if len(self.posted) > 1 else "running"
+            return httpx.Response(202, json=self.job(state))
         if request.url.path == "/v1/schedules":
             made = documents.tuned_range if self.posted[0]["problem"] == RANGE else documents.result
             return httpx.Response(200, json=made(elapsed_s=float(len(self.posted))))
         return httpx.Response(200, text=documents.stream(0, 1, end=self.job(self.ends)))
 
     def job(self, state: str) -> documents.Json:
-        asked = (4, 9)[len(self.posted) - 1]
+        asked = (4, 64)[len(self.posted) - 1]
         trials = {**documents.COUNTS, "asked": asked}
         return documents.job(id=len(self.posted), state=state, trials=trials, error="it")
 
 
 @pytest.mark.parametrize(("tune", "problem"), [("tune", PROBLEM), ("tune_range", RANGE)])
-@pytest.mark.parametrize(("trials", "asked"), [(4, 1), (3, 1), (9, 2)])
-def test_what_a_joined_job_leaves_out_is_asked_for_again(tune, problem, trials, asked) -> None:
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [({"trials": 4}, 1), ({"trials": 3}, 1), ({"trials": 9}, 2), ({}, 2),
+     ({"trials": 3, "peers": True}, 2)],
+)  # fmt: skip
+def test_what_a_joined_job_leaves_out_is_asked_for_again(tune, problem, options, asked) -> None:
     service, seen = FakeService(), list[Event]()
     with Client("http://fake", httpx.MockTransport(service)) as client:
-        found = getattr(client, tune)(problem, seen.append, trials=trials)
+        found = getattr(client, tune)(problem, seen.append, **options)
     assert found.elapsed_s == asked
-    assert [one["trials"] for one in service.posted] == [trials] * asked
+    assert service.posted == [{"problem": problem, **options}] * asked
     assert len(set(service.keys)) == asked, "each request has a key of its own"
     assert [type(one) for one in seen] == [TrialEnded, TrialEnded, JobEnded] * asked
 
