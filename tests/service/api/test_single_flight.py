@@ -55,41 +55,26 @@ def test_results_are_made_again_where_they_may_be_outdated_and_errors_are_not(re
     assert work.calls.total() == calls
 
 
-def test_flights_hold_no_more_memory_than_is_set_aside():
-    work = Slow()
-
-    async def scenario():
-        flights = SingleFlight("modules", 1, keeps_results=False, most_bytes=100)
-        first = asyncio.create_task(flights.make(1, work, 60))
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError, match=r"the modules .* use all reserved memory"):
-            await flights.make(2, work, 60)
-        joined = asyncio.create_task(flights.make(1, work, 60))
-        second = asyncio.create_task(flights.make(3, work, 40))
-        await asyncio.sleep(0)
-        work.release.set()
-        assert await asyncio.gather(first, joined, second) == ["made"] * 3
-        assert await flights.make(2, work, 100) == "made", "what landed gives back its bytes"
-
-    asyncio.run(scenario())
-
-
 def test_too_many_flights_are_refused_and_those_that_fly_are_joined_and_outlive_a_client():
     work = Slow()
 
     async def scenario():
-        flights = SingleFlight("proofs", threads=1, keeps_results=True, most=2)
-        flying = [asyncio.create_task(flights.make(key, work)) for key in ("a", "b")]
+        flights = SingleFlight("proofs", threads=1, keeps_results=True, most=2, most_bytes=100)
+        flying = [asyncio.create_task(flights.make("a", work, 60))]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match=r"the proofs .* use all reserved memory"):
+            await flights.make("c", work, 60)
+        flying.append(asyncio.create_task(flights.make("b", work, 40)))
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match="2 proofs are being generated"):
             await flights.make("c", work)
-        joined = asyncio.create_task(flights.make("a", work))
+        joined = asyncio.create_task(flights.make("a", work, 60))
         await asyncio.sleep(0)
         flying[0].cancel()
         work.release.set()
         assert await asyncio.gather(flying[1], joined) == ["made"] * 2
         assert work.calls.total() == 2
-        assert await flights.make("c", work) == "made", "those that landed do not count"
+        assert await flights.make("c", work, 100) == "made", "those that landed do not count"
 
     asyncio.run(scenario())
 

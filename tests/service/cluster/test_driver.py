@@ -48,7 +48,7 @@ def test_the_death_of_a_worker_counts_once_its_job_has_begun(driver, cluster, su
         begin(cluster.tasks[-1])
         cluster.tasks[-1].end = "killed"
         made.tick()
-        assert job(job_id).crashes == count
+        assert (job(job_id).crashes, job(job_id).state == "failed") == (count, count == 3)
     assert job(job_id).error.startswith("the worker died 3 times; the last time: the worker tcp")
 
 

@@ -101,7 +101,7 @@ def measured(sessions):
         return row.peaks, row.bandwidth_gbs
 
 
-def test_the_machine_is_measured_while_it_is_idle(present, made, sessions):
+def test_the_machine_is_measured_now_and_then_while_it_is_idle(present, made, sessions, machine):
     present.tick(is_idle=False)
     assert not made
     present.tick(is_idle=True)
@@ -114,14 +114,8 @@ def test_the_machine_is_measured_while_it_is_idle(present, made, sessions):
     for _ in range(3):
         present.tick(is_idle=True)
     assert measured(sessions) == ({"f32": 250.0}, 20.5) and len(made) == 2
-
-
-def test_what_was_measured_of_late_is_not_measured_again(present, made, sessions, machine):
-    with writing(sessions) as session:
-        registry.note_measured(session, machine, MachineSpeed({"f32": 1.0}, 2.0))
-    present.tick(is_idle=True)
-    assert not made
-    with writing(sessions) as session:
-        session.query(models.Machine).one().peaks_at = now() - timedelta(days=8)
-    Presence(sessions, entry_of(machine), measures_peaks=True).tick(is_idle=True)
-    assert len(made) == 1
+    for days, many in ((6, 2), (8, 3)):
+        with writing(sessions) as session:
+            session.query(models.Machine).one().peaks_at = now() - timedelta(days=days)
+        Presence(sessions, entry_of(machine), measures_peaks=True).tick(is_idle=True)
+        assert len(made) == many

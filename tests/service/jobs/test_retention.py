@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from tests.service.archive.stores import rows_of
 from tests.service.conftest import PROBLEM
-from tilewise.service.db import make_engine, models, writing
+from tilewise.service.db import models, writing
 from tilewise.service.db.base import now
 from tilewise.service.db.trials import pack_samples, unpack_samples
-from tilewise.service.errors import BusyError
 from tilewise.service.jobs import idempotency, registry, retention
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -77,7 +76,7 @@ def test_old_samples_are_thinned_and_nothing_else_changes(sessions, trials, comp
     assert other in {job for job, _ in after}
 
 
-def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
+def test_old_keys_and_workers_are_forgotten_and_samples_counted(sessions, trials, machine, client):
     with writing(sessions) as session:
         for key, age in (("old", 25), ("new", 1)):
             made = now() - timedelta(hours=age)
@@ -89,16 +88,6 @@ def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
     assert (done.keys, done.workers) == (would.keys, would.workers) == (1, 1)
     assert [row["key"] for row in rows_of(sessions)["idempotency_keys"]] == ["new"]
     assert timedelta(hours=24) == idempotency.KEPT
-
-
-@pytest.mark.sqlite_only("a transaction that writes holds the whole database")
-def test_a_locked_database_returns_no_space(url, sessions):
-    with writing(sessions), pytest.raises(BusyError, match="is locked by another process"):
-        retention.give_back(make_engine(url, patience_s=0.05))
-
-
-def test_a_thinned_trial_is_shown_with_what_it_was(client, sessions, trials):
-    prune(sessions)
     shown = client.get(f"/v1/jobs/{trials[1]}/trials").json()["trials"]
     assert {one["samples_taken"] for one in shown} == {60}
     assert all(9 <= len(one["samples_us"]) <= 11 for one in shown)
