@@ -120,15 +120,10 @@ def test_no_candidate_that_runs_means_no_best() -> None:
 
 
 @pytest.mark.parametrize(("options", "field"), [
-    ({"trials": 0}, "trials"),
-    ({"trials": 10**9}, "trials"),
-    ({"seconds": 0.0}, "seconds"),
-    ({"seconds": float("nan")}, "seconds"),
-    ({"seed": -1}, "seed"),
-    ({"sampler": "magic"}, "sampler"),
-    ({"sampler": "no module:Class"}, "sampler"),
-    ({"sampler": "module:"}, "sampler"),
-    ({"sampler": "m:" + "C" * 200}, "sampler"),
+    ({"trials": 0}, "trials"), ({"trials": 10**9}, "trials"), ({"seconds": 0.0}, "seconds"),
+    ({"seconds": float("nan")}, "seconds"), ({"seed": -1}, "seed"),
+    ({"sampler": "magic"}, "sampler"), ({"sampler": "no module:Class"}, "sampler"),
+    ({"sampler": "module:"}, "sampler"), ({"sampler": "m:" + "C" * 200}, "sampler"),
 ])  # fmt: skip
 def test_bad_budgets_name_the_field(options, field: str) -> None:
     with pytest.raises(BudgetError) as caught:

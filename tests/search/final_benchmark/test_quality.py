@@ -28,12 +28,8 @@ from tilewise.search.verdicts import Verdict, verdict, verdict_of_speeds
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [
-    (0.90, 0.96, Verdict.SLOWER),
-    (0.90, 0.98, Verdict.UNDECIDED),
-    (0.98, 1.02, Verdict.SAME),
-    (1.01, 1.06, Verdict.UNDECIDED),
-    (1.04, 1.20, Verdict.FASTER),
-    (0.50, 1.50, Verdict.UNDECIDED),
+    (0.90, 0.96, Verdict.SLOWER), (0.90, 0.98, Verdict.UNDECIDED), (0.98, 1.02, Verdict.SAME),
+    (1.01, 1.06, Verdict.UNDECIDED), (1.04, 1.20, Verdict.FASTER), (0.50, 1.50, Verdict.UNDECIDED),
 ])  # fmt: skip
 def test_the_whole_interval_decides(low: float, high: float, expected: Verdict) -> None:
     assert verdict(low, high, tolerance=0.03) is expected

@@ -65,23 +65,14 @@ def test_backticks_without_a_partner_stay_as_they_are():
 
 
 @pytest.mark.parametrize(("path", "status", "said"), [
-    ("/jobs/99", 404, "there is no job 99"),
-    ("/jobs/0", 422, "job_id"),
-    ("/problems/" + "0" * 64, 404, "no problem with the key"),
-    ("/compare?left=1", 422, "right"),
+    ("/jobs/99", 404, "there is no job 99"), ("/jobs/0", 422, "job_id"),
+    ("/problems/" + "0" * 64, 404, "no problem with the key"), ("/compare?left=1", 422, "right"),
     ("/compare?left=98&right=99", 404, "there is no schedule 98"),
-    ("/?order=sideways", 422, "order"),
-    ("/?contains=" + "x" * 201, 422, "contains"),
-    ("/plans/99", 404, "no plan 99"),
-    ("/plans/0", 422, "plan_id"),
-    ("/plans/x", 422, "plan_id"),
-    ("/jobs?kind=model&before=0", 422, "before"),
-    ("/suites/99", 404, "no "),
-    ("/suites/0", 422, "number"),
-    ("/suites/x", 422, "number"),
-    ("/suites/1?page=0", 422, "page"),
-    ("/schedules/1/kernel", 404, "no "),
-    ("/schedules/1/assembly", 404, "no "),
+    ("/?order=sideways", 422, "order"), ("/?contains=" + "x" * 201, 422, "contains"),
+    ("/plans/99", 404, "no plan 99"), ("/plans/0", 422, "plan_id"), ("/plans/x", 422, "plan_id"),
+    ("/jobs?kind=model&before=0", 422, "before"), ("/suites/99", 404, "no "),
+    ("/suites/0", 422, "number"), ("/suites/x", 422, "number"), ("/suites/1?page=0", 422, "page"),
+    ("/schedules/1/kernel", 404, "no "), ("/schedules/1/assembly", 404, "no "),
 ])  # fmt: skip
 def test_what_is_not_there_is_a_page(client, path, status, said):
     assert_page(client.get(path), status, said)
