@@ -56,9 +56,9 @@ def test_results_and_trials_are_of_one_cache_mode(cli, runs) -> None:
 
 @pytest.mark.parametrize("wanted", [TuneRequest(4), TuneRequest(2, peers=True)])
 def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monkeypatch, wanted):
-    """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
+    """Another process runs the job of a smaller budget; its trials are reported meanwhile."""
     schema.upgrade(database)
-    sessions, told = make_sessions(make_engine(database)), list[TrialSeen]()
+    sessions, reported = make_sessions(make_engine(database)), list[TrialSeen]()
     given = (parse_problem(PROBLEM), detect().canonical, TuneRequest(2), identity())
     with writing(sessions) as session:
         job = queue.create_or_join(session, *given).job
@@ -73,11 +73,11 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(database, runs, monke
         job_run.run_job(running, tuner=another_process, prover=fakes.prove)
 
     monkeypatch.setattr(job_run, "time", SimpleNamespace(sleep=end_it, monotonic=lambda: 0.0))
-    found = local.LocalBackend(database).tune(PROBLEM, "host", wanted, told.append)
+    found = local.LocalBackend(database).tune(PROBLEM, "host", wanted, reported.append)
     timed = wanted.trials - 1
     assert found["trials"] == {"asked": wanted.trials, "timed": timed, "pruned": 0, "failed": 1}
     assert bool(found["peers"]) is wanted.peers
-    assert [(seen.number, seen.state, seen.gflops) for seen in told] == [
+    assert [(seen.number, seen.state, seen.gflops) for seen in reported] == [
         (0, "failed", None), (1, "timed", 11.0), (2, "timed", 12.0), (3, "timed", 13.0)
     ][: wanted.trials]  # fmt: skip
     assert len(runs) == 1, "the first was another's"
@@ -208,7 +208,7 @@ class Service:
 def events() -> str:
     """One that failed, a slow and a fast one, one that was pruned, and what came after."""
     counts = {"asked": 6, "timed": 2, "pruned": 1, "failed": 1}
-    told = [
+    reported = [
         ("phase", {"name": "search", "done": 0, "total": 6}),
         ("trial", documents.trial(0, state="failed", gflops=None), 0),
         ("trial", documents.trial(1, gflops=7.0), 1),
@@ -218,7 +218,7 @@ def events() -> str:
         ("phase", {"name": "of a newer service", "done": 1, "total": 5}),
         ("end", documents.job(state="done", target=TARGET, trials=counts)),
     ]
-    return "".join(documents.event(*one) for one in told)
+    return "".join(documents.event(*one) for one in reported)
 
 
 @pytest.fixture
@@ -231,19 +231,19 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 
 def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
     request = TuneRequest(6, 20.0, 7, "random", True, "cold")
-    told: list[TrialSeen] = []
+    reported: list[TrialSeen] = []
     phases: list[SearchPhase] = []
     with remote_module.RemoteBackend("http://fake") as remote:
-        remote.tune(SMALL, TARGET, request, told.append, phases.append)
+        remote.tune(SMALL, TARGET, request, reported.append, phases.append)
     _, _, body = service.asked[0]
     assert body == {
         "problem": SMALL, "target": TARGET, "trials": 6, "seconds": 20.0, "seed": 7,
         "sampler": "random", "peers": True, "cache": "cold",
     }  # fmt: skip
-    assert [(seen.number, seen.state, seen.gflops) for seen in told] == [
+    assert [(seen.number, seen.state, seen.gflops) for seen in reported] == [
         (0, "failed", None), (1, "timed", 7.0), (2, "timed", 5.0), (3, "pruned", 99.0)
     ]  # fmt: skip
-    assert told[1].interval == (4.0, 6.0)
+    assert reported[1].interval == (4.0, 6.0)
     assert phases == [SearchPhase("search", 0, 6), SearchPhase("finals", 1, 5)]
     found = service.last("/v1/schedules")
     assert found == {"problem": SMALL, "target": TARGET, "cache": "cold"}

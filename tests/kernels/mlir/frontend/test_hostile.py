@@ -71,9 +71,10 @@ def odd() -> dict[str, bytes]:
 def test_a_broken_module_is_refused(name: str) -> None:
     with pytest.raises(ModuleError) as refused:
         read_module(broken()[name], LIMITS)
-    told = str(refused.value)
-    assert told.startswith("the module was not read: ") and told.isprintable() and len(told) < 400
-    assert "Traceback" not in told
+    message = str(refused.value)
+    assert message.startswith("the module was not read: ")
+    assert message.isprintable() and len(message) < 400
+    assert "Traceback" not in message
 
 
 @pytest.mark.parametrize("name", odd())
@@ -99,13 +100,13 @@ def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: st
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "told"), [
+@pytest.mark.parametrize(("name", "shown"), [
     (rb"a\1B[2J\0Ab", r"@a\x1b[2J\nb"), (rb"\FF x", r"@\xff x"), (b"caf\xc3\xa9", "@caf\xe9"),
 ])  # fmt: skip
-def test_names_are_told_on_one_line_that_is_text(name: bytes, told: str) -> None:
+def test_names_are_shown_on_one_line_that_is_text(name: bytes, shown: str) -> None:
     module = GOOD.replace(b"@f", b'@"' + name + b'"')
     (found,) = read_module(module).occurrences
-    assert found.where == f"{told} 3:8 linalg.matmul"
+    assert found.where == f"{shown} 3:8 linalg.matmul"
     assert read_op(module, found.where).found == found
 
 

@@ -91,10 +91,10 @@ class Surrounded:
         """Append what makes an input of an argument; return its name."""
         value, shape, dtype = f"%a{number}", self.source_shape(number), self.generic.dtype
         order, pads = self.before[number], self.pads if number == 0 else ()
-        for step in ("turned", "padded") if self.is_late else ("padded", "turned"):
-            if step == "turned" and order is not None:
-                lines += _transposed(f"%turned{number}", value, shape, order, dtype)
-                value, shape = f"%turned{number}", tuple(shape[axis] for axis in order)
+        for step in ("transposed", "padded") if self.is_late else ("padded", "transposed"):
+            if step == "transposed" and order is not None:
+                lines += _transposed(f"%transposed{number}", value, shape, order, dtype)
+                value, shape = f"%transposed{number}", tuple(shape[axis] for axis in order)
             elif step == "padded" and pads:
                 pads = pads if self.is_late else _before(pads, order)
                 lines += _padded(value, shape, pads, dtype)

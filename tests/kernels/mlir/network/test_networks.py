@@ -186,13 +186,13 @@ def between(what: str) -> bytes:
 """.encode()
 
 
-@pytest.mark.parametrize(("what", "told", "counts"), some([
+@pytest.mark.parametrize(("what", "left", "counts"), some([
     (LOOP, ["scf.for", "scf.yield"], (2, 2)), (MIRROR, [], (2, 2)), (HALVES, [], (2, 2)),
     (MEAN, [], (1, 2)),
 ], of=3))  # fmt: skip
-def test_a_network_around_it_computes_the_same(what, told, counts) -> None:
+def test_a_network_around_it_computes_the_same(what, left, counts) -> None:
     plan = pack(between(what), Blocks(16))
-    assert len(plan.packed) == 2 and [one.op for one in plan.left] == told
+    assert len(plan.packed) == 2 and [one.op for one in plan.left] == left
     found = plan.counts
     assert (found["packs"], found["unpacks"]) == counts
     assert found["weights"] == 2, "what a body reads from outside is no weight"
