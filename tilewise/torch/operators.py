@@ -16,6 +16,7 @@ def load_operators() -> ctypes.CDLL:
     """Return the loaded operators, compiled if this is the first use with this torch."""
     given = [f"-I{folder}" for folder in cpp_extension.include_paths()]
     given += [*(f"-L{folder}" for folder in cpp_extension.library_paths()), "-ltorch_cpu", "-lc10"]
+    given += ["-fopenmp"]  # without it at::parallel_for runs parts one after the other
     path = compiled(Path(__file__).with_name("operators.cpp"), torch.__version__, given)
     torch.ops.load_library(str(path))
     torch.library.register_fake("tilewise::prepare", _fake_prepare)

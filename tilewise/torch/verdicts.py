@@ -19,7 +19,7 @@ def verdict(kernel: Kernel) -> Verdict:
     """Return the stored verdict of a kernel, or measure and store it."""
     with _disable_current_modes(), torch.inference_mode():
         threads = torch.get_num_threads()
-        return stored_verdict(kernel, f"torch={torch.__version__},{threads}", _measure)
+        return stored_verdict(kernel, f"torch={torch.__version__},threads={threads}", _measure)
 
 
 def _measure(kernel: Kernel, problem: Problem) -> Verdict:

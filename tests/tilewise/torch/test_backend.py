@@ -1,5 +1,6 @@
 """Models compiled with kernels: which are used, and that results are those of eager f64."""
 
+import ctypes
 import importlib.metadata
 import json
 import sys
@@ -20,6 +21,7 @@ from tilewise.linked.libraries import cache_folder
 from tilewise.search.records import TuneRequest
 from tilewise.torch import background
 from tilewise.torch import verdicts as own
+from tilewise.torch.operators import load_operators
 
 nn = torch.nn
 backend_module = sys.modules["tilewise.torch.backend"]  # the package names its function so
@@ -161,6 +163,20 @@ def test_threads_share_the_parts_of_a_kernel(stored: Stored) -> None:
     texts = [path.read_text() for path in cache_folder().glob("kernel-*.json")]  # some are damaged
     cached = [json.loads(text) for text in texts if op.kernel in text]
     assert ["threads=2" in one["target"] for one in cached if one["parts"] == 2] == [True]
+
+
+def test_the_parts_of_a_kernel_run_at_the_same_time() -> None:
+    both, x = threading.Barrier(2, timeout=20), torch.zeros(1)
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4, ctypes.c_int64)
+    def part(*_: object) -> int:
+        return both.wait() < 0
+
+    torch.set_num_threads(2)
+    sizes = map(ctypes.c_int64, (0, 0, 2))  # bytes of scratch and of packed weights, parts
+    load_operators().tilewise_register(b"parts", None, part, None, *sizes, 0)
+    torch.ops.tilewise.call(x, x, None, None, "parts", [1], [])
+    assert not both.broken
 
 
 @pytest.mark.full
