@@ -161,7 +161,7 @@ def count_call(options: dict[str, Any]) -> None:
     packed = torch.ops.tilewise.prepare(b, kernel.symbol)
     scratch = torch.empty(kernel.scratch_bytes + 1, dtype=torch.uint8)
     tensors = (a, packed, bias, out, scratch)
-    operands = (a, packed, bias, None, kernel.symbol, shapes["C"], [])
+    operands = (a, packed, bias, None, kernel.symbol)
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
     described = next(p for p in cache_folder().glob("*.json") if kernel.symbol in p.read_text())
     function = ctypes.CDLL(str(described.with_suffix(".so")))[kernel.symbol]

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace tilewise {
 
@@ -18,6 +19,7 @@ struct Kernel {
   void *run, *part, *prepare;
   int64_t scratch_bytes, packed_bytes, parts;
   bool accumulates;
+  std::vector<int64_t> shape;  // of the result; empty for a range
 };
 
 struct Hash : std::hash<std::string_view> {
@@ -100,13 +102,20 @@ int call_with(void *function, int count, void *const *pointers, std::span<const 
 
 extern "C" void tilewise_register(const char *symbol, void *run, void *part, void *prepare,
                                   int64_t scratch_bytes, int64_t packed_bytes, int64_t parts,
-                                  int accumulates) {
+                                  int accumulates, const int64_t *shape, int64_t rank) {
   auto *kernel = new tilewise::Kernel{symbol,       run,   part, prepare, scratch_bytes,
-                                      packed_bytes, parts, accumulates != 0};
+                                      packed_bytes, parts, accumulates != 0, {shape, shape + rank}};
   const std::unique_lock lock(tilewise::registry().mutex);
   tilewise::registry().kernels.insert_or_assign(symbol, kernel);
 }
 
 extern "C" int64_t tilewise_packed_bytes(const char *symbol) {
   return tilewise::find(symbol).packed_bytes;
+}
+
+// Write the shape of a kernel's result, and return its rank.
+extern "C" int64_t tilewise_shape(const char *symbol, int64_t *shape) {
+  const auto &known = tilewise::find(symbol).shape;
+  for (int64_t size : known) *shape++ = size;
+  return known.size();
 }

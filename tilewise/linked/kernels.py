@@ -297,7 +297,13 @@ def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
     ends = ("", "_part", "_prepare" if kernel.packed_bytes else "")
     addresses = [ctypes.cast(code[f"{kernel.symbol}{end}"], ctypes.c_void_p) for end in ends]
     numbers = map(ctypes.c_int64, (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts))
-    one = kernel.wanted
-    accumulates = int((one.smallest if isinstance(one, ProblemRange) else one).accumulates)
-    shim().tilewise_register(kernel.symbol.encode(), *addresses, *numbers, accumulates)
+    one, shape = kernel.wanted, tuple[int, ...]()
+    if isinstance(one, ProblemRange):
+        one = one.smallest
+    else:
+        shape = one.operand_shapes["C"]
+    sizes = (ctypes.c_int64 * len(shape))(*shape), ctypes.c_int64(len(shape))
+    shim().tilewise_register(
+        kernel.symbol.encode(), *addresses, *numbers, int(one.accumulates), *sizes
+    )
     return True

@@ -38,11 +38,12 @@ at::Tensor aligned(const at::Tensor &packed) {
 }
 
 at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at::Tensor> &bias,
-                const std::optional<at::Tensor> &add, std::string_view symbol, at::IntArrayRef shape,
-                at::IntArrayRef sizes) {
+                const std::optional<at::Tensor> &add, std::string_view symbol,
+                at::OptionalIntArrayRef shape, at::OptionalIntArrayRef sizes) {
   const auto &kernel = tilewise::find(symbol);
-  auto out = kernel.accumulates ? add->clone()
-                                : at::Tensor(at::detail::empty_cpu(shape, a.scalar_type()));
+  auto out = kernel.accumulates
+                 ? add->clone()
+                 : at::Tensor(at::detail::empty_cpu(shape.value_or(kernel.shape), a.scalar_type()));
   void *pointers[6];
   int count = 0;
   auto take = [&](const at::Tensor &tensor) {
@@ -56,7 +57,7 @@ at::Tensor call(const at::Tensor &a, const at::Tensor &b, const std::optional<at
   if (add && !kernel.accumulates) take(*add);
   take(out);
   pointers[count++] = tilewise::scratch(kernel.scratch_bytes);
-  const std::span given(sizes.data(), sizes.size());
+  const auto given = sizes ? std::span(sizes->data(), sizes->size()) : std::span<const int64_t>();
   if (kernel.parts == 1) {
     tilewise::check(tilewise::call_with(kernel.run, count, pointers, given), kernel);
   } else {
@@ -74,8 +75,9 @@ TORCH_LIBRARY(tilewise, library) {
   const std::vector<at::Tag> tags = {at::Tag::needs_contiguous_strides, at::Tag::pt2_compliant_tag};
   library.def("prepare(Tensor weights, str symbol) -> Tensor", tags);
   library.def(
-      "call(Tensor a, Tensor b, Tensor? bias, Tensor? add, str symbol, SymInt[] shape, SymInt[] sizes)"
-      " -> Tensor",
+      // Lists take half a microsecond each, so that only kernels of ranges are given any.
+      "call(Tensor a, Tensor b, Tensor? bias, Tensor? add, str symbol, SymInt[]? shape=None,"
+      " SymInt[]? sizes=None) -> Tensor",
       tags);
 }
 

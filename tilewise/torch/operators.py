@@ -29,5 +29,10 @@ def _fake_prepare(weights: Any, symbol: str) -> Any:
     return weights.new_empty((size,), dtype=torch.uint8)
 
 
-def _fake_call(a: Any, *given: Any) -> Any:
-    return a.new_empty(given[-2])  # before the sizes of a range
+def _fake_call(
+    a: Any, _b: Any, _bias: Any, _add: Any, symbol: str, shape: Any = None, _sizes: Any = None
+) -> Any:
+    if shape is None:  # not of a range
+        known = (ctypes.c_int64 * 8)()
+        shape = known[: load_operators().tilewise_shape(symbol.encode(), known)]
+    return a.new_empty(shape)

@@ -323,8 +323,9 @@ def replace_ops(found: Candidate, kernel: Kernel) -> None:
         if "add" in given:
             given["add"] = _shaped(given["add"], found.shape)
         operands = [given.get(name) for name in ("A", "B", "bias", "add")]
-        sizes = [kernel.symbol, list(found.shape), kernel.sizes_of(found.keys)]
-        made = _made(torch.ops.tilewise.call.default, *operands, *sizes)
+        sizes = kernel.sizes_of(found.keys)
+        more = [list(found.shape), sizes] if sizes else []
+        made = _made(torch.ops.tilewise.call.default, *operands, kernel.symbol, *more)
         if found.back is not None:
             made = _made(aten.permute.default, made, list(found.back))
         made = _shaped(made, _shape(last))

@@ -52,9 +52,10 @@ def _kernel_call(problem: Problem, kernel: Kernel, operands: dict[str, Any]) -> 
     b = operands["B"]
     if problem.has_constant_weights:
         b = torch.ops.tilewise.prepare(b, kernel.symbol)
-    more, sizes = (operands.get("bias"), operands.get("add")), kernel.sizes_of(vars(problem))
-    given = (operands["A"], b, *more, kernel.symbol, problem.operand_shapes["C"], sizes)
-    return partial(torch.ops.tilewise.call.default, *given)
+    given = (operands["A"], b, operands.get("bias"), operands.get("add"), kernel.symbol)
+    sizes = kernel.sizes_of(vars(problem))
+    more = (problem.operand_shapes["C"], sizes) if sizes else ()
+    return partial(torch.ops.tilewise.call.default, *given, *more)
 
 
 def _torch_call(problem: Problem, operands: dict[str, Any], is_dynamic: bool = False) -> Call:

@@ -173,9 +173,9 @@ def test_the_parts_of_a_kernel_run_at_the_same_time() -> None:
         return both.wait() < 0
 
     torch.set_num_threads(2)
-    sizes = map(ctypes.c_int64, (0, 0, 2))  # bytes of scratch and of packed weights, parts
-    load_operators().tilewise_register(b"parts", None, part, None, *sizes, 0)
-    torch.ops.tilewise.call(x, x, None, None, "parts", [1], [])
+    sizes = [ctypes.c_int64(one) for one in (0, 0, 2)]  # scratch, packed, and parts
+    load_operators().tilewise_register(b"parts", None, part, None, *sizes, 0, None, sizes[0])
+    torch.ops.tilewise.call(x, x, None, None, "parts")
     assert not both.broken
 
 
