@@ -17,6 +17,7 @@ import torch
 
 from tests.cases import some
 from tests.kernels.system.test_system import wait_until_gone
+from tests.tilewise.conftest import store_result
 from tests.tilewise.torch.stored import Stored, check, exact, is_right, lines
 from tilewise.backends import choose
 from tilewise.backends.choose import open_backend
@@ -32,8 +33,8 @@ PROBLEM = "matmul:m=8,n=16,k=24,dtype=f32,bias,weights=constant"
 
 
 @pytest.mark.full
-def test_a_store_and_a_service_give_the_same_kernel(store, database, server, cache, monkeypatch):
-    store(PROBLEM)
+def test_a_store_and_a_service_give_the_same_kernel(database, server, cache, monkeypatch):
+    store_result(database, monkeypatch, PROBLEM)
     monkeypatch.setattr(verdicts, "in_turns", lambda *_, **__: (1e-6, 2e-6))
     found = []
     for where in ({"store": database}, {"server": server}):
@@ -82,9 +83,9 @@ assert (got - expected).norm() <= 1e-6 * expected.norm()
 
 
 @pytest.mark.full
-def test_a_later_process_packs_its_own_weights(store, database, cache, tmp_path) -> None:
+def test_a_later_process_packs_its_own_weights(database, cache, tmp_path, monkeypatch) -> None:
     """Inductor keeps compiled graphs on disk; what it finds there must not contain weights."""
-    store(PROBLEM)
+    store_result(database, monkeypatch, PROBLEM)
     for seed in ("1", "2"):
         environment = child_environment(TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"))
         command = [sys.executable, "-c", PROGRAM, seed, database]
