@@ -158,10 +158,10 @@ def count_call(options: dict[str, Any]) -> None:
         sys.exit(f"call: {SMALL} is not stored; give --trials")
     shapes = parse_problem(SMALL).operand_shapes
     a, b, bias, out = (torch.randn(shapes[name]) for name in ("A", "B", "bias", "C"))
-    packed = torch.ops.tilewise.prepare(b, kernel.symbol)
+    packed = torch.ops.tilewise.prepare(b, kernel.name)
     scratch = torch.empty(kernel.scratch_bytes + 1, dtype=torch.uint8)
     tensors = (a, packed, bias, out, scratch)
-    operands = (a, packed, bias, None, kernel.symbol)
+    operands = (a, packed, bias, None, kernel.name)
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
     described = next(p for p in cache_folder().glob("*.json") if kernel.symbol in p.read_text())
     function = ctypes.CDLL(str(described.with_suffix(".so")))[kernel.symbol]

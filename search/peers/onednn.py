@@ -27,7 +27,6 @@ Addend = Tensor | None
 """A bias, or what a result is added to, if there is one."""
 
 NARROW = ("bf16", "f16")
-ONEDNN_TYPES = ("f32", "bf16")
 
 
 def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
@@ -91,7 +90,7 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
     yield "mm" if dtype in NARROW else "mm (MKL)", _product(problem, a, b, c, bias, end)
     if dtype == "f16" and not problem.out:
         yield "mm in f32", _product(problem, a, b, c, bias, end, widen=True)
-    if dtype in ONEDNN_TYPES and problem.batch == 1:
+    if problem.batch == 1 and (dtype == "bf16" or has_kernels(problem)):
         yield "linear", _linear(problem, a, b.t(), c, bias, end)
         if packs_weights(problem):
             packed = torch.ops.mkldnn._reorder_linear_weight(b.t(), problem.m)
@@ -190,9 +189,11 @@ def has_kernels(problem: Problem) -> bool:
     """Return whether oneDNN has kernels of the type for this processor."""
     import torch
 
-    if problem.dtype not in ONEDNN_TYPES or not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():
         return False
-    return problem.dtype == "f32" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    of_type = {"bf16": "_is_mkldnn_bf16_supported", "f16": "_is_mkldnn_fp16_supported"}
+    supports = of_type.get(problem.dtype)
+    return bool(getattr(torch.ops.mkldnn, supports)()) if supports else problem.dtype == "f32"
 
 
 def _linear(

@@ -71,7 +71,7 @@ class Call:
             raise BadInputError(f"{self.problem}: weights are {given.shape}, not {wanted.shape}")
         packed = empty_aligned((self.kernel.packed_bytes,), np.uint8)
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in (given, packed)]
-        if code := _handler().tilewise_prepare(self.kernel.symbol.encode(), *pointers):
+        if code := _handler().tilewise_prepare(self.kernel.name.encode(), *pointers):
             raise BadInputError(f"{self.problem}: weights cannot be packed, code {code}")
         with jax.ensure_compile_time_eval():
             known = jnp.asarray(packed)
@@ -135,7 +135,7 @@ def _kernel(call: Call, given: Sequence[Array], _operands: Sequence[Array]) -> A
         input_output_aliases={len(given) - 1: 0} if call.problem.accumulates else None,
     )
     sizes = np.array(call.kernel.sizes_of(vars(call.problem)), np.int64)
-    return target(*given, symbol=call.kernel.symbol, sizes=sizes)
+    return target(*given, symbol=call.kernel.name, sizes=sizes)
 
 
 def _derivatives(call: Call, primals: Any, tangents: Any) -> Any:

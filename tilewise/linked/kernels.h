@@ -108,14 +108,3 @@ extern "C" void tilewise_register(const char *symbol, void *run, void *part, voi
   const std::unique_lock lock(tilewise::registry().mutex);
   tilewise::registry().kernels.insert_or_assign(symbol, kernel);
 }
-
-extern "C" int64_t tilewise_packed_bytes(const char *symbol) {
-  return tilewise::find(symbol).packed_bytes;
-}
-
-// Write the shape of a kernel's result, and return its rank.
-extern "C" int64_t tilewise_shape(const char *symbol, int64_t *shape) {
-  const auto &known = tilewise::find(symbol).shape;
-  for (int64_t size : known) *shape++ = size;
-  return known.size();
-}

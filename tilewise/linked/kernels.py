@@ -56,7 +56,7 @@ class Kernel:
 
     Attributes:
         problem: a problem, or a range.
-        symbol: by which a shim knows it.
+        symbol: of its code.
         sha256: of its shared library.
     """
 
@@ -73,10 +73,25 @@ class Kernel:
         """Return the problem or the range."""
         return parse_any(self.problem)
 
+    @property
+    def name(self) -> str:
+        """Return what shims call it: code of another version may have the same symbol."""
+        return f"{self.symbol}_{self.sha256[:12]}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the result; calls of a range give theirs."""
+        wanted = self.wanted
+        return () if isinstance(wanted, ProblemRange) else wanted.operand_shapes["C"]
+
     def sizes_of(self, keys: Mapping[str, Any]) -> list[Any]:
         """Return the sizes that a call takes, by the keys of its problem; only a range has some."""
         wanted = self.wanted
         return [keys[dim] for dim in wanted.dims] if isinstance(wanted, ProblemRange) else []
+
+
+loaded: dict[str, Kernel] = {}
+"""The kernels that shims call, by name."""
 
 
 @dataclass(frozen=True)
@@ -297,13 +312,9 @@ def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
     ends = ("", "_part", "_prepare" if kernel.packed_bytes else "")
     addresses = [ctypes.cast(code[f"{kernel.symbol}{end}"], ctypes.c_void_p) for end in ends]
     numbers = map(ctypes.c_int64, (kernel.scratch_bytes, kernel.packed_bytes, kernel.parts))
-    one, shape = kernel.wanted, tuple[int, ...]()
-    if isinstance(one, ProblemRange):
-        one = one.smallest
-    else:
-        shape = one.operand_shapes["C"]
+    one, shape = kernel.wanted, kernel.shape
+    accumulates = int((one.smallest if isinstance(one, ProblemRange) else one).accumulates)
     sizes = (ctypes.c_int64 * len(shape))(*shape), ctypes.c_int64(len(shape))
-    shim().tilewise_register(
-        kernel.symbol.encode(), *addresses, *numbers, int(one.accumulates), *sizes
-    )
+    shim().tilewise_register(kernel.name.encode(), *addresses, *numbers, accumulates, *sizes)
+    loaded[kernel.name] = kernel
     return True

@@ -165,12 +165,21 @@ def backend(
     searched = replace(source, trials=0) if is_later else source
     compilation = Compilation(searched, graph, may_guard=_may_guard())
     with compiling(compilation):
-        run, again = _frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
+        frozen = _Frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
+    switch = _switch(compilation, frozen)
+    # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
+    is_static = len(weights) == len(example_inputs)
     if is_later and compilation.absent:
-        # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
-        is_static = len(weights) == len(example_inputs)
-        switch = _switch(compilation, again) if is_static else lambda: None
-        search_in_background(source, compilation.absent, switch)
+        search_in_background(source, compilation.absent, switch if is_static else lambda: None)
+
+    def run(*given: Any) -> Any:
+        if frozen.written():
+            if not is_static:
+                warn_once("a graph of dynamic sizes runs uncompiled: its buffers are written to")
+                return frozen.graph(*given)
+            switch()
+        return frozen.run(*given)
+
     return run
 
 
@@ -181,7 +190,7 @@ def _may_guard() -> bool:
     return not any(isinstance(one, StrictMinMaxConstraint) for one in declared)
 
 
-def _switch(before: Compilation, compile_again: Callable[[], None]) -> Callable[[], None]:
+def _switch(before: Compilation, frozen: "_Frozen") -> Callable[[], None]:
     """Return a function that compiles a graph again, with kernels that were stored since."""
     mode = torch.inference_mode(torch.is_inference_mode_enabled())
     cast = torch.autocast("cpu", torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu"))
@@ -190,55 +199,75 @@ def _switch(before: Compilation, compile_again: Callable[[], None]) -> Callable[
         after = Compilation(before.source, Graph())
         # The mode comes first: without inference it would enable gradients.
         with mode, torch.no_grad(), cast, compile_lock, compiling(after):
-            compile_again()
+            frozen.compile()
         before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
 
     return switch
 
 
-def _frozen(
-    gm: Any, example_inputs: Sequence[Any], **options: Any
-) -> tuple[Callable[..., Any], Callable[[], None]]:
-    """Compile a graph with weights as constants, and guard that a call has the same weights.
+class _Frozen:
+    """A graph with weights as constants, and guards that a call has the same weights.
 
-    Return the function, and one that compiles it again. Dynamo's setting `prepare_freezing` has no
-    such guards: a second model of one class would get the weights of the first, with any backend of
-    the process.
+    Dynamo's setting `prepare_freezing` has no such guards: a second model of one class would get
+    the weights of the first, with any backend of the process. Buffers that were written to since a
+    compilation, such as caches of attention, are inputs of the next one.
     """
-    guards = TracingContext.get().guards_context.dynamo_guards
-    frozen = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # Dynamo reads its own again
-    frozen.meta = gm.meta
-    kept, sources = [], {}
-    places = (one.graph.find_nodes(op="placeholder") for one in (gm, frozen))
-    nodes = zip(*places, example_inputs, strict=True)
-    for index, (of, node, value) in enumerate(nodes):
-        source = node._dynamo_source = getattr(of, "_dynamo_source", None)
-        is_tensor = type(value) in (torch.Tensor, torch.nn.Parameter)
-        if not (source and is_tensor and source.guard_source.is_unspecialized_nn_module()):
-            kept.append(index)
-            continue
-        guards.add(source.make_guard(GuardBuilder.ID_MATCH))
-        name = f"_tilewise_{index}"
-        is_parameter = isinstance(value, torch.nn.Parameter)
-        (frozen.register_parameter if is_parameter else frozen.register_buffer)(name, value)
-        sources[name] = source
-        with frozen.graph.inserting_before(node):
-            constant = frozen.graph.get_attr(name)
-        constant.meta = dict(node.meta)
-        node.replace_all_uses_with(constant)
-        frozen.graph.erase_node(node)
-    frozen._param_name_to_source = (getattr(gm, "_param_name_to_source", None) or {}) | sources
-    frozen.recompile()
-    inputs = [example_inputs[index] for index in kept]
-    spare = torch.fx.GraphModule(frozen, deepcopy(frozen.graph))  # a compilation changes its own
-    for node in spare.graph.nodes:
-        node.meta.pop("example_value", None)  # of this compilation's fake tensors
-    compiled = [compile_fx(frozen, inputs, **options)]
 
-    def again() -> None:
-        compiled[0] = compile_fx(spare, inputs, **options)
+    def __init__(self, gm: Any, example_inputs: Sequence[Any], **options: Any) -> None:
+        self._inputs, self._options = example_inputs, options
+        self.graph = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # a compilation changes its own
+        self.graph.meta, self._names = gm.meta, getattr(gm, "_param_name_to_source", None) or {}
+        self._sources = [getattr(one, "_dynamo_source", None) for one in _placeholders(gm)]
+        self._weights = dict[int, Any]()
+        guards = TracingContext.get().guards_context.dynamo_guards
+        for index, (source, value) in enumerate(zip(self._sources, example_inputs, strict=True)):
+            is_tensor = type(value) in (torch.Tensor, torch.nn.Parameter)
+            if source and is_tensor and source.guard_source.is_unspecialized_nn_module():
+                guards.add(source.make_guard(GuardBuilder.ID_MATCH))
+                self._weights[index] = value
+        self._versions = {
+            index: (value, value._version)
+            for index, value in self._weights.items()
+            if not isinstance(value, torch.nn.Parameter) and not value.is_inference()
+        }
+        self.run = self.compile()
+        for node in self.graph.graph.nodes:
+            node.meta.pop("example_value", None)  # of this compilation's fake tensors
 
-    return (lambda *given: compiled[0](*[given[index] for index in kept])), again
+    def written(self) -> list[int]:
+        """Return the buffers that were written to since they became constants."""
+        known = tuple(self._versions.items())  # another thread may compile meanwhile
+        return [index for index, (value, version) in known if value._version != version]
+
+    def compile(self) -> Callable[..., Any]:
+        """Compile the graph, and have `run` call the result."""
+        for index in self.written():
+            del self._versions[index], self._weights[index]
+        frozen = torch.fx.GraphModule(self.graph, deepcopy(self.graph.graph))
+        frozen.meta, kept, named = self.graph.meta, [], {}
+        for index, node in enumerate(_placeholders(frozen)):
+            source = node._dynamo_source = self._sources[index]
+            if index not in self._weights:
+                kept.append(index)
+                continue
+            value, name = self._weights[index], f"_tilewise_{index}"
+            is_parameter = isinstance(value, torch.nn.Parameter)
+            (frozen.register_parameter if is_parameter else frozen.register_buffer)(name, value)
+            named[name] = source
+            with frozen.graph.inserting_before(node):
+                constant = frozen.graph.get_attr(name)
+            constant.meta = dict(node.meta)
+            node.replace_all_uses_with(constant)
+            frozen.graph.erase_node(node)
+        frozen._param_name_to_source = self._names | named
+        frozen.recompile()
+        compiled = compile_fx(frozen, [self._inputs[index] for index in kept], **self._options)
+        self.run = lambda *given: compiled(*[given[index] for index in kept])
+        return self.run
+
+
+def _placeholders(gm: Any) -> Any:
+    return gm.graph.find_nodes(op="placeholder")
 
 
 # An installed package is known by its entry point, and a second registration raises.
@@ -296,7 +325,7 @@ def problems(
     def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
         with compiling(Compilation(source, Graph(), found)):
             patches = {"freezing": True}
-            return _frozen(gm, example_inputs, inner_compile=keep, config_patches=patches)[0]
+            return _Frozen(gm, example_inputs, inner_compile=keep, config_patches=patches).run
 
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
+from torch._prims_common import is_contiguous_or_false
 from torch._subclasses import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
@@ -26,6 +27,7 @@ TARGETS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.convoluti
 _NAMES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
 _CONVERT = torch.ops.prims.convert_element_type.default
 _RESHAPE = aten.reshape.default
+_MATMUL = torch.backends.mkldnn.matmul
 _POINTWISE = {
     aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.neg.default,
     aten.pow.Tensor_Scalar, aten.reciprocal.default, aten.exp.default, aten.erf.default,
@@ -65,6 +67,9 @@ _Start = tuple[_Ops, Mapping[str, Node], dict[str, Any]]
 
 def why_not(node: Node) -> str:
     """Return why no problem describes an op's operands; empty if one may."""
+    of = torch.backends.mkldnn.conv if node.target is aten.convolution.default else _MATMUL
+    if node.meta["val"].dtype is torch.float32 and of.fp32_precision in ("bf16", "tf32"):
+        return f"PyTorch computes f32 in {of.fp32_precision}"
     for one in (node, *node.all_input_nodes):
         value = one.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -178,6 +183,8 @@ def _product(node: Node) -> Candidate | None:
     keys = {"batch": batch[0] if batch else 1, "m": m, "n": n, "k": k, "transpose_b": is_transposed}
     keys |= _common(node, None if batch else b, operands)
     orders = {"B": (0, 2, 1) if batch else (1, 0)} if is_transposed else {}
+    if batch and not all(_is_in_order(one, orders.get(name)) for name, one in operands.items()):
+        return None  # heads of attention, which PyTorch's op reads where they are
     return Candidate("", (node,), keys, operands, (*batch, m, n), orders)
 
 
@@ -302,6 +309,12 @@ def _addition(node: Node, *, reshapes: bool) -> tuple[_Ops, Node] | None:
     return ((*ops, user), other) if _value(other).dtype == _value(node).dtype else None
 
 
+def _is_in_order(node: Node, order: Order | None) -> bool:
+    """Return whether an operand is read without a copy at each call."""
+    value = _value(node) if order is None else _value(node).permute(order)
+    return node.op == "get_attr" or bool(is_contiguous_or_false(value))
+
+
 def _is_transposed(b: Node) -> bool:
     """Return whether a variable operand is stored transposed; constants are copied once instead."""
     *_, rows, columns = _value(b).stride()
@@ -318,14 +331,14 @@ def replace_ops(found: Candidate, kernel: Kernel) -> None:
         bias = given.get("bias")
         if bias is not None and _value(bias).dtype in (torch.bfloat16, torch.float16):
             given["bias"] = _made(_CONVERT, bias, torch.float32)
-        if found.operands["B"].op == "get_attr":
-            given["B"] = _made(torch.ops.tilewise.prepare.default, given["B"], kernel.symbol)
+        if found.keys["weights"] == "constant":
+            given["B"] = _made(torch.ops.tilewise.prepare.default, given["B"], kernel.name)
         if "add" in given:
             given["add"] = _shaped(given["add"], found.shape)
         operands = [given.get(name) for name in ("A", "B", "bias", "add")]
         sizes = kernel.sizes_of(found.keys)
         more = [list(found.shape), sizes] if sizes else []
-        made = _made(torch.ops.tilewise.call.default, *operands, kernel.symbol, *more)
+        made = _made(torch.ops.tilewise.call.default, *operands, kernel.name, *more)
         if found.back is not None:
             made = _made(aten.permute.default, made, list(found.back))
         made = _shaped(made, _shape(last))

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from tilewise.errors import BadInputError
 from tilewise.kernels.quoting import duration
 
@@ -65,7 +67,9 @@ def report(model: Any = None) -> list[Op]:
     Raises:
         BadInputError: no graph of the model was compiled.
     """
-    weights = [] if model is None else [id(one) for one in (*model.parameters(), *model.buffers())]
+    is_module = isinstance(model, torch.nn.Module)  # and not a function
+    tensors = (*model.parameters(), *model.buffers()) if is_module else ()
+    weights = [id(one) for one in tensors]
     graphs = [
         one for one in _graphs if not weights or any(id(of()) in weights for of in one.inputs)
     ]

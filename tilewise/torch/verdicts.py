@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from tilewise.kernels.problem import Conv2d, Matmul, Problem, ProblemRange
 from tilewise.linked.kernels import Kernel
 from tilewise.linked.verdicts import Call, Verdict, cold_copies, compare, stored_verdict
 from tilewise.search.peers.onednn import finish, fused, fused_end, geometry_of, has_kernels, plain
+from tilewise.torch.operators import load_operators
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -18,8 +20,9 @@ TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f1
 def verdict(kernel: Kernel) -> Verdict:
     """Return the stored verdict of a kernel, or measure and store it."""
     with _disable_current_modes(), torch.inference_mode():
+        caller = Path(load_operators()._name).stem  # of the release of torch
         threads = torch.get_num_threads()
-        return stored_verdict(kernel, f"torch={torch.__version__},threads={threads}", _measure)
+        return stored_verdict(kernel, f"torch={caller},threads={threads}", _measure)
 
 
 def _measure(kernel: Kernel, problem: Problem) -> Verdict:
@@ -51,8 +54,8 @@ def _operands(problem: Problem) -> dict[str, Any]:
 def _kernel_call(problem: Problem, kernel: Kernel, operands: dict[str, Any]) -> Call:
     b = operands["B"]
     if problem.has_constant_weights:
-        b = torch.ops.tilewise.prepare(b, kernel.symbol)
-    given = (operands["A"], b, operands.get("bias"), operands.get("add"), kernel.symbol)
+        b = torch.ops.tilewise.prepare(b, kernel.name)
+    given = (operands["A"], b, operands.get("bias"), operands.get("add"), kernel.name)
     sizes = kernel.sizes_of(vars(problem))
     more = (problem.operand_shapes["C"], sizes) if sizes else ()
     return partial(torch.ops.tilewise.call.default, *given, *more)
@@ -96,17 +99,16 @@ def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynami
 
 def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
     rows, weights, ops = a.shape[0], b.mT, torch.ops
-    is_f32 = problem.dtype == "f32" and torch.backends.mkl.is_available()
     if not problem.has_constant_weights:
         b = weights if problem.transpose_b else b
         product = torch.mm if a.dim() == 2 else torch.bmm
         call = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
         return _finished(problem, call, add)
     weights = weights.contiguous()
-    if is_f32 and not is_dynamic:
+    if problem.dtype == "f32" and torch.backends.mkl.is_available() and not is_dynamic:
         packed = ops.mkl._mkl_reorder_linear_weight(weights, rows)
         call = partial(ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
-    elif is_f32 or (problem.dtype == "bf16" and has_kernels(problem)):
+    elif has_kernels(problem):
         packed = ops.mkldnn._reorder_linear_weight(weights, rows)
         call = partial(ops.mkldnn._linear_pointwise.default, a, packed, bias)
         if add is None:
