@@ -58,7 +58,7 @@ def main() -> None:
 
 def one_at_a_time(target: Target) -> ColdMode:
     """Caches that are emptied before each run."""
-    return replace(cold_mode(RUN_S, 0, largest_cache(target)), copies=1)
+    return replace(cold_mode(RUN_S, 0, largest_cache(target)), copies=1, spare=0)
 
 
 def table(problem: Problem, target: Target, rounds: int, cold: ColdMode | None) -> list[str]:

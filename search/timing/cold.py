@@ -1,17 +1,21 @@
 """Cold mode: operands of every timed run are in memory, not in caches.
 
-A buffer larger than the caches is written before each sample. A run too short for the clock takes
-turns over several copies of its operands. Code and predictors stay warm.
+A buffer larger than the caches is written before each sample, and part of it on each processor that
+threads use. A run too short for the clock takes turns over several copies of its operands. Threads
+sleep meanwhile, so an untimed run on a further copy wakes them. Code and predictors stay warm.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from math import ceil, inf
 
 import numpy as np
 
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import Array, empty_aligned
+from tilewise.kernels.target import detect
 from tilewise.kernels.target.model import Target
 
 LEAST_BUFFER = 32 << 20
@@ -28,21 +32,43 @@ Run = Callable[[int], None]
 
 @dataclass
 class ColdMode:
-    """How the caches are emptied, and the number of operand copies in one sample."""
+    """How the caches are emptied, and the number of operand copies.
+
+    A sample has one run on each copy but the `spare` one, which serves to wake threads.
+    """
 
     copies: int
     buffer: Array = field(repr=False)
+    spare: int = 0
 
     def evict(self) -> None:
-        """Write every line of the buffer."""
+        """Write every line of the buffer, after a part of it on each other processor.
+
+        In this order, because a last cache may receive what the private caches evict.
+        """
+        home, *others = usable_processors()
+        part = self.buffer[: TIMES_THE_CACHES * detect().l2_bytes // self.buffer.itemsize]
+        before = pin({home})
+        for processor in others:
+            pin({processor})
+            part += 1
+        pin({home})
         self.buffer += 1
+        if before is not None:
+            pin(before)
+
+    def prepare(self, run: Run) -> None:
+        """Empty the caches, then wake the threads by an untimed run on the spare copy."""
+        self.evict()
+        if self.spare:
+            run(self.spare)
 
     @property
     def description(self) -> str:
         """A description for people."""
         walked = f"{self.buffer.nbytes >> 20} MiB written before each sample"
-        turns = f", of one run on each of {self.copies} copies" if self.copies > 1 else ""
-        return walked + turns
+        timed = self.copies - self.spare
+        return walked + (f", of one run on each of {timed} copies" if timed > 1 else "")
 
 
 def largest_cache(target: Target) -> int:
@@ -57,7 +83,8 @@ def walked_bytes(cache_bytes: int) -> int:
 
 def evicting_s(target: Target) -> float:
     """Return about how many seconds emptying the target's caches takes."""
-    return walked_bytes(largest_cache(target)) / WALK_BYTES_S
+    others_bytes = (target.threads - 1) * TIMES_THE_CACHES * target.l2_bytes
+    return (walked_bytes(largest_cache(target)) + others_bytes) / WALK_BYTES_S
 
 
 def added_bytes(target: Target) -> int:
@@ -66,12 +93,16 @@ def added_bytes(target: Target) -> int:
 
 
 def cold_mode(run_s: float, operand_bytes: int, cache_bytes: int) -> ColdMode:
-    """Return the cold mode for (warm) runs of about `run_s` seconds."""
+    """Return the cold mode for (warm) runs of about `run_s` seconds.
+
+    Runs on operands too large for a spare copy take far longer than waking their threads.
+    """
     fitting = max(1, MOST_COPIED_BYTES // max(1, operand_bytes))
-    copies = min(MOST_COPIES, fitting, max(1, ceil(SAMPLE_S / max(run_s, 1e-9))))
+    spare = int(fitting > 1 and len(usable_processors()) > 1)
+    timed = min(MOST_COPIES, max(1, ceil(SAMPLE_S / max(run_s, 1e-9))))
     buffer = empty_aligned((walked_bytes(cache_bytes) // 8,), np.int64)
     buffer[:] = 0
-    return ColdMode(copies, buffer)
+    return ColdMode(min(fitting, timed + spare), buffer, spare)
 
 
 def least_s(run: Run) -> float:
@@ -89,10 +120,11 @@ def least_s(run: Run) -> float:
 
 
 def in_turn(runs: Sequence[Run]) -> Run:
-    """Return a run that alternates between several."""
+    """Return a run that alternates between several, and continues with the next one when called."""
+    turns = cycle(runs)
 
     def turn(repeat: int) -> None:
-        for index in range(repeat):
-            runs[index % len(runs)](1)
+        for _ in range(repeat):
+            next(turns)(1)
 
     return turn if len(runs) > 1 else runs[0]

@@ -17,7 +17,8 @@ A hot run finds its operands in the caches, as in a loop. After a run of another
 runs (`tilewise.search.timing.cold`) have caches emptied before every sample.
 
 Threads that spin after a call would take cores from the next contender. So on several threads each
-sample follows a pause, in which they park (`tilewise.search.runner.runner`), and an untimed run.
+sample follows a pause, in which they park (`tilewise.search.runner.runner`), and an untimed run,
+which wakes them; with cold caches it has operands of its own.
 """
 
 import time

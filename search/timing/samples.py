@@ -4,6 +4,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ class Samples:
         repeat: runs in one sample.
         times: of one run, in seconds: wall time, or thread time of a preempted sample.
         preempted: samples of one thread that other processes interrupted.
-        evict: empties the caches before each sample; None measures hot.
+        evict: empties the caches before each sample, and wakes the threads; None measures hot.
         least_s: shortest run of any sample; on one thread by its own time.
         last_s: one run of the latest sample, by the same clock.
         rounds: the round of each interleaved sample.
@@ -140,12 +141,12 @@ def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples
     """Warm up, and choose repeats so that a sample is long enough to be timed.
 
     One thread's own time decides, so that preemption does not. Cold runs repeat once per copy. In
-    turn with other runs, an untimed run wakes several threads, or some fill hot caches.
+    turn with other hot runs, an untimed run wakes several threads, or some fill the caches.
     """
     settle(threads)
     ran, wall = _ran(run, 1, threads)
     if cold is not None:
-        return Samples(cold.copies, threads, evict=cold.evict, lead=1 if threads > 1 else 0)
+        return Samples(cold.copies - cold.spare, threads, evict=partial(cold.prepare, run))
     run_s = ran if ran >= LONG_RUN_S else _seconds_of(run, wall, threads)
     repeat = 1 if ran >= LONG_RUN_S else max(1, round(SAMPLE_S / run_s))
     return Samples(repeat, threads, lead=1 if threads > 1 else leading_runs(run_s))

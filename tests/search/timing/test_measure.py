@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
@@ -223,13 +223,15 @@ def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
     assert samples.sample_cost(1.0, 2) == 2.0 + samples.PAUSE_S
 
 
-def test_short_runs_take_turns_over_copies_and_long_ones_do_not() -> None:
-    assert cold_mode(1e-3, 1 << 10, 32 << 20).copies == 1
-    assert cold_mode(10e-6, 1 << 10, 32 << 20).copies == 4
-    assert cold_mode(1e-9, 1 << 10, 32 << 20).copies == cold.MOST_COPIES
+@pytest.mark.parametrize("spare", [0, 1])
+def test_short_runs_take_turns_over_copies_and_long_ones_do_not(spare: int, monkeypatch) -> None:
+    monkeypatch.setattr(cold, "usable_processors", lambda: [*range(spare + 1)])
+    assert cold_mode(1e-3, 1 << 10, 32 << 20).copies == 1 + spare, "that wakes threads"
+    assert cold_mode(10e-6, 1 << 10, 32 << 20).copies == 4 + spare
+    assert cold_mode(1e-9, 1 << 10, 32 << 20).copies == cold.MOST_COPIES + spare
     assert cold_mode(1e-9, 64 << 20, 32 << 20).copies == 4, "copies have to fit in memory"
-    # The walk is over more than the caches hold.
-    assert cold_mode(1.0, 1, 64 << 20).buffer.nbytes == 128 << 20
+    assert (one := cold_mode(1e-3, 129 << 20, 0)).copies == 1 and one.spare == 0
+    assert cold_mode(1.0, 1, 64 << 20).buffer.nbytes == 128 << 20, "more than the caches hold"
     assert cold_mode(1.0, 1, 0).buffer.nbytes == cold.LEAST_BUFFER
 
 
@@ -259,29 +261,27 @@ def test_a_large_cache_is_allowed_the_memory_and_the_time_that_emptying_it_takes
     assert added == cold.added_bytes(detect())
 
 
-@dataclass
-class LoggedWalks(ColdMode):
-    """A cold mode that says when it would walk."""
-
-    log: list[str]
-
-    def evict(self) -> None:
-        self.log.append("|")
+def test_the_caches_of_every_processor_are_emptied_the_last_one_last(monkeypatch) -> None:
+    at, log = np.zeros(cold.walked_bytes(0) // 8), []
+    monkeypatch.setattr(cold, "usable_processors", lambda: [0, 1, 2])
+    monkeypatch.setattr(cold, "pin", lambda p: log.append((p, at[0], at[-1])) or {0, 1, 2})
+    ColdMode(1, at).evict()
+    assert log == [({0}, 0, 0), ({1}, 0, 0), ({2}, 1, 0), ({0}, 2, 0), ({0, 1, 2}, 3, 1)]
 
 
-def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> None:
+@pytest.mark.parametrize("spare", [0, 1])
+def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once(spare, monkeypatch):
     log: list[str] = []
-    mode = LoggedWalks(3, np.zeros(1), log)
+    monkeypatch.setattr(ColdMode, "evict", lambda _: log.append("|"))
     run = in_turn([lambda _r, n=n: log.append(n) or time.sleep(1e-4) for n in "abc"])
-    taken = samples.start(run, 2, mode)
-    log.clear()
+    taken = samples.start(run, 2, ColdMode(3, np.zeros(1), spare))
     begin = time.perf_counter()
     for _ in range(3):
         taken.take(run)
     spent = time.perf_counter() - begin
-    assert "".join(log) == "|abc|abc|abc"
+    assert ("".join(log), taken.repeat, taken.lead) == ("a|bca|bca|bca", 3 - spare, 0)
     assert all(t >= 1e-4 for t in taken.times), "the time of one run, not of the turn"
-    assert 3 * sum(taken.times) <= spent
+    assert taken.repeat * sum(taken.times) <= spent
 
 
 @pytest.mark.parametrize("size", [16, pytest.param(320, marks=pytest.mark.full)])
