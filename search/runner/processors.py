@@ -1,13 +1,13 @@
-"""Choose the processor that times and those that compile.
+"""Choose the processors that time and those that compile.
 
-Timing on one thread claims a processor among all Tilewise processes of the machine; compilers avoid
-that processor and its core.
+Timing claims a processor for each thread among all Tilewise processes of the machine; compilers
+avoid these processors and their cores.
 """
 
 import socket
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,34 +25,45 @@ CLAIM = "\0tilewise/processor/{}"
 class Claim:
     """Processors of one runner until `release` or the end of the process.
 
-    `timing` is None if the system chooses; `others` are those where compiling does not disturb it.
+    `timing` is None if the system chooses; `others` are those of other cores on which no search
+    times, where compiling does not disturb it.
     """
 
     timing: set[int] | None
     others: set[int]
-    _holder: socket.socket | None = field(default=None, repr=False)
+    _holders: list[socket.socket] = field(default_factory=list, repr=False)
 
     def release(self) -> None:
-        """Release the processor."""
-        if self._holder is not None:
-            self._holder.close()
-            self._holder = None
+        """Release the processors."""
+        for holder in self._holders:
+            holder.close()
+        self._holders = []
 
     def change(self, left: Mapping[int, tuple[float, float]]) -> bool:
-        """Move the timing to another free processor; return whether there is one.
+        """Move the timing to other free processors; return whether there are enough.
 
         Processors that were not `left` come first, then those left longest ago.
         """
-        if self._holder is None or not self.others:
-            return False
-        for processor in sorted(self.others, key=lambda p: left.get(p, (0.0, 0.0))):
-            holder = _hold(processor)
+        others = [p for p in usable_processors() if p in self.others]
+        others.sort(key=lambda p: left.get(p, (0.0, 0.0)))
+        return bool(self._holders) and self.take(others, len(self._holders))
+
+    def take(self, processors: Iterable[int], threads: int) -> bool:
+        """Move the timing to the first free ones, one per thread, if there are enough."""
+        held: dict[int, socket.socket] = {}
+        for processor in processors:
+            holder = _hold(processor) if len(held) < threads else None
             if holder is not None:
-                self.release()
-                self.timing, self._holder = {processor}, holder
-                self.others = _other_processors(processor, usable_processors())
-                return True
-        return False
+                held[processor] = holder
+        if len(held) < threads:
+            for holder in held.values():
+                holder.close()
+            return False
+        self.release()
+        self.timing, self._holders = set(held), [*held.values()]
+        cores = set(map(core_of, held))
+        self.others = {p for p in usable_processors() if core_of(p) not in cores and _is_free(p)}
+        return True
 
 
 @dataclass
@@ -87,24 +98,15 @@ class SpeedFactors:
 
 
 def claim(target: str) -> Claim:
-    """Claim processors for a runner on a canonical target.
-
-    The pool of several threads pins itself to the first processors; the rest may compile.
-    """
-    threads = parse_target(target).threads
-    usable = usable_processors()
-    if threads > 1:
-        return Claim(None, set(usable[threads:]))
-    for processor in usable:
-        holder = _hold(processor)
-        if holder is not None:
-            return Claim({processor}, _other_processors(processor, usable), holder)
-    return Claim(None, set())
+    """Claim processors for a runner on a canonical target, none if too few are free."""
+    claimed = Claim(None, set())
+    claimed.take(usable_processors(), parse_target(target).threads)
+    return claimed
 
 
 @contextmanager
 def timing_alone(target: str) -> Iterator[None]:
-    """Pin this thread to a claimed processor, as searches do, if one is free."""
+    """Pin this thread to claimed processors, as searches do, if enough are free."""
     held = claim(target)
     before = pin(held.timing) if held.timing else None
     try:
@@ -113,12 +115,6 @@ def timing_alone(target: str) -> Iterator[None]:
         if before is not None:
             pin(before)
         held.release()
-
-
-def _other_processors(timing: int, usable: list[int]) -> set[int]:
-    """Return processors of other cores on which no other search is timing."""
-    core = core_of(timing)
-    return {p for p in usable if core_of(p) != core and _is_free(p)}
 
 
 def _is_free(processor: int) -> bool:
