@@ -41,6 +41,7 @@ PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its
 PARK_EARLY = {
     "OPENBLAS_THREAD_TIMEOUT": "20",  # log2 of cycles of the processor's counter; by itself 28
     "GOMP_SPINCOUNT": "20000",  # by itself 300000
+    "KMP_BLOCKTIME": "1",  # ms, of builds with libiomp or libomp; by itself 200
 }
 """Idle threads of the peers park within a millisecond, and not while calls follow at once."""
 AVX512_KERNELS = {"OPENBLAS_CORETYPE": "SkylakeX"}
