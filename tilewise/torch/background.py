@@ -1,6 +1,5 @@
 """Searches in processes of their own, while a program runs graphs of Inductor alone."""
 
-import os
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +10,6 @@ from tilewise.linked.kernels import Source, target_of, warning
 
 _one_at_a_time = threading.Lock()
 """Searches that run at once would disturb each other's timings."""
-os.register_at_fork(after_in_child=_one_at_a_time._at_fork_reinit)
 
 
 def search_in_background(
