@@ -7,7 +7,7 @@ way. Measurements chose both, not the model (docs/experiments/0055).
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import gcd
+from math import gcd, prod
 
 from tilewise.kernels.block_sizes import equal_block
 from tilewise.kernels.nest import Role
@@ -50,6 +50,8 @@ COLS = 128  # of a block of a B that is fetched ahead: two panels or three; of f
 DEEP, SHALLOW = 512, 256  # k-blocks in place; of fewer rows B is packed
 UNROLL = 4
 NEAR_POINTS = 2
+PART_TILE = 8, 2  # rows and vectors of the tiles by which parts of threads are compared
+BALANCED = 0.9  # of a division's largest part, from where no smaller one counts
 WIDEST = 1.5  # times what a block of columns should have
 
 
@@ -276,20 +278,33 @@ def _by_depth(skinny: Sequence[Point]) -> list[Point]:
 
 
 def division(space: Space) -> Point:
-    """Return the division of the columns, or else of the longest dim."""
-    divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
-    if not divisions:
+    """Return the division of a batch, of wide columns or else of the longest dim of rows.
+
+    Where its largest part is much larger than that of another division, return the one with the
+    smallest, which reads least of the factors.
+    """
+    values = [str(value) for value in space.values("parallel")]
+    if not values:
         return {}
-    threads, nest = space.target.threads, space.workload.nest
-    wanted = [(dim, nest.extent(dim)) for dim in nest.named(Role.LEAD)]
-    wanted.append((nest.col, space.workload.cols // (4 * space.workload.lanes)))
-    for dim, parts in wanted:
-        if f"{dim}={threads}" in divisions and parts >= threads:
-            return {"parallel": f"{dim}={threads}"}
-    rows = [dim for dim in nest.rows if f"{dim}={threads}" in divisions]
-    if not rows:
-        return {"parallel": divisions[-1]}
-    return {"parallel": f"{max(rows, key=nest.extent)}={threads}"}
+    workload, nest, threads = space.workload, space.workload.nest, space.target.threads
+    lead_dims = nest.named(Role.LEAD)
+    most = {dim: nest.extent(dim) for dim in lead_dims}
+    most[nest.col] = workload.cols // (4 * workload.lanes)
+    dims = [dim for dim, parts in most.items() if parts >= threads]
+    dims += [*sorted(nest.rows, key=nest.extent, reverse=True), nest.col]
+    usual = next((v for v in (f"{dim}={threads}" for dim in dims) if v in values), "none")
+
+    def part(value: str) -> tuple[int, int]:
+        """Elements of the result, and rows and columns of the factors."""
+        tile = min(PART_TILE[0], workload.rows), PART_TILE[1] * workload.lanes
+        extents = space.part_of({"parallel": value}, *tile)
+        lead, rows = (prod(extents[d] for d in dims) for dims in (lead_dims, nest.rows))
+        cols = extents[nest.col]
+        return lead * rows * cols, lead * (rows + cols)
+
+    least = min(values, key=part)
+    is_balanced = part(least)[0] > BALANCED * part(usual)[0]
+    return {"parallel": usual if is_balanced else least}
 
 
 def fetched_points(space: Space) -> Iterator[Point]:

@@ -1,8 +1,9 @@
 """The analytical model, its prior, and what both make of fast algorithms."""
 
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,10 +18,14 @@ from tilewise.kernels.schedule import Prefetch, Stream, Tile, loop_nest
 from tilewise.kernels.target import Target, cores
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.model.initial_candidates import fetched_points, matrix_points, rows_in_l2
-from tilewise.search.model.prior import prior_points
+from tilewise.search.model.prior import direct_schedules, prior_points
 from tilewise.search.space.algorithms import ALGORITHM, WANTED, algorithm_of
 from tilewise.search.space.points import Point, TilePoint
 from tilewise.search.space.space import Space
+
+
+def model(text: str, target: Target = WIDE) -> AnalyticalModel:
+    return AnalyticalModel.shipped(Space(parse_problem(text), target))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -33,6 +38,18 @@ def test_one_schedule_has_one_modelled_time(problem, target, seed) -> None:
         for other in space.neighbours(point):
             if space.schedule(other) == schedule:
                 assert model.log_time(other) == pytest.approx(time)
+
+
+@pytest.mark.parametrize(("text", "threads"), [
+    ("m=8,n=960,k=4096", 16), ("m=4,n=120,k=512", 2), ("m=8,n=1024,k=1024,weights=constant", 32),
+    ("m=64,n=960,k=512", 16), ("batch=5,m=64,n=64,k=64", 4), ("m=256,n=256,k=256", 2),
+])  # fmt: skip
+def test_the_first_schedules_divide_the_result_equally(text: str, threads: int) -> None:
+    problem = parse_problem(f"matmul:{text},dtype=f32")
+    for schedule in direct_schedules(problem, WIDE.with_threads(threads), 6):
+        nest = loop_nest(problem, schedule)
+        share = prod(nest.part(dim) / nest.extent(dim) for dim in nest.extents)
+        assert share <= 1.15 / threads, schedule
 
 
 def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
@@ -55,15 +72,14 @@ def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
     ("matmul:m=900,n=1024,k=1024,dtype=i32", True),
 ])  # fmt: skip
 def test_a_search_for_a_far_b_begins_with_blocks_that_are_fetched_ahead(text, packs) -> None:
-    space = Space(parse_problem(text), FAR)
-    first = prior_points(AnalyticalModel.shipped(space), 1)[0]
-    schedule = space.schedule(first)
-    nest = loop_nest(space.problem, schedule)
+    far = model(text, FAR)
+    schedule = far.space.schedule(prior_points(far, 1)[0])
+    nest = loop_nest(far.space.problem, schedule)
     assert nest.fetches and nest.loops_of(LoopKind.MICRO)[-1].dim == nest.col
     assert (nest.stage("B") is not None) == packs
     kinds = [type(step) for step in schedule.steps]
     assert kinds.index(Stream) < kinds.index(Tile) < kinds.index(Prefetch)
-    assert packs or 2 * nest.k_block.step <= rows_in_l2(space)
+    assert packs or 2 * nest.k_block.step <= rows_in_l2(far.space)
 
 
 def test_rows_in_l2_are_fewer_where_they_share_sets() -> None:
@@ -74,10 +90,10 @@ def test_rows_in_l2_are_fewer_where_they_share_sets() -> None:
 
 
 def test_the_model_knows_what_is_fetched_in_place_and_what_stays_outside() -> None:
-    space = Space(parse_problem("matmul:m=400,n=800,k=2500,dtype=f32"), FAR)
-    model, point = AnalyticalModel.shipped(space), next(fetched_points(space))
-    assert model.log_time(point) < model.log_time(point | {"prefetch": False})
-    assert model.log_time(point) < model.log_time(point | {"chunks": "inner"})
+    far = model("matmul:m=400,n=800,k=2500,dtype=f32", FAR)
+    point = next(fetched_points(far.space))
+    for other in ({"prefetch": False}, {"chunks": "inner"}):
+        assert far.log_time(point) < far.log_time(point | other)
 
 
 PROBLEMS = (
@@ -88,15 +104,16 @@ PROBLEMS = (
     "conv2d:n=1,h=56,w=56,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32",
 )
 
+WIDE_FILTER = "conv2d:n=1,h=14,w=14,ci=1,co=8192,kh=7,kw=7,pad=3,dtype=f32,weights=constant"
+
 
 def decided(text: str, cpu: str) -> tuple[object, ...]:
     """The space of a problem, its first points, their times, and what kernels fetch ahead."""
-    space = Space(parse_problem(text), replace(FAR, cpu=cpu))
-    model = AnalyticalModel.shipped(space)
-    points = prior_points(model, 6)
-    schedules = [space.schedule(point) for point in points]
+    found = model(text, replace(FAR, cpu=cpu))
+    space, points = found.space, prior_points(found, 6)
+    schedules = map(space.schedule, points)
     specs = [plan(space.problem, schedule, space.target).kernel.spec for schedule in schedules]
-    return space.parameters, points, [model.log_time(point) for point in points], specs
+    return space.parameters, points, list(map(found.log_time, points)), specs
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
@@ -110,10 +127,7 @@ def test_facts_decide(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @example(parse_problem("matmul:m=64,n=512,k=512,dtype=bf16,transpose_b"), AMX)
-@example(
-    parse_problem("conv2d:n=1,h=14,w=14,ci=1,co=8192,kh=7,kw=7,pad=3,dtype=f32,weights=constant"),
-    WIDE,
-)
+@example(parse_problem(WIDE_FILTER), WIDE)
 @given(problems, st.sampled_from([WIDE, NARROW, AMX]))
 def test_the_prior_proposes_different_points_of_the_space(problem, target) -> None:
     space = Space(problem, target)
@@ -125,33 +139,22 @@ def test_the_prior_proposes_different_points_of_the_space(problem, target) -> No
         assert all(point[p.name] in p.values for p in space.parameters)
 
 
-class LikesOneValue:
-    """A model of a space in which one value of a parameter is all that counts."""
-
-    def __init__(self, space: Space, name: str, value: object) -> None:
-        self.space, self.name, self.value = space, name, value
-
-    def log_time(self, point: Point) -> float:
-        return float(point[self.name] != self.value)
-
-
 @pytest.mark.parametrize("name", ["outer", "unroll", "pack_a", "depth", "cols", "rows"])
 def test_the_descent_moves_each_parameter(name: str) -> None:
     space = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), WIDE)
     for value in space.values(name):
-        first = prior_points(LikesOneValue(space, name, value), 1)[0]
-        assert first[name] == value
+        likes_one = SimpleNamespace(space=space, log_time=lambda p, v=value: float(p[name] != v))
+        assert prior_points(likes_one, 1)[0][name] == value
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "i8", "f32"])
 def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> None:
-    space = Space(parse_problem(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant"), WIDE)
-    model = AnalyticalModel.shipped(space)
-    first = prior_points(model, 1)[0]
-    assert first["tile"] == TilePoint(16, 1) and nest_at(space, first).fetches
+    found = model(f"matmul:m=16,n=4096,k=4096,dtype={dtype},weights=constant")
+    first = prior_points(found, 1)[0]
+    assert first["tile"] == TilePoint(16, 1) and nest_at(found.space, first).fetches
     without = first | {"prefetch": False}
-    assert model.log_time(first) < model.log_time(without)
-    assert model.log_time(without | {"tile": TilePoint(8, 2)}) < model.log_time(without)
+    assert found.log_time(first) < found.log_time(without)
+    assert found.log_time(without | {"tile": TilePoint(8, 2)}) < found.log_time(without)
 
 
 @pytest.mark.parametrize(("text", "tiles"), [
@@ -200,10 +203,6 @@ def output_of(point: Point) -> int | None:
     return algorithm_of(point).get("winograd")
 
 
-def model(text: str, target: Target = WIDE) -> AnalyticalModel:
-    return AnalyticalModel.shipped(Space(parse_problem(text), target))
-
-
 def test_the_first_trial_filters_and_the_second_does_not() -> None:
     outputs = [output_of(point) for point in prior_points(model(DEEP), 10)]
     assert outputs[:4] == [4, None, 4, 4]
@@ -244,8 +243,7 @@ LARGE = "matmul:m=512,n=4096,k=4096,dtype=f32,weights=constant"
 
 
 def test_large_products_begin_with_it_and_the_direct_method_is_second() -> None:
-    model = AnalyticalModel.shipped(Space(parse_problem(LARGE), WIDE))
-    found = [[*algorithm_of(point)] for point in prior_points(model, 6)]
+    found = [[*algorithm_of(point)] for point in prior_points(model(LARGE), 6)]
     assert found[:2] == [["strassen"], []]
     assert all(one in (["strassen"], []) for one in found)
 
