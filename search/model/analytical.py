@@ -12,9 +12,10 @@ weights.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, log, prod
 from operator import itemgetter, mul
 
+from tilewise.kernels.nest import Role
 from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.model.amounts import (
     AMOUNTS,
@@ -78,17 +79,27 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     cut off; cache lines of C, and of A and B by the cache they come from, packed or as rows
     of the operand; lines that packs copy.
     """
-    workload, shape = space.workload, point["tile"]
-    if workload.nest.group:
+    workload, shape, nest = space.workload, point["tile"], space.workload.nest
+    if nest.group:
         return grouped_conv_amounts(space, point)
     if algorithm_of(point):
         return transformed_amounts(space, point)
-    if shape.kind == "split":
-        return _split_amounts(workload, shape, int(point["unroll"]))
-    if shape.kind == "sweep":
-        return _skinny_amounts(workload, shape)
     tile = shape.rows, shape.cols(workload.lanes)
-    sizes = sizes_of(space, point, *tile)
+    extents = space.part_of(point, *tile)
+    rows, cols = extents[nest.row], extents[nest.col]
+    if shape.kind == "split":
+        out = _split_amounts(workload, shape, rows, cols, int(point["unroll"]))
+    elif shape.kind == "sweep":
+        out = _skinny_amounts(workload, shape, rows, cols)
+    else:
+        out = _panel_amounts(space, point, tile)
+    lead = prod(extents[dim] for dim in nest.named(Role.LEAD))
+    return {name: amount * lead for name, amount in out.items()} if lead > 1 else out
+
+
+def _panel_amounts(space: Space, point: Point, tile: tuple[int, int]) -> dict[str, float]:
+    """The amounts of tiles that multiply panels, of `tile` rows and columns."""
+    workload, sizes = space.workload, sizes_of(space, point, *tile)
     out = dict.fromkeys(AMOUNTS, 0.0)
     work = Calls(
         sizes.calls,
@@ -96,38 +107,38 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
         sizes.computed_share(tile[1], workload.lanes),
         sizes.edge_share(*tile),
     )
-    add_computing(out, workload, shape, work, int(point["unroll"]))
+    add_computing(out, workload, point["tile"], work, int(point["unroll"]))
     accumulator = workload.problem.element.accumulator_bytes
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE_BYTES
     add_reads(out, space, point, sizes, tile)
     add_packs(out, space, point, sizes, tile[1])
-    lead = workload.lead
-    return {name: amount * lead for name, amount in out.items()} if lead > 1 else out
-
-
-def _split_amounts(workload: Workload, shape: TilePoint, unroll: int) -> dict[str, float]:
-    """The amounts of a split tile, which reads both factors along the reduction."""
-    rows, cols, vectors = shape.rows, shape.vectors, shape.partial_sums
-    calls = ceil(workload.rows / rows) * ceil(workload.cols / cols)
-    steps = calls * ceil(workload.depth / (vectors * workload.lanes))
-    chains = rows * cols * vectors
-    busy = max(chains / FMA_UNITS, FMA_LATENCY, vectors * (rows + cols) / LOADS_PER_CYCLE)
-    out = dict.fromkeys(AMOUNTS, 0.0)
-    out["multiply_adds"] = steps * busy
-    out["steps"] = steps / unroll
-    out["calls"] = calls * (1 + rows * cols / 2)  # sums within vectors
     return out
 
 
-def _skinny_amounts(workload: Workload, shape: TilePoint) -> dict[str, float]:
+def _split_amounts(
+    workload: Workload, shape: TilePoint, rows: int, cols: int, unroll: int
+) -> dict[str, float]:
+    """The amounts of a split tile, which reads both factors along the reduction."""
+    chains = shape.rows * shape.vectors * shape.partial_sums
+    loads = (shape.rows + shape.vectors) * shape.partial_sums
+    calls = ceil(rows / shape.rows) * ceil(cols / shape.vectors)
+    steps = calls * ceil(workload.depth / (shape.partial_sums * workload.lanes))
+    busy = max(chains / FMA_UNITS, FMA_LATENCY, loads / LOADS_PER_CYCLE)
+    out = dict.fromkeys(AMOUNTS, 0.0)
+    out["multiply_adds"] = steps * busy
+    out["steps"] = steps / unroll
+    out["calls"] = calls * (1 + shape.rows * shape.vectors / 2)  # sums within vectors
+    return out
+
+
+def _skinny_amounts(workload: Workload, shape: TilePoint, rows: int, cols: int) -> dict[str, float]:
     """The amounts of a skinny tile: for every k-block C is visited once, B for each tile of rows.
 
     A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
     tile's width. Words of whole vectors are joined once, stored, and loaded for each tile.
     """
     out, deep = dict.fromkeys(AMOUNTS, 0.0), workload.skinny_arithmetic.depth
-    vectors, chunks = ceil(workload.cols / workload.lanes), ceil(workload.depth / shape.depth)
-    rows = workload.rows
+    vectors, chunks = ceil(cols / workload.lanes), ceil(workload.depth / shape.depth)
     words, tiles = shape.depth / deep, ceil(rows / shape.rows)
     in_whole_vectors = shape.vectors % deep == 0
     is_shared = in_whole_vectors and deep > 1 and tiles > 1 and shape.streams == 1

@@ -9,7 +9,7 @@ below that share it, if what was read in between has not driven it out.
 from math import ceil, prod
 from typing import NamedTuple
 
-from tilewise.kernels.nest import Loop, LoopKind
+from tilewise.kernels.nest import LoopKind, Nest
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import loop_nest
 from tilewise.kernels.target.cores import LINE_BYTES as LINE
@@ -19,6 +19,8 @@ from tilewise.search.space.points import Point
 from tilewise.search.space.schedules import schedule_of
 from tilewise.search.space.space import Space
 from tilewise.search.space.workload_parameters import jammed_lines
+
+RESULT = ("n", "oh", "ow", "co")
 
 
 class _Tile(NamedTuple):
@@ -40,10 +42,11 @@ class _Tile(NamedTuple):
 
 
 def grouped_conv_amounts(space: Space, point: Point) -> dict[str, float]:
-    """Return the amounts of `weights.AMOUNTS` in one run."""
+    """Return the amounts of `weights.AMOUNTS` in one run of one thread."""
     problem, target = space.problem, space.target
     tile, out = _tile(space, point), dict.fromkeys(AMOUNTS, 0.0)
-    tiles = _tiles(space, tile)
+    nest = loop_nest(problem, schedule_of(space.workload, point))
+    tiles = _tiles(space, nest, tile)
     taps = space.workload.nest.taps * space.workload.depth
     is_held = taps * tile.vectors + tile.sums + 1 <= target.vector_registers
     walks_pixels = problem.has_channels_first or point["outer"] == "cols"
@@ -53,9 +56,10 @@ def grouped_conv_amounts(space: Space, point: Point) -> dict[str, float]:
     out["multiply_adds"] = tiles * busy
     out["loads"] = tiles * loads / LOADS_PER_CYCLE
     out["few_chains"] = tiles * taps * max(0, FMA_UNITS * FMA_LATENCY - tile.sums) / FMA_UNITS
-    out["c_lines"] = prod(problem.operand_shapes["C"]) * problem.element.accumulator_bytes / LINE
-    block_lines = _add_calls(out, space, point)
-    _add_reads(out, space, tile, block_lines, walks_pixels)
+    out["c_lines"] = prod(map(nest.part, RESULT)) * problem.element.accumulator_bytes / LINE
+    blocks = nest.loops_of(LoopKind.TILE)
+    out["calls"] = float(prod(here.trips for here in nest.visit() if here.node in blocks))
+    _add_reads(out, space, nest, tile, walks_pixels)
     return out
 
 
@@ -81,30 +85,17 @@ def _window(outputs: int, taps: int, problem: Problem, side: int) -> int:
     return len({o * stride + t * dilation for o in range(outputs) for t in range(taps)})
 
 
-def _tiles(space: Space, tile: _Tile) -> int:
-    """Register tiles that cover the result."""
-    images, down, across, channels = map(space.workload.nest.extent, ("n", "oh", "ow", "co"))
+def _tiles(space: Space, nest: Nest, tile: _Tile) -> int:
+    """Register tiles that cover the part of a thread."""
+    images, down, across, channels = map(nest.part, RESULT)
     lines, lanes = ceil(down / tile.down), space.workload.lanes
     if space.problem.has_channels_first:
         return images * channels * lines * ceil(ceil(across / lanes) / tile.across)
     return images * ceil(ceil(channels / lanes) / tile.vectors) * lines * ceil(across / tile.across)
 
 
-def _add_calls(out: dict[str, float], space: Space, point: Point) -> int:
-    """Add the calls of the micro-kernel, one for each block; the lines of a block."""
-    nest = loop_nest(space.problem, schedule_of(space.workload, point))
-    lines = nest.extent("oh")
-    calls = 1
-    for here in nest.visit():
-        if isinstance(here.node, Loop) and here.node.kind is LoopKind.TILE:
-            calls *= here.trips
-            lines = here.node.step if here.node.dim == "oh" else lines
-    out["calls"] = float(calls)
-    return lines
-
-
 def _add_reads(
-    out: dict[str, float], space: Space, tile: _Tile, block_lines: int, walks_pixels: bool
+    out: dict[str, float], space: Space, nest: Nest, tile: _Tile, walks_pixels: bool
 ) -> None:
     """Add the cache lines of the image that are not found in the first cache.
 
@@ -114,12 +105,12 @@ def _add_reads(
     problem, target, size = space.problem, space.target, space.problem.element.bytes
     (taps, _), (_, across) = problem.window, problem.spatial_axes
     shape = problem.operand_shapes["A"]
-    image = prod(shape) * size
+    image = prod(shape) * size * prod(map(nest.part, RESULT)) / prod(map(nest.extent, RESULT))
     window = _window(tile.down, taps, problem, 0)
     strip = window * prod(shape[across:]) * size
     if walks_pixels and not problem.has_channels_first:
         strip = window * shape[across] * max(LINE, tile.vectors * space.workload.lanes * size)
-    halo = (taps - 1) * problem.dilations[0] / (block_lines * problem.strides[0])
+    halo = (taps - 1) * problem.dilations[0] / (nest.enclosing("oh") * problem.strides[0])
     first = image * (1 + halo)
     again = image * max(0.0, window / (tile.down * problem.strides[0]) - 1)
     is_near = problem.bytes <= OWN_SHARE * target.l2_bytes

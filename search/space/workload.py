@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from tilewise.kernels.arithmetic import Arithmetic, arithmetic_of, depthwise_vector
 from tilewise.kernels.instructions import Form, chosen, instructions
-from tilewise.kernels.nest import Nest, Operand, Role, nest_of
+from tilewise.kernels.nest import Nest, Operand, nest_of
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
 from tilewise.search.space.points import TileKind
@@ -61,11 +61,6 @@ class Workload:
     def depth(self) -> int:
         """The extent of the reduction."""
         return self.nest.extent(self.nest.k)
-
-    @cached_property
-    def lead(self) -> int:
-        """Products that are computed one after another, such as those of a batch."""
-        return prod(map(self.nest.extent, self.nest.named(Role.LEAD)))
 
     @cached_property
     def b(self) -> Operand:

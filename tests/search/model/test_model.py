@@ -1,7 +1,7 @@
 """The analytical model, its prior, and what both make of fast algorithms."""
 
 from dataclasses import replace
-from math import gcd, prod
+from math import gcd, log, prod
 from random import Random
 from types import SimpleNamespace
 
@@ -38,6 +38,20 @@ def test_one_schedule_has_one_modelled_time(problem, target, seed) -> None:
         for other in space.neighbours(point):
             if space.schedule(other) == schedule:
                 assert model.log_time(other) == pytest.approx(time)
+
+
+@pytest.mark.parametrize(("text", "divisions"), [
+    ("matmul:batch=4,m=16,n=512,k=512", ("batch=2", "n=2")),  # panels and skinny tiles
+    ("matmul:batch=2,m=4,n=64,k=512,transpose_b", ("batch=2", "n=2")),  # and split ones
+    ("conv2d:n=1,h=56,w=56,ci=64,co=64,kh=3,kw=3,pad=1,groups=64", ("oh=2", "co=2")),
+])  # fmt: skip
+def test_two_threads_take_half_of_the_modelled_cycles(text: str, divisions: list[str]) -> None:
+    found = model(f"{text},dtype=f32", WIDE.with_threads(2))
+    base = {p.name: p.values[0] for p in found.space.parameters}
+    for tile in {tile.kind: tile for tile in found.space.values("tile")[::-1]}.values():
+        points = [base | {"tile": tile, "parallel": value} for value in ("none", *divisions)]
+        one, *halves = map(found.log_time, points)
+        assert halves == pytest.approx([one - log(2)] * 2, abs=0.05), tile
 
 
 @pytest.mark.parametrize(("text", "threads"), [

@@ -35,8 +35,7 @@ def algorithms(problem: Problem | str) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(("text", "offered"), [
-    (LARGE, BOTH),
-    (VARIABLE, BOTH),
+    (LARGE, BOTH), (VARIABLE, BOTH),
     ("matmul:m=64,n=512,k=512,dtype=f64,transpose_b,bias,weights=constant", ONE),
     (PIXELS, ONE),
     # A dim that has halves alone has one level.
@@ -46,10 +45,8 @@ def algorithms(problem: Problem | str) -> tuple[object, ...]:
     ("matmul:m=64,n=512,k=510,dtype=f32,weights=constant", ()),
     ("matmul:m=64,n=513,k=515,dtype=f32,weights=constant", ()),
     ("matmul:m=512,n=4096,k=4096,dtype=f32", ()),
-    (f"{LARGE},accuracy=strict", ()),
-    (LARGE.replace("f32", "bf16"), ()),
-    (f"{PIXELS},stride=2", ()),
-    (f"{PIXELS},layout=nchw_fchw", ()),
+    (f"{LARGE},accuracy=strict", ()), (LARGE.replace("f32", "bf16"), ()),
+    (f"{PIXELS},stride=2", ()), (f"{PIXELS},layout=nchw_fchw", ()),
 ])  # fmt: skip
 def test_strassens_method_is_offered_where_all_dims_are_long(text, offered) -> None:
     assert algorithms(text) == offered
