@@ -7,16 +7,15 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import Any
 
-from tilewise.search.final_benchmark.rounds import LEAST_IN_GROUP, student
+from tilewise.search.final_benchmark.rounds import LEAST_GROUPS, student
 from tilewise.search.runner.protocol import FinalistsReply
 from tilewise.search.runner.runner import Runner
 from tilewise.search.verdicts import Verdict, verdict
 
-PLACEMENTS = 5  # of the buffers, in each process
+PLACEMENTS = 5  # of the buffers, in each process; one of slow calls
 ROUNDS = 40  # on each of them, at most
 LOOKS = (2, 6)  # processes after which a clear verdict is accepted
 PROCESS_S = 3.0  # at most, in each process
-LEAST_GROUPS = 3
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ def time_pair(
 ) -> PairTiming:
     """Time the steps of two schedules in turn; no process starts after `seconds`.
 
-    At least two processes are used, since the placement of code and buffers moves kernels. A look
-    after each would accept chance as a verdict more often. Raises as `Runner.time_finalists`, also
-    for a schedule that is wrong.
+    At least two processes are used, since the placement of code and buffers moves kernels, and
+    three of slow calls. A look after each would accept chance as a verdict more often. Raises as
+    `Runner.time_finalists`, also for a schedule that is wrong.
     """
     end = None if seconds is None else time.monotonic() + seconds
     medians: list[float] = []
@@ -52,28 +51,26 @@ def time_pair(
             runner.renew()
         reply = runner.time_finalists([list(base), list(new)], ROUNDS, False, PLACEMENTS, PROCESS_S)
         medians += placement_ratios(reply)
+        if process < LOOKS[0] or len(medians) < LEAST_GROUPS:
+            continue
         timing = _timing(medians, process)
         is_decided = process in LOOKS and timing.verdict(tolerance) is not Verdict.UNDECIDED
-        is_over = end is not None and time.monotonic() >= end
-        if is_decided or (is_over and process >= LOOKS[0]):
+        if is_decided or (end is not None and time.monotonic() >= end):
             break
     return timing
 
 
 def placement_ratios(reply: FinalistsReply) -> list[float]:
-    """Return the logarithm of the median ratio of speeds on each placement with enough rounds."""
+    """Return the logarithm of the median ratio of speeds on each placement."""
     first, second = reply.finalists
-    ratios = [
-        [log(a / b) for a, b in zip(base, new, strict=True)]
+    return [
+        median(log(a / b) for a, b in zip(base, new, strict=True))
         for base, new in zip(first.times, second.times, strict=True)
     ]
-    return [median(found) for found in ratios if len(found) >= LEAST_IN_GROUP]
 
 
 def _timing(medians: Sequence[float], processes: int) -> PairTiming:
-    """Return the mean over placements with Student's interval; any ratio, if there are few."""
-    middle = fmean(medians) if medians else 0.0
-    if len(medians) < LEAST_GROUPS:
-        return PairTiming(exp(middle), (0.0, float("inf")), processes)
+    """Return the mean over placements with Student's interval."""
+    middle = fmean(medians)
     reach = student(len(medians)) * stdev(medians) / sqrt(len(medians))
     return PairTiming(exp(middle), (exp(middle - reach), exp(middle + reach)), processes)

@@ -8,7 +8,7 @@ from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
-from tilewise.search.final_benchmark.pairs import time_pair
+from tilewise.search.final_benchmark.pairs import LOOKS, time_pair
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import local_runner
@@ -68,7 +68,9 @@ def _time_again(
         "ratio": timing.ratio, "interval": list(timing.interval), "verdict": str(found),
         "processes": timing.processes, "was": row["verdict"],
     }  # fmt: skip
-    if is_same_toolchain or found is Verdict.SLOWER:
-        row["verdict"], row["ratio"] = str(found), timing.ratio
+    if found is Verdict.UNDECIDED and timing.processes < LOOKS[-1]:
+        row["reason"] = f"still undecided after {seconds:.0f} s; give more --seconds"
+    elif is_same_toolchain or found is Verdict.SLOWER:
+        row["verdict"], row["ratio"], row["reason"] = str(found), timing.ratio, None
     else:
         row["reason"] = f"the schedules are {found} here, but the stored toolchains differ"

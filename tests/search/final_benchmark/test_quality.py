@@ -83,22 +83,23 @@ def test_the_better_result_is_kept(new, old, replaces):
 class NoisyRunner:
     """Times that drift from round to round, alike for both, and differ a little by placement."""
 
-    def __init__(self, ratio: float, seed: int, placed: float) -> None:
+    def __init__(self, ratio: float, seed: int, placed: float, placements: int = 5) -> None:
         self.ratio, self.draw, self.placed, self.renewed = ratio, Random(seed), placed, 0
+        self.placements = placements  # one of slow calls, with the two rounds that are the least
 
     def renew(self) -> None:
         self.renewed += 1
 
     def time_finalists(self, steps: list[Any], rounds: int, *_: Any) -> FinalistsReply:
         times: tuple[list[list[float]], list[list[float]]] = ([], [])
-        for _placement in range(5):
+        rounds = rounds if self.placements > 1 else 2
+        for _placement in range(self.placements):
             here = exp(self.draw.gauss(0, self.placed))
             drift = [1e-3 * exp(self.draw.uniform(0, 0.7)) for _ in range(rounds)]
             noise = [exp(self.draw.gauss(0, 0.01)) for _ in range(rounds)]
             times[0].append(drift)
             times[1].append([t * n * here / self.ratio for t, n in zip(drift, noise, strict=True)])
-        numbers = [range(rounds)] * 5
-        return finals_reply([in_turn(one, numbers) for one in times])
+        return finals_reply([in_turn(one, [range(rounds)] * self.placements) for one in times])
 
 
 @given(ratio=st.sampled_from((0.95, 0.97, 1.0, 1.06)), seed=st.integers(0, 2**32))
@@ -116,6 +117,12 @@ def test_a_ratio_that_depends_on_the_placement_decides_nothing(seconds: float | 
     found = time_pair(runner, [1], [2], 0.015, seconds)  # type: ignore[arg-type]
     assert found.verdict(0.015) is Verdict.UNDECIDED
     assert found.processes == (6 if seconds is None else 2)
+
+
+def test_slow_calls_are_decided_by_a_placement_in_each_of_three_processes() -> None:
+    runner = NoisyRunner(0.8, 1, placed=0.003, placements=1)
+    found = time_pair(runner, [1], [2], 0.015, seconds=0.0)  # type: ignore[arg-type]
+    assert (found.verdict(0.015), found.processes) == (Verdict.SLOWER, 3)
 
 
 FLOPS = 1_000_000
