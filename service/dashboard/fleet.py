@@ -9,19 +9,17 @@ from urllib.parse import urlencode
 
 import sqlalchemy as sa
 from pydantic import BaseModel, Field
-from sqlalchemy.orm import Session, aliased, joinedload, lazyload, load_only
+from sqlalchemy.orm import Session, joinedload, lazyload, load_only
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import DTYPES, parse_problem
 from tilewise.kernels.target import parse_target
 from tilewise.migrations.views import spelling
 from tilewise.schema.base import Json
-from tilewise.search.verdicts import TOLERANCE
 from tilewise.service.dashboard.stored import MOST_PAGES, PAGE
 from tilewise.service.db import models
 from tilewise.service.db.base import is_sound
-from tilewise.service.db.rows import same_work
-from tilewise.service.results import history, integrity
+from tilewise.service.results import history, integrity, regressions
 from tilewise.service.results.scripts import SEARCHED
 
 State = Literal["stale", "unproven", "peer", "regressed"]
@@ -95,24 +93,10 @@ def _selected(session: Session, selection: FleetQuery, present: str) -> sa.Selec
         sql.largest("schedules.peers", "gflops", name=False), sa.Double
     )
     is_present = models.Toolchain.identity == present
-    other = aliased(row)
-    faster = (  # by the rule of `tilewise compare`
-        sa.select(other.id)
-        .where(*same_work(other, row, "toolchain_id"), other.toolchain_id != row.toolchain_id)
-        .where(other.low < other.high, row.low < row.high)
-        .where(row.high < (1 - TOLERANCE) * other.low)
-        .order_by(other.low.desc())
-        .limit(1)
-        .scalar_subquery()
-    )  # fmt: skip
     proven = sa.exists().where(
         models.Proof.schedule_id == row.id, models.Proof.ok,
         models.Script.id == models.Proof.script_id, models.Script.flavor.in_(SEARCHED.values()),
     )  # fmt: skip
-    place = sa.func.row_number().over(
-        partition_by=(row.problem_id, row.target, row.cache),
-        order_by=(is_present.desc(), row.created_at.desc(), row.id.desc()),
-    )
     numbers = (row.gflops, row.low, row.high, row.peak_gflops, row.budget, row.elapsed_s)
     each = (
         sa.select(
@@ -120,8 +104,9 @@ def _selected(session: Session, selection: FleetQuery, present: str) -> sa.Selec
             row.budget, row.elapsed_s, row.created_at, machine.bandwidth_gbs,
             sa.literal_column(sql.number("machines.caches", LAST)).label("last"),
             (row.gflops / sa.func.nullif(peer, 0)).label("ratio"),
-            faster.label("faster"), sa.func.coalesce(row.high < peer, sa.false()).label("peer"),
-            (~proven).label("unproven"), (~is_present).label("stale"), place.label("place"),
+            *regressions.place_and_faster(present), (~is_present).label("stale"),
+            sa.func.coalesce(row.high < peer, sa.false()).label("peer"),
+            (~proven).label("unproven"),
         )
         .join(problem, problem.id == row.problem_id)
         .join(models.Toolchain, models.Toolchain.id == row.toolchain_id)

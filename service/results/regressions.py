@@ -1,7 +1,9 @@
 """Verdicts on stored results against those of other toolchains."""
 
-from sqlalchemy import case, func, select
-from sqlalchemy.orm import Session
+from typing import Any
+
+from sqlalchemy import Label, func, select
+from sqlalchemy.orm import Session, aliased
 
 from tilewise.search.verdicts import TOLERANCE, Verdict, verdict_of_speeds
 from tilewise.service.db import models
@@ -24,18 +26,32 @@ def verdict_of(session: Session, row: models.Schedule | models.PastSchedule) -> 
     return verdict_of_speeds((before.low, before.high), (row.low, row.high), TOLERANCE)
 
 
-def count_regressed(session: Session) -> int:
-    """Return how many problems' newest result is slower than that of another toolchain."""
-    row = models.Schedule
-    work = (row.problem_id, row.target, row.cache)
-    newest_first = (row.created_at.desc(), row.id.desc())
-    known = case((row.low < row.high, row.low))  # a single sample decides nothing
-    found = select(
-        row.high,
-        known.label("low"),
-        func.max(known).over(partition_by=work).label("fastest"),
-        func.row_number().over(partition_by=work, order_by=newest_first).label("age"),
-    ).subquery()
-    is_slower = found.c.high < (1 - TOLERANCE) * found.c.fastest  # as `verdict_of_speeds` decides
-    newest = found.c.age == 1, found.c.low.is_not(None)
-    return session.scalar(select(func.count()).where(*newest, is_slower)) or 0
+def place_and_faster(present: str) -> tuple[Label[Any], Label[Any]]:
+    """Select the place of a schedule among those of its work, and a faster one.
+
+    In place 1 is that of the `present` toolchain, else the newest. The faster one is the fastest of
+    another toolchain, by the rule of `verdict_of_speeds`. The query joins schedules and toolchains.
+    """
+    row, other = models.Schedule, aliased(models.Schedule)
+    is_present = models.Toolchain.identity == present
+    place = func.row_number().over(
+        partition_by=(row.problem_id, row.target, row.cache),
+        order_by=(is_present.desc(), row.created_at.desc(), row.id.desc()),
+    )
+    faster = (
+        select(other.id)
+        .where(*same_work(other, row, "toolchain_id"), other.toolchain_id != row.toolchain_id)
+        .where(other.low < other.high, row.low < row.high)
+        .where(row.high < (1 - TOLERANCE) * other.low)
+        .order_by(other.low.desc())
+        .limit(1)
+    )
+    return place.label("place"), faster.scalar_subquery().label("faster")
+
+
+def count_regressed(session: Session, present: str) -> int:
+    """Return how many problems the dashboard shows as slower than before."""
+    each = select(*place_and_faster(present)).join_from(models.Schedule, models.Toolchain)
+    found = each.subquery().c
+    query = select(func.count()).where(found.place == 1, found.faster.is_not(None))
+    return session.scalar(query) or 0

@@ -138,8 +138,8 @@ class StoredMetrics(Collector):
         """Count only trials that are stored from now on."""
         self.last = session.scalar(select(func.max(models.Trial.id))) or 0
 
-    def look(self, session: Session) -> None:
-        """Update all values; the cost depends only on what is new.
+    def look(self, session: Session, present: str) -> None:
+        """Update all values under the present toolchain; the cost depends only on what is new.
 
         But for regressions, whose count reads all schedules once a minute.
         """
@@ -153,7 +153,7 @@ class StoredMetrics(Collector):
             self.queue_age_s = 0.0 if oldest is None else (now() - oldest).total_seconds()
             self.workers = len(registry.live(session))
             if monotonic() >= self.next_regressed_s:
-                self.regressed = regressions.count_regressed(session)
+                self.regressed = regressions.count_regressed(session, present)
                 self.next_regressed_s = monotonic() + REGRESSED_EVERY_S
             self._count_trials(session)
 
@@ -168,7 +168,7 @@ class StoredMetrics(Collector):
         yield GaugeMetricFamily("tilewise_workers", "Live worker processes.", value=self.workers)
         yield GaugeMetricFamily(
             "tilewise_regressed_problems",
-            "Problems whose newest result is slower than that of another toolchain.",
+            "Problems whose result is slower than that of another toolchain.",
             value=self.regressed,
         )
         trials = CounterMetricFamily("tilewise_trials", "Trials by outcome.", labels=["outcome"])

@@ -104,6 +104,6 @@ def _by_threads(target: str) -> tuple[str, str, int, str]:
 def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
     """Return the metrics of this process and of the database."""
     with services.reading() as session:
-        services.stored_metrics.look(session)
+        services.stored_metrics.look(session, services.toolchain)
     encode, kind = choose_encoder(accept)
     return Response(encode(services.metrics.registry), media_type=kind)

@@ -1,4 +1,5 @@
 import re
+from datetime import timedelta
 from itertools import groupby
 from random import Random
 from typing import Any
@@ -34,6 +35,7 @@ def rows(sessions):
         for row in found:
             row.target, row.cache = TARGETS[row.problem_id % 3], ("hot", "cold")[row.problem_id % 2]
             row.gflops *= chance.choice([0.9, 1.0, 1.2])
+            row.created_at += timedelta(days=chance.choice([0, 15]))
             width = chance.choice([0.0, 0.01, 0.05])
             row.low, row.high = row.gflops * (1 - width), row.gflops * (1 + width)
             row.digest = result_digest(ResultKey.of(row), row)
@@ -125,6 +127,8 @@ def test_filters_select_what_plain_python_does(client_factory, rows):
     ask()
     counts = [check(fleet.FleetQuery(state=state)) for state in ("", "attention", *STATES)]
     assert min(counts) > 0
+    gauge = f"tilewise_regressed_problems {counts[2]}.0"
+    assert gauge in client.get("/metrics").text
 
 
 def _check_targets(text, found):

@@ -125,7 +125,7 @@ def test_idle_workers_recheck_stale_results_once(sessions, machine, submit, run,
     run(second, tuner=lambda *_, **__: fakes.TuneResult(None, (), 0.1, True, {}))
     assert queued(ALWAYS) is None, "one that failed is not tried again"
     with reading(sessions) as session:
-        assert regressions.count_regressed(session) == 0
+        assert regressions.count_regressed(session, TOOLCHAIN) == 0
 
 
 @pytest.mark.parametrize(
