@@ -33,6 +33,7 @@ OPS = ("matmul", "conv2d", "conv3d")
 TENTHS = 10  # bars of a distribution
 SPEED_S = 90 * 86400  # how far back the speed of machines goes
 LARGEST = 1e300
+OF_PEAK = ("dtype", "accuracy", ",a", ",b")  # in a problem: what its multiply-add peak depends on
 LAST = "l3"
 
 
@@ -209,8 +210,8 @@ def _distribution(shares: Sequence[float]) -> list[int]:
 def _speeds(session: Session) -> dict[str, Json]:
     """Return the days of each target, and the speed of its hosts by number of the day.
 
-    The speed is the peak that was measured with each result, over the mean of the same host and
-    type.
+    The speed is the peak that was measured with each result, over the mean of the same host and of
+    problems with the same peak.
     """
     sql = spelling.of(session.get_bind().dialect.name)
     problem, machine = models.Problem, models.Machine
@@ -218,8 +219,8 @@ def _speeds(session: Session) -> dict[str, Json]:
     names = ("problem_id", "machine_id", "target", "peak_gflops", "created_at")
     every = sa.union_all(*(sa.select(*(getattr(kind, name) for name in names)) for kind in kinds))
     row = every.subquery("results").c
-    dtype: sa.ColumnElement[str] = sa.literal_column(sql.setting("problems.canonical", "dtype"))
-    mean = sa.func.avg(row.peak_gflops).over(partition_by=(row.target, row.machine_id, dtype))
+    kind = [sa.literal_column(sql.setting("problems.canonical", name)) for name in OF_PEAK]
+    mean = sa.func.avg(row.peak_gflops).over(partition_by=(row.target, row.machine_id, *kind))
     each = (
         sa.select(row.target, machine.host, (row.peak_gflops / mean).label("speed"),
                sa.literal_column(sql.day("results.created_at"), sa.Text).label("day"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from benchmarks.serving.populated import TOOLCHAINS, Sizes, populate
 from tilewise.search.verdicts import TOLERANCE, Verdict, verdict_of_speeds
@@ -147,8 +147,13 @@ def _check_targets(text, found):
 
 
 def test_a_slower_machine_is_seen(client, sessions, rows):
-    """The speed is relative to each host and type, so only a change of one host shows."""
+    """The speed is relative to each host and kind of peak, so only a change of one host shows."""
     with writing(sessions) as session:
+        for number, more in ((6, ",accuracy=bf16x3"), (7, ",b=i4"), (8, ",b=i4,a=dynamic_i8")):
+            session.get_one(models.Problem, number).canonical += more
+            for kind in (models.Schedule, models.PastSchedule):
+                of_peak = update(kind).where(kind.problem_id == number)
+                session.execute(of_peak.values(peak_gflops=kind.peak_gflops / number))
         of_host = select(models.Schedule).where(models.Schedule.machine_id == 1)
         latest = session.scalars(of_host.order_by(models.Schedule.created_at.desc())).all()
         for row in latest[:8]:
