@@ -76,6 +76,12 @@ def rows_of(session: Session, kind: type[Stored], key: str) -> list[Stored]:
     return [row for row in found if is_sound(row)]
 
 
+def served(rows: Sequence[Stored], row: Stored, present: str) -> Stored:
+    """Return which of a problem's rows the API returns for the target and cache mode of one."""
+    same = [one for one in rows if (one.target, one.cache) == (row.target, row.cache)]
+    return min(same, key=lambda one: one.toolchain.identity != present)
+
+
 def schedule_row(session: Session, number: int) -> models.Schedule:
     """Return a stored schedule by its number; raise NotFoundError if there is none."""
     row = session.get(models.Schedule, number)

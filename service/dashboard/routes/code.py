@@ -15,6 +15,7 @@ from tilewise.service.api.routes.jobs import LARGEST_ID
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.dashboard import rendering, stored
 from tilewise.service.dashboard.rendering import PageRoute, page
+from tilewise.service.db import models
 from tilewise.service.errors import UnfinishedError
 from tilewise.service.results import scripts
 from tilewise.service.results.kernels import MODULE, inner_loop_text, kernel_source, kernel_tag
@@ -35,7 +36,7 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
     result = await services.executors.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
     text = await _soon(services.code(source, MODULE))
-    file = _served(result, "kernel", "py")
+    file = _served(result, "kernel", "py") if result["is_served"] else {}
     return await _shown(services, request, {**file, "result": result, "title": "Kernel"},
                         text, rendering.python)  # fmt: skip
 
@@ -44,9 +45,9 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
 async def air(number: Number, request: Request, services: ServicesDep) -> Response:
     """Return the script of flavor air of the schedule's problem."""
     result = await services.executors.reads.run(partial(_result, services, number))
-    key, target = result["key"], result["target"]
-    make = partial(scripts.make, services.sessions, key, Lookup(target, services.toolchain))
-    made = await _soon(services.proofs.make((key, target), make))
+    key, lookup = result["key"], Lookup(result["target"], services.toolchain, result["cache"])
+    make = partial(scripts.make, services.sessions, key, lookup)
+    made = await _soon(services.proofs.make((key, lookup.target, lookup.cache), make))
     file = _served(result, "script", "mlir", flavor=scripts.FLAVOR)
     return await _shown(
         services, request, {**file, "result": result, "title": "Script of flavor air"},
@@ -79,12 +80,16 @@ def counts_first(text: str) -> str:
 
 def _result(services: Services, number: int) -> Json:
     with services.reading() as session:
-        return result_json(session, stored.schedule_row(session, number), services.toolchain)
+        row = stored.schedule_row(session, number)
+        result = result_json(session, row, services.toolchain)
+        rows = stored.rows_of(session, models.Schedule, row.problem.key)
+        served = stored.served(rows, row, services.toolchain)
+    return {**result, "number": number, "is_served": served.id == number}
 
 
 def _served(result: Json, what: str, suffix: str, **query: str) -> dict[str, str]:
     """Where the API serves a text, and what a file of it is called."""
-    encoded = urlencode({"target": result["target"], **query})
+    encoded = urlencode({"target": result["target"], "cache": result["cache"], **query})
     name = "-".join([result["key"][:12], *query.values()])
     return {"href": f"/v1/schedules/{result['key']}/{what}?{encoded}", "file": f"{name}.{suffix}"}
 

@@ -195,11 +195,13 @@ def problem(
             one = _chosen(of_range, schedule, services)
             others = [row for row in of_range if row is not one]
             shown = ranges.shown(one, services.toolchain)
+            shown["served"] = stored.served(of_range, one, services.toolchain).id
             return page(request, "range.html", problem=canonical, key=key, others=others, **shown)
         if not rows:
             return page(request, "unsolved.html", problem=canonical, jobs=_jobs(session, key))
         chosen = _chosen(rows, schedule, services)
         result = result_json(session, chosen, services.toolchain, target=chosen.target)
+        served = stored.served(rows, chosen, services.toolchain)
         flavor = scripts.searched_flavor(chosen.target)
         script = scripts.proven_script(session, chosen, flavor)
         machine = session.get(models.Machine, chosen.machine_id)
@@ -214,6 +216,7 @@ def problem(
         key=key,
         result=result,
         chosen=chosen.id,
+        served=served.id,
         job=chosen.job_id,
         host=host,
         facts=facts_text(result["machine"]) if result["machine"] else "",

@@ -47,6 +47,19 @@ def test_two_results_have_scripts_and_inner_loops_side_by_side(client, schedule_
     assert 'code=assembly#code" aria-current="page"' in loops.text
 
 
+def test_downloads_are_of_the_schedule_that_is_shown(client, schedule_id, submit, run, sessions):
+    run(submit(cache="cold"))
+    run(submit(toolchain="an earlier one"))
+    for number, cache, count in ((1, "hot", 3), (2, "cold", 3), (3, "hot", 1)):  # flavor air of all
+        page = client.get(f"/problems/{KEY}?schedule={number}").text
+        links = re.findall(r'href="(/v1/schedules/[^"]+)"', page)
+        assert len([one for one in links if f"cache={cache}" in one]) == count == len(links)
+        assert (f'?schedule={schedule_id}">schedule' in page) == (number == 3)
+        kernel = once_made(lambda page=f"/schedules/{number}/kernel": client.get(page)).text
+        assert f"/problems/{KEY}?schedule={number}" in kernel
+        assert ("/v1/schedules/" in kernel) == (number != 3)
+
+
 def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes():
     template = environment().get_template("overview.html")
     one = {"owner": "vm:1:1", "host": "vm", "cpu": "znver4", "targets": "", "capacity": 1}
