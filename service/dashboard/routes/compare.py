@@ -46,6 +46,7 @@ async def compare(
         sides=sides,
         ratio=second["gflops"] / first["gflops"],
         tells_apart=first["low"] > second["high"] or second["low"] > first["high"],
+        is_single=any(side["low"] == side["high"] for side in sides),
         steps=rendering.differences(first["steps"], second["steps"]),
         code=code,
         lines=await reads.run(partial(rendering.differences, *texts)),

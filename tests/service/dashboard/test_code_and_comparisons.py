@@ -58,6 +58,12 @@ def test_downloads_are_of_the_schedule_that_is_shown(client, schedule_id, submit
         kernel = once_made(lambda page=f"/schedules/{number}/kernel": client.get(page)).text
         assert f"/problems/{KEY}?schedule={number}" in kernel
         assert ("/v1/schedules/" in kernel) == (number != 3)
+    with writing(sessions) as session:
+        row = session.get_one(models.Schedule, 3)
+        row.target, row.low, row.high = "cpu:znver1,threads=1", row.gflops, row.gflops
+        row.digest = result_digest(ResultKey.of(row), row)
+    compared = client.get("/compare?left=1&right=3").text
+    assert "for different targets" in compared and "so this may be noise" in compared
 
 
 def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes():
