@@ -53,13 +53,15 @@ def request_recheck(
     request: TuneRequest,
     toolchain: str,
     by: Submitter | None = None,
+    stored: models.Schedule | None = None,
 ) -> Submission:
-    """Queue a job that times the newest winner of another toolchain again, with its runners-up.
+    """Queue a job that times a `stored` winner again, by default the newest, with its runners-up.
 
     Its trials are those finalists, so only the final benchmark and the proofs are left. A result of
     this toolchain answers. Raises NotFoundError if nothing is stored.
     """
-    stored = find_schedule(session, problem, Lookup(target, toolchain, request.cache))
+    lookup = Lookup(target, toolchain, request.cache)
+    stored = stored or find_schedule(session, problem, lookup)
     if stored is None:
         raise NotFoundError(
             f"{problem.canonical}: no result for {target} with cache={request.cache}; tune it first"
@@ -102,9 +104,8 @@ def recheck_one(
     row = to_recheck(session, targets, toolchain, off_peak)
     if row is None:
         return None
-    problem = parse_problem(row.problem.canonical)
-    request = TuneRequest(cache=row.cache)
-    return request_recheck(session, problem, row.target, request, toolchain).job
+    work = parse_problem(row.problem.canonical), row.target, TuneRequest(cache=row.cache)
+    return request_recheck(session, *work, toolchain, stored=row).job
 
 
 def to_recheck(
