@@ -230,6 +230,9 @@ def test_stores_that_cannot_be_compared_are_bad_input(cli: Cli, tuned: str, tmp_
     assert not absent.exists()
     for option, value in (("--tolerance", "1"), ("--seconds", "0")):
         assert cli("compare", tuned, tuned, option, value).code == 2
+    file = str(tmp_path / "no" / "file")
+    for command in (("compare", wrong, wrong, "--junit"), ("predictor", "train", wrong, "-o")):
+        assert f"no folder {tmp_path / 'no'}" in cli(*command, file).error(), "before any work"
 
 
 def test_a_token_is_made_shown_once_and_revoked(cli: Cli, database: str) -> None:

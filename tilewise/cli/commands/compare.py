@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 
 from tilewise.cli.command import Command, arg, flag
-from tilewise.cli.files import json_text, write_text
+from tilewise.cli.files import json_text, require_folder, write_text
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.quoting import columns
 from tilewise.search.verdicts import TOLERANCE
@@ -20,6 +20,7 @@ def compare(options: argparse.Namespace) -> None:
         raise BadInputError(f"tolerance={options.tolerance:g} is not at least 0 and less than 1")
     if not options.seconds > 0:
         raise BadInputError(f"seconds={options.seconds:g} is not above 0")
+    require_folder(options.junit)
     from tilewise.backends import comparison
 
     retime_s = options.seconds if options.retime else None

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tilewise.cli.command import Command, arg
-from tilewise.cli.files import json_text
+from tilewise.cli.files import json_text, require_folder
 from tilewise.kernels.quoting import columns
 from tilewise.schema.base import Json
 
@@ -15,6 +15,7 @@ SPACES = "recorded spaces (files or folders); without any and --db: the trials o
 
 def predictor(options: argparse.Namespace) -> None:
     """Train a predictor, or evaluate it on held-out problems and processors."""
+    require_folder(options.output)
     from tilewise.backends import predictors
 
     spaces = predictors.read_spaces(options.spaces, options.db)
