@@ -156,7 +156,7 @@ def slowed(cli: Cli, tuned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def slow(store: str) -> dict[Work, Speed]:
         share = 0.9 if store == file else 1.0
         given = (100 * share, 99 * share, 101 * share)
-        return {work: Speed(*given, one.toolchain, one.created_at, [share])
+        return {work: Speed(*given, one.toolchain, one.host, one.created_at, [share])
                 for work, one in speeds(store).items()}  # fmt: skip
 
     monkeypatch.setattr(comparison, "_speeds", slow)
@@ -183,6 +183,7 @@ def test_a_regression_is_code_1_and_a_failure_in_junit(cli, tuned, slowed, tmp_p
     (None, {}, "slower", 1, "cannot be timed: timeout"),
     (0.97, {}, "slower", 1, "give more --seconds"),
     (1.0, {"target": "cpu:znver1,threads=1"}, "slower", 1, "cannot time cpu:znver1"),
+    (1.0, {"host": "other"}, "same", 0, None),
 ])  # fmt: skip
 def test_the_ratio_of_a_pair_that_is_timed_again_decides(
     cli: Cli, tuned: str, slowed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -211,6 +212,9 @@ def test_the_ratio_of_a_pair_that_is_timed_again_decides(
     is_timed = row["timed_again"] is not None
     assert is_timed == any(one in str(reason) for one in ("None", "toolchains differ", "--seconds"))
     assert row["ratio"] == (0.9 if reason else ratio)
+    assert (row["new"]["host"] != row["base"]["host"]) == ("host" in change)
+    elsewhere = f"timed on different machines: {row['base']['host']} and other"
+    assert (elsewhere in cli("compare", tuned, slowed).out) == ("host" in change)
     suite: Any = ElementTree.parse(xml).getroot()
     assert suite.get("failures") == str(code)
     told = cli("compare", tuned, slowed, "--retime").out

@@ -1,7 +1,7 @@
 """Compare the best schedules of two stores: databases, or archives of `store export`."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.lines import ScheduleLine
-from tilewise.service.archive.restore import TargetFeatures, read_lines
+from tilewise.service.archive.restore import TargetFeatures, read_lines, work_of
 from tilewise.service.db import checked, models, schema
 from tilewise.service.results import integrity
+from tilewise.service.results.stored import ResultKey
 
 Work = tuple[str, str, str]
 """A problem, a target and a cache mode."""
@@ -32,13 +33,14 @@ class Speed:
     low: float
     high: float
     toolchain: str
+    host: str
     created_at: datetime
-    steps: list[Any] = field(default_factory=list)
+    steps: list[Any]
 
     def to_json(self) -> Json:
         """Return the speed as JSON."""
-        interval = [self.low, self.high]
-        return {"gflops": self.gflops, "interval": interval, "toolchain": self.toolchain}
+        place = {"toolchain": self.toolchain, "host": self.host}
+        return {"gflops": self.gflops, "interval": [self.low, self.high], **place}
 
 
 def compare_stores(base: str, new: str, tolerance: float, retime_s: float | None = None) -> Json:
@@ -97,6 +99,7 @@ def junit(found: Json) -> str:
 def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
     problem, target, cache = work
     found = verdict_of_speeds((old.low, old.high), (new.low, new.high), tolerance)
+    hosts = f"timed on different machines: {old.host} and {new.host}"
     return {
         "problem": problem,
         "target": target,
@@ -106,7 +109,7 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
         "base": old.to_json(),
         "new": new.to_json(),
         "timed_again": None,
-        "reason": None,
+        "reason": hosts if old.host != new.host else None,
     }
 
 
@@ -131,9 +134,7 @@ def _of_archive(file: str) -> list[tuple[Work, Speed]]:
             features.look_at(read)
             line = features.completed(read)
             if type(line) is ScheduleLine:
-                speed = line.gflops, line.low, line.high, line.toolchain, line.created_at
-                work = line.problem, line.target, line.cache
-                found.append((work, Speed(*speed, line.steps)))
+                found.append(_speed(work_of(line), line.host, line))
     return found
 
 
@@ -141,12 +142,16 @@ def _of_database(url: str) -> list[tuple[Work, Speed]]:
     with converted_errors():
         if schema.is_absent(url):
             raise BadInputError(f"database {url!r} does not exist; give a database with results")
-    joined = (joinedload(models.Schedule.problem), joinedload(models.Schedule.toolchain))
+    query = select(models.Schedule).options(joinedload(models.Schedule.machine))
     with opened_sessions(url) as sessions, checked.reading(sessions) as session:
         return [
-            ((row.problem.canonical, row.target, row.cache),
-             Speed(float(row.gflops), float(row.low), float(row.high),
-                   row.toolchain.identity, row.created_at, row.steps))
-            for row in session.scalars(select(models.Schedule).options(*joined))
+            _speed(ResultKey.of(row), str(row.machine.host), row)
+            for row in session.scalars(query)
             if integrity.is_whole(row)
-        ]  # fmt: skip
+        ]
+
+
+def _speed(of: ResultKey, host: str, row: models.Schedule | ScheduleLine) -> tuple[Work, Speed]:
+    speed = float(row.gflops), float(row.low), float(row.high)
+    place = of.toolchain, host, row.created_at
+    return (of.canonical, of.target, of.cache), Speed(*speed, *place, row.steps)

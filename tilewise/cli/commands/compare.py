@@ -41,9 +41,9 @@ def compare(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{', '.join(counts)}; speeds in GFLOP/s\n")
         timed = sum(row["timed_again"] is not None for row in found["problems"])
         if options.retime:
-            reasons = Counter(row["reason"] for row in found["problems"] if row["reason"])
             sys.stdout.write(f"{timed} timed again\n")
-            sys.stdout.write("".join(f"{number}: {why}\n" for why, number in reasons.items()))
+        reasons = Counter(row["reason"] for row in found["problems"] if row["reason"])
+        sys.stdout.write("".join(f"{number}: {why}\n" for why, number in reasons.items()))
     if slower := found["counts"]["slower"]:
         total = len(found["problems"])
         raise TilewiseError(f"{slower} of {total} problems became slower than in {found['base']}")
