@@ -169,8 +169,11 @@ def test_a_regression_is_code_1_and_a_failure_in_junit(cli, tuned, slowed, tmp_p
     ran = cli("compare", tuned, slowed, "--junit", str(xml))
     assert ran.code == 1 and "1 of 1 problems became slower" in ran.err
     assert "0.900  slower" in ran.out and "1 slower" in ran.out
+    assert "0 only in base, 0 only in new;" in ran.out
     suite: Any = ElementTree.parse(xml).getroot()
     assert suite.get("failures") == "1" and suite.find("testcase/failure") is not None
+    counts = {one.get("name"): one.get("value") for one in suite.iter("property")}
+    assert counts == {"only_in_base": "0", "only_in_new": "0"}
     assert cli("compare", slowed, tuned, "--json").code == 0
     assert "faster" in cli("compare", slowed, tuned).out
     assert cli("compare", tuned, slowed, "--tolerance", "0.2").code == 0

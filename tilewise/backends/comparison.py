@@ -82,6 +82,9 @@ def junit(found: Json) -> str:
         "testsuite", name="tilewise compare", tests=str(len(rows)),
         failures=str(counts["slower"]), errors="0", skipped=str(counts["undecided"]),
     )  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    for name in ("only_in_base", "only_in_new"):
+        ElementTree.SubElement(properties, "property", name=name, value=str(found[name]))
     for row in rows:
         kind = f"{row['target']} {row['cache']}"
         case = ElementTree.SubElement(suite, "testcase", classname=kind, name=row["problem"])

@@ -38,6 +38,7 @@ def compare(options: argparse.Namespace) -> None:
         ]  # fmt: skip
         sys.stdout.write("".join(f"{line}\n" for line in columns([head, *rows], {3, 4, 5})))
         counts = [f"{number} {name}" for name, number in found["counts"].items()]
+        counts += [f"{found[f'only_in_{store}']} only in {store}" for store in ("base", "new")]
         sys.stdout.write(f"{', '.join(counts)}; speeds in GFLOP/s\n")
         timed = sum(row["timed_again"] is not None for row in found["problems"])
         if options.retime:
