@@ -195,7 +195,7 @@ def test_the_ratio_of_a_pair_that_is_timed_again_decides(
 ) -> None:  # fmt: skip
     def time_pair(*_: object) -> pairs.PairTiming:
         if ratio is None:
-            raise CandidateFailureError("timeout", "timeout")
+            raise CandidateFailureError("timeout", "timeout \x1b[31m")  # which is no XML
         return pairs.PairTiming(ratio, (ratio - 0.01, ratio + 0.01), 2)
 
     speeds, xml = comparison._speeds, tmp_path / "compare.xml"

@@ -12,6 +12,7 @@ from sqlalchemy.orm import joinedload
 
 from tilewise.backends.service_errors import converted_errors, opened_sessions
 from tilewise.errors import BadInputError, MissingError
+from tilewise.kernels.quoting import one_line
 from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
@@ -90,7 +91,7 @@ def junit(found: Json) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=kind, name=row["problem"])
         text = f"{row['ratio']:.3f} of the speed of {found['base']}"
         text += ", timed again" if row["timed_again"] else ""
-        text += f"; {row['reason']}" if row["reason"] else ""
+        text = one_line(f"{text}; {row['reason']}" if row["reason"] else text)
         if row["verdict"] == Verdict.SLOWER:
             ElementTree.SubElement(case, "failure", message=text)
         elif row["verdict"] == Verdict.UNDECIDED:

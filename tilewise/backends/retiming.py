@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.quoting import one_line
 from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.final_benchmark.pairs import LOOKS, time_pair
@@ -61,7 +62,7 @@ def _time_again(
         with local_runner(problem, target, TuneRequest(cache=row["cache"])) as runner:
             timing = time_pair(runner, *steps, tolerance, seconds)
     except (KernelsError, SearchError, CandidateFailureError) as error:
-        row["reason"] = f"a schedule cannot be timed: {error}"
+        row["reason"] = f"a schedule cannot be timed: {one_line(error)}"
         return
     found = timing.verdict(tolerance)
     row["timed_again"] = {
