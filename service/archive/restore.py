@@ -186,10 +186,8 @@ def restore(
     same rows meanwhile.
     """
     with opened(path) as archive:
-        checks, features = Checks(), TargetFeatures(archive.manifest.format)
-        for place, line in read_lines(archive):
-            with _placed(place):
-                checks.look_at(line)
+        features = TargetFeatures(archive.manifest.format)
+        for line in checked_lines(archive):
             features.look_at(line)
         written_at = archive.manifest.created_at
         merger = Merger(written_at, features.completed, features.of_report)
@@ -239,6 +237,15 @@ def read_lines(archive: Reader) -> Iterator[tuple[str, Line]]:
             with _placed(place):
                 line = kind.model_validate_json(content)
             yield place, line
+
+
+def checked_lines(archive: Reader) -> Iterator[Line]:
+    """Yield each line once it was checked with those before it; raise ArchiveError."""
+    checks = Checks()
+    for place, line in read_lines(archive):
+        with _placed(place):
+            checks.look_at(line)
+        yield line
 
 
 @contextmanager

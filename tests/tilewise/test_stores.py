@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.service.archive.forging import edited
 from tests.tilewise.conftest import PROBLEM, Cli, written
 from tilewise.backends import comparison, retiming
 from tilewise.backends.comparison import Speed, Work
@@ -236,6 +237,9 @@ def test_stores_that_cannot_be_compared_are_bad_input(cli: Cli, tuned: str, tmp_
     for store in (wrong, tmp_path / "no.zip", tmp_path, f"sqlite:///{absent}"):
         cli("compare", tuned, str(store)).error()
     assert not absent.exists()
+    file = export(cli, tuned, tmp_path / "edited.zip")
+    edited(Path(file), "schedules.jsonl", lambda lines: lines[0].update(gflops=999.0))
+    assert "schedules.jsonl line 1: its values do not" in cli("compare", tuned, file).error()
     for option, value in (("--tolerance", "1"), ("--seconds", "0")):
         assert cli("compare", tuned, tuned, option, value).code == 2
     file = str(tmp_path / "no" / "file")

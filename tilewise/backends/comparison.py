@@ -17,7 +17,7 @@ from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
 from tilewise.service.archive.lines import ScheduleLine
-from tilewise.service.archive.restore import TargetFeatures, read_lines, work_of
+from tilewise.service.archive.restore import TargetFeatures, checked_lines, work_of
 from tilewise.service.db import checked, models, schema
 from tilewise.service.results import integrity
 from tilewise.service.results.stored import ResultKey
@@ -135,7 +135,7 @@ def _of_archive(file: str) -> list[tuple[Work, Speed]]:
     found: list[tuple[Work, Speed]] = []
     with converted_errors(), opened(Path(file)) as archive:
         features = TargetFeatures(archive.manifest.format)
-        for _, read in read_lines(archive):
+        for read in checked_lines(archive):
             features.look_at(read)
             line = features.completed(read)
             if type(line) is ScheduleLine:
