@@ -17,12 +17,13 @@ from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import Json
 from tilewise.search.records import TrialState
-from tilewise.service.api.documents import job_json, moment
+from tilewise.service.api.documents import job_json, moment, result_json
 from tilewise.service.db import models
 from tilewise.service.db.base import Garbled, is_sound
 from tilewise.service.errors import NotFoundError
 from tilewise.service.host.process_identity import Owner
 from tilewise.service.jobs import model_jobs, queue, registry
+from tilewise.service.results import integrity
 
 TrialOrder = Literal["number", "speed", "state", "origin"]
 
@@ -112,14 +113,20 @@ PAST = "past-"
 
 
 def result_row(session: Session, name: str) -> models.Schedule | models.PastSchedule:
-    """Return a schedule by its number, or a past result by `past-NUMBER`; raise NotFoundError."""
+    """Return a schedule by its number, or a past result by `past-NUMBER`.
+
+    Raises NotFoundError, or TamperedError if it or its proof was changed.
+    """
     number = name.removeprefix(PAST)
     is_number = number.isascii() and number.isdecimal() and len(number) < _DIGITS
     if is_number and name == number:
-        return schedule_row(session, int(number))
+        found = schedule_row(session, int(number))
+        result_json(session, found)  # which looks at its proof as well
+        return found
     row = session.get(models.PastSchedule, int(number)) if is_number else None
     if row is None:
         raise NotFoundError(f"there is no schedule {quoted(name)}")
+    integrity.check_result(row)
     return row
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -12,7 +12,7 @@ from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import Json
 from tilewise.service.api.documents import moment, report_of, suite_report_json
 from tilewise.service.api.executors import in_executor
-from tilewise.service.api.routes.jobs import LARGEST_ID
+from tilewise.service.api.routes.suites import ReportId
 from tilewise.service.api.services import ServicesDep
 from tilewise.service.dashboard.rendering import PageRoute, StoredRoute, page
 from tilewise.service.dashboard.routes.pages import PageNumber
@@ -112,8 +112,6 @@ def weighted_ratio(row: models.SuiteReport) -> float | None:
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 plots = APIRouter(prefix="/plots/suites", include_in_schema=False, route_class=StoredRoute)
-
-ReportId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
 
 @router.get("/suites")

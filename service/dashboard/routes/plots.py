@@ -3,22 +3,21 @@
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from sqlalchemy.orm import Session
 
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.executors import in_executor
-from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
+from tilewise.service.api.routes.jobs import JobId
 from tilewise.service.api.schemas import ProblemKey
-from tilewise.service.api.services import Services, ServicesDep
+from tilewise.service.api.services import ServicesDep
 from tilewise.service.dashboard import ranges, stored
 from tilewise.service.dashboard.rendering import StoredRoute
+from tilewise.service.dashboard.routes.code import Number
 from tilewise.service.db import models
-from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.plots import convergence, roofline, speeds
 from tilewise.service.plots.drawing import Spec, trial_row
 from tilewise.service.plots.ranges import over_sizes
-from tilewise.service.results import history, integrity
+from tilewise.service.results import history
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
 
@@ -43,10 +42,10 @@ def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
 
 @router.get("/schedules/{number}/roofline")
 @in_executor("reads")
-def of_schedule(number: int, services: ServicesDep) -> Spec:
+def of_schedule(number: Number, services: ServicesDep) -> Spec:
     """Return a schedule under its machine's peak, with the trials of its search and its peers."""
     with services.reading() as session:
-        row = _row(session, number)
+        row = stored.schedule_row(session, number)
         result = result_json(session, row, services.toolchain)
         trials = _rows(stored.trials_of(session, row.job_id))
     return roofline.of_problem(result["problem"], result, trials, roofline.limits_of(result))
@@ -78,27 +77,16 @@ def of_two(left: str, right: str, services: ServicesDep) -> Spec:
     """Return the speeds of two schedules with their intervals."""
     with services.reading() as session:
         rows = [
-            _interval(session, services, number, side)
-            for side, number in (("first", left), ("second", right))
+            _interval(stored.result_row(session, named), side)
+            for side, named in (("first", left), ("second", right))
         ]
     return speeds.intervals("GFLOP/s, 95% intervals", rows)
 
 
-def _interval(session: Session, services: Services, named: str, side: str) -> dict[str, Any]:
-    row = stored.result_row(session, named)
-    if isinstance(row, models.Schedule):
-        result_json(session, row, services.toolchain)  # refuses one that is not what was stored
-    else:
-        integrity.check_result(row)
+def _interval(row: models.Schedule | models.PastSchedule, side: str) -> dict[str, Any]:
     # Two toolchains or machines may have found the same schedule: names would not tell them apart.
     name = f"{side}: {row.hash[:8]}, {row.cache}"
     return {"name": name, "gflops": row.gflops, "low": row.low, "high": row.high}
-
-
-def _row(session: Session, number: int) -> models.Schedule:
-    if not 1 <= number <= LARGEST_ID:
-        raise NotFoundError(f"there is no schedule {number}")
-    return stored.schedule_row(session, number)
 
 
 def _rows(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -165,8 +165,8 @@ def test_plots_are_specifications_of_what_is_stored(client, tuned, schedule_id):
     for path in (f"jobs/{tuned}/pace", f"jobs/{tuned}/origins", f"schedules/{schedule_id}/roofline",
                  f"problems/{KEY}/history", f"compare/{schedule_id}/{schedule_id}"):  # fmt: skip
         assert "vega-lite" in client.get(f"/plots/{path}").json()["$schema"], path
-    for number in (99, -1):
-        assert client.get(f"/plots/schedules/{number}/roofline").status_code == 404
+    for number, status in ((99, 404), (-1, 422)):
+        assert client.get(f"/plots/schedules/{number}/roofline").status_code == status
 
 
 def test_a_row_that_is_not_what_was_stored_is_refused(client, tuned, sessions):
