@@ -4,12 +4,14 @@ import json
 import os
 import re
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from sqlalchemy import select
 
 from tests.service.archive.forging import edited
 from tests.tilewise.conftest import PROBLEM, Cli, written
@@ -20,8 +22,9 @@ from tilewise.kernels.system.toolchain import identity
 from tilewise.search.final_benchmark import pairs
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.service.archive import builtin
-from tilewise.service.db import make_engine, make_sessions, writing
+from tilewise.service.db import make_engine, make_sessions, models, writing
 from tilewise.service.jobs import retention
+from tilewise.service.results import history
 
 COUNTS = {"jobs": 1, "trials": 4, "schedules": 1, "problems": 1, "toolchains": 1, "machines": 1,
           "history": 0, "suites": 0, "models": 0, "ranges": 0}  # fmt: skip
@@ -147,6 +150,20 @@ def test_a_database_and_its_archive_have_the_same_speeds(cli, tuned, tmp_path) -
         (row,) = cli("compare", base, new, "--json").json["problems"]
         found = row["problem"], row["ratio"], row["verdict"], row["base"]
         assert found == (PROBLEM, 1, "same", row["new"])
+
+
+def test_results_of_a_store_by_toolchain_machine_or_date(cli, tuned, tmp_path) -> None:
+    with writing(make_sessions(make_engine(tuned))) as session:
+        row = session.scalars(select(models.Schedule)).one()
+        chosen = (f"machine={row.machine.host}#toolchain={row.toolchain.identity[:9]}",
+                  f"before={(row.created_at + timedelta(hours=1)).isoformat()}")  # fmt: skip
+        history.supersede(session, row)
+        row.created_at += timedelta(days=1)
+    none = [(3, f"{key}=x") for key in ("machine", "toolchain")] + [(3, "before=2026-01-01")]
+    for store in (tuned, export(cli, tuned, tmp_path / "a.zip")):
+        assert all(cli("compare", f"{store}#{one}", tuned).code == 0 for one in chosen)
+        for code, one in (*none, (2, "before=x"), (2, "model=x")):
+            assert one.split("=")[0] in cli("compare", tuned, f"{store}#{one}").error(code)
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def selected(
         kinds=tuple(kinds or ()),
         dtypes=tuple(dtypes or ()),
         targets=tuple(map(_canonical_target, targets or ())),
-        since=None if since is None else _moment(since),
+        since=None if since is None else parsed_moment("since", since),
         best=best,
         origin=origin or "",
     )
@@ -166,11 +166,12 @@ def _canonical_target(text: str) -> str:
     return examine_here().canonical_target(text)
 
 
-def _moment(text: str) -> datetime:
+def parsed_moment(name: str, text: str) -> datetime:
+    """Return a day or a moment, in UTC by default; raise BadInputError with the option's name."""
     try:
         found = datetime.fromisoformat(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise BadInputError(
-            f"since={text!r} is neither a day such as 2026-01-31 nor a moment"
+            f"{name}={text!r} is neither a day such as 2026-01-31 nor a moment"
         ) from error

@@ -1,18 +1,21 @@
 """Compare the best schedules of two stores: databases, or archives of `store export`."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from sqlalchemy import make_url, select
+from sqlalchemy import select
 from sqlalchemy.orm import joinedload
 
+from tilewise.backends.administration import parsed_moment
 from tilewise.backends.service_errors import converted_errors, opened_sessions
 from tilewise.errors import BadInputError, MissingError
-from tilewise.kernels.quoting import one_line
+from tilewise.kernels.quoting import one_line, without_password
 from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
 from tilewise.service.archive.container import opened
@@ -51,7 +54,7 @@ def compare_stores(base: str, new: str, tolerance: float, retime_s: float | None
     stores share no problem.
     """
     old, found = _speeds(base), _speeds(new)
-    base, new = _shown(base), _shown(new)
+    base, new = without_password(base), without_password(new)
     shared = sorted(old.keys() & found.keys())
     if not shared:
         raise MissingError(
@@ -101,14 +104,11 @@ def junit(found: Json) -> str:
 
 
 def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
-    problem, target, cache = work
     found = verdict_of_speeds((old.low, old.high), (new.low, new.high), tolerance)
     found = Verdict.SAME if old == new else found  # one result in both stores
     hosts = f"timed on different machines: {old.host} and {new.host}"
     return {
-        "problem": problem,
-        "target": target,
-        "cache": cache,
+        **dict(zip(("problem", "target", "cache"), work, strict=True)),
         "verdict": str(found),
         "ratio": new.gflops / old.gflops,
         "base": old.to_json(),
@@ -118,18 +118,27 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
     }
 
 
-def _shown(store: str) -> str:
-    """Return a store's name without the password of its URL."""
-    return make_url(store).render_as_string() if "://" in store else store
-
-
 def _speeds(store: str) -> dict[Work, Speed]:
-    """Return the newest best of each work in a store."""
-    results = _of_database(store) if "://" in store else _of_archive(store)
-    return dict(sorted(results, key=lambda result: result[1].created_at))
+    """Return the newest best of each work in a store, of the results that its name selects."""
+    name, *selecting = re.split(r"#(?=\w+=)", store)
+    wanted = dict(one.split("=", 1) for one in selecting)
+    if unknown := wanted.keys() - {"toolchain", "machine", "before"}:
+        raise BadInputError(f"#{min(unknown)}= is none of #toolchain=, #machine= and #before=")
+    before = parsed_moment("before", wanted.get("before", "9999-12-31"))
+    results = (_of_database if "://" in name else _of_archive)(name, bool(wanted))
+    found = {
+        work: speed
+        for work, speed in sorted(results, key=lambda result: result[1].created_at)
+        if wanted.get("toolchain", "") in speed.toolchain
+        and wanted.get("machine", speed.host) == speed.host
+        and speed.created_at < before
+    }
+    if wanted and not found:
+        raise MissingError(f"no result of {without_password(name)} has {' and '.join(selecting)}")
+    return found
 
 
-def _of_archive(file: str) -> list[tuple[Work, Speed]]:
+def _of_archive(file: str, with_past: bool) -> list[tuple[Work, Speed]]:
     if not Path(file).is_file():
         raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
     found: list[tuple[Work, Speed]] = []
@@ -138,25 +147,27 @@ def _of_archive(file: str) -> list[tuple[Work, Speed]]:
         for read in checked_lines(archive):
             features.look_at(read)
             line = features.completed(read)
-            if type(line) is ScheduleLine:
+            is_read = with_past or type(line) is ScheduleLine
+            if isinstance(line, ScheduleLine) and is_read and getattr(line, "was_best", True):
                 found.append(_speed(work_of(line), line.host, line))
     return found
 
 
-def _of_database(url: str) -> list[tuple[Work, Speed]]:
+def _of_database(url: str, with_past: bool) -> list[tuple[Work, Speed]]:
     with converted_errors():
         if schema.is_absent(url):
             raise BadInputError(f"database {url!r} does not exist; give a database with results")
-    query = select(models.Schedule).options(joinedload(models.Schedule.machine))
+    kinds = (models.Schedule, models.PastSchedule) if with_past else (models.Schedule,)
+    queries = (select(kind).options(joinedload(kind.machine)) for kind in kinds)
     with opened_sessions(url) as sessions, checked.reading(sessions) as session:
         return [
             _speed(ResultKey.of(row), str(row.machine.host), row)
-            for row in session.scalars(query)
-            if integrity.is_whole(row)
+            for row in chain.from_iterable(map(session.scalars, queries))
+            if getattr(row, "was_best", True) and integrity.is_whole(row)
         ]
 
 
-def _speed(of: ResultKey, host: str, row: models.Schedule | ScheduleLine) -> tuple[Work, Speed]:
+def _speed(of: ResultKey, host: str, row: Any) -> tuple[Work, Speed]:
     speed = float(row.gflops), float(row.low), float(row.high)
     place = of.toolchain, host, row.created_at
     return (of.canonical, of.target, of.cache), Speed(*speed, *place, row.steps)

@@ -11,7 +11,7 @@ from tilewise.kernels.quoting import columns
 from tilewise.search.verdicts import TOLERANCE
 
 RETIME_S = 300.0
-STORE = "URL of a database, or an archive of `store export`"
+STORE = "URL of a database, or an archive; may end in #toolchain=TEXT, #machine=HOST, #before=DAY"
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -66,7 +66,7 @@ COMMANDS = (
         ),
         examples=(
             "compare base.zip new.zip --junit compare.xml",
-            "compare base.zip new.zip --retime --seconds 600",
+            "compare 'sqlite:///tilewise.db#before=2026-11-01' sqlite:///tilewise.db --retime",
         ),
     ),
 )  # fmt: skip
