@@ -144,15 +144,12 @@ def export(cli: Cli, database: str, file: Path) -> str:
     return str(file)
 
 
-def test_a_database_and_its_archive_have_the_same_speeds(cli, tuned, tmp_path) -> None:
+def test_a_database_and_its_archive_have_and_select_the_same_speeds(cli, tuned, tmp_path) -> None:
     file = export(cli, tuned, tmp_path / "a.zip")
     for base, new in ((tuned, file), (file, tuned), (file, file)):
         (row,) = cli("compare", base, new, "--json").json["problems"]
         found = row["problem"], row["ratio"], row["verdict"], row["base"]
         assert found == (PROBLEM, 1, "same", row["new"])
-
-
-def test_results_of_a_store_by_toolchain_machine_or_date(cli, tuned, tmp_path) -> None:
     with writing(make_sessions(make_engine(tuned))) as session:
         row = session.scalars(select(models.Schedule)).one()
         chosen = (f"machine={row.machine.host}#toolchain={row.toolchain.identity[:9]}",
@@ -160,7 +157,7 @@ def test_results_of_a_store_by_toolchain_machine_or_date(cli, tuned, tmp_path) -
         history.supersede(session, row)
         row.created_at += timedelta(days=1)
     none = [(3, f"{key}=x") for key in ("machine", "toolchain")] + [(3, "before=2026-01-01")]
-    for store in (tuned, export(cli, tuned, tmp_path / "a.zip")):
+    for store in (tuned, export(cli, tuned, tmp_path / "b.zip")):
         assert all(cli("compare", f"{store}#{one}", tuned).code == 0 for one in chosen)
         for code, one in (*none, (2, "before=x"), (2, "model=x")):
             assert one.split("=")[0] in cli("compare", tuned, f"{store}#{one}").error(code)
@@ -190,8 +187,7 @@ def test_a_regression_is_code_1_and_a_failure_in_junit(cli, tuned, slowed, tmp_p
     assert "0 only in base, 0 only in new;" in ran.out
     suite: Any = ElementTree.parse(xml).getroot()
     assert suite.get("failures") == "1" and suite.find("testcase/failure") is not None
-    counts = {one.get("name"): one.get("value") for one in suite.iter("property")}
-    assert counts == {"only_in_base": "0", "only_in_new": "0"}
+    assert [one.get("value") for one in suite.iter("property")] == ["0", "0"], "only in one store"
     assert cli("compare", slowed, tuned, "--json").code == 0
     assert "faster" in cli("compare", slowed, tuned).out
     assert cli("compare", tuned, slowed, "--tolerance", "0.2").code == 0
@@ -203,9 +199,8 @@ def test_a_regression_is_code_1_and_a_failure_in_junit(cli, tuned, slowed, tmp_p
     (1.0, {"steps": [1.0]}, "same", 0, "the same schedule and toolchain"),
     (1.0, {"steps": [1.0], "toolchain": "older"}, "slower", 1, "the same schedule"),
     (None, {}, "slower", 1, "cannot be timed: timeout"),
-    (0.97, {}, "slower", 1, "give more --seconds"),
     (1.0, {"target": "cpu:znver1,threads=1"}, "slower", 1, "cannot time cpu:znver1"),
-    (1.0, {"host": "other"}, "same", 0, None),
+    (1.0, {"host": "other"}, "same", 0, None), (0.97, {}, "slower", 1, "give more --seconds"),
 ])  # fmt: skip
 def test_the_ratio_of_a_pair_that_is_timed_again_decides(
     cli: Cli, tuned: str, slowed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -234,7 +229,6 @@ def test_the_ratio_of_a_pair_that_is_timed_again_decides(
     is_timed = row["timed_again"] is not None
     assert is_timed == any(one in str(reason) for one in ("None", "toolchains differ", "--seconds"))
     assert row["ratio"] == (0.9 if reason else ratio)
-    assert (row["new"]["host"] != row["base"]["host"]) == ("host" in change)
     elsewhere = f"timed on different machines: {row['base']['host']} and other"
     assert (elsewhere in cli("compare", tuned, slowed).out) == ("host" in change)
     suite: Any = ElementTree.parse(xml).getroot()
@@ -243,13 +237,7 @@ def test_the_ratio_of_a_pair_that_is_timed_again_decides(
     assert f"{int(is_timed)} timed again" in told and (not reason or reason in told)
 
 
-def test_stores_that_share_no_problem_are_code_3(cli, tuned, monkeypatch) -> None:
-    monkeypatch.setattr(comparison, "_speeds", lambda _store: {})
-    said = cli("compare", tuned, "postgresql+psycopg://me:secret@db.example/results").error(3)
-    assert "db.example" in said and "secret" not in said
-
-
-def test_stores_that_cannot_be_compared_are_bad_input(cli: Cli, tuned: str, tmp_path: Path) -> None:
+def test_stores_that_cannot_be_compared(cli: Cli, tuned: str, tmp_path, monkeypatch) -> None:
     wrong, absent = written(tmp_path / "x.zip", "x"), tmp_path / "absent.db"
     for store in (wrong, tmp_path / "no.zip", tmp_path, f"sqlite:///{absent}"):
         cli("compare", tuned, str(store)).error()
@@ -262,6 +250,9 @@ def test_stores_that_cannot_be_compared_are_bad_input(cli: Cli, tuned: str, tmp_
     file = str(tmp_path / "no" / "file")
     for command in (("compare", wrong, wrong, "--junit"), ("predictor", "train", wrong, "-o")):
         assert f"no folder {tmp_path / 'no'}" in cli(*command, file).error(), "before any work"
+    monkeypatch.setattr(comparison, "_speeds", lambda _store: {})
+    said = cli("compare", tuned, "postgresql+psycopg://me:secret@db.example/results").error(3)
+    assert "db.example" in said and "secret" not in said, "they share no problem"
 
 
 def test_a_token_is_made_shown_once_and_revoked(cli: Cli, database: str) -> None:

@@ -16,28 +16,21 @@ from tilewise.service.results.integrity import result_digest
 from tilewise.service.results.stored import ResultKey
 
 
-def test_the_kernel_and_its_inner_loop_can_be_read(client, schedule_id):
+def test_kernel_script_and_inner_loop_can_be_read_also_side_by_side(client, schedule_id):
     kernel = once_made(lambda: client.get(f"/schedules/{schedule_id}/kernel"))
     served = client.get(f"/v1/schedules/{KEY}/kernel").text
     assert kernel.status_code == 200 and served.splitlines()[0].strip('"') in code(kernel.text)
     loop = once_made(lambda: client.get(f"/schedules/{schedule_id}/assembly")).text
     assert "multiply-adds, fma" in loop and "spills: none" in loop
-    # What the counts are of is long, so they stand above it.
-    assert loop.index("bound:") < loop.index("inner loop, ")
+    assert loop.index("bound:") < loop.index("inner loop, "), "the loop is long, so it is below"
     assert re.search(r'<span class="c-\w+">def</span>', kernel.text), "a kernel is highlighted"
     assert client.get("/schedules/99/assembly").status_code == 404
-
-
-def test_flavor_air_can_be_read_and_is_the_one_that_is_served(client, schedule_id):
     page = client.get(f"/schedules/{schedule_id}/air")
     served = client.get(f"/v1/schedules/{KEY}/script", params={"flavor": "air"})
     assert page.status_code == served.status_code == 200
     assert served.text.strip() in code(page.text)
     link = re.search(r'download="[^"]+-air.mlir" href="([^"]+)"', page.text)
     assert link and client.get(html.unescape(link[1])).text == served.text
-
-
-def test_two_results_have_scripts_and_inner_loops_side_by_side(client, schedule_id):
     path = f"/compare?left={schedule_id}&right={schedule_id}"
     scripts = client.get(path).text
     line = client.get(f"/v1/schedules/{KEY}/script").text.splitlines()[0]

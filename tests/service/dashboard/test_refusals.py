@@ -25,7 +25,7 @@ def assert_refusal(answer, status, said):
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_place_that_is_not_there_and_another_host(serving):
+def test_a_place_that_is_not_there_another_host_a_busy_database_and_a_fault_of_ours(serving):
     assert_refusal(serving.get("/nothing", headers=BROWSER), 404, "nothing is at")
     assert_problem(serving.get("/nothing", headers=PROGRAM), 404, "nothing is at '/nothing'")
     assert_problem(serving.get("/v1/nothing", headers=BROWSER), 404, "/api lists")
@@ -37,6 +37,15 @@ def test_a_place_that_is_not_there_and_another_host(serving):
     foreign = {"Host": "evil.example"}
     assert_refusal(serving.get("/", headers=BROWSER | foreign), 421, "TILEWISE_ALLOWED_HOSTS")
     assert_problem(serving.get("/", headers=PROGRAM | foreign), 421, "TILEWISE_ALLOWED_HOSTS")
+    with patch.object(stored, "live", side_effect=BusyError("every thread is in use")):
+        answer = serving.get("/", headers=BROWSER)
+        assert_refusal(answer, 503, "every thread is in use")
+        assert int(answer.headers["retry-after"]) > 0
+    with patch.object(stored, "live", side_effect=ZeroDivisionError("secret")):
+        answer = serving.get("/", headers=BROWSER)
+        assert_refusal(answer, 500, "its log says more")
+        assert "secret" not in answer.text
+        assert_problem(serving.get("/", headers=PROGRAM), 500, "its log says more")
 
 
 def test_a_token_that_may_not(client_factory, make_token):
@@ -50,18 +59,6 @@ def test_a_token_that_may_not(client_factory, make_token):
     answer = client.get("/", headers=BROWSER | bearer("tw_no"))
     assert_refusal(answer, 401, "unknown, expired or revoked")
     assert answer.headers["www-authenticate"].startswith("Bearer")
-
-
-def test_a_busy_database_and_a_fault_of_ours(serving):
-    with patch.object(stored, "live", side_effect=BusyError("every thread is in use")):
-        answer = serving.get("/", headers=BROWSER)
-        assert_refusal(answer, 503, "every thread is in use")
-        assert int(answer.headers["retry-after"]) > 0
-    with patch.object(stored, "live", side_effect=ZeroDivisionError("secret")):
-        answer = serving.get("/", headers=BROWSER)
-        assert_refusal(answer, 500, "its log says more")
-        assert "secret" not in answer.text
-        assert_problem(serving.get("/", headers=PROGRAM), 500, "its log says more")
 
 
 NUMBERS = st.sampled_from(

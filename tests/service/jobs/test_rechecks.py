@@ -52,10 +52,9 @@ def at_speed(gflops):
     return search
 
 
-@pytest.mark.parametrize(
-    ("gflops", "verdict", "regressed"),
-    [(12.0, "slower", 1), (17.0, "same", 0), (17.4, "undecided", 0), (20.0, "faster", 0)],
-)
+@pytest.mark.parametrize(("gflops", "verdict", "regressed"), [
+    (12.0, "slower", 1), (17.0, "same", 0), (17.4, "undecided", 0), (20.0, "faster", 0),
+])  # fmt: skip
 def test_a_recheck_has_a_verdict(client, ask, stale, run, sessions, gflops, verdict, regressed):
     answer = ask()
     job = answer.json()
@@ -132,10 +131,9 @@ def test_idle_workers_recheck_stale_results_once(sessions, machine, submit, run,
         assert regressions.count_regressed(session, TOOLCHAIN) == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "inside", "outside"),
-    [("22-6", (22, 23, 0, 5), (6, 12, 21)), ("1-3", (1, 2), (0, 3)), ("0-24", (0, 23), ())],
-)
+@pytest.mark.parametrize(("text", "inside", "outside"), [
+    ("22-6", (22, 23, 0, 5), (6, 12, 21)), ("1-3", (1, 2), (0, 3)), ("0-24", (0, 23), ()),
+])  # fmt: skip
 def test_hours_of_the_day(text, inside, outside):
     off_peak = OffPeak.of(Settings(recheck_hours=text).recheck_hours, 1.0)
     day = {hour: off_peak.holds(datetime(2026, 1, 31, hour, tzinfo=UTC)) for hour in range(24)}
