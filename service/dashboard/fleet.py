@@ -219,7 +219,7 @@ def _speeds(session: Session) -> dict[str, Json]:
     names = ("problem_id", "machine_id", "target", "peak_gflops", "created_at")
     every = sa.union_all(*(sa.select(*(getattr(kind, name) for name in names)) for kind in kinds))
     row = every.subquery("results").c
-    kind = [sa.literal_column(sql.setting("problems.canonical", name)) for name in OF_PEAK]
+    kind = [sa.literal_column(sql.setting("problems.canonical", key), sa.Text) for key in OF_PEAK]
     mean = sa.func.avg(row.peak_gflops).over(partition_by=(row.target, row.machine_id, *kind))
     each = (
         sa.select(row.target, machine.host, (row.peak_gflops / mean).label("speed"),

@@ -157,7 +157,7 @@ def _of_database(url: str, with_past: bool) -> list[tuple[Work, Speed]]:
     with converted_errors():
         if schema.is_absent(url):
             raise BadInputError(f"database {url!r} does not exist; give a database with results")
-    kinds = (models.Schedule, models.PastSchedule) if with_past else (models.Schedule,)
+    kinds: list[Any] = [models.Schedule, *([models.PastSchedule] if with_past else [])]
     queries = (select(kind).options(joinedload(kind.machine)) for kind in kinds)
     with opened_sessions(url) as sessions, checked.reading(sessions) as session:
         return [
@@ -168,6 +168,5 @@ def _of_database(url: str, with_past: bool) -> list[tuple[Work, Speed]]:
 
 
 def _speed(of: ResultKey, host: str, row: Any) -> tuple[Work, Speed]:
-    speed = float(row.gflops), float(row.low), float(row.high)
-    place = of.toolchain, host, row.created_at
-    return (of.canonical, of.target, of.cache), Speed(*speed, *place, row.steps)
+    speed = float(row.gflops), float(row.low), float(row.high), of.toolchain, host
+    return (of.canonical, of.target, of.cache), Speed(*speed, row.created_at, row.steps)

@@ -36,7 +36,7 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
     result = await services.executors.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
     text = await _soon(services.code(source, MODULE))
-    file = _served(result, "kernel", "py") if result["is_served"] else {}
+    file = _served(result, "kernel", "py") if result["is_served"] else {"href": None}
     return await _shown(services, request, {**file, "result": result, "title": "Kernel"},
                         text, rendering.python)  # fmt: skip
 
