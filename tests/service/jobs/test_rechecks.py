@@ -100,8 +100,7 @@ def test_what_cannot_be_rechecked_is_refused(ask, client, sessions, stale):
 def test_idle_workers_recheck_stale_results_once(sessions, machine, submit, run, stale):
     other = "matmul:m=64,n=48,k=64,dtype=f32"
     for toolchain in ("an earlier one", "one of a damaged row"):
-        job_id = submit(other, toolchain=toolchain, trials=TRIALS)
-        run(job_id)
+        run(job_id := submit(other, toolchain=toolchain, trials=TRIALS))
     with writing(sessions) as session:
         session.query(models.Schedule).filter_by(job_id=job_id).update({"gflops": 1.0})
     kind = ((machine.target,), TOOLCHAIN)
