@@ -15,12 +15,13 @@ import numpy as np
 
 from tilewise.kernels.native import lower
 from tilewise.kernels.native.conversion import Conversion, converter
+from tilewise.kernels.native.passes.passes import UNSIGNED
 from tilewise.kernels.oracle.operands import make_operands
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
-from tilewise.search.networks.copy_times import conversion_of
+from tilewise.search.networks.lowering.non_gemm import conversion_of
 from tilewise.search.networks.plan import Plan
 from tilewise.search.timing.measure import interleave
 from tilewise.search.timing.samples import Run
@@ -34,9 +35,9 @@ def layer(problem: str, steps: str, target: Target) -> Run:
     return executable.bind(make_operands(found))
 
 
-def copy(conversion: Conversion, kind: type[np.unsignedinteger]) -> Run:
-    run, source = converter(conversion), np.zeros(conversion.source_shape, kind)
-    target = np.zeros(conversion.target_shape, kind)
+def copy(conversion: Conversion, size: int) -> Run:
+    run, source = converter(conversion), np.zeros(conversion.source_shape, UNSIGNED[size])
+    target = np.zeros(conversion.target_shape, UNSIGNED[size])
 
     def runs(times: int) -> None:
         for _ in range(times):

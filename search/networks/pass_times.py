@@ -1,20 +1,24 @@
-"""Time the passes of a network: pools, sums, pads, rows, transpositions.
+"""Time the passes of a network: pools, sums, pads, rows, transpositions, and copies.
 
 The network's own code is timed, hot, since the layer before has just made what a pass reads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from statistics import median
 
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.program import WEIGHT_TYPES, Action, ModuleProgram, Outline
 from tilewise.kernels.native.programs.steps import NetworkProgram, ProgramStep
+from tilewise.kernels.native.threads.pinning import pin, usable_processors
 from tilewise.kernels.oracle.operands import to_bf16
+from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.copy_times import hot_us
 from tilewise.search.networks.lowering.kernel_calls import KernelCalls, Memory
 from tilewise.search.networks.lowering.memory import (
     Arena,
@@ -23,10 +27,14 @@ from tilewise.search.networks.lowering.memory import (
     PlacedBuffers,
     arena_bytes,
 )
+from tilewise.search.networks.lowering.non_gemm import conversion_of, copy_calls
 from tilewise.search.networks.lowering.rows import NonGemmOps
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.standalone.files import load_steps
+from tilewise.search.networks.variants import TensorLayout
+from tilewise.search.timing.measure import measure
 
+BUDGET_S = 0.04
 TOGETHER = 16
 """Runs in one call, as a network has many passes in one."""
 NAME = "tilewise_pass"
@@ -64,17 +72,52 @@ class PassTimes:
                     yield PlannedPass(nodes, work.label, self._time_us(work, buffers))
 
     def _time_us(self, work: KernelCalls, buffers: Buffers) -> float:
-        memory = _memory(work, buffers, self.target.threads)
+        memory = _memory(work, buffers.sizes, self.target.threads)
         steps = tuple(work.steps(memory))
         if steps not in self._known:
-            program = NetworkProgram(NAME, self.target, steps * TOGETHER, memory.placed.size)
-            network = load_steps(program, memory.weights.bytes)
-            halves = network.activations[: memory.placed.size].view(np.uint16)
-            random = np.random.default_rng(0)
-            # Of two such numbers side by side the second is the upper half of an f32 as well.
-            halves[...] = to_bf16(random.standard_normal(len(halves), np.float32))
-            self._known[steps] = hot_us(network, memory.threads) / TOGETHER
+            self._known[steps] = _steps_us(steps, memory, self.target)
         return self._known[steps]
+
+
+@cache
+def conversion_us(
+    target: str, shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
+) -> float:
+    """Return microseconds of a copy on a target's threads, measured once; infinity if impossible.
+
+    Raises NetworkError if it cannot be compiled here.
+    """
+    found = conversion_of(shape, dtype, made, wanted)
+    if found is None:
+        return float("inf")
+    conversion, size = found
+    work, here = copy_calls("copy", None, conversion, size, 0, 1), resolve(target)
+    sizes = [size * prod(one) for one in (conversion.source_shape, conversion.target_shape)]
+    memory = _memory(work, sizes, here.threads)
+    return _steps_us(tuple(work.steps(memory)), memory, here)
+
+
+def _steps_us(steps: tuple[ProgramStep, ...], memory: Memory, target: Target) -> float:
+    """Return the median microseconds of steps, warm and, with one thread, pinned."""
+    program = NetworkProgram(NAME, target, steps * TOGETHER, memory.placed.size)
+    network = load_steps(program, memory.weights.bytes)
+    halves = network.activations[: memory.placed.size].view(np.uint16)
+    random = np.random.default_rng(0)
+    # Of two such numbers side by side the second is the upper half of an f32 as well.
+    halves[...] = to_bf16(random.standard_normal(len(halves), np.float32))
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            network()
+
+    run(1)
+    before = pin({usable_processors()[0]}) if target.threads == 1 else None
+    try:
+        samples, _ = measure(run, BUDGET_S, threads=target.threads)
+    finally:
+        if before is not None:
+            pin(before)
+    return median(samples.times) * 1e6 / TOGETHER
 
 
 def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
@@ -89,13 +132,11 @@ def _constants(outline: Outline) -> dict[tuple[int, str], np.ndarray]:
     }
 
 
-def _memory(work: KernelCalls, buffers: Buffers, threads: int) -> Memory:
-    """Return memory with the buffers of one work side by side."""
+def _memory(work: KernelCalls, buffers: Sequence[int], threads: int) -> Memory:
+    """Return memory with the buffers of one work side by side; `buffers` are sizes."""
     used = {*work.reads, *work.writes}
-    sizes = [size if number in used else 0 for number, size in enumerate(buffers.sizes)]
-    offsets = [
-        arena_bytes(*sizes[:number]) if number in used else 0 for number in range(len(sizes))
-    ]
+    sizes = [size if number in used else 0 for number, size in enumerate(buffers)]
+    offsets = [arena_bytes(*sizes[:number]) for number in range(len(sizes))]
     total = arena_bytes(*sizes)
     placed = PlacedBuffers(tuple(Lifetime(size, 0, 0) for size in sizes), tuple(offsets), total)
     return Memory(Arena(total), placed, Arena(work.weights_bytes), threads)

@@ -6,6 +6,7 @@ claimed the job.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -80,12 +81,12 @@ def make(assignment: PlanAssignment, module: bytes, note: Note) -> Made:
 
 
 def chosen(assignment: PlanAssignment, module: bytes) -> Json:
-    """Return the fastest plan, after timing layers, passes, and copies on one thread here.
+    """Return the fastest plan, after timing layers, passes and copies here.
 
     Raises PlanError if no layer has a schedule.
     """
     from tilewise.search.networks.cold_weights import timed_cold, weights_bytes
-    from tilewise.search.networks.copy_times import conversion_us
+    from tilewise.search.networks.pass_times import conversion_us
     from tilewise.search.networks.planning import planned
 
     request = assignment.request
@@ -96,7 +97,8 @@ def chosen(assignment: PlanAssignment, module: bytes) -> Json:
             "no layer has a stored schedule, since every search has failed or was cancelled; "
             "their jobs say why"
         )
-    stored = LayerTimes(lambda problem: assignment.schedules.get(problem, ()), conversion_us)
+    copies = partial(conversion_us, request.target)
+    stored = LayerTimes(lambda problem: assignment.schedules.get(problem, ()), copies)
     costs = timed_cold(stored, resolve(request.target), weights_bytes(assignment.graph))
     plan = planned(assignment.graph, costs, request, _passes(assignment, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):

@@ -7,8 +7,8 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
 from tilewise.schema.base import Json
-from tilewise.search.networks.copy_times import conversion_us
 from tilewise.search.networks.costs import LayerTimes, Timed, algorithm_of, fastest_of_each
+from tilewise.search.networks.pass_times import conversion_us
 from tilewise.search.records import RECHECKED, CacheMode
 
 
@@ -44,7 +44,7 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             map(_timed, (found["best"], *sorted(others, key=itemgetter("time_us")))), most
         )
 
-    return LayerTimes(functools.cache(schedules), conversion_us)
+    return LayerTimes(functools.cache(schedules), functools.partial(conversion_us, target))
 
 
 def _timed(row: Json) -> Timed:

@@ -1,6 +1,7 @@
 """Passes over memory: pools, sums, pads, transpositions, and copies between layouts."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,7 +11,6 @@ from tilewise.kernels.mlir.frontend.program import Action, Loops, ModuleProgram,
 from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
 from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Word
 from tilewise.search.errors import NetworkError
-from tilewise.search.networks.copy_times import conversion_of
 from tilewise.search.networks.lowering.kernel_calls import (
     KernelCalls,
     Memory,
@@ -37,6 +37,29 @@ def conversion_of_loops(loops: Loops) -> Conversion | None:
     return Conversion(sizes, stored, tuple(range(len(axes))), (0,) * len(axes))
 
 
+def conversion_of(
+    shape: tuple[int, ...], dtype: str, made: TensorLayout, wanted: TensorLayout
+) -> tuple[Conversion, int] | None:
+    """Return the copy of a tensor and the bytes of an element, if it is possible."""
+    found = _ELEMENT.fullmatch(dtype)
+    if found is None or made.halo or made.block or wanted.block:
+        return None
+    halo = tuple(wanted.halo if axis in wanted.around else 0 for axis in range(len(shape)))
+    return Conversion(shape, made.order, wanted.order, halo), max(1, int(found[1]) // 8)
+
+
+def copy_calls(
+    label: str, node: int | None, conversion: Conversion, size: int, source: int, target: int
+) -> KernelCalls:
+    """Return the copy of a buffer to another, of elements of `size` bytes."""
+    moves = moves_of(conversion)
+    return KernelCalls(
+        label, node, (source,), (target,),
+        lambda memory: [_copy(memory, moves, size, source, target)],
+    )  # fmt: skip
+
+
+_ELEMENT = re.compile(r"(?:b?f|[su]?i)(1|2|4|8|16|32|64)")
 _LOWEST = -3.4e38
 Shape = tuple[int, ...]
 
@@ -73,9 +96,8 @@ class SingleOps:
             subject = f"tensor {tensor} of {made.dtype}, which is {made.layout.name},"
             raise NetworkError(f"{subject} cannot be copied to {layout.name}; make the plan again")
         source, target = self.buffers.made(tensor), self.buffers.of(tensor, layout)
-        copied = _copied(moves_of(found[0]), np.dtype(found[1]).itemsize, source, target)
         label = f"copy of tensor {tensor} to {layout.name}"
-        return KernelCalls(label, node, (source,), (target,), copied)
+        return copy_calls(label, node, *found, source, target)
 
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
         """Return the only tensors that a node reads and makes, in any order of axes."""
@@ -98,8 +120,7 @@ class SingleOps:
             raise refused(self.plan.nodes[number], "reads or reduces along axes that make no rows")
         (source,), target = self._uses(number)
         size = np.dtype(type_of(self.plan, self.plan.nodes[number].makes[0].tensor)).itemsize
-        copied = _copied(moves_of(conversion), size, source, target)
-        return KernelCalls("transposition", number, (source,), (target,), copied)
+        return copy_calls("transposition", number, conversion, size, source, target)
 
     def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> KernelCalls:
         order = _order(read)
@@ -256,12 +277,6 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
     for size, step in zip(shape[:-1], steps[:-1], strict=True):
         tos = np.add.outer(tos, np.arange(size, dtype=np.int64) * step).reshape(-1)
     return Moves(plain.froms, tos.astype(np.int64), plain.lengths, None)
-
-
-def _copied(
-    moves: Moves, size: int, source: int, target: int
-) -> Callable[[Memory], list[ProgramStep]]:
-    return lambda memory: [_copy(memory, moves, size, source, target)]
 
 
 def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> ProgramStep:

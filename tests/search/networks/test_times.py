@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from random import Random
 from unittest.mock import Mock
 
@@ -36,12 +37,11 @@ from tilewise.kernels.schedule import (
     Winograd,
 )
 from tilewise.kernels.target import detect
-from tilewise.search.networks import cold_weights, copy_times
+from tilewise.search.networks import cold_weights, pass_times
 from tilewise.search.networks.cold_weights import in_turns, timed_cold, weights_bytes, with_prefetch
-from tilewise.search.networks.copy_times import conversion_us
 from tilewise.search.networks.costs import LayerTimes
 from tilewise.search.networks.lowering.network import LoweredNetwork
-from tilewise.search.networks.pass_times import PassTimes
+from tilewise.search.networks.pass_times import PassTimes, conversion_us
 from tilewise.search.networks.plan import Plan, PlannedPass
 from tilewise.search.networks.planning import planned
 from tilewise.search.networks.request import PlanRequest
@@ -52,6 +52,7 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 
 CONV = "conv2d:n=1,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,bias,weights=constant"
 STORED_US = 1e9
+THREADS = range(1, 1 + min(2, detect().cores))
 IN_PLACE = Schedule((Register(rows=4, cols=16),))
 PACKED = Schedule((Pack("B"), Register(rows=6, cols=16)))
 FILTERED = Schedule((Winograd(2), Pack("B"), Pack("A"), Register(rows=6, cols=16)))
@@ -125,11 +126,9 @@ def test_others_keep_their_times(problem: str, schedule: Schedule) -> None:
     assert timed_cold(costs, detect(), 1 << 16).schedules(problem) == costs.schedules(problem)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("schedule", [IN_PLACE, PACKED])
 def test_runs_in_turns_compute_the_problem(schedule: Schedule, threads: int) -> None:
-    if detect().cores < threads:
-        pytest.skip("one processor is usable here; two threads need two")
     divided = Schedule((*[Parallel("oh", 2)] * (threads - 1), *schedule.steps))
     problem, operands = parse_problem(CONV), make_operands(parse_problem(CONV))
     expected = reference(problem, operands)
@@ -151,21 +150,20 @@ def test_bytes_of_all_weights() -> None:
 SHAPE = (1, 24, 24, 32)
 
 
-def test_a_longer_tensor_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_times, "BUDGET_S", 0.01)
-    first = ordered((0, 3, 1, 2), SHAPE)
-    longer = (8, *SHAPE[1:])
-    short = conversion_us(SHAPE, "f32", plain(SHAPE), first)
-    assert 0 < short < conversion_us(longer, "f32", plain(longer), ordered((0, 3, 1, 2), longer))
-    halo = TensorLayout((1, 2, 3), 1, (1, 2))
-    assert 0 < conversion_us(SHAPE, "bf16", plain(SHAPE), halo) < float("inf")
-    assert 0 < conversion_us(SHAPE, "i1", first, halo) < float("inf")
-
-
-def test_what_cannot_be_copied_takes_for_ever() -> None:
+@pytest.mark.parametrize("threads", THREADS)
+def test_copies_are_timed_on_all_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Mock(wraps=pass_times.measure)
+    monkeypatch.setattr(pass_times, "measure", measured)
+    of = partial(conversion_us, detect().with_threads(threads).canonical)
     first, halo = ordered((0, 3, 1, 2), SHAPE), TensorLayout((1, 2, 3), 1, (1, 2))
-    assert conversion_us(SHAPE, "complex<f32>", plain(SHAPE), first) == float("inf")
-    assert conversion_us(SHAPE, "f32", halo, first) == float("inf")
+    longer = (8, *SHAPE[1:])
+    short = of(SHAPE, "f32", plain(SHAPE), first)
+    assert 0 < short < of(longer, "f32", plain(longer), ordered((0, 3, 1, 2), longer))
+    assert 0 < of(SHAPE, "bf16", plain(SHAPE), halo) < float("inf")
+    assert 0 < of(SHAPE, "i1", first, halo) < float("inf")
+    assert of(SHAPE, "complex<f32>", plain(SHAPE), first) == float("inf")
+    assert of(SHAPE, "f32", halo, first) == float("inf")
+    assert [call.kwargs["threads"] for call in measured.call_args_list] == [threads] * 4
 
 
 def test_names_of_layouts() -> None:
@@ -180,12 +178,7 @@ Times = dict[tuple[str, bool], float]
 
 
 class MadeUp:
-    """Passes as they are, with times by a rule (`tilewise.search.networks.planning.Passes`).
-
-    Args:
-        program: of the model.
-        times: of passes; others take 1.
-    """
+    """Passes of a program (`tilewise.search.networks.planning.Passes`) of given times, or 1."""
 
     def __init__(self, program: ModuleProgram, times: Times) -> None:
         self._own = PassTimes(program.outline, detect())
@@ -202,7 +195,7 @@ class MadeUp:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_times, "BUDGET_S", 1e-4)
+    monkeypatch.setattr(pass_times, "BUDGET_S", 1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tilewise.kernels.schedule import Pack, Register, Schedule, Tile, Winograd, 
 from tilewise.kernels.system.limited_child import Ended
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.model.network import Ran, allowed, ran, run_text, runnable
-from tilewise.search.networks import copy_times
+from tilewise.search.networks import pass_times
 from tilewise.search.networks.plan import SCHEMA, Plan
 from tilewise.search.records import TuneResult
 
@@ -47,7 +47,7 @@ func.func @main(%x: {SQUARE}, %w: {SQUARE}, %c: {SQUARE}) -> {SQUARE} {{
 
 @pytest.fixture(autouse=True)
 def quick_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_times, "BUDGET_S", 0.001)
+    monkeypatch.setattr(pass_times, "BUDGET_S", 0.001)
 
 
 def saved(graph: Graph, folder: Path) -> Path:
@@ -127,16 +127,13 @@ def winograd(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
         return fakes.tune(problem, *given, **hooks)
 
 
-def unreached(*_: object) -> None:
-    raise BrokenStreamError("streams do not pass the proxy")
-
-
 @pytest.mark.full
 def test_a_service_tunes_for_a_plan_or_makes_it(cli, served, source, monkeypatch) -> None:
     given = ("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
     plan = Plan.from_json(cli(*given, "--times", "stored").json)
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
-    monkeypatch.setattr(Client, "plan_events", unreached)
+    broken = BrokenStreamError("streams do not pass the proxy")
+    monkeypatch.setattr(Client, "plan_events", Mock(side_effect=broken))
     assert cli(*given).json["totals"]["chosen_us"] > 0
     with Client(served) as client:
         assert [one.name for one in client.plans()] == ["net.mlir"]
@@ -251,9 +248,8 @@ def test_of_two_plans_the_faster_is_kept(tmp_path: Path) -> None:
     graph.linear(graph.mean_pool(graph.conv(graph.conv(graph.given, 16, 3), 16, 3)), 24)
     source = saved(graph, tmp_path)
     model = runnable(source.name, source.read_bytes())
-    drawn = [plan_of(model.program, seed, copy_us=0.1) for seed in range(6)]
-    first = drawn[0]
-    other = next(plan for plan in drawn if plan.nodes != first.nodes)
+    first, *others = (plan_of(model.program, seed, copy_us=0.1) for seed in range(6))
+    other = next(plan for plan in others if plan.nodes != first.nodes)
     run, files = ran([first, other], model)
     assert min(len(run.times), len(run.other_times), len(run.iree_times)) > 5
     assert run.time_ms == 1e3 * median(run.times) <= run.other_ms

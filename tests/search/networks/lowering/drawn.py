@@ -25,13 +25,7 @@ from tilewise.search.space.space import Space
 
 
 class Drawn:
-    """Costs at random of schedules at random (`tilewise.search.networks.costs.Costs`).
-
-    Args:
-        target: of the schedules.
-        random: where they come from.
-        copy_us: of every copy.
-    """
+    """Random times of random schedules (`tilewise.search.networks.costs.LayerTimes`)."""
 
     def __init__(self, target: Target, random: Random, copy_us: float) -> None:
         self._target, self._random, self._copy_us = target, random, copy_us
