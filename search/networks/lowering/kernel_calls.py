@@ -56,6 +56,10 @@ class Memory:
             self.placed.offsets[buffer], self.placed.lifetimes[buffer].size
         )
 
+    def parts(self, count: int) -> list[tuple[int, int]]:
+        """Return the first element and the end of each thread's part."""
+        return list(pairwise(count * part // self.threads for part in range(self.threads + 1)))
+
 
 @dataclass(frozen=True)
 class KernelCalls:
@@ -90,5 +94,4 @@ def pass_step(
     `ends` are source and target, `more` its other parameters; floats are passed as bits of an f64.
     """
     words = [int(np.float64(one).view(np.int64)) if isinstance(one, float) else one for one in more]
-    cuts = [rows * part // memory.threads for part in range(memory.threads + 1)]
-    return ProgramStep(does, tuple((*ends, *part, *words) for part in pairwise(cuts)))
+    return ProgramStep(does, tuple((*ends, *part, *words) for part in memory.parts(rows)))

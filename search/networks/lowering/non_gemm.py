@@ -1,15 +1,15 @@
 """Passes over memory: pools, sums, pads, transpositions, and copies between layouts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from tilewise.kernels.mlir.frontend.program import Action, Loops, ModuleProgram, Pad, PoolWindow
-from tilewise.kernels.native.conversion import Conversion, Moves, moves_of
-from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Word
+from tilewise.kernels.native.conversion import BLOCK, Conversion, Moves, moves_of
+from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Row
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.lowering.kernel_calls import (
     KernelCalls,
@@ -280,11 +280,30 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
 
 
 def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> ProgramStep:
+    """Return a copy that is divided among the threads."""
     sizes = [one.nbytes // size for one in (memory.bytes_of(source), memory.bytes_of(target))]
-    tables = table_of(moves.froms), table_of(moves.tos)
-    more: list[Word | float] = [*tables, moves.lengths[0], *sizes]
-    if moves.steps is not None:
-        more += [moves.lengths[1], *moves.steps]
-    name = f"{'rows' if moves.steps is None else 'blocks'} {size}"
     ends = memory.at(source), memory.at(target)
-    return pass_step(Pass(name), memory, ends, len(moves.froms), more)
+    rows = list[Row]()
+    for part in _parts(moves, memory):
+        tables = table_of(part.froms), table_of(part.tos)
+        of_blocks = () if part.steps is None else (part.lengths[1], *part.steps)
+        rows.append((*ends, 0, len(part.froms), *tables, part.lengths[0], *sizes, *of_blocks))
+    return ProgramStep(Pass(f"{'rows' if moves.steps is None else 'blocks'} {size}"), tuple(rows))
+
+
+def _parts(moves: Moves, memory: Memory) -> Iterator[Moves]:
+    """Yield each thread's part of a copy: some of the moves, or a part of each along one side.
+
+    Of these cuts that is taken whose largest part is the smallest.
+    """
+    whole, units = (len(moves.froms), *moves.lengths), (1, BLOCK, BLOCK)
+    counts = [-(-size // unit) for size, unit in zip(whole, units, strict=True)]
+    cut = min(range(3), key=lambda i: -(-counts[i] // memory.threads) / max(1, counts[i]))
+    to_step, from_step = moves.steps or (1, 1)
+    for first, end in memory.parts(counts[cut]):
+        begins, ends = [0, 0, 0], list(whole)
+        begins[cut], ends[cut] = first * units[cut], min(end * units[cut], whole[cut])
+        some, (_, row, column) = slice(begins[0], ends[0]), begins
+        froms = moves.froms[some] + row + from_step * column
+        tos = moves.tos[some] + to_step * row + column
+        yield Moves(froms, tos, (ends[1] - row, ends[2] - column), moves.steps)
