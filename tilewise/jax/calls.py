@@ -197,9 +197,10 @@ def _load(problem: Problem, source: Source) -> Call:
         return Call(problem, reason=f"the default backend is {jax.default_backend()}")
     try:
         choices = [[problem.canonical]]
+        framework = f"jax={jax.__version__},threads={len(os.sched_getaffinity(0))}"
         with source.open(_handler, choices) as kernels, jax.ensure_compile_time_eval():
             kernel = kernels.load(problem.canonical)
-            found = stored_verdict(kernel, f"jax={jax.__version__}", _measure) if kernel else None
+            found = stored_verdict(kernel, framework, _measure) if kernel else None
     except Exception as error:  # a store, a service or a compiler may fail in any way
         warn_once(f"{problem}: no kernel is used: {line_of(error)}")
         return Call(problem, reason=str(error))

@@ -1,5 +1,6 @@
 """Kernels called from JAX, against JAX's own ops and NumPy in f64."""
 
+import os
 from itertools import product
 
 import jax
@@ -65,11 +66,13 @@ def test_a_kernel_and_jax_compute_the_same(stored: Stored, problem: str, threads
     assert (weights.dtype == jnp.uint8) == (wanted.weights == "constant")
 
 
-def test_kernels_tuned_for_cold_caches_come_first(stored: Stored) -> None:
+def test_kernels_tuned_for_cold_caches_come_first(stored: Stored, cache) -> None:
     both, hot_alone = (f"matmul:m={m},n=16,k=24,dtype=f32,weights=constant" for m in (5, 7))
     stored.cold = {both}
     assert door.load(both).kernel is not None and door.load(hot_alone).kernel is not None
     assert stored.modes == ["cold", "hot"]
+    known, processors = (cache / "verdicts.json").read_text(), len(os.sched_getaffinity(0))
+    assert known.count(f'jax={jax.__version__},threads={processors}"') == 2
 
 
 def test_matmul_takes_batches_closed_over_weights_and_gradients(stored: Stored) -> None:
