@@ -1,6 +1,7 @@
 """The base of all problems: a frozen, validated value with one canonical string."""
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from math import prod
@@ -152,7 +153,7 @@ class Problem(ABC):
         if is_flag:
             return None if isinstance(value, bool) else "is not true or false"
         if isinstance(value, bool) or not isinstance(value, int):
-            is_range = isinstance(value, str) and ".." in value
+            is_range = re.fullmatch(r"\d+\.\.\d+(:\d+)?", str(value))
             return "is a range; give one size here" if is_range else "is not a whole number"
         is_in_range = 1 <= value <= LARGEST_DIM
         return None if is_in_range else f"is out of range; give 1 to {LARGEST_DIM}"

@@ -51,7 +51,10 @@ class Parallel(Step):
                 yield cls(dim, parts_of_dim)
 
     def check(self, nest: Nest) -> None:
-        """Raise unless it is the first loop over its dim, and every thread has a part."""
+        """Raise unless it is the first loop over its dim, which has as many register tiles.
+
+        Parts are equal: 5 tiles in 4 parts are 2, 2 and 1, and one thread has none.
+        """
         outer = nest.loops_of(LoopKind.TILE, LoopKind.K_BLOCK)
         if outer or any(nest.nodes(Stage)) or nest.fetches:
             raise self.refused(nest, "parallel steps come before all others")

@@ -35,10 +35,11 @@ def call_text(problem: Problem, *, is_packed: bool) -> str:
     if is_packed:
         given = ", ".join(names[name] for name in problem.constants)
         before, weights = f"packed = pack({given})  # once\n", "packed"
-    bias = ", bias=bias" if problem.has_bias else ""
+    others = (name for name in arguments(problem, is_packed=is_packed) if name not in "ABC")
+    more = "".join(f", {name}={name}" for name in others)
     if problem.accumulates:
-        return f"{before}{problem.op}({names['A']}, {weights}, out{bias})  # adds to out"
-    return f"{before}out = {problem.op}({names['A']}, {weights}{bias})"
+        return f"{before}{problem.op}({names['A']}, {weights}, out{more})  # adds to out"
+    return f"{before}out = {problem.op}({names['A']}, {weights}{more})"
 
 
 def pack_function(problem: Problem) -> str:

@@ -252,6 +252,9 @@ def _self_check(problem: Problem, planned: KernelPlan) -> dict[str, str]:
         _RANDOM[name].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
         for name in (outer, of_result)
     )
+    if problem.requant:
+        size = int(_spread(problem))
+        random_bias = f"rng.integers({-size}, {size}, {{0}}_SHAPE, {{0}}_TYPE)"
     random, limit = _RANDOM[kind], operand_limit(problem)
     has_floats = problem.quantised_weights is not None  # of float64, made of codes
     if limit != 1:
@@ -340,23 +343,29 @@ def _given_more(problem: Problem) -> str:
 
 def _constants(problem: Problem) -> list[str]:
     """Return the assignments of scales and zero points for the self-check."""
-    lines, means = [], {}
-    for factor in "ab":
-        mean = 127.5 if problem.type_of(factor.upper()) == "u8" else -0.5
-        if factor in problem.zero:
-            lines.append(f"ZERO_{factor.upper()} = np.array([{int(mean) + 3}], np.int32)")
-            mean = 3.0
-        means[factor] = mean
+    lines = [
+        f"ZERO_{factor.upper()} = np.array([{int(_mean(problem, factor)) + 3}], np.int32)"
+        for factor in problem.zero
+    ]
     if problem.requant:
-        (size,), product = problem.extras["scale_c"], abs(math.prod(means.values()))
-        rms = math.prod(74**2 + mean**2 for mean in means.values()) ** 0.5
-        spread = problem.depth**0.5 * rms + problem.depth * product
-        zero = 128 if problem.out == "u8" else 3
+        (size,), zero = problem.extras["scale_c"], 128 if problem.out == "u8" else 3
         lines.append(
             f"SCALES = (np.linspace(0.5, 1.5, {size}, dtype=np.float32) * np.float32("
-            f"{50 / spread!r}),\n          np.array([{zero}], np.int32))"
+            f"{50 / _spread(problem)!r}),\n          np.array([{zero}], np.int32))"
         )
     return lines
+
+
+def _mean(problem: Problem, factor: str) -> float:
+    """Return the mean of a random operand of bytes."""
+    return 127.5 if problem.type_of(factor.upper()) == "u8" else -0.5
+
+
+def _spread(problem: Problem) -> float:
+    """Return a bound of most sums of random bytes; a bias of this size saturates few results."""
+    means = [3.0 if factor in problem.zero else _mean(problem, factor) for factor in "ab"]
+    rms = math.prod(74**2 + mean**2 for mean in means) ** 0.5
+    return float(problem.depth**0.5 * rms + problem.depth * abs(math.prod(means)))
 
 
 def _of_channels(problem: Problem) -> str:

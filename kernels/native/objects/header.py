@@ -103,7 +103,8 @@ def variant_lines(what: RangeSchedule) -> list[str]:
     for at, schedule in enumerate(what.variants):
         spans = [span for span in what.spans if span.variant == at]
         sizes = (sizes_text(problems.dims, one.first, one.last) for one in spans)
-        lines += [f"for {'; '.join(sizes)}: {schedule.hash}", indent(str(schedule), " " * 10)]
+        about = "\n".join(filter(None, [method(schedule, None), str(schedule)]))
+        lines += [f"for {'; '.join(sizes)}: {schedule.hash}", indent(about, " " * 10)]
     return lines
 
 

@@ -46,6 +46,7 @@ def module_text(schedule: RangeSchedule, target: Target, made: KernelObject) -> 
         toolchain=identity(),
         name=interface.name,
         imports="from concurrent.futures import ThreadPoolExecutor\n" * (interface.parts > 1),
+        os="import os\n" * (interface.parts > 1),
         functions="\n".join(_functions(interface)),
         facts=_facts(problem, made, shapes),
         code="\n".join(code[at : at + _WIDTH] for at in range(0, len(code), _WIDTH)),
@@ -120,24 +121,29 @@ def _functions(interface: Interface) -> list[str]:
     given = f"{len(interface.arguments)}, {len(interface.sizes)}"
     lines = [f'_run = _function(_engine, "", {given})']
     if interface.parts > 1:
-        lines = [
-            f'_run = _function(_engine, "_part", {given} + 1)',
-            f"_threads = ThreadPoolExecutor({interface.parts})",
-        ]
+        lines = [f'_run = _function(_engine, "_part", {given} + 1)']
     if interface.weights:
         lines.append(f'prepare = _function(_engine, "_prepare", {len(interface.weights) + 1})')
+    if interface.parts > 1:
+        threads = filled(TEMPLATES / "range_threads.py.tmpl", others=interface.parts - 1)
+        lines += ["", "", threads.strip()]
     return lines
 
 
 def _run(made: KernelObject, given: dict[str, str]) -> str:
-    """Return the lines that call the object: one call for each part, on threads of its own."""
+    """Return the lines that call the object: the first part here, and others on threads."""
     interface = made.interface
     pointers = [
         f"{given[one.operand]}.ctypes.data" if one.operand else "scratch[0][0]"
         for one in interface.arguments
     ]
     values = ", ".join([*pointers, *(size.name for size in interface.sizes)])
-    call = f"_run({values})"
+    lines = [f"code = _run({values})"]
     if interface.parts > 1:
-        call = f"max(_threads.map(lambda part: _run({values}, part), range({interface.parts})))"
-    return f'    code = {call}\n    assert code == 0, f"the object returned {{code}}"'
+        lines = [
+            f"given = ({values})",
+            f"numbers = range(1, {interface.parts})",
+            "others = [_threads.submit(_run, *given, part) for part in numbers]",
+            "code = max(_run(*given, 0), *(one.result() for one in others))",
+        ]
+    return indent("\n".join([*lines, 'assert code == 0, f"the object returned {code}"']), "    ")

@@ -1,5 +1,6 @@
 """Objects of ranges: each size is right and within its memory, whatever variants serve it."""
 
+import multiprocessing
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -163,6 +164,18 @@ def test_weights_are_packed_once_in_each_format(host: Target) -> None:
     whole = 64 * 48 * 4
     assert bytes_of[0] == bytes_of[1] == whole
     assert bytes_of[2] > bytes_of[3] == 2 * whole
+
+
+def test_a_forked_process_has_threads_of_its_own(host: Target) -> None:
+    schedule = in_turn(parse_range("matmul:m=8..29:3,n=37,k=50,dtype=f32"), OF_ROWS)
+    module = loaded_module(schedule, host, make_range_object(schedule, host))
+    operands = np.ones((8, 50), np.float32), np.ones((50, 37), np.float32)
+    assert (module.matmul(*operands) == 50).all()
+    child = multiprocessing.get_context("fork").Process(target=module.matmul, args=operands)
+    child.start()
+    child.join(60)
+    child.kill()
+    assert child.exitcode == 0
 
 
 def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:
