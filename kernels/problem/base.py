@@ -153,7 +153,7 @@ class Problem(ABC):
         if is_flag:
             return None if isinstance(value, bool) else "is not true or false"
         if isinstance(value, bool) or not isinstance(value, int):
-            is_range = re.fullmatch(r"\d+\.\.\d+(:\d+)?", str(value))
+            is_range = isinstance(value, str) and re.fullmatch(r"\d+\.\.\d+(:\d+)?", value)
             return "is a range; give one size here" if is_range else "is not a whole number"
         is_in_range = 1 <= value <= LARGEST_DIM
         return None if is_in_range else f"is out of range; give 1 to {LARGEST_DIM}"

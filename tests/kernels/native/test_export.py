@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 import threading
@@ -156,6 +157,14 @@ def test_the_self_check_sees_a_wrong_kernel(host: Target, tmp_path: Path) -> Non
     done = run_alone(text.replace("k_extent = 8", "k_extent = 7"), tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("WRONG: matmul:m=8,n=16,k=8,dtype=f32")
+
+
+def test_the_self_check_of_bytes_saturates_few_results(host: Target) -> None:
+    problem = parse_problem("matmul:m=8,n=16,k=96,dtype=i8,bias,out=i8,requant=tensor")
+    text = export(problem, Schedule(nest_for(problem, host).steps), host)
+    (bound,) = re.findall(r"rng\.integers\(-(\d+), \d+, BIAS_SHAPE", text)
+    assert int(bound) < 96 * 128**2
+    assert "out = matmul(a, b, bias=bias, scale_c=scale_c, zero_c=zero_c)" in text
 
 
 @pytest.mark.full

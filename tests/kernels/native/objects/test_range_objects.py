@@ -169,7 +169,7 @@ def test_weights_are_packed_once_in_each_format(host: Target) -> None:
 def test_a_forked_process_has_threads_of_its_own(host: Target) -> None:
     schedule = in_turn(parse_range("matmul:m=8..29:3,n=37,k=50,dtype=f32"), OF_ROWS)
     module = loaded_module(schedule, host, make_range_object(schedule, host))
-    operands = np.ones((8, 50), np.float32), np.ones((50, 37), np.float32)
+    operands = np.ones((9, 50), np.float32), np.ones((50, 37), np.float32)
     assert (module.matmul(*operands) == 50).all()
     child = multiprocessing.get_context("fork").Process(target=module.matmul, args=operands)
     child.start()
@@ -182,7 +182,7 @@ def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:
     problems = parse_range("matmul:m=2..8:2,n=37,k=50,dtype=f32,weights=constant")
     schedule = in_turn(problems, PACKED, IN_PLACE)
     module = loaded_module(schedule, host, make_range_object(schedule, host))
-    a, b = np.ones((8, 50), np.float32), np.ones((50, 37), np.float32)
+    a, b = np.ones((9, 50), np.float32), np.ones((50, 37), np.float32)
     packed = module.pack(b)
     assert (module.matmul(a, packed) == 50).all()
     for arguments, message in (
