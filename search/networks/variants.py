@@ -118,7 +118,7 @@ def as_it_is(node: Node, graph: Graph) -> ProblemVariant:
 def needs_copy(node: Node, graph: Graph) -> bool:
     """Return whether an operand has to be transposed behind a view, which no layout expresses."""
     assert node.found is not None
-    roles = {"A": node.found.a, "B": node.found.b, "C": node.found.c}
+    roles = node.found.arrangements
     return any(
         roles[use.role].moves and not _is_whole(use, graph, roles[use.role])
         for use in (*node.reads, *node.makes)
@@ -128,10 +128,9 @@ def needs_copy(node: Node, graph: Graph) -> bool:
 
 def _as_found(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> ProblemVariant:
     """Return the variant with the layouts of an occurrence's arrangements."""
-    roles = {"A": found.a, "B": found.b, "C": found.c}
 
     def layout(use: TensorUse) -> TensorLayout:
-        arrangement = roles.get(use.role)
+        arrangement = found.arrangements.get(use.role)
         if arrangement is None or not _is_whole(use, graph, arrangement):
             return plain(graph.tensors[use.tensor].shape)
         return ordered(arrangement.axes, use.shape)

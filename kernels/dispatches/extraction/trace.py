@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import isfinite, prod
@@ -112,8 +112,7 @@ def _between(root: Any, operands: Sequence[Any]) -> list[Any]:
             if isinstance(value.owner, ir.Block):
                 raise UnseenError("an argument is read in between")
             add(value.owner.operation)
-        for result in op.results:
-            found[result] = op
+        found.update(dict.fromkeys(op.results, op))
 
     add(root)
     return list(found.values())
@@ -233,12 +232,10 @@ def _with_less(
     parts = [part for part in PARTS if any(_part(name) == part for name in fused)]
     for count in range(1, len(parts) + 1):
         for without in combinations(parts, count):
-            try:
+            with suppress(NestRefusedError, UnseenError):
                 found = _recognised(op, where, dynamic, without)
                 if found is not None:
                     return _cut(op, where, found, dynamic)
-            except (NestRefusedError, UnseenError):
-                continue
     return None
 
 

@@ -231,14 +231,10 @@ class _Writer:
 
 def _without_repeats(values: Array) -> Array:
     """Return an array with one element along each broadcast axis."""
-    return values[tuple(
-        slice(0, 1) if step == 0 else slice(None) for step in values.strides
-    )]  # fmt: skip
+    return values[tuple(slice(0, 1) if step == 0 else slice(None) for step in values.strides)]
 
 
-_OF_BODY: dict[str, program.WindowKind] = {
-    "arith.maximumf": "max", "arith.maxnumf": "max", "arith.addf": "sum",
-}  # fmt: skip
+_WINDOWS: dict[str, program.WindowKind] = {"max": "max", "maxnum": "max", "sum": "sum"}
 
 
 def action_of(op: Any) -> program.Action:
@@ -269,10 +265,9 @@ def _action(op: Any) -> program.Action:
 
 def _window(op: Structured) -> program.PoolWindow:
     _check_f32(op.inputs[0])
-    kind = _OF_BODY.get(_combined(op, 2))
+    kind = _WINDOWS.get(_combined(op))
     if kind is None:
         raise NestRefusedError("takes neither the maximum nor the sum of a window")
-    _check_start(op, kind)
     read, window, written = op.maps
     if read is None or window is None or written is None:
         raise NestRefusedError("reads an operand at an index that is not a sum of loop indices")
@@ -299,9 +294,8 @@ def _sum(op: Structured) -> program.Sum:
     if len(op.inputs) != 1 or read is None or not is_permutation(read):
         raise NestRefusedError("is not supported in native networks")
     _check_f32(op.inputs[0])
-    if _combined(op, 1) != "arith.addf":
+    if _combined(op) != "sum":
         raise NestRefusedError("reduces by an operation other than a sum")
-    _check_start(op, "sum")
     dims = [axis[0][0] for axis in read]
     kept = [axis[0][0] for axis in written or () if axis]
     if written is None or len(kept) != len(written) or kept != sorted(kept, key=dims.index):
@@ -309,17 +303,10 @@ def _sum(op: Structured) -> program.Sum:
     return program.Sum(tuple(i for i, dim in enumerate(dims) if dim not in kept))
 
 
-def _combined(op: Structured, out: int) -> str:
-    """Return how a body joins the first input and the result so far; empty for other bodies."""
-    body = body_of(op)
-    pair = {Expr("arg", (), 0), Expr("arg", (), out)}
-    return body.name if len(body.of) == 2 and set(body.of) == pair else ""
-
-
-def _check_start(op: Structured, kind: program.WindowKind) -> None:
-    start = splat(op.init)
-    if start is None or not _is_neutral(start, kind):
-        raise NestRefusedError(f"starts the {kind} of a window from {start}")
+def _combined(op: Structured) -> program.Combine:
+    """Return how an op reduces its first input; empty if its body does more."""
+    taken, combine, _ = _reduced(op, body_of(op))
+    return combine if taken == Expr("arg", (), 0) else ""
 
 
 def _check_f32(value: Any) -> None:

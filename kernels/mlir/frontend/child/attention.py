@@ -118,8 +118,7 @@ class _Writer(TorchWriter):
             raise RefusedError(f"has queries of {_dims(batch)} heads, keys and values of "
                                 f"{_dims(shape[:-2])}")  # fmt: skip
         count = batch[-1] // shape[-3]
-        one = [*shape[:-2], 1, *shape[-2:]]
-        many = [*shape[:-2], count, *shape[-2:]]
+        one, many = ([*shape[:-2], size, *shape[-2:]] for size in (1, count))
         value = self.tensor("aten.unsqueeze", [value, self.whole(len(shape) - 2)], one, dtype)
         operands = [value, self.wholes(many), self.truth(False)]
         value = self.tensor("aten.expand", operands, many, dtype)

@@ -34,15 +34,13 @@ def _rewritten(op: Any) -> bool:
         made = _plain(op)
     except RefusedError:
         return False
-    if made is None:
-        return False
     op.results[0].replace_all_uses_with(made)
     op.erase()
     return True
 
 
-def _plain(op: Any) -> Any | None:
-    """Return the result by other ops; None for a convolution of another kind."""
+def _plain(op: Any) -> Any:
+    """Return the result by other ops; raise RefusedError for a convolution of another kind."""
     steps, pads, dilations, more = (_numbers(op.operands[at]) for at in _LISTS)
     groups, is_transposed = (
         constant(op.operands[at], name)
@@ -50,13 +48,13 @@ def _plain(op: Any) -> Any | None:
     )
     (x, _), (w, dtype) = (tensor_type_of(op.operands[at]) for at in (0, 1))
     if not is_transposed or (groups, 1) != (x[1], w[1]):
-        return None
+        raise RefusedError("is not a transposed depthwise convolution")
     axes = zip(x[2:], w[2:], steps, pads, dilations, more or [0] * len(steps), strict=True)
     first, whole = [0, 0], list(x[:2])
     for size, taps, step, pad, dilation, behind in axes:
         around = dilation * (taps - 1) - pad
         if min(around, around + behind) < 0:
-            return None
+            raise RefusedError("crops more than its filter adds")
         first.append(around)
         whole.append((size - 1) * step + 1 + 2 * around + behind)
     write = TorchWriter(op)

@@ -136,11 +136,6 @@ class _Writer(NodeWriter):
             self._padded(windows)
         return self._nodes
 
-    @property
-    def _pads(self) -> list[int]:
-        """The pads that the node is given, of all axes before and then behind; empty for none."""
-        return list(self._given.get("pads", ())) if self._auto == "NOTSET" else []
-
     def _windows(self) -> list[PaddedWindow] | None:
         """Return the window of each axis; None if the taps are unknown."""
         taps = self._given.get("kernel_shape") or self._filter.spatial
@@ -152,11 +147,10 @@ class _Writer(NodeWriter):
         ones = [1] * len(taps)
         strides, dilations = (self._given.get(name, ones) for name in ("strides", "dilations"))
         found = list(map(PaddedWindow, sizes, taps, strides, dilations))
-        if self._node.op_type == "ConvTranspose":
-            return found
-        if self._auto in SAME:
+        if self._auto in SAME and self._node.op_type != "ConvTranspose":  # which crops its result
             return [self._same(one) for one in found]
-        pads = self._pads or [0] * 2 * len(taps)
+        pads = self._given.get("pads") if self._auto == "NOTSET" else None
+        pads = pads or [0] * 2 * len(taps)
         pairs = zip(found, pads[: len(taps)], pads[len(taps) :], strict=True)
         return [replace(one, begin=begin, end=end) for one, begin, end in pairs]
 
@@ -213,8 +207,7 @@ class _Writer(NodeWriter):
         if opset < LEAST_OPSET:
             return
         more = list(self._given.get("output_padding", [0] * count))
-        shape, pads = self._given.get("output_shape"), self._pads or [0] * 2 * count
-        pairs = list(zip(pads[:count], pads[count:], strict=True))
+        shape, pairs = self._given.get("output_shape"), [(one.begin, one.end) for one in windows]
         if shape is not None or self._auto in SAME:
             for at, one in enumerate(windows):
                 total = one.span - one.stride + more[at]

@@ -117,8 +117,7 @@ class _Reader:
             return None
         start = len(self.sources)
         if op.name in values.RESHAPES:
-            found = self.read(op.operands[0])
-            groups = values.reassociation(op)
+            found, groups = self.read(op.operands[0]), values.reassociation(op)
             shape = values.static_shape(value)
             is_wider = op.name == "tensor.expand_shape"
             self._move(start, lambda view: (
@@ -191,9 +190,7 @@ class _Reader:
         return found
 
     def _move(self, start: int, moved: Any) -> None:
-        self.sources[start:] = [
-            replace(one, view=moved(one.view)) for one in self.sources[start:]
-        ]  # fmt: skip
+        self.sources[start:] = [replace(one, view=moved(one.view)) for one in self.sources[start:]]
 
 
 def _half(expr: Expr, sources: Sequence[Source]) -> bool | None:
