@@ -393,7 +393,10 @@ def _steps_between(value: Any, source: Any) -> int:
 
 def _users(op: Structured, ending: Ending) -> tuple[Any, ...]:
     """Return the op and the ops that follow it, without reshapes at the end."""
-    found = [value.owner.operation for value in (*forward(op.result, ending.value), ending.value)]
+    before = forward(op.result, ending.value)
+    if any(len(list(value.uses)) > 1 for value in before):
+        raise UnseenError("its function is several ops, of which two read one value")
+    found = [value.owner.operation for value in (*before, ending.value)]
     while found[-1].name in RESHAPES:
         found.pop()
     return tuple(found)

@@ -247,23 +247,34 @@ def test_a_padded_image_in_groups_whose_filters_are_one_after_another(host: Targ
     np.testing.assert_allclose(found, convolved(image, weights), atol=1e-4)
 
 
-def reshaped_result() -> str:
-    """A product with its result transposed, then in two dims, then without what is below zero."""
+def turned_result(relu: str) -> str:
+    """A product with its result transposed, perhaps reshaped, then without what is below zero."""
     x, w, y, flat = tensor(3, 5, 8), tensor(8, 5, 16), tensor(16, 3, 5), tensor(16, 15)
-    return function(
-        {"x": x, "w": w},
-        flat,
-        zeros("f", y),
-        generic("s", "m d k, k d n -> n m d", {"%x": x, "%w": w}, "%f", y, *MULTIPLY_ADD),
-        f"\n  %flat = tensor.collapse_shape %s [[0], [1, 2]] : {y} into {flat}",
-        f"\n  %t = tensor.empty() : {flat}",
-        generic("r", "i j -> i j", {"%flat": flat}, "%t", flat, RELU),
-    )
+    product = generic("s", "m d k, k d n -> n m d", {"%x": x, "%w": w}, "%f", y, *MULTIPLY_ADD)
+    if relu == "reshaped":
+        result, lines = flat, [
+            f"\n  %flat = tensor.collapse_shape %s [[0], [1, 2]] : {y} into {flat}",
+            f"\n  %t = tensor.empty() : {flat}",
+            generic("r", "i j -> i j", {"%flat": flat}, "%t", flat, RELU),
+        ]  # fmt: skip
+    else:
+        result, larger, one = y, tensor(16, 3, 5, element="i1"), "i j k"
+        compared, chosen = "arith.cmpf ogt, %x0, %zero : f32", "arith.select %x0, %x1, %zero : f32"
+        lines = [
+            f"\n  %t = tensor.empty() : {larger}",
+            generic("l", f"{one} -> {one}", {"%s": y}, "%t", larger, f"%end = {compared}"),
+            generic("r", f"{one}, {one} -> {one}", {"%l": larger, "%s": y}, "%f_e", y,
+                    f"%end = {chosen}"),
+        ]  # fmt: skip
+    return function({"x": x, "w": w}, result, zeros("f", y), product, *lines)
 
 
-def test_an_op_without_a_pattern_of_all_that_is_around_it_loses_the_least(host: Target) -> None:
+@pytest.mark.parametrize("relu", ["reshaped", "of two ops"])
+def test_an_op_without_a_pattern_of_all_that_is_around_it_loses_the_least(
+    host: Target, relu: str
+) -> None:
     """A result in another order is not followed through a reshape, so relu stays IREE's."""
-    module = reshaped_result()
+    module = turned_result(relu)
     (whole,) = read_module(module.encode()).occurrences
     arrays = random_arrays((3, 5, 8), (8, 5, 16))
     each = [Tile("batch", 1)] if "batch=" in whole.problem else []
@@ -271,7 +282,7 @@ def test_an_op_without_a_pattern_of_all_that_is_around_it_loses_the_least(host: 
     (cut,), found = run_with_kernels(module, host, arrays, schedule)
     assert "relu" in whole.fused and (cut.whole, cut.where) == (whole.problem, whole.where)
     assert cut.problem == whole.problem.replace(",epilogue=relu", "")
-    expected = np.maximum(np.einsum("mdk,kdn->nmd", *arrays), 0).reshape(16, 15)
+    expected = np.maximum(np.einsum("mdk,kdn->nmd", *arrays), 0).reshape(found.shape)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tilewise.kernels.quoting import quoted
 
 INPUTS = 2  # of a sum of products
 MOST_OPS = 64
+MOST_PARTS = 4 * MOST_OPS  # of the expression of several ops
 HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1
 _ADD = ("arith.addf", "arith.addi")
 _MULTIPLY = ("arith.mulf", "arith.muli")
@@ -344,24 +345,24 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, ResultStep | None]:
                 return value, ResultStep("add", number=added.value)
             if added.name == "arg" and added.value != this:
                 return value, ResultStep("add", int(added.value))
+    for part in _distinct(body)[:0:-1]:
+        if name := function_of(body, part):
+            return part, None if name == "none" else ResultStep(name)
+    return None, None
+
+
+def function_of(body: Expr, part: Expr) -> str:
+    """Return which of `FUNCTIONS` an expression is of one of its parts; empty for none.
+
+    Polynomials of smooth ones may overflow far away. IREE writes the tanh form of GELU with a
+    rounded constant, 5.1e-5 off; the exact form is 4.6e-4 away.
+    """
     every = _distinct(body)
     is_whole = any(one.name.startswith("arith.") and one.name.endswith("i") for one in every)
     most = HUGE_INTEGER if is_whole else HUGE_FLOAT
     limits = np.outer([one.value for one in every if one.name == "const"], (0.999, 1, 1.001))
     points = np.concatenate([POINTS, limits.ravel()]).clip(-most, most)
-    for part in every[:0:-1]:
-        name = function_of(evaluated(body, {id(part): points}), points)
-        if name and not (is_whole and name in ("ceiling", "relu6")):
-            return part, None if name == "none" else ResultStep(name)
-    return None, None
-
-
-def function_of(values: Array | None, points: Array = POINTS) -> str:
-    """Return which of `FUNCTIONS` has these values at points; empty for none.
-
-    Polynomials of smooth ones may overflow far away. IREE writes the tanh form of GELU with a
-    rounded constant, 5.1e-5 off; the exact form is 4.6e-4 away.
-    """
+    values = evaluated(body, {id(part): points})
     if values is None:
         return ""
     values, size = np.broadcast_to(values, points.shape), np.abs(points)
@@ -369,7 +370,7 @@ def function_of(values: Array | None, points: Array = POINTS) -> str:
         slack, most = (1e-4, 1e4) if name in SMOOTH else (0.0, np.inf)
         at = size < most
         if np.allclose(values[at], apply(points[at]), slack / 10, slack * size[at].clip(0, 1)):
-            return name
+            return "" if is_whole and name in ("ceiling", "relu6") else name
     return ""
 
 
@@ -382,17 +383,32 @@ def parts(body: Expr) -> Iterator[Expr]:
 
 def _distinct(body: Expr) -> list[Expr]:
     """Return the parts of an expression, each object once, itself first."""
-    found = [body]
+    found, known = [body], {id(body)}
     for one in found:
-        known = {id(part) for part in found}
-        found += {id(part): part for part in one.of if id(part) not in known}.values()
+        for part in one.of:
+            if id(part) not in known:
+                known.add(id(part))
+                found.append(part)
     return found
 
 
-def values_of(body: Expr, arguments: Mapping[int, Array]) -> Array | None:
-    """Return the values of an expression of some arguments; None if it reads anything else."""
-    return evaluated(body, {id(one): arguments[int(one.value)] for one in _distinct(body)
-                            if one.name == "arg" and one.value in arguments})  # fmt: skip
+def composed(body: Expr, arguments: Mapping[int, Expr]) -> Expr | None:
+    """Return an expression of expressions; None if it reads anything else, or is very long."""
+    every = _distinct(made := substituted(body, arguments))
+    return None if OTHER in every or len(every) > MOST_PARTS else made
+
+
+def substituted(
+    body: Expr, arguments: Mapping[int, Expr], done: dict[int, Expr] | None = None
+) -> Expr:
+    """Return an expression with its arguments replaced; parts that are one object stay one."""
+    done = {} if done is None else done
+    if body.name == "arg":
+        return arguments.get(int(body.value), OTHER)
+    if id(body) not in done:
+        of = tuple(substituted(one, arguments, done) for one in body.of)
+        done[id(body)] = replace(body, of=of)
+    return done[id(body)]
 
 
 def evaluated(body: Expr, known: dict[int, Array | None]) -> Array | None:

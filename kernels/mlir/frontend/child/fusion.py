@@ -14,17 +14,15 @@ from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child import values
 from tilewise.kernels.mlir.frontend.child.bodies import (
     FUNCTIONS,
-    POINTS,
     ROUNDING,
     SMOOTH,
-    Array,
     Expr,
     ResultStep,
     body_of,
     body_of_tensors,
+    composed,
     function_of,
     steps_on,
-    values_of,
 )
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.problem import SIGNIFICAND_BITS
@@ -255,27 +253,28 @@ def _taken_in(state: EndingState, user: Any) -> Ending | None:
 
 
 def _after_several(state: EndingState) -> EndingState | None:
-    """Return the state after several ops that apply a smooth epilogue, and read nothing else."""
-    known = {state.ending.value: POINTS}
+    """Return the state after several ops that apply an epilogue, and read nothing else."""
+    known = {state.ending.value: (argument := Expr("arg"))}
     for _ in range(values.MOST_STEPS):
         uses = [(one, use.owner.operation) for one in known for use in one.uses]
         left = [(one, op) for one, op in uses if not known.keys() & set(op.results)]
         ends = {one for one, _ in left}
-        if len(ends) == 1 and (smooth := function_of(known[last := ends.pop()])) in SMOOTH:
-            ending = _with_step(state, state.ending, None, ResultStep(smooth))
-            return None if ending is None else replace(state, ending=replace(ending, value=last))
-        made = [(op, _computed(op, known)) for _, op in left]
-        known |= {op.results[0]: array for op, array in made if array is not None}
-        if all(array is None for _, array in made):
+        name = function_of(known[last := ends.pop()], argument) if len(ends) == 1 else ""
+        step = None if name in ("", "none") else ResultStep(name)
+        if step and (ending := _with_step(state, state.ending, None, step)):
+            return replace(state, ending=replace(ending, value=last))
+        made = [(op, _composed(op, known)) for _, op in left]
+        known |= {op.results[0]: expr for op, expr in made if expr is not None}
+        if all(expr is None for _, expr in made):
             break
     return None
 
 
-def _computed(op: Any, known: Mapping[Any, Array]) -> Array | None:
-    """Return the values of an elementwise op of known values; None if it reads others."""
+def _composed(op: Any, known: Mapping[Any, Expr]) -> Expr | None:
+    """Return what an elementwise op computes of known values; None if it reads others."""
     body = _body(op, known)
-    arrays = {i: known[one] for i, one in enumerate(op.operands) if one in known}
-    return None if body is None else values_of(body, arrays)
+    arguments = {i: known[one] for i, one in enumerate(op.operands) if one in known}
+    return None if body is None else composed(body, arguments)
 
 
 def _with_step(state: EndingState, ending: Ending, user: Any, step: ResultStep) -> Ending | None:

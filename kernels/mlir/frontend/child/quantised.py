@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from tilewise.kernels.mlir.frontend.child import values
-from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of, parts
+from tilewise.kernels.mlir.frontend.child.bodies import Expr, body_of, parts, substituted
 from tilewise.kernels.mlir.frontend.child.strided import NotStridedError, StridedView, group_of
 from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 
@@ -163,7 +163,7 @@ class _Reader:
         if not is_known or len(set(used)) < len(used):  # expressions would grow exponentially
             return None
         inputs = {i: self._moved(seen.inputs[i], seen.maps[i], op.results[0]) for i in used}
-        return _substituted(body, inputs)
+        return substituted(body, inputs)
 
     def _dequantised(self, op: Any) -> Expr | None:
         """Return the expression of `dequantize_affine`: a tensor, its scale, its zero point."""
@@ -215,12 +215,6 @@ def _is_first(op: Any) -> bool:
     offsets, steps = values.static_numbers(op, "offsets", "strides")
     is_whole = values.rank(op.operands[0]) == values.rank(op.results[0])
     return is_whole and not any(offsets) and all(step == 1 for step in steps)
-
-
-def _substituted(body: Expr, inputs: dict[int, Expr]) -> Expr:
-    if body.name == "arg":
-        return inputs[int(body.value)]
-    return replace(body, of=tuple(_substituted(one, inputs) for one in body.of))
 
 
 _Value = Codes | Source | int | float

@@ -8,7 +8,6 @@ from tilewise.kernels.problem import parse_problem
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
-
 MM = "matmul:m=4,n=6,k=5,dtype=f32"
 MM_1 = "matmul:m=1,n=6,k=5,dtype=f32"
 CONV = "conv2d:n=1,h=8,w=8,ci=3,co=5,kh=3,kw=3"
@@ -105,10 +104,15 @@ SCALAR = """
     linalg.yield %v : f32
   } -> tensor<4x6xf32>
 """
+TWO_OPS = """
+  %z = arith.constant dense<0.0> : tensor<4x6xf32>
+  %h = arith.constant dense<{}> : tensor<4x6xf32>
+  %m = arith.cmpf ogt, %p, %h : tensor<4x6xf32>
+  %r = arith.select %m, %p, %z : tensor<4x6xi1>, tensor<4x6xf32>
+"""
 BROADCAST = """
   %wide = linalg.broadcast ins({0} : {1}) outs(%empty : tensor<4x6xf32>) dimensions = [{2}]
 """
-
 
 HALF, ONE = "%h = arith.constant 0.5 : f32\n    ", "%q8 = arith.constant 1.0 : f32\n    "
 SMOOTH = {
@@ -139,7 +143,7 @@ SMOOTH["silu_and_a_little"] = ("", SMOOTH["silu"][1].replace("%v", "%w") + """
 
 
 def _endings() -> dict[str, tuple[str, str]]:
-    both = elementwise("%p", ADD, "%bias", name="q")
+    both, relu = (elementwise("%p", *one, name="q") for one in ((ADD, "%bias"), (RELUS["ugt"],)))
     bodies = [
         *((f"relu_{name}", body, "relu") for name, body in RELUS.items()),
         *((f"no_{name}", body, "") for name, body in NO_RELUS.items()),
@@ -151,16 +155,18 @@ def _endings() -> dict[str, tuple[str, str]]:
         for name, body, epilogue in bodies
     }
     cases |= {
-        "relu6_twice": (ended(elementwise("%p", RELUS["ugt"], name="q") + SCALAR),
-                        f"{MM},epilogue=relu6"),
+        "relu_of_two_ops": (ended(TWO_OPS.format(0.0)), f"{MM},epilogue=relu"),
+        "threshold_of_two_ops": (ended(TWO_OPS.format(0.05)), MM),
+        "relu6_from_above": (ended(elementwise("%p", NO_RELUS["six_alone"], name="q")
+                                   + elementwise("%q", RELUS["maximumf"])), f"{MM},epilogue=relu6"),
+        "relu6_twice": (ended(relu + SCALAR), f"{MM},epilogue=relu6"),
         "bias": (ended(elementwise("%p", ADD, "%bias")), f"{MM},bias"),
         "bias_relu": (ended(both + elementwise("%q", RELUS["maximumf"])),
                       f"{MM},bias,epilogue=relu"),
         "bias_of_rows": (ended(elementwise("%p", ADD, "%tall", "rows")), MM),
         "residual": (ended(elementwise("%p", ADD, "%c", "whole")), MM),
         "minus": (ended(elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
-        "relu_bias": (ended(elementwise("%p", RELUS["ugt"], name="q")
-                            + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
+        "relu_bias": (ended(relu + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
         "two_biases": (ended(both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),
         "two_users": (ended(elementwise("%p", ADD, "%bias", name="q")
                             + elementwise("%p", ADD, "%q", "whole")), MM),
