@@ -119,9 +119,8 @@ def pads_zeros(op: Any, zero: values.Number = 0) -> tuple[list[int], list[int]] 
     low, high = values.static_numbers(op, "low", "high")
     if any(one < 0 for one in (*low, *high)):  # dynamic ones, too
         return None
-    first = next(children(op))
-    is_of_zeros = first.name == "tensor.yield" and values.splat(first.operands[0]) == zero
-    return (low, high) if is_of_zeros else None
+    *_, end = children(op)
+    return (low, high) if values.splat(end.operands[0]) == zero else None
 
 
 def unpadded(value: Any) -> tuple[Any, list[int], list[int]]:

@@ -291,15 +291,15 @@ def _pads() -> dict[str, tuple[str, str]]:
       tensor<3x3x{whole[3]}x5xf32>) outs(%init : {result}) -> {result}
 {extra}""", "%p", result)  # fmt: skip
 
-    conv = f"{CONV},dtype=f32"
+    conv, of_6 = f"{CONV},dtype=f32", f"{CONV.replace('8', '6')},pad={{}},dtype=f32"
+    around = padded("0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3")
+    own = "%own = arith.constant 0.0 : f32\n    tensor.yield %own"
     return {
-        "pad": (padded("0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3"),
-                conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1")),
+        "pad": (around, of_6.format(1)),
+        "pad_inside": (around.replace("tensor.yield %blank", own), of_6.format(1)),
         "pad_of_one": (padded("0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", "1.0"), conv),
-        "pad_after": (padded("0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"),
-                      conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=0x0x2x2")),
-        "pad_one_way": (padded("0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"),
-                        conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1x0")),
+        "pad_after": (padded("0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"), of_6.format("0x0x2x2")),
+        "pad_one_way": (padded("0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"), of_6.format("1x0")),
         "pad_of_a_line": (function(f"%a: {line}, %b: tensor<3x3x5xf32>", """
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : tensor<2x7x5xf32>
@@ -328,7 +328,7 @@ def _pads() -> dict[str, tuple[str, str]]:
   %p = linalg.conv_2d_nhwc_hwcf ins(%padded, %b : tensor<1x8x8x3xf32>, tensor<3x3x3x5xf32>)
       outs(%init : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>
 """, "%p", "tensor<1x6x6x5xf32>"),
-            conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1")),
+            of_6.format(1)),
     }  # fmt: skip
 
 
