@@ -2,7 +2,7 @@
 
 It reads those of `Conv` and `AveragePool`. For other nodes `auto_pad` becomes `pads`, and
 asymmetric pads become a `Pad` before the node, or for a transposed convolution, whose pads crop its
-result, a `Slice` after it.
+result, a `Slice` after it. Convolutions of bytes get a second axis if they have a single one.
 """
 
 from collections import defaultdict
@@ -87,6 +87,8 @@ _ZERO_POINT = {"ConvInteger": 2, "QLinearConv": 2}
 _READ = ("Conv", "AveragePool")  # by the importer, with all paddings
 _WITH_WINDOWS = (*_FILTER, "MaxPool", "AveragePool")
 _END = 2**63 - 1
+_AXES_OPSET = 13
+"""The first version with axes as an input of `Squeeze`."""
 
 
 def rewrite(onnx: Any, graph: Any, opset: int, outer: dict[str, TypeOf] | None = None) -> bool:
@@ -128,6 +130,8 @@ class _Writer(NodeWriter):
             self._nodes.append(self._node)
         elif self._node.op_type == "ConvTranspose":
             self._transposed(windows, opset)
+        elif self._node.op_type in _ZERO_POINT and len(windows) == 1 and opset >= _AXES_OPSET:
+            self._in_plane(windows[0])
         elif all(one.begin == one.end for one in windows) or opset < LEAST_OPSET:
             if "auto_pad" in self._given:
                 self._set_pads([(one.begin, one.end) for one in windows])
@@ -180,6 +184,20 @@ class _Writer(NodeWriter):
         self._set_pads([(0, 0)] * len(windows))
         self._drop("ceil_mode")
         self._nodes.append(node)
+
+    def _in_plane(self, line: PaddedWindow) -> None:
+        """Write a convolution along one axis as one along two, the first of length one."""
+        node, axis, taps = self._node, self._integers([2]), [1, line.taps]
+        for at in (0, _FILTER[node.op_type]):
+            node.input[at] = self._made("Unsqueeze", [node.input[at], axis], "plane")
+        result, node.output[0] = node.output[0], self._name("plane")
+        self._set(kernel_shape=taps, strides=[1, line.stride], dilations=[1, line.dilation])
+        if line.begin == line.end:
+            self._set_pads([(0, 0), (line.begin, line.end)])
+            self._nodes.append(node)
+        else:
+            self._padded([PaddedWindow(1, 1), line])
+        self._add("Squeeze", [node.output[0], axis], result)
 
     def _pad(self, pairs: list[tuple[int, int]]) -> str:
         """Return the name of the node's input with padding."""

@@ -230,9 +230,8 @@ def test_a_zero_point_of_each_channel_needs_weights_of_few_bits_or_floats() -> N
     assert found == [f"{PRODUCT}f32,b=i8,group=k,scale=f32,zero_b=u8,weights=constant"]
     found = problems(around("Conv", channels=True, points=True))
     assert found == [f"{CONVOLUTION}f32,bias,weights=constant"]
-    assert problems(around("MatMul", channels=False, points=True)) == [
-        f"{PRODUCT}u8,b=i8,zero=ab,weights=constant"
-    ]
+    found = problems(around("MatMul", channels=False, points=True))
+    assert found == [f"{PRODUCT}u8,b=i8,zero=ab,weights=constant"]
 
 
 @pytest.mark.parametrize(("za", "zb", "zero"), [
@@ -251,18 +250,19 @@ def test_integer_products_have_zero_points(za: str, zb: str, zero: str) -> None:
     ] * (not zero)
 
 
-@pytest.mark.parametrize(
-    ("pads", "sizes"),
-    [([1, 1, 1, 1], "h=9,w=9,ci=5,co=20,kh=3,kw=3,pad=1"),
-     ([0, 0, 2, 2], "h=11,w=11,ci=5,co=20,kh=3,kw=3")],
-)  # fmt: skip
-def test_quantised_convolutions_are_padded_with_their_zero_point(pads, sizes) -> None:
-    weights = {"w": np.ones((20, 5, 3, 3), np.int8), "s": np.array(0.1, np.float32),
+@pytest.mark.parametrize(("axes", "given", "sizes"), [
+    (2, {"pads": [1, 1, 1, 1]}, "h=9,w=9,ci=5,co=20,kh=3,kw=3,pad=1"),
+    (2, {"pads": [0, 0, 2, 2]}, "h=11,w=11,ci=5,co=20,kh=3,kw=3"),
+    (1, {"pads": [1, 1]}, "h=1,w=9,ci=5,co=20,kh=1,kw=3,pad=0x1"),
+    (1, {"auto_pad": "SAME_UPPER", "strides": [7]}, "h=1,w=10,ci=5,co=20,kh=1,kw=3,stride=7"),
+])  # fmt: skip
+def test_quantised_convolutions_are_padded_with_their_zero_point(axes, given, sizes) -> None:
+    weights = {"w": np.ones((20, 5, *[3] * axes), np.int8), "s": np.array(0.1, np.float32),
                "zx": np.array(121, np.uint8), "zw": np.array(0, np.int8)}  # fmt: skip
     inputs = ["x", "s", "zx", "w", "s", "zw", "s", "zx"]
-    node = make.make_node("QLinearConv", inputs, ["y"], pads=pads)
-    source = model([node], (1, 5, 9, 9), (1, 20, 9, 9), weights, opset=17, x_type=types.UINT8,
-                   y_type=types.UINT8)  # fmt: skip
+    node = make.make_node("QLinearConv", inputs, ["y"], **given)
+    source = model([node], (1, 5, *[9] * axes), (1, 20, *[None] * axes), weights, opset=17,
+                   x_type=types.UINT8, y_type=types.UINT8)  # fmt: skip
     assert problems(source) == [
         f"conv2d:n=1,{sizes},layout=nchw_fchw,dtype=i8,zero=a,weights=constant"
     ]
