@@ -117,7 +117,7 @@ def _declaration(name: str, arguments: str, body: str, without: str = "") -> str
 
 
 def random_array(kind: TensorType, random: np.random.Generator) -> Array:
-    """Return standard normal values, or zeros and ones for integers, which may be indices.
+    """Return normal floats, any i8, or zeros and ones of other integers, which may be indices.
 
     IREE reads the array in place and expects it to be aligned to a cache line.
     """
@@ -127,7 +127,8 @@ def random_array(kind: TensorType, random: np.random.Generator) -> Array:
     elif kind.element.startswith("f"):
         made[...] = random.standard_normal(kind.shape)
     else:
-        made[...] = random.integers(0, 2, kind.shape)
+        low, high = (-128, 128) if kind.element == "i8" else (0, 2)
+        made[...] = random.integers(low, high, kind.shape)
     return made
 
 
