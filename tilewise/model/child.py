@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -49,14 +48,8 @@ def _measured(request: dict[str, Any]) -> ModelTimes:
         for name, path in request["codes"].items()
     }
     first = next(iter(modules.values()))
-    entry = entry_of(first.functions(), request["entry"])
-    takes, gives = types_of(declaration_of(first, entry, request["declarations"]))
-    random = np.random.default_rng(0)
-    given = [(random_array(kind, random), HAL[kind.element]) for kind in takes]
-    stage("compare")
+    entry, takes, gives, given, expected = _call(first, device, request)
     found = {name: module.results_and_writes(entry, given) for name, module in modules.items()}
-    expected = _expected(request["reference"], device, entry, given, found)
-    _require_numbers(expected, gives, entry)
     stage("time")
     runs = [module.bind(entry, given, len(gives)) for module in modules.values()]
     until = time.monotonic() + request["budget_s"]
@@ -70,25 +63,25 @@ def _measured(request: dict[str, Any]) -> ModelTimes:
     return ModelTimes(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
 
 
-def _expected(
-    reference: str | None,
-    device: Any,
-    entry: str,
-    given: list[tuple[Array, str]],
-    found: Mapping[str, tuple[list[Array], tuple[int, ...]]],
-) -> list[Array]:
-    """Return the results of the reference; those of the first form without one."""
-    if reference is None:
-        return next(iter(found.values()))[0]
-    return LoadedModule(Path(reference).read_bytes(), device).results(entry, given)
+def _call(
+    module: LoadedModule, device: Any, request: dict[str, Any]
+) -> tuple[str, list[TensorType], list[TensorType], list[tuple[Array, str]], list[Array]]:
+    """Return a function, its types, random arguments, and the reference's results for them.
 
-
-def _require_numbers(results: list[Array], kinds: list[TensorType], entry: str) -> None:
-    if not has_numbers(results, kinds):
+    Raises TilewiseError if no result has a finite number.
+    """
+    entry = entry_of(module.functions(), request.get("entry"))
+    takes, gives = types_of(declaration_of(module, entry, request["declarations"]))
+    random = np.random.default_rng(0)
+    given = [(random_array(kind, random), HAL[kind.element]) for kind in takes]
+    stage("compare")
+    results = LoadedModule(Path(request["reference"]).read_bytes(), device).results(entry, given)
+    if not has_numbers(results, gives):
         raise TilewiseError(
             f"no result of {entry} has a finite number on random inputs, so nothing can be "
             "compared; give a function whose results are finite"
         )
+    return entry, takes, gives, given, results
 
 
 def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:
@@ -105,6 +98,8 @@ def deviation(found: list[Array], expected: list[Array], kinds: list[TensorType]
 
 
 def _apart(found: Array, expected: Array, kind: TensorType) -> float:
+    if kind.element == "i8":  # floats rounded to either neighbour, with or without a sign
+        return min(_of_codes(found.view(sign), expected.view(sign)) for sign in (np.int8, np.uint8))
     if not kind.element.startswith(("f", "bf")):
         return 0.0 if np.array_equal(found, expected) else float("inf")
     one, other = _wide(found, kind), _wide(expected, kind)
@@ -113,8 +108,17 @@ def _apart(found: Array, expected: Array, kind: TensorType) -> float:
         return float("inf")
     if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return float("inf")
-    apart = np.sqrt(np.mean(np.square(one[finite] - other[finite]))) if finite.any() else 0.0
-    size = np.sqrt(np.mean(np.square(other[finite]))) if finite.any() else 0.0
+    return _relative(one[finite], other[finite])
+
+
+def _of_codes(found: Array, expected: Array) -> float:
+    one, other = found.astype(np.float64), expected.astype(np.float64)
+    return _relative(one, other) if np.all(np.abs(one - other) <= 1) else float("inf")
+
+
+def _relative(one: Array, other: Array) -> float:
+    """Return the rms difference of two arrays over the rms of the second."""
+    apart, size = (np.sqrt(np.mean(x * x)) if x.size else 0.0 for x in (one - other, other))
     return float(apart / size) if size else float("inf" if apart else 0.0)
 
 
@@ -131,15 +135,8 @@ def _ran(request: dict[str, Any]) -> Ran:
     threads = networks[0].about["threads"]
     device = open_device(threads)
     module = LoadedModule(Path(request["code"]).read_bytes(), device)
-    entry = entry_of(module.functions(), None)
-    takes, gives = types_of(declaration_of(module, entry, request["declarations"]))
-    random = np.random.default_rng(0)
-    arrays = [random_array(kind, random) for kind in takes]
-    given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]
-    stage("compare")
-    reference = LoadedModule(Path(request["reference"]).read_bytes(), device)
-    expected = reference.results(entry, given)
-    _require_numbers(expected, gives, entry)
+    entry, _, gives, given, expected = _call(module, device, request)
+    arrays = [array for array, _ in given]
     of_iree, overwrites = module.results_and_writes(entry, given)
     apart = [deviation(_results(network, arrays), expected, gives) for network in networks]
     stage("time")

@@ -26,7 +26,8 @@ ELEMENTWISE = 2.0**-20
 """Of all that is not a contraction, such as an exponential: some units of f32."""
 
 UNITS = {"f32": 2.0**-24, "f64": 2.0**-53}
-NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12}
+NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12, "i8": 2.0**-9}
+"""Half a unit, in rms. Bytes count as results alone, which may be floats rounded to a neighbour."""
 IREES_GELU = 2.0**-14
 """The deviation of the tanh form of GELU in IREE, whose constant is 0.797724, not sqrt(2 / pi)."""
 

@@ -132,24 +132,27 @@ def test_narrow_operands_and_longer_sums_are_allowed_more() -> None:
     assert of(f"k={2**20},dtype=f32", 1) > 100 * of("k=1,dtype=f32", 1)
 
 
-FLOATS = TensorType((3,), "f32")
+FLOATS, CODES = TensorType((3,), "f32"), np.int8([127, 8, 0])
+NOT_FINITE = np.float32([1, np.inf, np.nan])
 
 
-@pytest.mark.parametrize(
-    ("found", "is_equal"),
-    [((1, np.inf, np.nan), True), ((1, -np.inf, np.nan), False), ((1, np.nan, np.nan), False),
-     ((1, 2, np.nan), False)],
-)  # fmt: skip
-def test_what_is_not_finite_has_to_be_the_same(found: tuple[float, ...], *, is_equal: bool) -> None:
-    apart = deviation([np.float32(found)], [np.float32([1, np.inf, np.nan])], [FLOATS])
-    assert apart == (0.0 if is_equal else np.inf)
+@pytest.mark.parametrize(("expected", "found", "apart"), [
+    (NOT_FINITE, (1, np.inf, np.nan), 0), (NOT_FINITE, (1, -np.inf, np.nan), np.inf),
+    (NOT_FINITE, (1, np.nan, np.nan), np.inf), (NOT_FINITE, (1, 2, np.nan), np.inf),
+    (CODES, (127, 9, 0), (127**2 + 8**2) ** -0.5), (CODES, (125, 8, 0), np.inf),
+    (CODES, (-128, 8, 0), (127**2 + 8**2) ** -0.5),  # which is 128 without a sign
+    (CODES, (-128, 8, -1), np.inf), (np.int16([1, 2, 3]), (1, 2, 4), np.inf),
+])  # fmt: skip
+def test_results_are_compared_by_their_type(expected, found, apart) -> None:
+    """Rounded bytes may be either neighbour, and what is not finite has to be the same."""
+    kind = TensorType((3,), f"{expected.dtype.kind}{8 * expected.itemsize}")
+    assert deviation([np.array(found, expected.dtype)], [expected], [kind]) == pytest.approx(apart)
 
 
 def test_results_without_a_number_prove_nothing() -> None:
     nothing, number = np.float32([np.nan, np.inf]), np.float32([np.nan, 1])
-    assert not has_numbers([nothing], [FLOATS])
+    assert not has_numbers([nothing], [FLOATS]) and has_numbers([], [])
     assert has_numbers([nothing, number], [FLOATS, FLOATS])
-    assert has_numbers([], [])
     assert has_numbers([np.array([1, 2, 3])], [TensorType((3,), "i64")])
 
 
