@@ -94,7 +94,8 @@ class Plan:
     """A planned network.
 
     Attributes:
-        cache: how the layers were timed, hot or cold.
+        cache: how the schedules were tuned, hot or cold. Layers with constant weights are timed
+            again with cold ones, unless stored times are requested.
         is_exact: whether the choice is optimal; otherwise there were too many to compare all.
         nodes: in an executable order.
         passes: timed non-GEMM passes, in order.

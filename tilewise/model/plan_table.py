@@ -16,7 +16,7 @@ def plan_text(plan: Plan) -> str:
     lines += [
         *_around(plan),
         *_untimed(plan),
-        f"{plan.target}, {plan.cache}, accuracy={plan.accuracy}: {plan.model}",
+        f"{plan.target}, tuned with {plan.cache} caches, accuracy={plan.accuracy}: {plan.model}",
     ]
     return "".join(f"{line}\n" for line in lines)
 

@@ -107,7 +107,7 @@ def test_a_strict_plan_has_direct_methods_alone(cli, tuned, source, monkeypatch)
         f"{one},accuracy=strict" for one in (CONV, LAST)
     ]
     text = cli("model", source, "--as", "native", *given[:-1], "--accuracy", "strict")
-    assert text.err == "" and "hot, accuracy=strict: net.mlir" in text.out
+    assert text.err == "" and "with hot caches, accuracy=strict: net.mlir" in text.out
 
 
 def winograd(problem: Problem, *given: Any, **hooks: Any) -> TuneResult:
