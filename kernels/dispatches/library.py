@@ -192,7 +192,9 @@ def text_of(
 ) -> str:
     """Return the library of compiled kernels, with notes in its header and extracted patterns."""
     calls = list({(kernel.name, kernel.canonical): kernel for kernel in kernels}.values())
-    calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.sizes is not None, kernel.name,
+    # More steps are matched first, and constant weights before variable ones.
+    calls.sort(key=lambda kernel: (-fused(kernel.found), not kernel.found.has_constant_weights,
+                                   kernel.sizes is not None, kernel.name,
                                    kernel.canonical))  # fmt: skip
     unique = list({kernel.name: kernel for kernel in calls}.values())
     uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
@@ -220,11 +222,6 @@ def fused(problem: Problem) -> int:
     """Return the number of steps that a problem has besides its contraction."""
     ends = (problem.epilogue != "none") + (problem.ceiling is not None) + bool(problem.out)
     return problem.has_bias + problem.add + ends
-
-
-def _rank(problem: Problem) -> int:
-    """Rank problems for matching: more steps first, constant weights before variable ones."""
-    return 2 * fused(problem) + problem.has_constant_weights
 
 
 def _head(kernels: Sequence[CompiledEntry], target: Target, notes: Sequence[str]) -> str:

@@ -126,18 +126,6 @@ def _deviation(value: object) -> object:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _shown_deviation(value: float | None) -> float | str | None:
-    return INFINITE if value == math.inf else value
-
-
-def _decoded(value: object) -> object:
-    return base64.b64decode(value, validate=True) if isinstance(value, str) else value
-
-
-def _encoded(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
 def digest_of(value: object) -> str:
     """Return the SHA-256 of a JSON value in compact form, hex."""
     return hashlib.sha256(_compact(value).encode()).hexdigest()
@@ -174,10 +162,10 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 Count = Annotated[int, Field(ge=0, lt=2**_INT_BITS)]
 Samples = Annotated[
     bytes,
-    BeforeValidator(_decoded),
+    BeforeValidator(lambda one: base64.b64decode(one, validate=True) if type(one) is str else one),
     Field(max_length=8 * MOST_SAMPLES),
     AfterValidator(_samples),
-    PlainSerializer(_encoded, when_used="json"),
+    PlainSerializer(lambda value: base64.b64encode(value).decode(), when_used="json"),
 ]
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Params = Annotated[
@@ -197,6 +185,6 @@ Steps = Annotated[
 Deviation = Annotated[
     Annotated[float, Field(allow_inf_nan=True)] | None,
     BeforeValidator(_deviation),
-    PlainSerializer(_shown_deviation, when_used="json"),
+    PlainSerializer(lambda value: INFINITE if value == math.inf else value, when_used="json"),
 ]
 """How far a result was off; infinite for one that was wrong beyond measure."""

@@ -91,8 +91,10 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: MachineLimits) -
     whos = sorted({row["who"] for row in rows}, key=lambda name: (name != OURS, name))
     x, y = _axes([*rows, *roofs])
     tips = tooltip("problem", "who", "gflops", "intensity")
+    speed = limits.bandwidth_gbs
+    slope = [] if speed is None else [f"dashed: memory, {speed:.1f} GB/s; filled: ours"]
     return plot(
-        [*title, *_slope_text(limits)],
+        [*title, *slope],
         f"Roofline of {title[0]}: {len(rows)} speeds under the machine's limits",
         encoding={"x": x, "y": y, "color": colour},
         layer=[
@@ -177,9 +179,3 @@ def _axes(rows: Sequence[Row]) -> tuple[Spec, Spec]:
 def _where(who: str, then: float, other: float) -> Spec:
     """A number for one kind of point, and another for the rest."""
     return {"condition": {"test": f"datum.who === '{who}'", "value": then}, "value": other}
-
-
-def _slope_text(limits: MachineLimits) -> list[str]:
-    if limits.bandwidth_gbs is None:
-        return []
-    return [f"dashed: memory, {limits.bandwidth_gbs:.1f} GB/s; filled: ours"]

@@ -56,8 +56,12 @@ def compatible_targets(session: Session, keys: Iterable[str], target: str) -> li
         for text in set(session.scalars(query)) - {target}
         if (other := _parsed(text)) is not None and _serves(other, own)
     ]
-    others.sort(key=lambda other: (*_distance(other, own), other.canonical))
-    return [other.canonical for other in others]
+
+    def distance(other: TargetName) -> tuple[bool, float, bool, str]:
+        alike = likeness(_features(other), own.features)
+        return not other.is_known, -alike, other.cpu != own.cpu, other.canonical
+
+    return [other.canonical for other in sorted(others, key=distance)]
 
 
 def _serves(other: TargetName, own: TargetName) -> bool:
@@ -66,11 +70,6 @@ def _serves(other: TargetName, own: TargetName) -> bool:
         return False
     is_same_model = other.cpu == own.cpu and not other.is_known
     return is_same_model or can_run(_features(other), own.features)
-
-
-def _distance(other: TargetName, own: TargetName) -> tuple[bool, float, bool]:
-    """The order of targets that serve: known features first, then by likeness, then by name."""
-    return not other.is_known, -likeness(_features(other), own.features), other.cpu != own.cpu
 
 
 def _features(other: TargetName) -> frozenset[str]:

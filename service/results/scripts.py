@@ -198,7 +198,9 @@ def _keep(sessions: Sessions, key: str, lookup: Lookup, made: AirScript) -> None
     with checked.writing(sessions) as session:
         row = _row(session, key, lookup)
         if find(session, row) is None:
-            add_script(session, row, FLAVOR, _identity(made), made.proof)
+            steps = made.schedule.to_json()  # of a schedule that is one value
+            named = hashlib.sha256(repr(sorted(steps.items())).encode()).hexdigest()[:16]
+            add_script(session, row, FLAVOR, (named, [steps]), made.proof)
 
 
 def find(session: Session, row: models.Schedule) -> ScriptText | None:
@@ -221,9 +223,3 @@ def _row(session: Session, key: str, lookup: Lookup) -> models.Schedule:
         place = lookup.target
         raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {place}")
     return row
-
-
-def _identity(made: AirScript) -> tuple[str, list[dict[str, str | int]]]:
-    """The hash and the steps of a schedule that is one value."""
-    steps = made.schedule.to_json()
-    return hashlib.sha256(repr(sorted(steps.items())).encode()).hexdigest()[:16], [steps]

@@ -96,14 +96,11 @@ def test_a_taken_port_and_tls_without_certificates_are_exit_1(cli: Cli, tmp_path
 OBJECTS = [("kernel", f"--format={kind}") for kind in ("object", "bitcode", "c-header")]
 
 
-@pytest.mark.parametrize(
-    ("problem", "command"),
-    [
-        *((GOOD, (name,)) for name in ("show", "trials", "script", "kernel", "asm")),
-        *((GOOD, command) for command in OBJECTS),
-        *((RANGE, command) for command in (("show",), ("script",), *OBJECTS)),
-    ],
-)
+@pytest.mark.parametrize(("problem", "command"), [
+    *((GOOD, (name,)) for name in ("show", "trials", "script", "kernel", "asm")),
+    *((GOOD, command) for command in OBJECTS),
+    *((RANGE, command) for command in (("show",), ("script",), *OBJECTS)),
+])  # fmt: skip
 def test_exit_3_when_nothing_is_stored(cli, tmp_path, monkeypatch, problem, command) -> None:
     monkeypatch.chdir(tmp_path)
     said = "tilewise tune makes one" if command[0] != "trials" else "stored"

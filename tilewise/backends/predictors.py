@@ -26,7 +26,9 @@ COLUMNS = ("predicted", "ranked", "predicted_elsewhere", "ranked_elsewhere", "pr
 
 def read_spaces(paths: Sequence[str], database: str | None) -> list[TimedSpace]:
     """Return recorded spaces (files, and all in folders) and those of a store's hot trials."""
-    spaces = [_recorded(file) for path in paths for file in _files(Path(path))]
+    spaces = list[TimedSpace]()
+    for path in map(Path, paths):
+        spaces += map(_recorded, sorted(path.rglob("*.json.gz")) if path.is_dir() else [path])
     if database or not paths:
         spaces += _stored(database)
     with bad_input("predictor", PredictorError):
@@ -68,10 +70,6 @@ def _row(one: Evaluated) -> Json:
         one.model,
     )
     return {"space": one.name, **dict(zip(COLUMNS, shares, strict=True))}
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(path.rglob("*.json.gz")) if path.is_dir() else [path]
 
 
 def _recorded(path: Path) -> TimedSpace:

@@ -20,13 +20,12 @@ def load_operators() -> ctypes.CDLL:
     given += ["-fopenmp"]  # without it at::parallel_for runs parts one after the other
     path = compiled(Path(__file__).with_name("operators.cpp"), torch.__version__, given)
     torch.ops.load_library(str(path))
-    torch.library.register_fake("tilewise::prepare", _fake_prepare)
+    torch.library.register_fake(
+        "tilewise::prepare",
+        lambda weights, name: weights.new_empty((loaded[name].packed_bytes,), dtype=torch.uint8),
+    )
     torch.library.register_fake("tilewise::call", _fake_call)
     return ctypes.CDLL(str(path))
-
-
-def _fake_prepare(weights: Any, symbol: str) -> Any:
-    return weights.new_empty((loaded[symbol].packed_bytes,), dtype=torch.uint8)
 
 
 def _fake_call(

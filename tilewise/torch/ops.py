@@ -112,7 +112,8 @@ def _problems(keys: Mapping[str, Any], sizes: tuple[int, int], may_guard: bool) 
     dims = [key for key, one in keys.items() if isinstance(one, torch.SymInt)]
     every = [{key: _bounds(keys[key], sizes) for key in dims}]
     if may_guard and dims:
-        every.append({key: _present(keys[key]) for key in dims})
+        steps = {key: (keys[key].node.hint, _step(keys[key])) for key in dims}
+        every.append({key: f"{one}..{one + step}:{step}" for key, (one, step) in steps.items()})
     found = []
     for ranges in every:
         with suppress(KernelsError):  # no problem describes it, as for a stride of zero
@@ -141,11 +142,6 @@ def _bounds(size: Any, sizes: tuple[int, int]) -> str:
     found, step = bound_sympy(size.node.expr, ends), _step(size)
     last = min(int(found.upper), int(found.lower) + (MOST_SIZES - 1) * step)
     return f"{found.lower}..{last}:{step}"
-
-
-def _present(size: Any) -> str:
-    """Return the present value and the next."""
-    return f"{size.node.hint}..{size.node.hint + _step(size)}:{_step(size)}"
 
 
 def fits(found: Candidate, kernel: Kernel, *, may_guard: bool) -> bool:

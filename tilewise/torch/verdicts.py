@@ -26,7 +26,9 @@ def verdict(kernel: Kernel) -> Verdict:
 
 
 def _measure(kernel: Kernel, problem: Problem) -> Verdict:
-    operands, is_dynamic = _operands(problem), isinstance(kernel.wanted, ProblemRange)
+    names = ("A", *problem.extras, *(("add",) if problem.accumulates else ()))
+    operands = {name: _random(problem, name) for name in names}
+    is_dynamic = isinstance(kernel.wanted, ProblemRange)
     weights = [_random(problem, "B") for _ in range(cold_copies(problem))]
     ours = [_kernel_call(problem, kernel, {**operands, "B": one}) for one in weights]
     got = ours[0]().double()
@@ -44,11 +46,6 @@ def _random(problem: Problem, operand: str) -> Any:
     shape = problem.operand_shapes["C" if operand == "add" else operand]
     own = torch.Generator().manual_seed(ord(operand[0]))  # the program's stays as it is
     return torch.randn(shape, generator=own).to(TYPES[problem.type_of(operand)])
-
-
-def _operands(problem: Problem) -> dict[str, Any]:
-    added = ("add",) if problem.accumulates else ()
-    return {name: _random(problem, name) for name in ("A", *problem.extras, *added)}
 
 
 def _kernel_call(problem: Problem, kernel: Kernel, operands: dict[str, Any]) -> Call:

@@ -209,14 +209,12 @@ class Feeds:
         seen: tuple[int | None, frozenset[Source]] | None = None
         while self._feeds and not self._is_closing:
             now = self._state(), frozenset(self._feeds)
-            if now != seen or now[0] is None or not self._is_settled():
+            # Feeds that are settled have nothing before the database changes.
+            is_settled = all(feed.is_settled for feed in self._feeds.values())
+            if now != seen or now[0] is None or not is_settled:
                 await self._poll_once()
                 seen = now
             await asyncio.sleep(self._poll_s)
-
-    def _is_settled(self) -> bool:
-        """Whether only a change of the database can bring anything to any feed."""
-        return all(feed.is_settled for feed in self._feeds.values())
 
     async def _poll_once(self) -> None:
         known = {one: None if feed.base is None else feed.last for one, feed in self._feeds.items()}

@@ -78,16 +78,13 @@ def test_each_filter_has_the_tiles_that_pay(taps: tuple[int, int], stride: int) 
         assert set(outputs) <= set(outputs_for((kh, kw), stride=stride))
 
 
-@pytest.mark.parametrize(
-    ("problem", "target", "draws"),
-    some([
-        *product(map(parse_problem, (LARGE, VARIABLE)), (WIDE, NARROW), (60,)),
-        *product([changed(kh=kh, kw=kw, layout=layout) for kh, kw, layout in
-                  ((3, 3, "nhwc_hwcf"), (3, 3, "nchw_fchw"), (5, 5, "nhwc_hwcf"),
-                   (7, 1, "nchw_fchw"))],
-                 (WIDE.with_threads(2), NARROW.with_threads(4)), (200,)),
-    ], of=5),
-)  # fmt: skip
+@pytest.mark.parametrize(("problem", "target", "draws"), some([
+    *product(map(parse_problem, (LARGE, VARIABLE)), (WIDE, NARROW), (60,)),
+    *product([changed(kh=kh, kw=kw, layout=layout) for kh, kw, layout in
+              ((3, 3, "nhwc_hwcf"), (3, 3, "nchw_fchw"), (5, 5, "nhwc_hwcf"),
+               (7, 1, "nchw_fchw"))],
+             (WIDE.with_threads(2), NARROW.with_threads(4)), (200,)),
+], of=5))  # fmt: skip
 def test_every_point_is_a_legal_schedule(problem: Problem, target: Target, draws: int) -> None:
     space, random = Space(problem, target), Random(5)
     seen = set()

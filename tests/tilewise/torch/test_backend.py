@@ -307,25 +307,22 @@ def test_measured_times_are_those_of_calls(stored: Stored, monkeypatch: pytest.M
 CONV = "conv2d:n=1,h=5,w=6,ci=16,co=16,kh=3,kw=3,pad=1,dtype="
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(f"{CONV}{dtype},bias{end},weights=constant"
-          for dtype in ("f32", "bf16,out=bf16", "f64")
-          for end in ("", ",epilogue=relu", ",add", ",add,epilogue=relu6")),
-        *(f"{CONV}f32,bias,{end},weights=constant"
-          for end in ("epilogue=gelu", "epilogue=gelu_tanh", "epilogue=silu", "add,epilogue=silu")),
-        f"{CONV}f32,init=accumulate,epilogue=relu,weights=constant",
-        f"{CONV}f32,epilogue=relu",
-        *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,epilogue={end},weights=constant"
-          for dtype in ("f32", "bf16,out=bf16", "f16,out=f16")
-          for end in ("relu", "relu6", "gelu", "gelu_tanh", "silu")),
-        *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,add,epilogue=gelu,weights=constant"
-          for dtype in ("f32", "bf16,out=bf16")),
-        "matmul:m=5,n=32,k=20,dtype=f32,transpose_b,epilogue=relu",
-        "matmul:batch=3,m=5,n=32,k=20,dtype=f32,transpose_b",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    *(f"{CONV}{dtype},bias{end},weights=constant"
+      for dtype in ("f32", "bf16,out=bf16", "f64")
+      for end in ("", ",epilogue=relu", ",add", ",add,epilogue=relu6")),
+    *(f"{CONV}f32,bias,{end},weights=constant"
+      for end in ("epilogue=gelu", "epilogue=gelu_tanh", "epilogue=silu", "add,epilogue=silu")),
+    f"{CONV}f32,init=accumulate,epilogue=relu,weights=constant",
+    f"{CONV}f32,epilogue=relu",
+    *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,epilogue={end},weights=constant"
+      for dtype in ("f32", "bf16,out=bf16", "f16,out=f16")
+      for end in ("relu", "relu6", "gelu", "gelu_tanh", "silu")),
+    *(f"matmul:m=5,n=32,k=20,dtype={dtype},bias,add,epilogue=gelu,weights=constant"
+      for dtype in ("f32", "bf16,out=bf16")),
+    "matmul:m=5,n=32,k=20,dtype=f32,transpose_b,epilogue=relu",
+    "matmul:batch=3,m=5,n=32,k=20,dtype=f32,transpose_b",
+])  # fmt: skip
 def test_pytorch_own_op_computes_the_same(text: str) -> None:
     problem = parse_problem(text)
     with torch.inference_mode():

@@ -25,17 +25,13 @@ def rewrite_nodes(
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 has_changed |= bool(inner.node) and rewrite(inner)
-        made = list(written(_copy(node)))
+        made = list(written(type(node).FromString(node.SerializeToString())))
         has_changed |= made != [node]
         nodes += made
     if has_changed:
         del graph.node[:]
         graph.node.extend(nodes)
     return has_changed
-
-
-def _copy(message: Any) -> Any:
-    return type(message).FromString(message.SerializeToString())
 
 
 class NodeWriter:

@@ -156,14 +156,11 @@ GROUPS = "conv2d:n=1,h=6,w=9,ci=24,co=24,kh=2,kw=3,groups=6,dtype=f32"
 TILE = JAMMED[:1]
 
 
-@pytest.mark.parametrize(
-    ("text", "steps", "trips", "tiles"),
-    [
-        # four corners; left and right in the loop over lines; the inside; above and below
-        (DEPTHWISE, JAMMED, [[], [4], [4, 5], [5], [5]], 4 + 2 * 4 + 4 * 5 + 2 * 5),
-        ("conv2d:n=1,h=6,w=8,ci=32,co=32,kh=2,kw=3,groups=8,dtype=f32", TILE, [[2, 5, 3]], 30),
-    ],
-)
+@pytest.mark.parametrize(("text", "steps", "trips", "tiles"), [
+    # four corners; left and right in the loop over lines; the inside; above and below
+    (DEPTHWISE, JAMMED, [[], [4], [4, 5], [5], [5]], 4 + 2 * 4 + 4 * 5 + 2 * 5),
+    ("conv2d:n=1,h=6,w=8,ci=32,co=32,kh=2,kw=3,groups=8,dtype=f32", TILE, [[2, 5, 3]], 30),
+])  # fmt: skip
 def test_tiles_of_narrow_groups_are_those_of_the_native_kernel(text, steps, trips, tiles, host):
     assert sorted(place.trips for place in read(applied(text, schedule(*steps))).kernels) == trips
     problem = parse_problem(text)
@@ -179,16 +176,13 @@ def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyP
     assert proof.ok, proof.message
 
 
-@pytest.mark.parametrize(
-    ("text", "step", "lanes"),
-    some([
-        (GROUPS, TILE[0], {"16", "8"}),  # 4 groups, and the 2 that are left
-        (DEPTHWISE.replace("groups=16", "groups=8"), "register rows=3 cols=16 outer=cols", {"16"}),
-        (DEPTHWISE.replace("groups=16", "groups=4"), "register rows=3 cols=16 outer=cols", {"16"}),
-        ("conv2d:n=1,h=3,w=3,ci=16,co=32,kh=2,kw=2,groups=16,dtype=f32",
-         "register rows=2 cols=12 outer=rows", {"12", "8"}),
-    ], of=3),
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "step", "lanes"), some([
+    (GROUPS, TILE[0], {"16", "8"}),  # 4 groups, and the 2 that are left
+    (DEPTHWISE.replace("groups=16", "groups=8"), "register rows=3 cols=16 outer=cols", {"16"}),
+    (DEPTHWISE.replace("groups=16", "groups=4"), "register rows=3 cols=16 outer=cols", {"16"}),
+    ("conv2d:n=1,h=3,w=3,ci=16,co=32,kh=2,kw=2,groups=16,dtype=f32",
+     "register rows=2 cols=12 outer=rows", {"12", "8"}),
+], of=3))  # fmt: skip
 def test_a_vector_has_whole_groups(text: str, step: str, lanes: set[str]) -> None:
     sums = re.findall(
         r"= arith.mulf (%\w+), (%\w+) .*: vector<(\d+)xf32>", applied(text, schedule(step))
@@ -246,21 +240,18 @@ def test_with_one_column_there_need_be_none() -> None:
     assert check("4xf32", 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ("ci=16,co=16,groups=16", None),
-        ("ci=16,co=16,groups=16,pad=1", None),
-        ("ci=16,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
-        ("ci=32,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
-        ("ci=16,co=32,groups=16", "spreads each group's channels"),
-        ("ci=16,co=32,groups=16,layout=nchw_fchw", None),
-        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "parted"),
-        ("ci=16,co=16,groups=16,stride=2,dilation=2,layout=nchw_fchw", "gathered plane by plane"),
-        ("ci=32,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
-        ("ci=18,co=2,groups=2", "scalars"),  # nine inputs: each group is a product of its own
-    ],
-)
+@pytest.mark.parametrize(("keys", "said"), [
+    ("ci=16,co=16,groups=16", None),
+    ("ci=16,co=16,groups=16,pad=1", None),
+    ("ci=16,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
+    ("ci=32,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
+    ("ci=16,co=32,groups=16", "spreads each group's channels"),
+    ("ci=16,co=32,groups=16,layout=nchw_fchw", None),
+    ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "parted"),
+    ("ci=16,co=16,groups=16,stride=2,dilation=2,layout=nchw_fchw", "gathered plane by plane"),
+    ("ci=32,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
+    ("ci=18,co=2,groups=2", "scalars"),  # nine inputs: each group is a product of its own
+])  # fmt: skip
 def test_scripts_of_groups_say_what_they_do_otherwise(keys: str, said: str | None) -> None:
     found = notes(parse_problem(f"conv2d:n=1,h=8,w=8,{keys},kh=3,kw=3,dtype=f32"))
     assert [said in note for note in found] == ([True] if said else [])

@@ -153,16 +153,13 @@ def test_vectors_become_registers_with_masks() -> None:
     assert "fadd <16 x float>" in text and text.count("i1 false") == 4
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"%r = call float @llvm.vector.reduce.fadd(float 0.0, <{LANES} x float> %s)",
-        f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> poison, "
-        "<12 x i32> zeroinitializer",
-        f"%r = fpext <{LANES} x float> %s to <{LANES} x double>",
-        f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> %v, <2 x i32> <i32 0, i32 1>",
-    ],
-)
+@pytest.mark.parametrize("line", [
+    f"%r = call float @llvm.vector.reduce.fadd(float 0.0, <{LANES} x float> %s)",
+    f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> poison, "
+    "<12 x i32> zeroinitializer",
+    f"%r = fpext <{LANES} x float> %s to <{LANES} x double>",
+    f"%r = shufflevector <{LANES} x float> %s, <{LANES} x float> %v, <2 x i32> <i32 0, i32 1>",
+])  # fmt: skip
 def test_what_else_is_done_to_a_vector_leaves_it_alone(line: str) -> None:
     text = DOUBLED.replace("  ret void", f"  {line}\n  ret void")
     assert in_whole_registers(text) == text

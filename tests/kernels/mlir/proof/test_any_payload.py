@@ -25,16 +25,13 @@ def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:
     return out
 
 
-@pytest.mark.parametrize(
-    ("payload", "other"),
-    [
-        (matmul(), matmul(sums_in="tf32")),
-        *some([
-            *((kind(), kind(to)) for kind in KINDS for to in ("f16", "tf32", "bf16")),
-            (matmul(k=16411), matmul("tf32", k=16411)),
-        ], all_of=2),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("payload", "other"), [
+    (matmul(), matmul(sums_in="tf32")),
+    *some([
+        *((kind(), kind(to)) for kind in KINDS for to in ("f16", "tf32", "bf16")),
+        (matmul(k=16411), matmul("tf32", k=16411)),
+    ], all_of=2),
+])  # fmt: skip
 def test_a_narrower_type_on_the_way_is_wrong(payload: str, other: str) -> None:
     out = compared(payload, other)
     assert out["failure"] == "wrong"

@@ -69,25 +69,22 @@ def test_iterations_that_depend_on_each_other_are_a_race(text: str, payload: str
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("text", "payload"),
-    [
-        (forall("[4, 8]"), PAYLOAD),
-        (forall("[5, 7]", "[2, 0, 3]".replace(", 3", "")), PAYLOAD),
-        (forall("[4, 8] (mapping = [#gpu.block<y>, #gpu.block<x>])"), PAYLOAD),
-        (forall("[0, 1, 2]"), CONV),
-        (forall("[0, 1, 2]"), POOL),
-        (passed_through("convert-linalg-to-parallel-loops"), IN_PLACE),
-        (script(), SHIFT.replace("LOOP", "for %i = %i0 to %n step %i1 {")),
-        (
-            script(
-                "%f, %p, %c, %l = transform.structured.tile_reduction_using_forall %op by"
-                f" num_threads = [0, 0, 4] : ({ANY}) -> ({ANY}, {ANY}, {ANY}, {ANY})"
-            ),
-            PAYLOAD,
+@pytest.mark.parametrize(("text", "payload"), [
+    (forall("[4, 8]"), PAYLOAD),
+    (forall("[5, 7]", "[2, 0, 3]".replace(", 3", "")), PAYLOAD),
+    (forall("[4, 8] (mapping = [#gpu.block<y>, #gpu.block<x>])"), PAYLOAD),
+    (forall("[0, 1, 2]"), CONV),
+    (forall("[0, 1, 2]"), POOL),
+    (passed_through("convert-linalg-to-parallel-loops"), IN_PLACE),
+    (script(), SHIFT.replace("LOOP", "for %i = %i0 to %n step %i1 {")),
+    (
+        script(
+            "%f, %p, %c, %l = transform.structured.tile_reduction_using_forall %op by"
+            f" num_threads = [0, 0, 4] : ({ANY}) -> ({ANY}, {ANY}, {ANY}, {ANY})"
         ),
-    ],
-)
+        PAYLOAD,
+    ),
+])  # fmt: skip
 def test_iterations_that_are_apart_are_right(text: str, payload: str) -> None:
     verdict = found(text, payload)
     assert verdict.failure is None, verdict.message

@@ -98,13 +98,10 @@ def test_a_variant_may_serve_a_single_size_of_two_dims() -> None:
     assert proof.ok, proof.message
 
 
-@pytest.mark.parametrize(
-    ("text", "steps", "why"),
-    [
-        ("matmul:m=8,n=16..64,k=32,dtype=f32", PACKED, "cover batch and m of a matmul"),
-        ("matmul:m=8..64,n=32,k=32,dtype=f32", STRASSEN, "the step strassen has no script"),
-    ],
-)
+@pytest.mark.parametrize(("text", "steps", "why"), [
+    ("matmul:m=8,n=16..64,k=32,dtype=f32", PACKED, "cover batch and m of a matmul"),
+    ("matmul:m=8..64,n=32,k=32,dtype=f32", STRASSEN, "the step strassen has no script"),
+])  # fmt: skip
 def test_what_no_script_covers_is_refused(text: str, steps: tuple[str, ...], why: str) -> None:
     with pytest.raises(UnsupportedError, match=why):
         emit_range_script(ranges(steps, ends=(64,), text=text))

@@ -117,16 +117,13 @@ def with_relu(body: str) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "body",
-    [
-        "%p = arith.cmpf ogt, %a, %k : f32\n%r = arith.select %p, %a, %k : f32",
-        "%p = arith.cmpf ogt, %a, %k : f32\n%q = arith.uitofp %p : i1 to f32\n"
-        "%r = arith.mulf %a, %q : f32",
-        "%m = arith.maximumf %a, %k : f32\n%q = arith.mulf %a, %k : f32\n"
-        "%r = arith.addf %m, %q : f32",
-    ],
-)
+@pytest.mark.parametrize("body", [
+    "%p = arith.cmpf ogt, %a, %k : f32\n%r = arith.select %p, %a, %k : f32",
+    "%p = arith.cmpf ogt, %a, %k : f32\n%q = arith.uitofp %p : i1 to f32\n"
+    "%r = arith.mulf %a, %q : f32",
+    "%m = arith.maximumf %a, %k : f32\n%q = arith.mulf %a, %k : f32\n"
+    "%r = arith.addf %m, %q : f32",
+])  # fmt: skip
 def test_a_relu_that_drops_or_makes_nans_of_sums_is_wrong(body: str) -> None:
     right, wrong = with_relu("%r = arith.maximumf %a, %k : f32"), with_relu(body)
     assert "failure" not in compared(right, right)
