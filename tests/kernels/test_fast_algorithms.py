@@ -262,16 +262,10 @@ def test_small_rows_lose_their_digits_beside_large_ones_alone(levels: int, host:
         assert (np.abs(off[:12:2]).max() > 10 * sizes[::2].max()) == is_lost
 
 
-@pytest.mark.parametrize(
-    ("kh", "kw", "output", "stride"),
-    some(
-        [
-            *((3, 3, 4, 1), (5, 5, 3, 1), (1, 7, 2, 1), (5, 3, 3, 1), (3, 3, 3, 2), (5, 5, 2, 2)),
-            *((3, 3, 2, 1), (5, 1, 4, 1), (1, 3, 6, 1), (3, 3, 2, 2), (1, 3, 3, 2)),
-        ],
-        of=4,
-    ),
-)
+@pytest.mark.parametrize(("kh", "kw", "output", "stride"), some([
+    *((3, 3, 4, 1), (5, 5, 3, 1), (1, 7, 2, 1), (5, 3, 3, 1), (3, 3, 3, 2), (5, 5, 2, 2)),
+    *((3, 3, 2, 1), (5, 1, 4, 1), (1, 3, 6, 1), (3, 3, 2, 2), (1, 3, 3, 2)),
+], of=4))  # fmt: skip
 def test_nan_and_infinity_spread_over_their_tile(kh, kw, output, stride, host) -> None:
     value, layout = ((np.nan, "nhwc_hwcf"), (np.inf, "nchw_fchw"))[output % 2]
     problem = replace(IMAGES, kh=kh, kw=kw, stride=stride, layout=layout)

@@ -136,27 +136,21 @@ def test_a_read_only_database_is_refused_for_tuning(cli: Cli, tmp_path: Path) ->
     assert "read-only" in assert_refused(cli("tune", GOOD, "--db", url), url)
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "says"),
-    [
-        (TilewiseError("no answer"), 1, "no answer"),
-        (BadInputError("no such thing"), 2, "no such thing"),
-        (MissingError("nothing is stored"), 3, "nothing is stored"),
-        (ProblemError("m=0 is out of range", "m"), 2, "m=0 is out of range"),
-        (TargetError("target 'gpu'"), 2, "target 'gpu'"),
-        (BudgetError("trials=0", "trials"), 2, "trials=0"),
-        (RunnerError("the child cannot be set up"), 1, "the child cannot be set up"),
-        (KeyboardInterrupt(), 130, "interrupted; the finished trials are stored"),
-        (OSError(errno.ENOENT, "why"), 2, "cannot write out: why"),
-        (OSError(errno.ENOSPC, "why"), 1, "cannot write out: why"),
-        (BadInputError("a\nb\r\n\tc"), 2, "a b c"),
-        (BadInputError("\x1b[2J\x07"), 2, r"\x1b[2J\x07"),
-        (BadInputError("\ud800\udcff"), 2, r"\ud800\udcff"),
-        (BadInputError("\u202e\u2028x"), 2, r"\u202e x"),
-        (BadInputError("é ∞"), 2, "é ∞"),
-    ],
-    ids=lambda value: ascii(value)[:40],
-)
+@pytest.mark.parametrize(("error", "code", "says"), [
+    (TilewiseError("no answer"), 1, "no answer"),
+    (BadInputError("no such thing"), 2, "no such thing"),
+    (MissingError("nothing is stored"), 3, "nothing is stored"),
+    (ProblemError("m=0 is out of range", "m"), 2, "m=0 is out of range"),
+    (TargetError("target 'gpu'"), 2, "target 'gpu'"),
+    (BudgetError("trials=0", "trials"), 2, "trials=0"),
+    (RunnerError("the child cannot be set up"), 1, "the child cannot be set up"),
+    (KeyboardInterrupt(), 130, "interrupted; the finished trials are stored"),
+    (OSError(errno.ENOENT, "why"), 2, "cannot write out: why"),
+    (OSError(errno.ENOSPC, "why"), 1, "cannot write out: why"),
+    (BadInputError("a\nb\r\n\tc"), 2, "a b c"), (BadInputError("\x1b[2J\x07"), 2, r"\x1b[2J\x07"),
+    (BadInputError("\ud800\udcff"), 2, r"\ud800\udcff"),
+    (BadInputError("\u202e\u2028x"), 2, r"\u202e x"), (BadInputError("é ∞"), 2, "é ∞"),
+], ids=lambda value: ascii(value)[:40])  # fmt: skip
 def test_every_end_has_its_code_and_one_line(cli, monkeypatch, error, code, says) -> None:
     def fail(_options: object) -> None:
         """Fail while a file is written."""

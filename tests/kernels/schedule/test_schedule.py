@@ -211,11 +211,9 @@ def test_illegal_schedules_say_which_step_and_why(problem, steps, says) -> None:
         check_legal(problem, Schedule(steps))
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [{"step": "divide", "dim": "k", "size": 16}, {"step": "alternate", "dim": "n"}],
-    ids=lambda step: step["step"],
-)
+@pytest.mark.parametrize("stored", [
+    {"step": "divide", "dim": "k", "size": 16}, {"step": "alternate", "dim": "n"},
+], ids=lambda step: step["step"])  # fmt: skip
 def test_a_step_of_an_earlier_version_is_read_and_never_applied(stored):
     schedule = Schedule.from_json([stored, REGISTER.to_json()])
     assert schedule.to_json()[0] == stored

@@ -41,11 +41,9 @@ def test_the_grid_walk_visits_every_point_once() -> None:
     assert points[0][0] != points[1][0], "the seed says where it begins"
 
 
-@pytest.mark.parametrize(
-    ("rates", "op", "depth"),
-    [((1.0, 2.0), "x86.avx512.vdpbf16ps", 2), ((2.0, 1.0), "x86.avx512.fma.f32", 1)],
-    ids=["dot product", "fma"],
-)
+@pytest.mark.parametrize(("rates", "op", "depth"), [
+    ((1.0, 2.0), "x86.avx512.vdpbf16ps", 2), ((2.0, 1.0), "x86.avx512.fma.f32", 1),
+], ids=["dot product", "fma"])  # fmt: skip
 @pytest.mark.parametrize("shape", ["m=96,n=96,k=96", "m=4,n=96,k=96", "m=96,n=1,k=96"])
 def test_schedules_name_the_instruction_that_was_measured_to_be_fastest(shape, rates, op, depth):
     measured = tuple(zip(("x86.avx512.fma.f32", "x86.avx512.vdpbf16ps"), rates, strict=True))

@@ -88,17 +88,13 @@ def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: flo
     assert there.log_time(first) <= there.log_time(shipped_first) + 0.01
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.05])
-@pytest.mark.parametrize("slightly", [DEFAULT_WEIGHTS, costs(packed_a=1.1, loads=0.9)])
-def test_what_the_shipped_costs_explain_moves_nothing(slightly: Weights, noise: float) -> None:
+@pytest.mark.parametrize(("true", "noise", "seed"), [
+    *product([DEFAULT_WEIGHTS, costs(packed_a=1.1, loads=0.9)], [0.02, 0.05], [1]),
+    *product([DEFAULT_WEIGHTS], [0.3], range(4)),
+])  # fmt: skip
+def test_what_the_shipped_costs_or_no_costs_explain_moves_nothing(true, noise, seed) -> None:
     model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched_with(slightly, noise=noise)) == DEFAULT_WEIGHTS
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
-    model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched_with(DEFAULT_WEIGHTS, noise=0.3, seed=seed)) == DEFAULT_WEIGHTS
+    assert calibrate(model, searched_with(true, noise=noise, seed=seed)) == DEFAULT_WEIGHTS
 
 
 def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:

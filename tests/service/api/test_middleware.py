@@ -142,11 +142,9 @@ def test_a_malformed_chunk_is_no_fault_of_the_service(port, caplog, line, chunks
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/models", "/v1/plans", "/v1/problems/parse"])
-@pytest.mark.parametrize(
-    "sent",
-    ["Content-Length: 100\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"],
-    ids=["declared", "chunked"],
-)
+@pytest.mark.parametrize("sent", [
+    "Content-Length: 100\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+], ids=["declared", "chunked"])  # fmt: skip
 def test_a_client_that_leaves_within_its_body_is_no_fault(make_app, caplog, path, sent):
     caplog.set_level(logging.INFO)
     with serving(make_app()) as at:

@@ -36,11 +36,9 @@ class Slow:
         return self._result
 
 
-@pytest.mark.parametrize(
-    ("result", "keeps", "calls"),
-    [("made", True, 1), ("made", False, 2), (ConflictError("cannot be made"), False, 1)],
-    ids=["kept", "outdated", "error"],
-)
+@pytest.mark.parametrize(("result", "keeps", "calls"), [
+    ("made", True, 1), ("made", False, 2), (ConflictError("cannot be made"), False, 1),
+], ids=["kept", "outdated", "error"])  # fmt: skip
 def test_results_are_made_again_where_they_may_be_outdated_and_errors_are_not(result, keeps, calls):
     work = Slow(result)
     work.release.set()

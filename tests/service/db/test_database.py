@@ -155,29 +155,23 @@ def test_what_a_server_says_is_busy_an_outage_or_for_good(state, kind):
     assert type(error) is kind
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("", "is not a database URL"),
-        ("/tmp/file.db", "is not a database URL"),
-        ("postgresql://user:secret@host:port/x", "is not a database URL"),
-        ("postgresql://user:a/secret@host@other:port/x", "is not a database URL"),
-        ("postgresql://host:65536/x", "port=65536 is out of range; give 1 to 65535"),
-        ("postgresql://user:secret@host/%00", "cannot hold the character NUL"),
-        ("postgresql+asyncpg://host/x", "postgresql+asyncpg is not supported"),
-        ("postgresql+nosuch://host/x", "is not supported"),
-        ("mysql://host/x", "mysql is not supported"),
-        ("sqlite://host/x.db", "Invalid SQLite URL"),
-        ("sqlite:///x%00.db", "cannot hold the character NUL"),
-        ("sqlite:///\udcff.db", "is not a database URL"),
-        ("sqlite:///x.db?timeout=long", "could not convert"),
-        ("sqlite:///x.db?mode=ro", "SQLite would ignore mode; write sqlite:///file:FILE?uri=true"),
-        ("sqlite:///file::memory:?uri=true", "cannot see an in-memory database"),
-        ("sqlite:///file:x?mode=odd&uri=true", "no such access mode"),
-        ("sqlite:///" + "x" * 5000, "File name too long"),
-    ],
-    ids=lambda text: ascii(text)[:40],
-)
+@pytest.mark.parametrize(("url", "message"), [
+    ("", "is not a database URL"), ("/tmp/file.db", "is not a database URL"),
+    ("postgresql://user:secret@host:port/x", "is not a database URL"),
+    ("postgresql://user:a/secret@host@other:port/x", "is not a database URL"),
+    ("postgresql://host:65536/x", "port=65536 is out of range; give 1 to 65535"),
+    ("postgresql://user:secret@host/%00", "cannot hold the character NUL"),
+    ("postgresql+asyncpg://host/x", "postgresql+asyncpg is not supported"),
+    ("postgresql+nosuch://host/x", "is not supported"),
+    ("mysql://host/x", "mysql is not supported"), ("sqlite://host/x.db", "Invalid SQLite URL"),
+    ("sqlite:///x%00.db", "cannot hold the character NUL"),
+    ("sqlite:///\udcff.db", "is not a database URL"),
+    ("sqlite:///x.db?timeout=long", "could not convert"),
+    ("sqlite:///x.db?mode=ro", "SQLite would ignore mode; write sqlite:///file:FILE?uri=true"),
+    ("sqlite:///file::memory:?uri=true", "cannot see an in-memory database"),
+    ("sqlite:///file:x?mode=odd&uri=true", "no such access mode"),
+    ("sqlite:///" + "x" * 5000, "File name too long"),
+], ids=lambda text: ascii(text)[:40])  # fmt: skip
 def test_a_url_that_makes_no_sense_is_refused_without_its_password(url, message):
     is_opened_for_this = "access mode" in message
     for ask in (schema.prepare,) if is_opened_for_this else (schema.is_absent, schema.prepare):

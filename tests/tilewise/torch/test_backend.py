@@ -158,18 +158,16 @@ def test_products_of_variable_operands(stored: Stored) -> None:
 
 
 def test_batched_products_of_constants_and_of_operands_in_another_order(stored: Stored) -> None:
-    class Experts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = nn.Parameter(torch.randn(3, 20, 16))
-
+    class Experts(nn.Linear):
         def forward(self, x):  # type: ignore[no-untyped-def]
-            return torch.bmm(x, self.weights)
+            return torch.bmm(x, self.weight)
 
-    (op,) = check(Experts(), torch.randn(3, 8, 20))
+    experts = Experts(1, 1)
+    experts.weight = nn.Parameter(torch.randn(3, 20, 16))
+    (op,) = check(experts, torch.randn(3, 8, 20))
     assert op.kernel and op.problem == "matmul:batch=3,m=8,n=16,k=20,dtype=f32"
     torch.compiler.reset()
-    (op,) = check(Experts(), torch.randn(8, 3, 20).transpose(0, 1))
+    (op,) = check(experts, torch.randn(8, 3, 20).transpose(0, 1))
     assert not op.kernel  # whose copy would cost more
 
 
@@ -183,17 +181,13 @@ def test_reduced_precision_of_f32_is_left_to_pytorch(stored: Stored) -> None:
 
 
 def test_a_buffer_that_is_written_to_between_graphs(stored: Stored) -> None:
-    class Cache(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("cache", torch.zeros(4))
-
+    class Cache(nn.BatchNorm1d):
         def forward(self, x):  # type: ignore[no-untyped-def]
-            self.cache.copy_(x)
+            self.running_mean.copy_(x)
             torch._dynamo.graph_break()
-            return self.cache * 2
+            return self.running_mean * 2
 
-    fast = torch.compile(Cache(), backend="tilewise")
+    fast = torch.compile(Cache(4), backend="tilewise")
     with torch.no_grad():
         assert [fast(torch.full((4,), value)).sum() for value in (1.0, 2.0, 3.0)] == [8, 16, 24]
     assert door.report(fast.forward) == door.report()
