@@ -53,7 +53,8 @@ def compiled(source: Path, release: str, arguments: Sequence[str]) -> Path:
         release: of the framework whose headers it includes.
         arguments: for the compiler, such as folders of headers.
     """
-    text = source.read_bytes() + _HEADER.read_bytes() + " ".join([release, *arguments]).encode()
+    flags = [one for one in arguments if not one.startswith(("-I", "-L"))]  # not where it is
+    text = source.read_bytes() + _HEADER.read_bytes() + " ".join([release, *flags]).encode()
     path = cache_folder() / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     if not path.exists():
         options = ["-O1", "-std=c++20", "-w", f"-I{_HEADER.parent}"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -166,19 +166,25 @@ def backend(
     compilation = Compilation(searched, graph, may_guard=_may_guard())
     with compiling(compilation):
         frozen = _Frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
-    switch = _switch(compilation, frozen)
     # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
     is_static = len(weights) == len(example_inputs)
+    switch = _switch(compilation, frozen)
     if is_later and compilation.absent:
-        search_in_background(source, compilation.absent, switch if is_static else lambda: None)
+        again = partial(switch, example_inputs) if is_static else lambda: None
+        search_in_background(source, compilation.absent, again)
 
     def run(*given: Any) -> Any:
-        if frozen.written():
-            if not is_static:
-                warn_once("a graph of dynamic sizes runs uncompiled: its buffers are written to")
-                return frozen.graph(*given)
-            switch()
-        return frozen.run(*given)
+        if not frozen.written():
+            result = frozen.run(*given)
+            frozen.keep_own()
+            return result
+        if is_static:
+            with compile_lock:
+                if frozen.written():  # no other thread was faster
+                    switch(given)
+            return frozen.run(*given)
+        warn_once("a graph of dynamic sizes runs uncompiled: its buffers are written to")
+        return frozen.graph(*given)
 
     return run
 
@@ -190,17 +196,18 @@ def _may_guard() -> bool:
     return not any(isinstance(one, StrictMinMaxConstraint) for one in declared)
 
 
-def _switch(before: Compilation, frozen: "_Frozen") -> Callable[[], None]:
+def _switch(before: Compilation, frozen: "_Frozen") -> Callable[[Sequence[Any]], None]:
     """Return a function that compiles a graph again, with kernels that were stored since."""
-    mode = torch.inference_mode(torch.is_inference_mode_enabled())
-    cast = torch.autocast("cpu", torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu"))
+    is_inference = torch.is_inference_mode_enabled()
+    cast = "cpu", torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
 
-    def switch() -> None:
+    def switch(inputs: Sequence[Any]) -> None:
         after = Compilation(before.source, Graph())
         # The mode comes first: without inference it would enable gradients.
-        with mode, torch.no_grad(), cast, compile_lock, compiling(after):
-            frozen.compile()
-        before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
+        with compile_lock, torch.inference_mode(is_inference), torch.no_grad():
+            with torch.autocast(*cast), compiling(after):
+                frozen.compile(inputs)
+            before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
 
     return switch
 
@@ -214,23 +221,27 @@ class _Frozen:
     """
 
     def __init__(self, gm: Any, example_inputs: Sequence[Any], **options: Any) -> None:
-        self._inputs, self._options = example_inputs, options
+        self._options = options
         self.graph = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # a compilation changes its own
         self.graph.meta, self._names = gm.meta, getattr(gm, "_param_name_to_source", None) or {}
-        self._sources = [getattr(one, "_dynamo_source", None) for one in _placeholders(gm)]
-        self._weights = dict[int, Any]()
+        nodes = gm.graph.find_nodes(op="placeholder")
+        self._sources = [getattr(one, "_dynamo_source", None) for one in nodes]
+        self._weights, self._has_run = dict[int, Any](), False
         guards = TracingContext.get().guards_context.dynamo_guards
         for index, (source, value) in enumerate(zip(self._sources, example_inputs, strict=True)):
-            is_tensor = type(value) in (torch.Tensor, torch.nn.Parameter)
-            if source and is_tensor and source.guard_source.is_unspecialized_nn_module():
+            # Tensors of inference mode do not say when they are written to.
+            is_known = type(value) is torch.Tensor and not value.is_inference()
+            if source is None or not source.guard_source.is_unspecialized_nn_module():
+                continue
+            if is_known or type(value) is torch.nn.Parameter:
                 guards.add(source.make_guard(GuardBuilder.ID_MATCH))
                 self._weights[index] = value
         self._versions = {
             index: (value, value._version)
             for index, value in self._weights.items()
-            if not isinstance(value, torch.nn.Parameter) and not value.is_inference()
+            if not isinstance(value, torch.nn.Parameter)
         }
-        self.run = self.compile()
+        self.run = self.compile(example_inputs)
         for node in self.graph.graph.nodes:
             node.meta.pop("example_value", None)  # of this compilation's fake tensors
 
@@ -239,18 +250,25 @@ class _Frozen:
         known = tuple(self._versions.items())  # another thread may compile meanwhile
         return [index for index, (value, version) in known if value._version != version]
 
-    def compile(self) -> Callable[..., Any]:
-        """Compile the graph, and have `run` call the result."""
-        for index in self.written():
-            del self._versions[index], self._weights[index]
+    def keep_own(self) -> None:
+        """Leave out buffers that the graph itself writes to, which are inputs of its code."""
+        if not self._has_run:
+            self._has_run = True
+            for index in self.written():
+                del self._versions[index]
+
+    def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile the graph for inputs like these, and have `run` call the result."""
+        written = self.written()
+        weights = {at: one for at, one in self._weights.items() if at not in written}
         frozen = torch.fx.GraphModule(self.graph, deepcopy(self.graph.graph))
         frozen.meta, kept, named = self.graph.meta, [], {}
-        for index, node in enumerate(_placeholders(frozen)):
+        for index, node in enumerate(frozen.graph.find_nodes(op="placeholder")):
             source = node._dynamo_source = self._sources[index]
-            if index not in self._weights:
+            if index not in weights:
                 kept.append(index)
                 continue
-            value, name = self._weights[index], f"_tilewise_{index}"
+            value, name = weights[index], f"_tilewise_{index}"
             is_parameter = isinstance(value, torch.nn.Parameter)
             (frozen.register_parameter if is_parameter else frozen.register_buffer)(name, value)
             named[name] = source
@@ -261,13 +279,12 @@ class _Frozen:
             frozen.graph.erase_node(node)
         frozen._param_name_to_source = self._names | named
         frozen.recompile()
-        compiled = compile_fx(frozen, [self._inputs[index] for index in kept], **self._options)
+        compiled = compile_fx(frozen, [inputs[index] for index in kept], **self._options)
         self.run = lambda *given: compiled(*[given[index] for index in kept])
+        self._weights = weights
+        for index in written:
+            del self._versions[index]
         return self.run
-
-
-def _placeholders(gm: Any) -> Any:
-    return gm.graph.find_nodes(op="placeholder")
 
 
 # An installed package is known by its entry point, and a second registration raises.

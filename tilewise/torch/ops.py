@@ -68,8 +68,9 @@ _Start = tuple[_Ops, Mapping[str, Node], dict[str, Any]]
 def why_not(node: Node) -> str:
     """Return why no problem describes an op's operands; empty if one may."""
     of = torch.backends.mkldnn.conv if node.target is aten.convolution.default else _MATMUL
-    if node.meta["val"].dtype is torch.float32 and of.fp32_precision in ("bf16", "tf32"):
-        return f"PyTorch computes f32 in {of.fp32_precision}"
+    is_less = of.fp32_precision == "bf16" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if is_less and node.meta["val"].dtype is torch.float32:
+        return "PyTorch computes f32 in bf16"
     for one in (node, *node.all_input_nodes):
         value = one.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:

@@ -26,9 +26,7 @@ def verdict(kernel: Kernel) -> Verdict:
 
 
 def _measure(kernel: Kernel, problem: Problem) -> Verdict:
-    names = ("A", *problem.extras, *(("add",) if problem.accumulates else ()))
-    operands = {name: _random(problem, name) for name in names}
-    is_dynamic = isinstance(kernel.wanted, ProblemRange)
+    operands, is_dynamic = _operands(problem), isinstance(kernel.wanted, ProblemRange)
     weights = [_random(problem, "B") for _ in range(cold_copies(problem))]
     ours = [_kernel_call(problem, kernel, {**operands, "B": one}) for one in weights]
     got = ours[0]().double()
@@ -46,6 +44,11 @@ def _random(problem: Problem, operand: str) -> Any:
     shape = problem.operand_shapes["C" if operand == "add" else operand]
     own = torch.Generator().manual_seed(ord(operand[0]))  # the program's stays as it is
     return torch.randn(shape, generator=own).to(TYPES[problem.type_of(operand)])
+
+
+def _operands(problem: Problem) -> dict[str, Any]:
+    added = ("add",) if problem.accumulates else ()
+    return {name: _random(problem, name) for name in ("A", *problem.extras, *added)}
 
 
 def _kernel_call(problem: Problem, kernel: Kernel, operands: dict[str, Any]) -> Call:
@@ -95,17 +98,17 @@ def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynami
 
 
 def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
-    rows, weights, ops = a.shape[0], b.mT, torch.ops
+    rows, weights, ops, has_mkl = a.shape[0], b.mT, torch.ops, torch.backends.mkl.is_available()
     if not problem.has_constant_weights:
         b = weights if problem.transpose_b else b
         product = torch.mm if a.dim() == 2 else torch.bmm
         call = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
         return _finished(problem, call, add)
     weights = weights.contiguous()
-    if problem.dtype == "f32" and torch.backends.mkl.is_available() and not is_dynamic:
+    if problem.dtype == "f32" and has_mkl and not is_dynamic:
         packed = ops.mkl._mkl_reorder_linear_weight(weights, rows)
         call = partial(ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
-    elif has_kernels(problem):
+    elif has_kernels(problem) and (problem.dtype != "f32" or has_mkl):
         packed = ops.mkldnn._reorder_linear_weight(weights, rows)
         call = partial(ops.mkldnn._linear_pointwise.default, a, packed, bias)
         if add is None:

@@ -167,7 +167,7 @@ def test_batched_products_of_constants_and_of_operands_in_another_order(stored: 
     (op,) = check(experts, torch.randn(3, 8, 20))
     assert op.kernel and op.problem == "matmul:batch=3,m=8,n=16,k=20,dtype=f32"
     torch.compiler.reset()
-    (op,) = check(experts, torch.randn(8, 3, 20).transpose(0, 1))
+    *_, op = check(experts, torch.randn(8, 3, 20).transpose(0, 1))
     assert not op.kernel  # whose copy would cost more
 
 
@@ -177,7 +177,8 @@ def test_reduced_precision_of_f32_is_left_to_pytorch(stored: Stored) -> None:
         (op,) = check(linear(), torch.randn(6, 20), tolerance=0.1)
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert op.reason == "PyTorch computes f32 in bf16"
+    is_less = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert op.reason == ("PyTorch computes f32 in bf16" if is_less else "")
 
 
 def test_a_buffer_that_is_written_to_between_graphs(stored: Stored) -> None:
