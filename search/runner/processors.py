@@ -49,20 +49,21 @@ class Claim:
         return bool(self._holders) and self.take(others, len(self._holders))
 
     def take(self, processors: Iterable[int], threads: int) -> bool:
-        """Move the timing to the first free ones, one per thread, if there are enough."""
+        """Move the timing to the first free ones, one per thread, if they are on enough cores."""
         held: dict[int, socket.socket] = {}
         for processor in processors:
             holder = _hold(processor) if len(held) < threads else None
             if holder is not None:
                 held[processor] = holder
-        if len(held) < threads:
+        cores, left = (set(map(core_of, some)) for some in (held, self.timing or ()))
+        if len(held) < threads or len(cores) < len(left):
             for holder in held.values():
                 holder.close()
             return False
         self.release()
         self.timing, self._holders = set(held), [*held.values()]
-        cores = set(map(core_of, held))
-        self.others = {p for p in usable_processors() if core_of(p) not in cores and _is_free(p)}
+        busy = _busy_cores()
+        self.others = {p for p in usable_processors() if core_of(p) not in busy}
         return True
 
 
@@ -99,8 +100,9 @@ class SpeedFactors:
 
 def claim(target: str) -> Claim:
     """Claim processors for a runner on a canonical target, none if too few are free."""
-    claimed = Claim(None, set())
-    claimed.take(usable_processors(), parse_target(target).threads)
+    claimed, busy = Claim(None, set()), _busy_cores()
+    best_first = sorted(usable_processors(), key=lambda processor: core_of(processor) in busy)
+    claimed.take(best_first, parse_target(target).threads)
     return claimed
 
 
@@ -117,11 +119,16 @@ def timing_alone(target: str) -> Iterator[None]:
         held.release()
 
 
-def _is_free(processor: int) -> bool:
-    holder = _hold(processor)
-    if holder is not None:
-        holder.close()
-    return holder is not None
+def _busy_cores() -> set[str]:
+    """Return the cores of which a processor is claimed."""
+    found = set()
+    for processor in usable_processors():
+        holder = _hold(processor)
+        if holder is None:
+            found.add(core_of(processor))
+        else:
+            holder.close()
+    return found
 
 
 def _hold(processor: int) -> socket.socket | None:
