@@ -45,7 +45,7 @@ def time_pair(
     `Runner.time_finalists`, also for a schedule that is wrong.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    medians: list[float] = []
+    medians, has_looked = list[float](), False
     for process in range(1, LOOKS[-1] + 1):
         if process > 1:
             runner.renew()
@@ -54,7 +54,9 @@ def time_pair(
         if process < LOOKS[0] or len(medians) < LEAST_GROUPS:
             continue
         timing = _timing(medians, process)
-        is_decided = process in LOOKS and timing.verdict(tolerance) is not Verdict.UNDECIDED
+        is_look = not has_looked or process == LOOKS[-1]
+        is_decided = is_look and timing.verdict(tolerance) is not Verdict.UNDECIDED
+        has_looked = True
         if is_decided or (end is not None and time.monotonic() >= end):
             break
     return timing

@@ -120,7 +120,7 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
 
 def _speeds(store: str) -> dict[Work, Speed]:
     """Return the newest best of each work in a store, of the results that its name selects."""
-    name, *selecting = re.split(r"#(?=\w+=)", store)
+    name, *selecting = [store] if Path(store).is_file() else re.split(r"#(?=\w+=)", store)
     wanted = dict(one.split("=", 1) for one in selecting)
     if unknown := wanted.keys() - {"toolchain", "machine", "before"}:
         raise BadInputError(f"#{min(unknown)}= is none of #toolchain=, #machine= and #before=")

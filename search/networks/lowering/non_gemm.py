@@ -10,6 +10,7 @@ import numpy as np
 from tilewise.kernels.mlir.frontend.program import Action, Loops, ModuleProgram, Pad, PoolWindow
 from tilewise.kernels.native.conversion import BLOCK, Conversion, Moves, moves_of
 from tilewise.kernels.native.programs.steps import Pass, ProgramStep, Row
+from tilewise.kernels.target.cores import LINE_BYTES
 from tilewise.search.errors import NetworkError
 from tilewise.search.networks.lowering.kernel_calls import (
     KernelCalls,
@@ -284,21 +285,22 @@ def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> 
     sizes = [one.nbytes // size for one in (memory.bytes_of(source), memory.bytes_of(target))]
     ends = memory.at(source), memory.at(target)
     rows = list[Row]()
-    for part in _parts(moves, memory):
+    for part in _parts(moves, memory, size):
         tables = table_of(part.froms), table_of(part.tos)
         of_blocks = () if part.steps is None else (part.lengths[1], *part.steps)
         rows.append((*ends, 0, len(part.froms), *tables, part.lengths[0], *sizes, *of_blocks))
     return ProgramStep(Pass(f"{'rows' if moves.steps is None else 'blocks'} {size}"), tuple(rows))
 
 
-def _parts(moves: Moves, memory: Memory) -> Iterator[Moves]:
-    """Yield each thread's part of a copy: some of the moves, or a part of each along one side.
-
-    Of these cuts that is taken whose largest part is the smallest.
+def _parts(moves: Moves, memory: Memory, size: int) -> Iterator[Moves]:
+    """Yield each thread's part of a copy of elements of `size` bytes: some of the moves, or a part
+    of each along one side, if the largest part is clearly smaller.
     """
-    whole, units = (len(moves.froms), *moves.lengths), (1, BLOCK, BLOCK)
+    line = BLOCK if moves.steps else max(BLOCK, LINE_BYTES // size)
+    whole, units = (len(moves.froms), *moves.lengths), (1, line, BLOCK)
     counts = [-(-size // unit) for size, unit in zip(whole, units, strict=True)]
-    cut = min(range(3), key=lambda i: -(-counts[i] // memory.threads) / max(1, counts[i]))
+    shares = [-(-count // memory.threads) / max(1, count) for count in counts]
+    cut = min(range(3), key=lambda i: shares[i] * (1.25 if i else 1.0))
     to_step, from_step = moves.steps or (1, 1)
     for first, end in memory.parts(counts[cut]):
         begins, ends = [0, 0, 0], list(whole)

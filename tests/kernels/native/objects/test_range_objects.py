@@ -182,7 +182,7 @@ def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:
     problems = parse_range("matmul:m=2..8:2,n=37,k=50,dtype=f32,weights=constant")
     schedule = in_turn(problems, PACKED, IN_PLACE)
     module = loaded_module(schedule, host, make_range_object(schedule, host))
-    a, b = np.ones((9, 50), np.float32), np.ones((50, 37), np.float32)
+    a, b = np.ones((8, 50), np.float32), np.ones((50, 37), np.float32)
     packed = module.pack(b)
     assert (module.matmul(a, packed) == 50).all()
     for arguments, message in (
