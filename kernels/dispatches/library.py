@@ -47,7 +47,8 @@ def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> list[str
     catch tensors that nothing else reads; of others the kernel gets a copy, since IREE copies
     neither arguments (iree-org/iree#16168) nor tensors that the op reads twice.
     """
-    checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
+    walks = [walk(path, f"between{at}") for at, path in enumerate(pattern.once)]
+    checks = [lines + template("used_once", op=op) for lines, op in walks]
     if kernel.found.accumulates:
         checks.append(_include("once", "%root"))
     if kernel.found.has_constant_weights:
@@ -129,11 +130,6 @@ def _include(sequence: str, handle: str) -> str:
 def _has_name(handle: str, ops: Sequence[str]) -> str:
     named = ", ".join(f'"{op}"' for op in ops)
     return f"transform.match.operation_name {handle} [{named}] : {_HANDLE}\n"
-
-
-def _used_once(path: tuple[int, ...], at: int) -> str:
-    lines, op = walk(path, f"between{at}")
-    return lines + template("used_once", op=op)
 
 
 def _is_constant(pattern: Pattern) -> str:

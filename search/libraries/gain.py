@@ -182,16 +182,14 @@ def _cases(entry: LibraryEntry, pattern: Pattern) -> list[Case]:
 
 def _gain_as_found(cases: Sequence[FormTimes], names: Sequence[str]) -> Gain:
     """Return the gain with the largest error of all cases, and geometric means of their times."""
-    worst, name = max(zip(cases, names, strict=True), key=lambda one: _excess(one[0]))
+    # NaN is the largest error, of those relative to what is allowed.
+    excesses = [(not one.error <= one.tolerance, one.error / (one.tolerance or 1)) for one in cases]
+    at = max(range(len(cases)), key=excesses.__getitem__)
+    worst, name = cases[at], names[at]
     timed = [case.times for case in cases if case.times]
     times = {form: 1e6 * geometric_mean([median(one[form]) for one in timed]) for form in timed[0]}
     wrong = ""
     if not worst.error <= worst.tolerance:
-        at = f" for {name}" if len(cases) > 1 else ""
-        wrong = f"its result{at} is off by {worst.error:.2g}, and {worst.tolerance:.2g} is allowed"
+        of = f" for {name}" if len(cases) > 1 else ""
+        wrong = f"its result{of} is off by {worst.error:.2g}, and {worst.tolerance:.2g} is allowed"
     return Gain(True, worst.error, worst.tolerance, times.pop(""), None, times, wrong)
-
-
-def _excess(case: FormTimes) -> tuple[bool, float]:
-    """Rank errors, relative to what is allowed; NaN is the largest."""
-    return not case.error <= case.tolerance, case.error / (case.tolerance or 1)

@@ -67,7 +67,9 @@ class TargetFeatures:
         made = line.model_copy(update={"target": replace(named, differences=found).canonical})
         if not isinstance(made, lines.ScheduleLine):
             return made
-        proofs = [_sealed(made, proof) for proof in made.proofs]
+        digests = (integrity.proof_digest(work_of(made), proof_row(one)) for one in made.proofs)
+        pairs = zip(made.proofs, digests, strict=True)
+        proofs = [proof.model_copy(update={"digest": digest}) for proof, digest in pairs]
         return made.model_copy(update={"proofs": proofs})
 
     def of_report(self, report: dict[str, Any]) -> str:
@@ -82,12 +84,6 @@ class TargetFeatures:
         """The differences that all machines of a processor's name share, where they are known."""
         found = {found for name, found in self._machines.values() if name == cpu}
         return found.pop() if len(found) == 1 and _UNKNOWN not in found else otherwise
-
-
-def _sealed(line: lines.ScheduleLine, proof: lines.ProofLine) -> lines.ProofLine:
-    """A proof with the digest that it has with the target of a line."""
-    digest = integrity.proof_digest(work_of(line), proof_row(proof))
-    return proof.model_copy(update={"digest": digest})
 
 
 _NAMED_BY: dict[type[Line], str] = {

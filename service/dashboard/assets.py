@@ -48,13 +48,8 @@ def _files() -> dict[str, bytes]:
     folder = files(FOLDER) / "static"
     known = (one for one in folder.iterdir() if one.name.endswith(tuple(TYPES)))
     found = {one.name: one.read_bytes() for one in known}
-    return {**found, THEMES: _themes()}
-
-
-def _themes() -> bytes:
-    """The colours of plots, as pages take them."""
-    made = {theme: config(theme) for theme in COLOURS}
-    return f"export default {json.dumps(made)};\n".encode()
+    themes = json.dumps({theme: config(theme) for theme in COLOURS})
+    return {**found, THEMES: f"export default {themes};\n".encode()}
 
 
 def bundle() -> bytes:

@@ -44,7 +44,8 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = _name_of(scope)
+        given = Headers(scope=scope).get(_HEADER, "")
+        name = given if _SANE.fullmatch(given) else uuid.uuid4().hex
         scope[REQUEST_ID] = name
         watched = _Watched(send, name)
         with structlog.contextvars.bound_contextvars(request_id=name):
@@ -102,12 +103,6 @@ class _Watched:
             headers.append(_HEADER, self._name)
             message = {**message, "headers": headers.raw}
         await self._send(message)
-
-
-def _name_of(scope: Scope) -> str:
-    """The client's name for the request if it is sane, else a new one."""
-    name = Headers(scope=scope).get(_HEADER, "")
-    return name if _SANE.fullmatch(name) else uuid.uuid4().hex
 
 
 def _route(scope: Scope) -> str | None:

@@ -6,7 +6,6 @@ from operator import itemgetter
 from tilewise.backends.choose import Backend
 from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
-from tilewise.schema.base import Json
 from tilewise.search.networks.costs import LayerTimes, Timed, algorithm_of, fastest_of_each
 from tilewise.search.networks.pass_times import conversion_us
 from tilewise.search.records import RECHECKED, CacheMode
@@ -40,13 +39,10 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             and trial["time_us"] is not None
             and trial["origin"] != RECHECKED
         ]
-        return fastest_of_each(
-            map(_timed, (found["best"], *sorted(others, key=itemgetter("time_us")))), most
-        )
+        rows = (found["best"], *sorted(others, key=itemgetter("time_us")))
+        made = [(Schedule.from_json(row["steps"]), row) for row in rows]
+        timed = (Timed(algorithm_of(one), row["hash"], tuple(row["steps"]), row["time_us"])
+                 for one, row in made)  # fmt: skip
+        return fastest_of_each(timed, most)
 
     return LayerTimes(functools.cache(schedules), functools.partial(conversion_us, target))
-
-
-def _timed(row: Json) -> Timed:
-    schedule = Schedule.from_json(row["steps"])
-    return Timed(algorithm_of(schedule), row["hash"], tuple(row["steps"]), row["time_us"])

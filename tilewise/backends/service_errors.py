@@ -59,7 +59,8 @@ def database_of(database_url: str | None) -> str:
 
     Without other settings pydantic is not loaded, which takes a tenth of a look-up's time.
     """
-    if any(_is_checked(name) for name, value in os.environ.items() if value):
+    given = (name for name, value in os.environ.items() if value)
+    if any(name.upper().startswith(PREFIX) for name in {*given} - {DATABASE, *NO_SETTINGS}):
         return settings(database_url).db
     return database_url or os.environ.get(DATABASE) or default_database()
 
@@ -89,8 +90,3 @@ def stored_sessions(database_url: str | None) -> Iterator[Sessions]:
             )
     with opened_sessions(url) as sessions:
         yield sessions
-
-
-def _is_checked(name: str) -> bool:
-    """Return whether a variable is a setting that has to be validated."""
-    return name.upper().startswith(PREFIX) and name not in (DATABASE, *NO_SETTINGS)

@@ -75,11 +75,12 @@ def _speed(best: Json) -> tuple[str, str]:
         return f"{best['gflops']:.1f} GFLOP/s, {how}; {duration(best['time_us'])}", ""
     low, high = best["interval"]
     peak = best["gflops"] / best["peak_fraction"]
+    fast = fast_algorithm(best["steps"])  # which may exceed the peak
+    fewer = f"; {fast} does fewer multiplications than GFLOP/s counts" if fast else ""
     return (
         f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
         f"{duration(best['time_us'])}",
-        f"{best['peak_fraction']:.1%} of the {peak:.1f} GFLOP/s measured in the same run"
-        f"{_fewer_text(best)}",
+        f"{best['peak_fraction']:.1%} of the {peak:.1f} GFLOP/s measured in the same run{fewer}",
     )
 
 
@@ -103,12 +104,6 @@ def machine_text(found: Json) -> str:
     """Format the machine that timed a result; empty if unknown."""
     known = found.get("machine")
     return listed([("machine", f"{known['host']}: {facts_text(known)}" if known else "")])
-
-
-def _fewer_text(best: Json) -> str:
-    """Explain a share of the peak of a fast algorithm, which may exceed it."""
-    name = fast_algorithm(best["steps"])
-    return f"; {name} does fewer multiplications than GFLOP/s counts" if name else ""
 
 
 def _scratch(best: Json) -> str:

@@ -73,12 +73,10 @@ class StridedView:
 
     def joined(self, axes: Sequence[int]) -> Digits:
         """Return the digits of some axes as those of one index; the first may be cut short."""
-        if any(self._is_cut(axis) and self._has_long(axes[:i]) for i, axis in enumerate(axes)):
+        are_long = [self.shape[axis] > 1 for axis in axes]
+        if any(self._is_cut(axis) and any(are_long[:i]) for i, axis in enumerate(axes)):
             raise NotStridedError
         return tuple(one for axis in axes for one in self.axes[axis])
-
-    def _has_long(self, axes: Sequence[int]) -> bool:
-        return any(self.shape[axis] > 1 for axis in axes)
 
     def _is_cut(self, axis: int) -> bool:
         return prod(extent for extent, _ in self.axes[axis]) != self.shape[axis]

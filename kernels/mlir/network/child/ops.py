@@ -53,13 +53,9 @@ def read(module: Any, origins: Origins) -> Seen:
         if shape is not None:
             seen.ops.append(shape)
             if (argument := argument_behind(op.operands[1])) is not None:
-                seen.depths[argument] = _depth(shape)
+                of_a_sum = shape.inputs[1].dims - shape.result.dims
+                seen.depths[argument] = prod(shape.extents[dim] for dim in of_a_sum)
     return seen
-
-
-def _depth(op: OpShape) -> int:
-    """Return how many products make one element of the result."""
-    return prod(op.extents[dim] for dim in op.inputs[1].dims - op.result.dims)
 
 
 def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None:
