@@ -1,4 +1,4 @@
-"""Results that were replaced or not kept, the quality of results, known limits of scripts."""
+"""Past results, the quality of results, known limits of scripts."""
 
 import sqlalchemy as sa
 from alembic import op
