@@ -220,6 +220,8 @@ class _Frozen:
     compilation, such as caches of attention, are inputs of the next one.
     """
 
+    run: Callable[..., Any]
+
     def __init__(self, gm: Any, example_inputs: Sequence[Any], **options: Any) -> None:
         self._options = options
         self.graph = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # a compilation changes its own
@@ -227,21 +229,18 @@ class _Frozen:
         nodes = gm.graph.find_nodes(op="placeholder")
         self._sources = [getattr(one, "_dynamo_source", None) for one in nodes]
         self._weights, self._has_run = dict[int, Any](), False
+        self._versions = dict[int, tuple[Any, int]]()  # of buffers
         guards = TracingContext.get().guards_context.dynamo_guards
         for index, (source, value) in enumerate(zip(self._sources, example_inputs, strict=True)):
-            # Tensors of inference mode do not say when they are written to.
-            is_known = type(value) is torch.Tensor and not value.is_inference()
             if source is None or not source.guard_source.is_unspecialized_nn_module():
                 continue
-            if is_known or type(value) is torch.nn.Parameter:
-                guards.add(source.make_guard(GuardBuilder.ID_MATCH))
-                self._weights[index] = value
-        self._versions = {
-            index: (value, value._version)
-            for index, value in self._weights.items()
-            if not isinstance(value, torch.nn.Parameter)
-        }
-        self.run = self.compile(example_inputs)
+            if type(value) is torch.Tensor and not value.is_inference():
+                self._versions[index] = value, value._version
+            elif type(value) is not torch.nn.Parameter:
+                continue  # tensors of inference mode do not say when they are written to
+            guards.add(source.make_guard(GuardBuilder.ID_MATCH))
+            self._weights[index] = value
+        self.compile(example_inputs)
         for node in self.graph.graph.nodes:
             node.meta.pop("example_value", None)  # of this compilation's fake tensors
 
@@ -255,9 +254,9 @@ class _Frozen:
         if not self._has_run:
             self._has_run = True
             for index in self.written():
-                del self._versions[index]
+                self._versions.pop(index, None)  # another thread may have been faster
 
-    def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compile(self, inputs: Sequence[Any]) -> None:
         """Compile the graph for inputs like these, and have `run` call the result."""
         written = self.written()
         weights = {at: one for at, one in self._weights.items() if at not in written}
@@ -283,8 +282,7 @@ class _Frozen:
         self.run = lambda *given: compiled(*[given[index] for index in kept])
         self._weights = weights
         for index in written:
-            del self._versions[index]
-        return self.run
+            self._versions.pop(index, None)
 
 
 # An installed package is known by its entry point, and a second registration raises.
