@@ -91,7 +91,7 @@ class TuneRequest(Request):
         DEFAULT_SAMPLER, f"one of {', '.join(SAMPLERS)}, or MODULE:CLASS, an Optuna sampler", "NAME"
     )
     peers: bool = option(False, "time OpenBLAS in the same rounds")
-    cache: CacheMode = option(  # noqa: RUF009  # `option` returns a field
+    cache: CacheMode = option(  # noqa: RUF009  # a field; Ruff knows imported functions alone
         "hot", "cold: evict operands before every sample"
     )
     spread: int = option(

@@ -298,7 +298,7 @@ def division(space: Space) -> Point:
         """Elements of the result, and rows and columns of the factors."""
         tile = min(PART_TILE[0], workload.rows), PART_TILE[1] * workload.lanes
         extents = space.part_of({"parallel": value}, *tile)
-        lead, rows = (prod(extents[d] for d in dims) for dims in (lead_dims, nest.rows))
+        lead, rows = (prod(map(extents.__getitem__, some)) for some in (lead_dims, nest.rows))
         cols = extents[nest.col]
         return lead * rows * cols, lead * (rows + cols)
 

@@ -23,6 +23,8 @@ from tilewise.search.networks.lowering.memory import Buffers, sizes_of, static, 
 from tilewise.search.networks.plan import Plan, PlannedNode, PlannedUse
 from tilewise.search.networks.variants import TensorLayout
 
+_ELEMENT = re.compile(r"(?:b?f|[su]?i)(1|2|4|8|16|32|64)")
+
 
 def conversion_of_loops(loops: Loops) -> Conversion | None:
     """Return loops as a copy of a tensor without unit axes; None if they are no copy."""
@@ -60,7 +62,6 @@ def copy_calls(
     )  # fmt: skip
 
 
-_ELEMENT = re.compile(r"(?:b?f|[su]?i)(1|2|4|8|16|32|64)")
 _LOWEST = -3.4e38
 Shape = tuple[int, ...]
 
@@ -293,8 +294,9 @@ def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> 
 
 
 def _parts(moves: Moves, memory: Memory, size: int) -> Iterator[Moves]:
-    """Yield each thread's part of a copy of elements of `size` bytes: some of the moves, or a part
-    of each along one side, if the largest part is clearly smaller.
+    """Yield each thread's part of a copy of elements of `size` bytes.
+
+    These are some of the moves, or a part of each along a side if that is clearly more equal.
     """
     line = BLOCK if moves.steps else max(BLOCK, LINE_BYTES // size)
     whole, units = (len(moves.froms), *moves.lengths), (1, line, BLOCK)
