@@ -87,14 +87,14 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
             packed = torch.ops.onednn.qlinear_prepack(b.t().contiguous(), list(a.shape))
             yield "qlinear, packed weights", _in_bytes("qlinear", a, 0, packed, problem.n)
         return
-    yield "mm" if dtype in NARROW else "mm (MKL)", _product(problem, a, b, c, bias, end)
+    yield "mm" if dtype in NARROW else "mm (MKL)", product(problem, a, b, c, bias, end)
     if dtype == "f16" and not problem.out:
-        yield "mm in f32", _product(problem, a, b, c, bias, end, widen=True)
+        yield "mm in f32", product(problem, a, b, c, bias, end, widen=True)
     if problem.batch == 1 and (dtype == "bf16" or has_kernels(problem)):
-        yield "linear", _linear(problem, a, b.t(), c, bias, end)
+        yield "linear", linear(problem, a, b.t(), c, bias, end)
         if packs_weights(problem):
             packed = torch.ops.mkldnn._reorder_linear_weight(b.t(), problem.m)
-            yield "linear, packed weights", _linear(problem, a, packed, c, bias, end)
+            yield "linear, packed weights", linear(problem, a, packed, c, bias, end)
 
 
 def finish(problem: Problem, added: Addend) -> End:
@@ -125,7 +125,7 @@ def fused_end(problem: Problem) -> tuple[str, list[float], str]:
     return name, [], variant
 
 
-def _product(
+def product(
     problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Addend, end: End, *, widen: bool = False
 ) -> Callable[[], Tensor]:
     """Use `addmm` and `baddbmm` into C, or into the type of A where PyTorch writes no other.
@@ -196,7 +196,7 @@ def has_kernels(problem: Problem) -> bool:
     return bool(getattr(torch.ops.mkldnn, supports)()) if supports else problem.dtype == "f32"
 
 
-def _linear(
+def linear(
     problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Addend, end: End
 ) -> Callable[[], Tensor]:
     """Use oneDNN's inner product with fused bias and relu, which allocates its result."""

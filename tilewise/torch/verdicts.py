@@ -11,7 +11,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tilewise.kernels.problem import Conv2d, Matmul, Problem, ProblemRange
 from tilewise.linked.kernels import Kernel
 from tilewise.linked.verdicts import Call, Verdict, cold_copies, compare, stored_verdict
-from tilewise.search.peers.onednn import finish, fused, fused_end, geometry_of, has_kernels, plain
+from tilewise.search.peers.onednn import (
+    finish,
+    fused,
+    geometry_of,
+    has_kernels,
+    linear,
+    plain,
+    product,
+)
 from tilewise.torch.operators import load_operators
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -31,11 +39,9 @@ def _measure(kernel: Kernel, problem: Problem) -> Verdict:
     ours = [_kernel_call(problem, kernel, {**operands, "B": one}) for one in weights]
     got = ours[0]().double()
     expected = _torch_call(problem, {**operands, "B": weights[0]}, is_dynamic)().double()
-    timed: Problem = problem
     if isinstance(problem, Matmul):  # Inductor adds a residual where the result is read next
-        timed = replace(problem, add=False, init="zero")
         operands.pop("add", None)
-    theirs = [_torch_call(timed, {**operands, "B": one}, is_dynamic) for one in weights]
+    theirs = [_torch_call(problem, {**operands, "B": one}, is_dynamic) for one in weights]
     error = (got - expected.reshape(got.shape)).norm() / expected.norm().clamp_min(1e-30)
     return compare(problem, float(error), ours, theirs, torch.get_num_threads())
 
@@ -71,13 +77,22 @@ def _torch_call(problem: Problem, operands: dict[str, Any], is_dynamic: bool = F
     if isinstance(problem, Conv2d):
         call = _convolution(problem, a, b, bias, add, is_dynamic)
         return lambda: call().permute(0, 2, 3, 1)
-    return _product(problem, a, b, bias, add, is_dynamic)
-
-
-def _finished(problem: Problem, call: Call, add: Any = None) -> Call:
-    """Return a call whose addition and epilogue are ops of their own, in place."""
-    end = finish(problem, add)
-    return call if add is None and problem.epilogue == "none" else lambda: end(call())
+    assert isinstance(problem, Matmul)
+    problem = replace(problem, init="zero", add=add is not None)
+    c, end = a.new_empty(problem.operand_shapes["C"]), finish(problem, add)
+    if not problem.has_constant_weights:
+        return product(problem, a, b.mT if problem.transpose_b else b, c, bias, end)
+    ops, rows, weights = torch.ops, a.shape[0], b.mT.contiguous()
+    has_mkl = torch.backends.mkl.is_available()
+    if problem.dtype == "f32" and has_mkl and not is_dynamic:
+        packed = ops.mkl._mkl_reorder_linear_weight(weights, rows)
+        multiply = partial(ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
+    elif has_kernels(problem) and (problem.dtype != "f32" or has_mkl):
+        packed = ops.mkldnn._reorder_linear_weight(weights, rows)
+        return linear(problem, a, packed, c, bias, end)
+    else:
+        multiply = partial(torch.nn.functional.linear, a, weights, bias)
+    return lambda: end(multiply())
 
 
 def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
@@ -94,26 +109,5 @@ def _convolution(problem: Conv2d, a: Any, b: Any, bias: Any, add: Any, is_dynami
     call = partial(ops._convolution_pointwise.binary, image, add, filters, bias, *sizes, "add", 1.0)
     if problem.epilogue == "relu":
         return partial(call, "relu", [], "")
-    return _finished(problem, partial(call, None, [], None))
-
-
-def _product(problem: Problem, a: Any, b: Any, bias: Any, add: Any, is_dynamic: bool) -> Call:
-    rows, weights, ops, has_mkl = a.shape[0], b.mT, torch.ops, torch.backends.mkl.is_available()
-    if not problem.has_constant_weights:
-        b = weights if problem.transpose_b else b
-        product = torch.mm if a.dim() == 2 else torch.bmm
-        call = partial(product, a, b) if bias is None else partial(torch.addmm, bias, a, b)
-        return _finished(problem, call, add)
-    weights = weights.contiguous()
-    if problem.dtype == "f32" and has_mkl and not is_dynamic:
-        packed = ops.mkl._mkl_reorder_linear_weight(weights, rows)
-        call = partial(ops.mkl._mkl_linear.default, a, packed, weights, bias, rows)
-    elif has_kernels(problem) and (problem.dtype != "f32" or has_mkl):
-        packed = ops.mkldnn._reorder_linear_weight(weights, rows)
-        call = partial(ops.mkldnn._linear_pointwise.default, a, packed, bias)
-        if add is None:
-            return partial(call, *fused_end(problem))
-        call = partial(call, "none", [], "")
-    else:
-        call = partial(torch.nn.functional.linear, a, weights, bias)
-    return _finished(problem, call, add)
+    end = finish(problem, None)
+    return lambda: end(call(None, [], None))
