@@ -90,17 +90,17 @@ class Call:
         """
         named = {"A": a, "B": b, "bias": bias, "add": add}
         operands = {name: jnp.asarray(one) for name, one in named.items() if one is not None}
-        if tuple(operands) != (wanted := _names(self.problem)):
-            given = ", ".join(operands)
-            raise BadInputError(f"{self.problem}: operands {given} instead of {', '.join(wanted)}")
-        if bias is not None:
-            operands["bias"] = operands["bias"].astype(_struct(self.problem, "bias").dtype)
-        is_packed = self._is_packed(operands["B"])
-        for name, one in operands.items():
-            found, expected = jax.typeof(one), _struct(self.problem, name)
-            is_same = (found.shape, found.dtype) == (expected.shape, expected.dtype)
-            if not is_same and not (is_packed and name == "B"):
-                raise BadInputError(f"{self.problem}: {name} is {found}, not {expected}")
+        wanted = {name: _struct(self.problem, name) for name in _names(self.problem)}
+        if "bias" in wanted and bias is not None:
+            operands["bias"] = operands["bias"].astype(wanted["bias"].dtype)
+        if is_packed := self._is_packed(operands["B"]):
+            wanted["B"] = operands["B"]
+        given, needed = (
+            ", ".join(f"{name} {one.dtype}{list(one.shape)}" for name, one in side.items())
+            for side in (operands, wanted)
+        )
+        if given != needed:
+            raise BadInputError(f"{self.problem}: operands are {given} instead of {needed}")
         values = list(operands.values())
         is_unknown = self.problem.has_constant_weights and isinstance(b, jax.core.Tracer)
         if self.kernel is not None and is_unknown and not is_packed:
