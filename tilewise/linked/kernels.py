@@ -7,28 +7,27 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewise.errors import MissingError, NoAnswerError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, NoAnswerError, TilewiseError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.system.files import read_regular, write_whole
 from tilewise.kernels.system.toolchain import identity
 from tilewise.linked.libraries import cache_folder, link
-from tilewise.search.ranges.result import contains
 from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.version import VERSION
 
 if TYPE_CHECKING:
-    from tilewise.backends.choose import Backend
     from tilewise.schema.results import ObjectFiles
 
 Shim = Callable[[], ctypes.CDLL]
 """Loads a library that includes `kernels.h`, and calls the kernels that it knows."""
+_WHEN = ("now", "background")
 
 _log = logging.getLogger("tilewise.linked")
 
@@ -92,6 +91,8 @@ class Kernel:
 
 loaded: dict[str, Kernel] = {}
 """The kernels that shims call, by name."""
+paths: dict[str, Path] = {}
+"""Of their code, with a description next to each."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class Source:
         accuracy: of the problems, where they have the key.
         tune: `now` searches before a graph runs, `background` while it runs without kernels.
         sizes: smallest and largest size of a dynamic dim that has no bounds.
+
+    Raises:
+        BadInputError: a value makes no sense.
     """
 
     store: str | None = None
@@ -114,26 +118,40 @@ class Source:
     tune: str = "now"
     sizes: tuple[int, int] = (1, 64)
 
+    def __post_init__(self) -> None:
+        sizes, choices = self.sizes, {"accuracy": Problem.choices["accuracy"], "tune": _WHEN}
+        if not (isinstance(sizes, tuple) and len(sizes) == 2 and 0 < sizes[0] < sizes[1]):
+            raise BadInputError(f"options: {sizes=} is not a pair such as (1, 64)")
+        for name, least in (("trials", 0), ("threads", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise BadInputError(f"options: {name}={value!r} is not a number from {least} on")
+        for name, allowed in choices.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise BadInputError(f"options: {name}={value!r} is not one of {', '.join(allowed)}")
+        if self.store and self.server:
+            raise BadInputError("options: give store or server, not both")
+
     @contextmanager
     def open(self, shim: Shim, choices: Sequence[Sequence[str]]) -> "Iterator[Kernels]":
         """Look up problems or ranges, each op's from the widest to the narrowest.
 
-        Missing ones are searched if that is allowed. `shim` is to call the kernels. If the store or
-        the service fails, the kernels are those of the cache folder.
+        Missing ones are searched if that is allowed. `shim` is to call the kernels.
+
+        Raises:
+            TilewiseError: the store or the service failed.
         """
         from tilewise.backends.choose import open_backend
 
+        if not any(choices):
+            yield Kernels(self, shim, None)
+            return
         # A search here sets limits of threads for its children; other children keep theirs.
         before = {name: os.environ[name] for name in ONE_THREAD if name in os.environ}
-        with ExitStack() as stack:
-            kernels = Kernels(self, shim)
+        with open_backend(self.server, self.store) as backend:
+            kernels = Kernels(self, shim, backend)
             try:
-                if any(choices):
-                    backend = open_backend(self.server, self.store)
-                    stack.enter_context(backend)
-                    kernels.look_up(backend, choices)
-            except Exception as error:  # a store or a service may fail in any way
-                kernels.use_folder(error)
+                kernels.look_up(choices)
             finally:
                 for name in ONE_THREAD:
                     os.environ.pop(name, None)
@@ -142,49 +160,33 @@ class Source:
 
 
 class Kernels:
-    """The kernels of an open store or service, or those of the cache folder if it fails.
+    """The kernels of an open store or service.
 
     Attributes:
         found: by problem or range: what is stored for it, a text of its schedules, their caches.
-        files: of kernels in the cache folder, if these are used.
         absent: the widest problems of ops, where they are not stored.
     """
 
-    def __init__(self, source: Source, shim: Shim) -> None:
-        self._trials, self._shim = source.trials, shim
+    def __init__(self, source: Source, shim: Shim, backend: Any) -> None:
+        self._trials, self._shim, self._backend = source.trials, shim, backend
         self._target = target_of(source.threads)
-        self._backend: Backend | None = None
         self.found: dict[str, tuple[str, str, Any]] = {}
-        self.files: dict[Problem | ProblemRange, Path] = {}
         self.absent: list[str] = []
 
-    def use_folder(self, error: Exception) -> None:
-        """Use the kernels of the cache folder from now on, since the store or service failed."""
-        warn_once(f"only kernels of the cache folder are used: {line_of(error)}")
-        self._backend, self.found, self.absent = None, {}, []
-        host, _, rest = self._target.partition(",")
-        self.files = {
-            one.wanted: path
-            for path, one in read_kernels().items()
-            if one.target == self._target or (host == "cpu:host" and rest in one.target.split(","))
-        }
-
-    def look_up(self, backend: "Backend", choices: Sequence[Sequence[str]]) -> None:
+    def look_up(self, choices: Sequence[Sequence[str]]) -> None:
         """Look up problems as `Source.open` does."""
-        self._backend = backend
-        self._fetch(backend, {problem for problems in choices for problem in problems})
+        self._fetch({problem for problems in choices for problem in problems})
         widest = dict.fromkeys(problems[0] for problems in choices if problems)
         self.absent = [one for one in widest if one not in self.found]
         if self._trials:
             request = TuneRequest(self._trials, cache="cold")
             for problem in self.absent:
                 with warning(f"{problem}: not tuned"):  # such as a range that no code serves
-                    backend.tune(problem, self._target, request, lambda _trial: None)
-            self._fetch(backend, self.absent)
+                    self._backend.tune(problem, self._target, request, lambda _trial: None)
+            self._fetch(self.absent)
 
-    def _fetch(
-        self, backend: "Backend", problems: Collection[str], mode: CacheMode | None = "cold"
-    ) -> None:
+    def _fetch(self, problems: Collection[str], mode: CacheMode | None = "cold") -> None:
+        backend = self._backend
         missing = [one for one in problems if one not in self.found]
         ranges = {one: one for one in missing if isinstance(parse_any(one), ProblemRange)}
         sizes = [one for one in missing if one not in ranges]
@@ -203,30 +205,21 @@ class Kernels:
                 schedules = json.dumps([whole[name] for name in facts])
                 self.found[problem] = whole["problem"], schedules, whole["cache"]
         if mode:  # kernels for cold caches came first: in a model, other layers evict the weights
-            self._fetch(backend, problems, None)
+            self._fetch(problems, None)
 
     def load(self, problem: str) -> Kernel | None:
         """Return the kernel of a problem or a range, or that of a range that contains it, loaded.
 
         Return None if none is stored or it cannot run here.
         """
-        path, kernel = None, None
-        if self._backend is not None and problem in self.found:
-            stored, schedules, mode = self.found[problem]
-            named = hashlib.sha256(f"{stored} {schedules}".encode()).hexdigest()[:32]
-            path = cache_folder() / f"kernel-{_maker()}-{named}.so"
-            made = self._backend.object_files
-            try:
-                kernel = _cached(path) or _write(path, made(stored, self._target, mode))
-            except NoAnswerError as error:
-                self.use_folder(error)
-        if self._backend is None:
-            wanted = parse_any(problem)
-            ranges = [one for one in self.files if isinstance(one, ProblemRange)]
-            holding = next((one for one in ranges if contains(one, wanted)), wanted)
-            path = self.files.get(wanted) or self.files.get(holding)
-            kernel = _cached(path, "it is not used") if path else None
-        return kernel if path and kernel and _is_loaded(path, kernel, self._shim) else None
+        if problem not in self.found:
+            return None
+        stored, schedules, mode = self.found[problem]
+        named = hashlib.sha256(f"{stored} {schedules}".encode()).hexdigest()[:32]
+        path = cache_folder() / f"kernel-{_maker()}-{named}.so"
+        made = self._backend.object_files
+        kernel = _cached(path) or _write(path, made(stored, self._target, mode))
+        return kernel if _is_loaded(path, kernel, self._shim) else None
 
 
 def target_of(threads: int) -> str:
@@ -247,16 +240,6 @@ def line_of(error: Exception) -> str:
 def _maker() -> str:
     """Return a digest of the toolchain and the version that make and call kernels."""
     return hashlib.sha256(f"{identity()} {VERSION}".encode()).hexdigest()[:8]
-
-
-def read_kernels() -> dict[Path, Kernel]:
-    """Return the kernels of the cache folder by the files of their code, the newest last."""
-    found = {}
-    files = cache_folder().glob(f"kernel-{_maker()}-*.json")
-    for path in sorted(files, key=lambda one: one.stat().st_mtime_ns):
-        with suppress(OSError, ValueError, TypeError):  # a file that is damaged
-            found[path.with_suffix(".so")] = Kernel(**json.loads(read_regular(path)))
-    return found
 
 
 def load_folder(folder: Path, shim: Shim) -> None:
@@ -316,5 +299,5 @@ def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
     accumulates = int((one.smallest if isinstance(one, ProblemRange) else one).accumulates)
     sizes = (ctypes.c_int64 * len(shape))(*shape), ctypes.c_int64(len(shape))
     shim().tilewise_register(kernel.name.encode(), *addresses, *numbers, accumulates, *sizes)
-    loaded[kernel.name] = kernel
+    loaded[kernel.name], paths[kernel.name] = kernel, path
     return True

@@ -3,14 +3,12 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
 from torch._dynamo import list_backends, register_backend
-from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.guards import GuardBuilder
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import TracingContext
@@ -18,8 +16,7 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.fx_passes import freezing_patterns
 from torch.fx.experimental.symbolic_shapes import StrictMinMaxConstraint
 
-from tilewise.errors import BadInputError
-from tilewise.kernels.problem import Problem
+from tilewise.errors import NoAnswerError
 from tilewise.linked.kernels import Kernel, Kernels, Source, line_of, warn_once
 from tilewise.torch import ops
 from tilewise.torch.background import search_in_background
@@ -46,7 +43,6 @@ class Compilation:
     problems: list[str] | None = None
     may_guard: bool = True
     absent: list[str] = field(default_factory=list)
-    _decisions: dict[str, tuple[Op, Kernel | None]] = field(default_factory=dict)
 
     def run(self, graph: Any) -> int:
         """Replace ops of a frozen graph; return how many."""
@@ -59,7 +55,7 @@ class Compilation:
             if any(choices) and self.source.trials:
                 load_operators()  # fails before a search, not after it
             with self.source.open(load_operators, choices) as kernels:
-                if kernels.found or kernels.files:
+                if kernels.found:
                     load_operators()
                 for node in nodes:
                     self._decide(node, kernels)
@@ -78,7 +74,14 @@ class Compilation:
         # Matched again: operands may be results of ops that were replaced before.
         reasons = list[Op]()
         for one in self._candidates(node):
-            op, kernel = self._judged(one.problem, kernels)
+            try:
+                op, kernel = _judged(one.problem, kernels)
+            except NoAnswerError:
+                raise
+            except Exception as error:  # one kernel that fails does not cost the others
+                text = line_of(error)
+                warn_once(f"{one.problem}: no kernel is used: {text}")
+                op, kernel = Op("", one.problem, reason=text), None
             if kernel and ops.fits(one, kernel, may_guard=self.may_guard):
                 self.graph.ops.append(replace(op, name=node.name))
                 ops.replace_ops(one, kernel)
@@ -90,27 +93,18 @@ class Compilation:
         op = next((one for one in reasons if one.torch_us is not None), (*reasons, unknown)[0])
         self.graph.ops.append(replace(op, name=node.name))
 
-    def _judged(self, problem: str, kernels: Kernels) -> tuple[Op, Kernel | None]:
-        """Return the decision on a problem, made once, and the kernel if it is to be used."""
-        if problem not in self._decisions:
-            try:
-                self._decisions[problem] = self._judge(problem, kernels)
-            except Exception as error:  # one kernel that fails does not cost the others
-                text = line_of(error)
-                warn_once(f"{problem}: no kernel is used: {text}")
-                self._decisions[problem] = Op("", problem, reason=text), None
-        return self._decisions[problem]
 
-    def _judge(self, problem: str, kernels: Kernels) -> tuple[Op, Kernel | None]:
-        kernel = kernels.load(problem)
-        if kernel is None:
-            return Op("", problem, reason="no kernel is stored"), None
-        found = verdict(kernel)
-        times = (found.kernel_us, found.own_us)
-        if found.wins:
-            return Op("", kernel.problem, kernel.symbol, "", *times), kernel
-        reason = "PyTorch is faster" if found.is_right else "its result differs from PyTorch's"
-        return Op("", problem, "", reason, *times), None
+def _judged(problem: str, kernels: Kernels) -> tuple[Op, Kernel | None]:
+    """Return the decision on a problem, and the kernel if it is to be used."""
+    kernel = kernels.load(problem)
+    if kernel is None:
+        return Op("", problem, reason="no kernel is stored"), None
+    found = verdict(kernel)
+    times = (found.kernel_us, found.own_us)
+    if found.wins:
+        return Op("", kernel.problem, kernel.name, "", *times), kernel
+    reason = "PyTorch is faster" if found.is_right else "its result differs from PyTorch's"
+    return Op("", problem, "", reason, *times), None
 
 
 @cache
@@ -155,8 +149,7 @@ def backend(
     """
     source, others = split_options(options)
     patches = {**(torch._inductor.list_mode_options(mode) if mode else {}), **others}
-    weights = [value for value in example_inputs if isinstance(value, torch.Tensor)]
-    graph = new_graph(weights)
+    graph = new_graph(value for value in example_inputs if isinstance(value, torch.Tensor))
     if torch.is_grad_enabled():
         graph.fallback = "left to Inductor: gradients are enabled; use torch.no_grad()"
         warn_once(f"a graph is {graph.fallback}")
@@ -165,27 +158,9 @@ def backend(
     searched = replace(source, trials=0) if is_later else source
     compilation = Compilation(searched, graph, may_guard=_may_guard())
     with compiling(compilation):
-        frozen = _Frozen(gm, example_inputs, config_patches={**patches, "freezing": True})
-    # A graph with a number among its inputs has dynamic sizes, which another compilation fixes.
-    is_static = len(weights) == len(example_inputs)
-    switch = _switch(compilation, frozen)
-    if is_later and compilation.absent:
-        again = partial(switch, example_inputs) if is_static else lambda: None
-        search_in_background(source, compilation.absent, again)
-
-    def run(*given: Any) -> Any:
-        if not frozen.written():
-            result = frozen.run(*given)
-            frozen.keep_own()
-            return result
-        if is_static:
-            with compile_lock:
-                if frozen.written():  # no other thread was faster
-                    switch(given)
-            return frozen.run(*given)
-        warn_once("a graph of dynamic sizes runs uncompiled: its buffers are written to")
-        return frozen.graph(*given)
-
+        run = _frozen(gm, example_inputs, graph, config_patches={**patches, "freezing": True})
+    if is_later:
+        search_in_background(source, compilation.absent, graph.leave)
     return run
 
 
@@ -196,93 +171,49 @@ def _may_guard() -> bool:
     return not any(isinstance(one, StrictMinMaxConstraint) for one in declared)
 
 
-def _switch(before: Compilation, frozen: "_Frozen") -> Callable[[Sequence[Any]], None]:
-    """Return a function that compiles a graph again, with kernels that were stored since."""
-    is_inference = torch.is_inference_mode_enabled()
-    cast = "cpu", torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+def _frozen(
+    gm: Any, example_inputs: Sequence[Any], graph: Graph, **options: Any
+) -> Callable[..., Any]:
+    """Compile a graph with its weights as constants, for as long as nobody writes to them.
 
-    def switch(inputs: Sequence[Any]) -> None:
-        after = Compilation(before.source, Graph())
-        # The mode comes first: without inference it would enable gradients.
-        with compile_lock, torch.inference_mode(is_inference), torch.no_grad():
-            with torch.autocast(*cast), compiling(after):
-                frozen.compile(inputs)
-            before.graph.ops, before.graph.fallback = after.graph.ops, after.graph.fallback
-
-    return switch
-
-
-class _Frozen:
-    """A graph with weights as constants, and guards that a call has the same weights.
-
-    Dynamo's setting `prepare_freezing` has no such guards: a second model of one class would get
-    the weights of the first, with any backend of the process. Buffers that were written to since a
-    compilation, such as caches of attention, are inputs of the next one.
+    Dynamo's setting `prepare_freezing` has no guards: a second model of one class would get the
+    weights of the first, with any backend of the process, and changed weights would have no effect.
     """
+    guards = TracingContext.get().guards_context.dynamo_guards
+    kept, named = list[int](), dict[str, Any]()
+    for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        source: Any = getattr(node, "_dynamo_source", None)
+        value = example_inputs[index]
+        is_own = source is not None and source.guard_source.is_unspecialized_nn_module()
+        is_parameter = type(value) is torch.nn.Parameter
+        if not (is_own and (is_parameter or _is_statistic(node, value))):
+            kept.append(index)
+            continue
+        guards.add(source.make_guard(GuardBuilder.ID_MATCH))
+        graph.keep(value)
+        name = f"_tilewise_{index}"
+        (gm.register_parameter if is_parameter else gm.register_buffer)(name, value)
+        named[name] = source
+        with gm.graph.inserting_before(node):
+            constant = gm.graph.get_attr(name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+        gm.graph.erase_node(node)
+    for source in [*named.values()][:1]:  # one guard reads the versions of all
+        guards.add(source.make_guard(graph.guard))
+    gm._param_name_to_source = (getattr(gm, "_param_name_to_source", None) or {}) | named
+    gm.recompile()
+    # Dynamo passes what is still an input of its graph.
+    return compile_fx(gm, [example_inputs[index] for index in kept], **options)  # type: ignore[no-any-return]
 
-    run: Callable[..., Any]
 
-    def __init__(self, gm: Any, example_inputs: Sequence[Any], **options: Any) -> None:
-        self._options = options
-        self.graph = torch.fx.GraphModule(gm, deepcopy(gm.graph))  # a compilation changes its own
-        self.graph.meta, self._names = gm.meta, getattr(gm, "_param_name_to_source", None) or {}
-        nodes = gm.graph.find_nodes(op="placeholder")
-        self._sources = [getattr(one, "_dynamo_source", None) for one in nodes]
-        self._weights, self._has_run = dict[int, Any](), False
-        self._versions = dict[int, tuple[Any, int]]()  # of buffers
-        guards = TracingContext.get().guards_context.dynamo_guards
-        for index, (source, value) in enumerate(zip(self._sources, example_inputs, strict=True)):
-            if source is None or not source.guard_source.is_unspecialized_nn_module():
-                continue
-            if type(value) is torch.Tensor and not value.is_inference():
-                self._versions[index] = value, value._version
-            elif type(value) is not torch.nn.Parameter:
-                continue  # tensors of inference mode do not say when they are written to
-            guards.add(source.make_guard(GuardBuilder.ID_MATCH))
-            self._weights[index] = value
-        self.compile(example_inputs)
-        for node in self.graph.graph.nodes:
-            node.meta.pop("example_value", None)  # of this compilation's fake tensors
+def _is_statistic(node: Any, value: Any) -> bool:
+    """Return whether an input is a buffer of norms alone, which do not write to it.
 
-    def written(self) -> list[int]:
-        """Return the buffers that were written to since they became constants."""
-        known = tuple(self._versions.items())  # another thread may compile meanwhile
-        return [index for index, (value, version) in known if value._version != version]
-
-    def keep_own(self) -> None:
-        """Leave out buffers that the graph itself writes to, which are inputs of its code."""
-        if not self._has_run:
-            self._has_run = True
-            for index in self.written():
-                self._versions.pop(index, None)  # another thread may have been faster
-
-    def compile(self, inputs: Sequence[Any]) -> None:
-        """Compile the graph for inputs like these, and have `run` call the result."""
-        written = self.written()
-        weights = {at: one for at, one in self._weights.items() if at not in written}
-        frozen = torch.fx.GraphModule(self.graph, deepcopy(self.graph.graph))
-        frozen.meta, kept, named = self.graph.meta, [], {}
-        for index, node in enumerate(frozen.graph.find_nodes(op="placeholder")):
-            source = node._dynamo_source = self._sources[index]
-            if index not in weights:
-                kept.append(index)
-                continue
-            value, name = weights[index], f"_tilewise_{index}"
-            is_parameter = isinstance(value, torch.nn.Parameter)
-            (frozen.register_parameter if is_parameter else frozen.register_buffer)(name, value)
-            named[name] = source
-            with frozen.graph.inserting_before(node):
-                constant = frozen.graph.get_attr(name)
-            constant.meta = dict(node.meta)
-            node.replace_all_uses_with(constant)
-            frozen.graph.erase_node(node)
-        frozen._param_name_to_source = self._names | named
-        frozen.recompile()
-        compiled = compile_fx(frozen, [inputs[index] for index in kept], **self._options)
-        self.run = lambda *given: compiled(*[given[index] for index in kept])
-        self._weights = weights
-        for index in written:
-            self._versions.pop(index, None)
+    Other buffers, such as caches of attention, may change at each call.
+    """
+    of_norms = all("batch_norm" in str(user.target) and not user.args[5] for user in node.users)
+    return of_norms and type(value) is torch.Tensor and not value.is_inference()
 
 
 # An installed package is known by its entry point, and a second registration raises.
@@ -298,21 +229,7 @@ def split_options(options: Mapping[str, Any] | None) -> tuple[Source, dict[str, 
     """
     others = dict(options or {})
     given = {one.name: others.pop(one.name) for one in fields(Source) if one.name in others}
-    source = Source(**{"threads": torch.get_num_threads(), **given})
-    sizes = source.sizes
-    if not (isinstance(sizes, tuple) and len(sizes) == 2 and 0 < sizes[0] < sizes[1]):
-        raise BadInputError(f"options: {sizes=} is not a pair such as (1, 64)")
-    for name, least in (("trials", 0), ("threads", 1)):
-        value = getattr(source, name)
-        if not isinstance(value, int) or value < least:
-            raise BadInputError(f"options: {name}={value!r} is not a number from {least} on")
-    choices = {"accuracy": Problem.choices["accuracy"], "tune": ("now", "background")}
-    for name, allowed in choices.items():
-        if (value := getattr(source, name)) not in allowed:
-            raise BadInputError(f"options: {name}={value!r} is not one of {', '.join(allowed)}")
-    if source.store and source.server:
-        raise BadInputError("options: give store or server, not both")
-    return source, others
+    return Source(**{"threads": torch.get_num_threads(), **given}), others
 
 
 def problems(
@@ -340,7 +257,7 @@ def problems(
     def list_problems(gm: Any, example_inputs: Sequence[Any]) -> Any:
         with compiling(Compilation(source, Graph(), found)):
             patches = {"freezing": True}
-            return _Frozen(gm, example_inputs, inner_compile=keep, config_patches=patches).run
+            return _frozen(gm, example_inputs, Graph(), inner_compile=keep, config_patches=patches)
 
     arguments = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     with torch.no_grad():

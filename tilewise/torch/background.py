@@ -10,20 +10,26 @@ from tilewise.linked.kernels import Source, target_of, warning
 
 _one_at_a_time = threading.Lock()
 """Searches that run at once would disturb each other's timings."""
+_found = dict[tuple[Source, str], bool]()
+"""Whether a search of this process stored a kernel."""
 
 
 def search_in_background(
-    source: Source, problems: Sequence[str], switch: Callable[[], None]
+    source: Source, problems: Sequence[str], when_found: Callable[[], None]
 ) -> threading.Thread:
-    """Start to search problems one after another, and then to switch to their kernels."""
+    """Start to search problems one after another, each once in this process."""
+    wanted = [(source, one) for one in dict.fromkeys(problems) if (source, one) not in _found]
 
     def run() -> None:
         with _one_at_a_time:
-            for problem in dict.fromkeys(problems):
-                with warning(f"{problem}: not tuned"):
-                    tune_apart(source, problem)
-        with warning("kernels found in the background are not used"):
-            switch()
+            for key in wanted:
+                if key not in _found:  # for another graph
+                    _found[key] = False
+                    with warning(f"{key[1]}: not tuned"):
+                        tune_apart(*key)
+                        _found[key] = True
+        if any(_found[key] for key in wanted):
+            when_found()
 
     thread = threading.Thread(target=run, name="tilewise-search", daemon=True)
     thread.start()

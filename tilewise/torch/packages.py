@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tilewise.linked.kernels import load_folder, read_kernels
+from tilewise.linked.kernels import load_folder, paths
 from tilewise.torch.backend import Compilation, compiling, split_options
 from tilewise.torch.operators import load_operators
 from tilewise.torch.records import new_graph
@@ -31,11 +31,9 @@ def compile_package(
         )
     shutil.rmtree(folder, ignore_errors=True)  # kernels of an earlier package
     folder.mkdir()
-    used = {op.kernel for op in graph.ops}
-    for file, kernel in read_kernels().items():
-        if kernel.symbol in used:
-            shutil.copy(file, folder)
-            shutil.copy(file.with_suffix(".json"), folder)
+    for name in {op.kernel for op in graph.ops if op.kernel}:
+        shutil.copy(paths[name], folder)
+        shutil.copy(paths[name].with_suffix(".json"), folder)
 
 
 def load_package(path: str | Path) -> Any:

@@ -19,7 +19,7 @@ class Op:
         name: of the node in the graph.
         problem: the widest problem that the op and its epilogue are, or that of the kernel used;
             empty if no problem describes the op.
-        kernel: symbol of the kernel used; empty if the op was left to PyTorch.
+        kernel: name of the kernel used; empty if the op was left to PyTorch.
         reason: why it was left to PyTorch.
         kernel_us, torch_us: cold-weight times of both, if they were compared.
     """
@@ -48,6 +48,29 @@ class Graph:
     ops: list[Op] = field(default_factory=list)
     fallback: str = ""
     inputs: list[weakref.ref[Any]] = field(default_factory=list)
+    _versions: list[tuple[weakref.ref[Any], int]] = field(default_factory=list)
+    _is_left: bool = False
+
+    def keep(self, weights: Any) -> None:
+        """Have the graph used only until these weights are written to."""
+        if not weights.is_inference():  # those do not say when
+            self._versions.append((weakref.ref(weights), weights._version))
+
+    def leave(self) -> None:
+        """Have PyTorch compile the graph again when it is called next."""
+        self._is_left = True
+
+    def is_current(self) -> bool:
+        """Return whether PyTorch may still use the graph."""
+        found = [(of(), version) for of, version in self._versions]
+        same = (of is not None and of._version == version for of, version in found)
+        return not self._is_left and all(same)
+
+    def guard(self, builder: Any, guard: Any) -> None:
+        """Have Dynamo ask for `is_current` before each call."""
+        manager = builder.get_guard_manager(guard)
+        about = ["weights are as they were compiled, and no search has ended since"]
+        manager.add_lambda_guard(lambda _: self.is_current(), about, guard.user_stack)
 
 
 _graphs: list[Graph] = []
@@ -69,9 +92,9 @@ def report(model: Any = None) -> list[Op]:
     """
     is_module = isinstance(model, torch.nn.Module)  # and not a function
     tensors = (*model.parameters(), *model.buffers()) if is_module else ()
-    weights = [id(one) for one in tensors]
+    weights, current = [id(one) for one in tensors], [one for one in _graphs if one.is_current()]
     graphs = [
-        one for one in _graphs if not weights or any(id(of()) in weights for of in one.inputs)
+        one for one in current if not weights or any(id(of()) in weights for of in one.inputs)
     ]
     if not graphs:
         raise BadInputError(
