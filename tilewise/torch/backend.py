@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch._dynamo import list_backends, register_backend
 from torch._dynamo.guards import GuardBuilder
+from torch._dynamo.source import GlobalStateSource
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import TracingContext
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.fx_passes import freezing_patterns
 from torch.fx.experimental.symbolic_shapes import StrictMinMaxConstraint
+from torch.utils.weak import WeakIdKeyDictionary
 
 from tilewise.errors import NoAnswerError
 from tilewise.linked.kernels import Kernel, Kernels, Source, line_of, warn_once
@@ -25,6 +27,8 @@ from tilewise.torch.records import Graph, Op, new_graph
 from tilewise.torch.verdicts import verdict
 
 _current = threading.local()
+_seen = WeakIdKeyDictionary()
+"""Of each weight: its version at the last compilation, and how many compilations found another."""
 
 
 @dataclass
@@ -61,9 +65,9 @@ class Compilation:
                     self._decide(node, kernels)
                 self.absent += kernels.absent
         except Exception as error:  # a compiler may fail in any way
-            text = line_of(error)
-            warn_once(f"no kernels are used: {text}")
-            self.graph.fallback = f"left to Inductor: {text}"
+            more = "more " if self.graph.ops else ""
+            self.graph.fallback = f"no {more}kernels are used: {line_of(error)}"
+            warn_once(self.graph.fallback)
         return sum(bool(op.kernel) for op in self.graph.ops)
 
     def _candidates(self, node: Any) -> list[ops.Candidate]:
@@ -180,13 +184,14 @@ def _frozen(
     weights of the first, with any backend of the process, and changed weights would have no effect.
     """
     guards = TracingContext.get().guards_context.dynamo_guards
+    guards.add(GlobalStateSource().make_guard(graph.guard))
     kept, named = list[int](), dict[str, Any]()
     for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
         source: Any = getattr(node, "_dynamo_source", None)
         value = example_inputs[index]
         is_own = source is not None and source.guard_source.is_unspecialized_nn_module()
         is_parameter = type(value) is torch.nn.Parameter
-        if not (is_own and (is_parameter or _is_statistic(node, value))):
+        if not (is_own and _is_constant(value)):
             kept.append(index)
             continue
         guards.add(source.make_guard(GuardBuilder.ID_MATCH))
@@ -199,21 +204,28 @@ def _frozen(
         constant.meta = dict(node.meta)
         node.replace_all_uses_with(constant)
         gm.graph.erase_node(node)
-    for source in [*named.values()][:1]:  # one guard reads the versions of all
-        guards.add(source.make_guard(graph.guard))
-    gm._param_name_to_source = (getattr(gm, "_param_name_to_source", None) or {}) | named
+    gm._param_name_to_source = getattr(gm, "_param_name_to_source", None) or {}
+    gm._param_name_to_source.update(named)  # which Dynamo sets again if it compiles the graph again
     gm.recompile()
     # Dynamo passes what is still an input of its graph.
     return compile_fx(gm, [example_inputs[index] for index in kept], **options)  # type: ignore[no-any-return]
 
 
-def _is_statistic(node: Any, value: Any) -> bool:
-    """Return whether an input is a buffer of norms alone, which do not write to it.
+def _is_constant(value: Any) -> bool:
+    """Return whether weights may be constants: compilations have hardly found them changed.
 
-    Other buffers, such as caches of attention, may change at each call.
+    Parameters may change twice, as by `load_state_dict`. What changes more often, such as in
+    training or a cache of attention, would be compiled again each time.
     """
-    of_norms = all("batch_norm" in str(user.target) and not user.args[5] for user in node.users)
-    return of_norms and type(value) is torch.Tensor and not value.is_inference()
+    is_parameter = type(value) is torch.nn.Parameter
+    if type(value) is not torch.Tensor and not is_parameter:
+        return False
+    if value.is_inference():  # nobody can see whether it changes
+        return is_parameter
+    version, changes = _seen.get(value, (value._version, 0))
+    changes += version != value._version
+    _seen[value] = value._version, changes
+    return bool(changes <= (2 if is_parameter else 0))
 
 
 # An installed package is known by its entry point, and a second registration raises.

@@ -23,12 +23,14 @@ def search_in_background(
     def run() -> None:
         with _one_at_a_time:
             for key in wanted:
-                if key not in _found:  # for another graph
-                    _found[key] = False
-                    with warning(f"{key[1]}: not tuned"):
-                        tune_apart(*key)
-                        _found[key] = True
-        if any(_found[key] for key in wanted):
+                if key in _found:  # for another graph
+                    continue
+                is_found = False
+                with warning(f"{key[1]}: not tuned"):
+                    tune_apart(*key)
+                    is_found = True
+                _found[key] = is_found
+        if any(map(_found.get, wanted)):
             when_found()
 
     thread = threading.Thread(target=run, name="tilewise-search", daemon=True)

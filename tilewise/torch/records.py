@@ -62,15 +62,17 @@ class Graph:
 
     def is_current(self) -> bool:
         """Return whether PyTorch may still use the graph."""
-        found = [(of(), version) for of, version in self._versions]
-        same = (of is not None and of._version == version for of, version in found)
-        return not self._is_left and all(same)
+        for of, version in self._versions:
+            weights = of()
+            if weights is None or weights._version != version:
+                return False
+        return not self._is_left
 
     def guard(self, builder: Any, guard: Any) -> None:
         """Have Dynamo ask for `is_current` before each call."""
-        manager = builder.get_guard_manager(guard)
         about = ["weights are as they were compiled, and no search has ended since"]
-        manager.add_lambda_guard(lambda _: self.is_current(), about, guard.user_stack)
+        root = builder.guard_manager.root
+        root.add_lambda_guard(lambda _: self.is_current(), about, guard.user_stack)
 
 
 _graphs: list[Graph] = []
@@ -78,6 +80,7 @@ _graphs: list[Graph] = []
 
 def new_graph(inputs: Iterable[Any]) -> Graph:
     """Return the record of a graph, to be filled in, and keep it for the owner of its weights."""
+    _graphs[:] = filter(Graph.is_current, _graphs)
     _graphs.append(Graph(inputs=list(map(weakref.ref, inputs))))
     return _graphs[-1]
 
@@ -92,9 +95,9 @@ def report(model: Any = None) -> list[Op]:
     """
     is_module = isinstance(model, torch.nn.Module)  # and not a function
     tensors = (*model.parameters(), *model.buffers()) if is_module else ()
-    weights, current = [id(one) for one in tensors], [one for one in _graphs if one.is_current()]
+    weights = [id(one) for one in tensors]
     graphs = [
-        one for one in current if not weights or any(id(of()) in weights for of in one.inputs)
+        one for one in _graphs if not weights or any(id(of()) in weights for of in one.inputs)
     ]
     if not graphs:
         raise BadInputError(
