@@ -72,19 +72,16 @@ class LibraryEntry:
         return whole.problems if isinstance(whole, RangeSchedule) else self.found
 
 
-@dataclass(frozen=True)
-class CompiledEntry:
+@dataclass(frozen=True, kw_only=True)
+class CompiledEntry(LibraryEntry):
     """An entry with its code."""
 
-    problem: Problem
     made: KernelObject
-    found: Problem
-    sizes: ProblemRange | None = None
 
     @property
     def canonical(self) -> str:
         """The string of the problem, or of the range, that the kernel replaces."""
-        return (self.sizes or self.found).canonical
+        return self.replaces.canonical
 
     @property
     def name(self) -> str:
@@ -101,11 +98,11 @@ def compiled(entry: LibraryEntry, target: Target) -> CompiledEntry:
         UnsupportedError: `problem` does not compute the ops in any layout.
     """
     if isinstance(entry.schedule, RangeSchedule):
-        made, problems = make_range_object(entry.schedule, target), entry.schedule.problems
-        return CompiledEntry(entry.problem, made, entry.problem, problems)
-    check_layouts(entry.found, entry.problem)
-    made = make_object(entry.problem, entry.schedule, target)
-    return CompiledEntry(entry.problem, made, entry.found)
+        made = make_range_object(entry.schedule, target)
+    else:
+        check_layouts(entry.found, entry.problem)
+        made = make_object(entry.problem, entry.schedule, target)
+    return CompiledEntry(**vars(entry), made=made)
 
 
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
@@ -201,8 +198,8 @@ def call_text(kernel: CompiledEntry, name: str, pattern: Pattern, *, copies: boo
     function.lines.append(call)
     made = given_back(function, kernel.found, kernel.problem, made, kept)
     made = function.transposed(made, [back.index(at) for at in range(len(back))])
-    if kernel.sizes is not None:
-        function.lines[start:] = _guarded(kernel.sizes, pattern, function.lines[start:], made)
+    if isinstance(kernel.replaces, ProblemRange):
+        function.lines[start:] = _guarded(kernel.replaces, pattern, function.lines[start:], made)
         made = replace(made, name="%chosen")
     return template("call", name=name, arguments=", ".join(arguments), type=made.type,
                     result=made.name, lines="\n".join(function.lines))  # fmt: skip

@@ -22,7 +22,7 @@ from tilewise.kernels.dispatches.patterns.pattern import Pattern, patterns
 from tilewise.kernels.dispatches.patterns.spelling import limits_of
 from tilewise.kernels.mlir.frontend.graph import ARGUMENT, SAME_BYTES
 from tilewise.kernels.mlir.transform.module import MODULE
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.target.model import Target
 
@@ -190,7 +190,7 @@ def text_of(
     calls = list({(kernel.name, kernel.canonical): kernel for kernel in kernels}.values())
     # More steps are matched first, and constant weights before variable ones.
     calls.sort(key=lambda kernel: (-fused(kernel.found), not kernel.found.has_constant_weights,
-                                   kernel.sizes is not None, kernel.name,
+                                   isinstance(kernel.replaces, ProblemRange), kernel.name,
                                    kernel.canonical))  # fmt: skip
     unique = list({kernel.name: kernel for kernel in calls}.values())
     uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
@@ -270,8 +270,8 @@ class _Use:
 
 
 def _uses(kernel: CompiledEntry, name: str, cuts: Cuts) -> list[_Use]:
-    own = cuts.get(kernel.canonical, ())
-    known = patterns(kernel.found) if kernel.sizes is None else range_patterns(kernel.sizes)
+    own, problem = cuts.get(kernel.canonical, ()), kernel.replaces
+    known = range_patterns(problem) if isinstance(problem, ProblemRange) else patterns(problem)
     found = {one.text: one for one in (*known, *own)}
     numbers: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
     for one in found.values():

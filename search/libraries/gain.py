@@ -18,7 +18,7 @@ from tilewise.kernels.dispatches.patterns.pattern import Pattern, module_of_cont
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.iree.compiler import compile_module
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.quoting import one_line
+from tilewise.kernels.quoting import duration, one_line
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.system.limited_child import run_limited
 from tilewise.kernels.system.typed_json import from_json
@@ -66,6 +66,18 @@ class Gain:
         """Whether IREE is correct with the kernel and not slower."""
         ratio = self.ratio
         return not self.failure and self.matched and (ratio is None or ratio >= 1)
+
+    @property
+    def reason(self) -> str:
+        """Why the kernel is left out; empty if it is not."""
+        if self.is_served or self.failure:
+            return self.failure
+        assert self.alone_us
+        mode = min(self.alone_us, key=self.alone_us.__getitem__)
+        return (
+            f"IREE alone is faster: {duration(self.alone_us[mode])} ({mode}), "
+            f"{duration(self.library_us)} with the kernel"
+        )
 
 
 def measured(problem: Problem, steps: list[Any], target: str, budget_s: float = BUDGET_S) -> Gain:

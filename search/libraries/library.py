@@ -1,7 +1,8 @@
 """The library of several problems: kernels that make IREE faster, and reasons for the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -11,9 +12,8 @@ from tilewise.kernels.dispatches.patterns.any_size import range_patterns
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerAbsentError, ProofError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
-from tilewise.kernels.quoting import duration
 from tilewise.kernels.range_schedule import RangeSchedule
-from tilewise.kernels.target import resolve
+from tilewise.kernels.target import Target, resolve
 from tilewise.search.libraries.gain import BUDGET_S, Gain, measured, measured_as_found
 from tilewise.search.peers import missing_packages
 from tilewise.search.peers.iree import NAME
@@ -42,23 +42,8 @@ class KernelRow:
             "own_time_us": gain.own_us,
             "iree_time_us": dict(gain.alone_us or {}),
             "ratio": gain.ratio,
-            "reason": self.reason,
+            "reason": gain.reason,
         }
-
-    @property
-    def reason(self) -> str:
-        """Why it was left out; empty if it was not."""
-        gain = self.gain
-        if gain.is_served:
-            return ""
-        if gain.failure:
-            return gain.failure
-        assert gain.alone_us
-        mode = min(gain.alone_us, key=gain.alone_us.__getitem__)
-        return (
-            f"IREE alone is faster: {duration(gain.alone_us[mode])} ({mode}), "
-            f"{duration(gain.library_us)} with the kernel"
-        )
 
 
 @dataclass(frozen=True)
@@ -98,8 +83,7 @@ def judged(
             plain, gain = (), None
     found = [(one, measured_as_found(entry, one, target, budget_s)) for one in patterns]
     kept = plain + tuple(one for one, own in found if own.is_served)
-    rows = (KernelRow(entry.problem, own, entry.found) for _, own in found)
-    reasons = tuple(row.reason for row in rows if row.reason)
+    reasons = tuple(own.reason for _, own in found if own.reason)
     best = max((own for _, own in found), key=lambda own: (own.is_served, own.ratio or 0),
                default=None)  # fmt: skip
     worth = gain or best
@@ -111,7 +95,7 @@ class NotServedError(ProofError):
     """No kernel makes IREE faster; `is_final` if a retry would fail as well."""
 
     def __init__(self, rows: Sequence[KernelRow]) -> None:
-        super().__init__(f"{rows[0].problem}: {rows[0].reason}")
+        super().__init__(f"{rows[0].problem}: {rows[0].gain.reason}")
         self.is_final = all(row.gain.is_final for row in rows)
 
 
@@ -142,26 +126,43 @@ def proven_library(
     if missing := missing_packages(NAME):
         lacking = " and ".join(missing)
         raise CompilerAbsentError(f"{lacking} not installed; install tilewise[kernels]")
+    made = library_by(partial(judged, target=target), entries, resolve(target), cuts, on_row=on_row)
+    if not made.names:
+        raise NotServedError(made.rows)
+    return made
+
+
+def library_by(
+    judge: Callable[[LibraryEntry, Sequence[Pattern]], Judged],
+    entries: Sequence[LibraryEntry],
+    target: Target,
+    cuts: Cuts,
+    notes: Iterable[str] = (),
+    on_row: Callable[[KernelRow], None] = lambda _: None,
+) -> ProvenLibrary:
+    """Return the library of the kernels that are served by the judgement, which may be none.
+
+    Raises KernelsError if compiling one of them fails.
+    """
     rows, own, reasons = list[KernelRow](), dict[str, Sequence[Pattern]](), dict[str, str]()
     for one in entries:
         name = one.replaces.canonical
-        worth = judged(one, cuts.get(name, ()), target)
+        worth = judge(one, cuts.get(name, ()))
         problem = one.problem if one.replaces == one.found else one.replaces
         rows.append(KernelRow(problem, worth.gain, one.replaces))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:
             reasons[name] = worth.reasons[0]
-    served = [one for one, row in zip(entries, rows, strict=True) if row.gain.is_served]
-    if not served:
-        raise NotServedError(rows)
-    kernels = [compiled(entry, resolve(target)) for entry in served]
+    served = (one for one, row in zip(entries, rows, strict=True) if row.gain.is_served)
+    kernels = [compiled(entry, target) for entry in served]
     names = {kernel.canonical: kernel.name for kernel in kernels}
-    notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
-    notes += [f"Left out, in the form of a model: {name}: {why}"
-              for name, why in reasons.items() if name in names]  # fmt: skip
-    text = text_of(kernels, resolve(target), notes, own)
-    return ProvenLibrary(text, tuple(rows), names, reasons)
+    left = [f"Left out: {row.problem}: {row.gain.reason}" for row in rows if row.gain.reason]
+    left += [f"Left out, in the form of a model: {name}: {why}"
+             for name, why in reasons.items() if name in names]  # fmt: skip
+    return ProvenLibrary(
+        text_of(kernels, target, [*notes, *left], own), tuple(rows), names, reasons
+    )
 
 
 def library_of(found: dict[str, Any]) -> dict[str, str | None]:

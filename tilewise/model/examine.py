@@ -12,9 +12,9 @@ from tilewise.backends.costs import stored_costs
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
-from tilewise.kernels.dispatches.executable import CompiledEntry, LibraryEntry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
-from tilewise.kernels.dispatches.library import FLAG, text_of
+from tilewise.kernels.dispatches.library import FLAG
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
 from tilewise.kernels.errors import CompilerError, KernelsError
 from tilewise.kernels.mlir.frontend.dims import DimRange
@@ -39,7 +39,7 @@ from tilewise.model.report import (
 from tilewise.model.signature import declarations_in, tensors_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
-from tilewise.search.libraries.library import Judged, KernelRow, judged
+from tilewise.search.libraries.library import Judged, judged, library_by
 from tilewise.search.networks.cold_weights import bytes_of_weights, timed_cold
 from tilewise.search.networks.costs import MOST_TIMED_COLD, LayerTimes
 from tilewise.search.records import CacheMode
@@ -137,20 +137,30 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     ops = [ProblemReport(one.problem, one.count, one.where) for one in model.problems]
     with timing_alone(target.canonical):
         found = [_known(backend, model, op, costs) for op in ops]
-    cuts = dict(patterns_of(model.cuts))
-    reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
-    if model.with_ops:
-        found = [_timed(op, best, target, cuts, reasons, tell) for op, best in found]
-    kernels: dict[str, CompiledEntry] = {}
-    found = [_with_kernel(op, best, target, kernels) for op, best in found]
-    counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    entries = [entry for _, entry in found if entry is not None]
+    left = (f"Left out: {op.problem}: {op.reason}" for op, entry in found if entry is None)
+
+    def judge(entry: LibraryEntry, patterns: Sequence[Pattern]) -> Judged:
+        try:
+            if model.with_ops:
+                tell(f"measures {entry.replaces}")
+                return judged(entry, patterns, target.canonical, BUDGET_S)
+            compiled(entry, target)
+        except (KernelsError, RunnerError) as error:
+            return Judged(Gain(matched=False, failure=f"not measured: {error}"))
+        return Judged(Gain(matched=True), tuple(patterns))
+
+    made = library_by(judge, entries, target, patterns_of(model.cuts), left)
+    counted = "1 kernel" if len(made.names) == 1 else f"{len(made.names)} kernels"
     tell(f"compiles with {counted} and without")
-    left = [f"left to IREE: {op.problem}: {op.reason}" for op, entry in found if entry is None]
-    text = text_of(list(kernels.values()), target, left, cuts)
-    (model.folder / LIBRARY).write_text(text, encoding="utf-8")
+    (model.folder / LIBRARY).write_text(made.text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
-    calls = Counter(forms.kernels)
-    placed = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
+    calls, gains = Counter(forms.kernels), {row.found.canonical: row.gain for row in made.rows}
+    reasons = {name: f"as the model has it: {why}" for name, why in made.reasons.items()}
+    reasons |= {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    placed = tuple(
+        _placed(op, gains.get(op.problem), made.names, calls, reasons) for op, _ in found
+    )
     tell("runs")
     runs = [*_runs(model, forms, target, tell)]
     stored = [re.split("[<x]", one.rstrip(">"))[-1] for one in runs[0].times.results]
@@ -229,59 +239,22 @@ def _known(
     return replace(op, schedule=stored["best"]["hash"]), entry_of(problem, stored)
 
 
-def _timed(
-    op: ProblemReport,
-    entry: LibraryEntry | None,
-    target: Target,
-    cuts: dict[str, Sequence[Pattern]],
-    reasons: dict[str, str],
-    tell: Callable[[str], None],
-) -> tuple[ProblemReport, LibraryEntry | None]:
-    """Time the op's problem alone; drop its schedule where IREE is faster.
-
-    Updates `cuts` and `reasons` for ops that IREE computes faster in the form that the model has.
-    """
-    if entry is None:
-        return op, None
-    tell(f"measures {op.problem}")
-    worth = _judged(entry, cuts.get(op.problem, ()), target)
-    cuts[op.problem] = worth.patterns
-    if worth.reasons:
-        reasons.setdefault(op.problem, f"as the model has it: {worth.reasons[0]}")
-    gain, reason = worth.gain, KernelRow(entry.problem, worth.gain, entry.found).reason
-    op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
-    return (replace(op, reason=reason), None) if reason else (op, entry)
-
-
-def _judged(entry: LibraryEntry, patterns: Sequence[Pattern], target: Target) -> Judged:
-    try:
-        return judged(entry, patterns, target.canonical, BUDGET_S)
-    except (KernelsError, RunnerError) as error:
-        return Judged(Gain(matched=False, failure=f"not measured: {error}"))
-
-
-def _with_kernel(
-    op: ProblemReport, entry: LibraryEntry | None, target: Target, kernels: dict[str, CompiledEntry]
-) -> tuple[ProblemReport, LibraryEntry | None]:
-    if entry is None:
-        return op, None
-    try:
-        kernels[op.problem] = compiled(entry, target)
-    except KernelsError as error:
-        return replace(op, reason=str(error)), None
-    return op, entry
-
-
 def _placed(
-    op: ProblemReport, kernel: CompiledEntry | None, calls: Counter[str], reasons: Mapping[str, str]
+    op: ProblemReport,
+    gain: Gain | None,
+    names: Mapping[str, str],
+    calls: Counter[str],
+    reasons: Mapping[str, str],
 ) -> ProblemReport:
-    """Return the op with the number of call sites of its kernel and why others have none."""
-    if kernel is None:
+    """Return the op with its times, the call sites of its kernel, and why others have none."""
+    if gain is None:
         return op
-    called = calls[kernel.name]
+    op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
+    if op.problem not in names:
+        return replace(op, reason=gain.reason)
+    called = calls[names[op.problem]]
     missed = reasons.get(op.problem, "no pattern of the library fits the ops around it")
-    reason = "" if called >= op.count else missed
-    return replace(op, replaced=called, reason=reason)
+    return replace(op, replaced=called, reason="" if called >= op.count else missed)
 
 
 def _machine() -> dict[str, str]:

@@ -30,7 +30,8 @@ def stand_in(text: str, parts: int = 1, packed_bytes: int = LINE) -> CompiledEnt
     name = problem_name(problem)
     packed = packed_bytes if problem.has_constant_weights else 0
     interface = Interface(name, name, (), None, packed, 4, LINE, parts)
-    return CompiledEntry(problem, KernelObject(interface, (), b"", b"code", ""), problem)
+    made = KernelObject(interface, (), b"", b"code", "")
+    return CompiledEntry(problem, Schedule(()), made=made)
 
 
 def library_of(*texts: str) -> str:

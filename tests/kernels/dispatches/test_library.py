@@ -259,7 +259,7 @@ def test_problems_that_share_a_kernel_are_all_found() -> None:
     kernels = []
     for one in found:
         assert isinstance(one, Conv2d)
-        kernels.append(replace(stand_in(moved(one).canonical), found=one))
+        kernels.append(replace(stand_in(moved(one).canonical), stands_for=one))
     name = kernels[0].name
     assert kernels[1].name == name
     for order in (kernels, kernels[::-1]):

@@ -69,8 +69,9 @@ def test_sizes_of_a_range_alone_call_the_kernel(text: str, outside: list[tuple[i
     """The kernel also takes the relu, which the module does not, so that its results differ."""
     require("iree+tilewise")
     plain, own, target = parse_range(text), parse_range(f"{text},epilogue=relu"), resolve("host")
-    made = compiled(LibraryEntry(own.smallest, first_schedule(own, target)), target)
-    kernel = replace(made, problem=plain.smallest, found=plain.smallest, sizes=plain)
+    whole = first_schedule(own, target)
+    made = compiled(LibraryEntry(own.smallest, whole), target)
+    kernel = replace(made, problem=plain.smallest, schedule=replace(whole, problems=plain))
     pattern, constant = range_patterns(plain)[0], plain.smallest.has_constant_weights
     module = module_of_contraction(pattern, has_constant_weights=constant)
     code = compiled_with(module, text_of([kernel], target)).code
