@@ -14,9 +14,9 @@ from tilewise.client import Client
 from tilewise.kernels.dispatches.extraction.extract import Cut
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
-from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.target import resolve
-from tilewise.model.libraries import UserModel, _replaced
+from tilewise.model.libraries import UserModel, _replaced, entry_of
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain
 
@@ -72,6 +72,15 @@ def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None
     assert missing.code == strict.code == 3
     assert f"{PROBLEM},accuracy=strict: no schedule is stored" in strict.err
     assert OTHER in missing.err
+
+
+@pytest.mark.usefixtures("ranged")
+def test_a_stored_range_serves_the_ranges_that_it_contains(cli: Cli) -> None:
+    for sizes, variants, choice in (("2..5", 2, (0, 0, 1, 1)), ("4..8:4", 1, (0, 0))):
+        problems = parse_range(f"matmul:m={sizes},n=48,k=32,dtype=f32")
+        whole = entry_of(problems, cli("show", str(problems), "--json").json).schedule
+        assert whole.problems == problems
+        assert (len(whole.variants), whole.choice) == (variants, choice)
 
 
 def test_calls_of_one_kernel_are_counted_once() -> None:

@@ -17,7 +17,14 @@ from tilewise.kernels.errors import (
     ProofError,
 )
 from tilewise.kernels.mlir.frontend.dims import parse_dims
-from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any, parse_problem
+from tilewise.kernels.problem import (
+    Accuracy,
+    Problem,
+    ProblemRange,
+    parse_any,
+    parse_problem,
+    parse_range,
+)
 from tilewise.kernels.quoting import quoted
 from tilewise.schema.base import Json
 from tilewise.search.errors import RunnerError
@@ -235,20 +242,24 @@ def _wanted(
 
 
 def entry_of(problem: Problem | ProblemRange, stored: Json) -> "LibraryEntry":
-    """Return a stored result as an entry of a library."""
+    """Return a stored result as an entry of a library; that of a range may contain the problem."""
     from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.range_schedule import RangeSchedule
 
     if isinstance(problem, Problem):
         return LibraryEntry.of(problem, stored["best"]["steps"])
     steps = [variant["steps"] for variant in stored["variants"]]
-    whole = RangeSchedule.from_json(problem, {"variants": steps, "spans": stored["spans"]})
-    return LibraryEntry(problem.smallest, whole)
+    stored_range = parse_range(stored["problem"])
+    whole = RangeSchedule.from_json(stored_range, {**stored, "variants": steps})
+    chosen = [whole.at(stored_range.size_of(problem.at(size))) for size in problem.sizes]
+    variants = tuple(dict.fromkeys(chosen))
+    choice = tuple(map(variants.index, chosen))
+    return LibraryEntry(problem.smallest, RangeSchedule(problem, variants, choice))
 
 
 def _say(row: "KernelRow") -> None:
     """Report left-out problems always, and gains on a terminal."""
-    if row.reason:
-        sys.stderr.write(f"tilewise: left out: {row.problem}: {row.reason}\n")
+    if row.gain.reason:
+        sys.stderr.write(f"tilewise: left out: {row.problem}: {row.gain.reason}\n")
     elif sys.stderr.isatty():
         sys.stderr.write(f"tilewise: {row.problem}: {row.gain.ratio or 1:.2f}x IREE alone\n")
