@@ -26,9 +26,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         module = ir.Module.parse(Path(request["path"]).read_text())
         stage("extraction")
         dim = from_json(DimRange, request["dim"]) if request["dim"] else None
-        dynamic = None if dim is None else DynamicTensors(module, dim)
-        if dynamic is not None:
-            dynamic.set_sample(-1)
+        dynamic = DynamicTensors(module, dim)
+        dynamic.set_sample(-1)
         cuts = (
             replace(cut_out(one, dynamic), narrow=one.narrow.problem if one.narrow else "")
             for one in candidates(module)

@@ -36,14 +36,17 @@ class UnknownSizeError(Exception):
 
 
 class DynamicTensors:
-    """The dynamic tensors of a module, and their types at the samples of a dim."""
+    """The dynamic tensors of a module, and their types at the samples of a dim.
 
-    def __init__(self, module: Any, dim: DimRange) -> None:
-        self.dim = dim
+    Without a dim the module is static.
+    """
+
+    def __init__(self, module: Any, dim: DimRange | None) -> None:
+        self.dim, self._samples = dim, dim.samples if dim else ()
         self._numbers: dict[Any, Sizes] = {}
         self._shapes: dict[Any, tuple[Sizes, ...]] = {}
         self._types: dict[Any, Any] = {}
-        for op, _, _ in operations(module.operation):
+        for op, _, _ in operations(module.operation) if dim else ():
             for value in op.results:
                 self._look(value)
 
@@ -64,7 +67,7 @@ class DynamicTensors:
             value.set_type(ir.RankedTensorType.get(shape, kind.element_type, kind.encoding))
 
     @contextmanager
-    def dynamic(self) -> Iterator[None]:
+    def as_declared(self) -> Iterator[None]:
         """Give all tensors their dynamic types, and then those of the last sample again."""
         for value, kind in self._types.items():
             value.set_type(kind)
@@ -88,13 +91,13 @@ class DynamicTensors:
         return self._numbers[value]
 
     def _number_of(self, value: Any) -> Sizes:
-        op, count = owner(value), len(self.dim.samples)
-        if op is None:
+        op = owner(value)
+        if op is None or not self._samples:
             raise UnknownSizeError
         if op.name == "hal.buffer_view.dim" and owner(op.operands[0]) is None:
-            return self.dim.samples
+            return self._samples
         if op.name == "arith.constant" and isinstance(op.attributes["value"], ir.IntegerAttr):
-            return (op.attributes["value"].value,) * count
+            return (op.attributes["value"].value,) * len(self._samples)
         if op.name in _SAME:
             return self.number(op.operands[list(op.results).index(value)])
         if op.name == "tensor.dim":
@@ -113,7 +116,7 @@ class DynamicTensors:
             return self._shapes[value]
         if not value.type.has_static_shape:
             raise UnknownSizeError
-        return tuple((extent,) * len(self.dim.samples) for extent in value.type.shape)
+        return tuple((extent,) * len(self._samples) for extent in value.type.shape)
 
     def _shape_of(self, value: Any) -> tuple[Sizes, ...]:
         op, kind = owner(value), value.type
@@ -123,7 +126,7 @@ class DynamicTensors:
             given = iter([one for one in op.operands if isinstance(one.type, ir.IndexType)])
             return tuple(
                 self.number(next(given)) if kind.is_dynamic_dim(axis)
-                else (kind.get_dim_size(axis),) * len(self.dim.samples)
+                else (kind.get_dim_size(axis),) * len(self._samples)
                 for axis in range(kind.rank)
             )  # fmt: skip
         if op.name == "tensor.collapse_shape":

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import isfinite, prod
@@ -179,7 +179,7 @@ class _Found:
     sizes: Sizes = ()
 
 
-def cut_out(candidate: CandidateOp, dynamic: DynamicTensors | None = None) -> Cut:
+def cut_out(candidate: CandidateOp, dynamic: DynamicTensors) -> Cut:
     """Return an op's problem with its pattern, or an empty problem and a reason.
 
     If no pattern includes all that surrounds the op, leave out as little as possible. In a module
@@ -201,10 +201,10 @@ def cut_out(candidate: CandidateOp, dynamic: DynamicTensors | None = None) -> Cu
 
 
 def _recognised(
-    op: Structured, where: str, dynamic: DynamicTensors | None, without: Collection[str] = ()
+    op: Structured, where: str, dynamic: DynamicTensors, without: Collection[str] = ()
 ) -> _Found | None:
     """Return what `recognised` returns, at all samples of a dynamic module together."""
-    if dynamic is None:
+    if dynamic.dim is None:
         found = recognised(op, where, without)
         return None if found is None else _Found(found[0].problem, *found)
     samples = list[tuple[Occurrence, Ending]]()
@@ -226,7 +226,7 @@ def _recognised(
 
 
 def _with_less(
-    op: Structured, where: str, fused: Collection[str], dynamic: DynamicTensors | None
+    op: Structured, where: str, fused: Collection[str], dynamic: DynamicTensors
 ) -> Cut | None:
     """Return an op with as much of its surroundings as possible; None if nothing works."""
     parts = [part for part in PARTS if any(_part(name) == part for name in fused)]
@@ -245,7 +245,7 @@ def _part(name: str) -> str:
     return "copies" if is_copy_of_one else "relu" if name in EPILOGUES else name
 
 
-def _cut(op: Structured, where: str, found: _Found, dynamic: DynamicTensors | None) -> Cut:
+def _cut(op: Structured, where: str, found: _Found, dynamic: DynamicTensors) -> Cut:
     """Return an op with its pattern."""
     problem = parse_problem(found.occurrence.problem)
     if problem.function.is_smooth:
@@ -259,8 +259,8 @@ def _cut(op: Structured, where: str, found: _Found, dynamic: DynamicTensors | No
 class _Extents:
     """The dynamic extents of a pattern by number: 0 is the size of the range, if it has one."""
 
-    def __init__(self, dynamic: DynamicTensors | None, sizes: Sizes) -> None:
-        self._dynamic, self._has_size = dynamic, bool(sizes)
+    def __init__(self, dynamic: DynamicTensors, sizes: Sizes) -> None:
+        self.dynamic, self._has_size = dynamic, bool(sizes)
         self._numbers = {sizes: 0} if sizes else dict[Sizes, int]()
 
     def _number(self, sizes: Sizes) -> int:
@@ -270,16 +270,14 @@ class _Extents:
 
     def number_of(self, value: Any) -> int:
         """Return the number of an extent that an op reads."""
-        if self._dynamic is None:
-            raise UnseenError("a dynamic size stands in between")
         try:
-            return self._number(self._dynamic.number(value))
+            return self._number(self.dynamic.number(value))
         except UnknownSizeError as error:
-            raise UnseenError("a size of another kind stands in between") from error
+            raise UnseenError("a dynamic size stands in between") from error
 
     def typed(self, name: str, value: Any) -> Value:
         """Return a value with its shape and its element type."""
-        found = value.type.shape if self._dynamic is None else self._dynamic.extents(value)
+        found = self.dynamic.extents(value)
         shape = tuple(one if isinstance(one, int) else -1 - self._number(one) for one in found)
         return Value(name, shape, str(value.type.element_type))
 
@@ -303,16 +301,12 @@ class _Extents:
                 return factor, number
         raise UnseenError("its size is no multiple of an extent of its operands")
 
-    def printing(self) -> AbstractContextManager[None]:
-        """Return the context in which tensors have the types that a pattern has."""
-        return nullcontext() if self._dynamic is None else self._dynamic.dynamic()
-
 
 def _pattern(op: Structured, found: _Found, problem: Problem, extents: _Extents) -> Pattern:
     occurrence, ending = found.occurrence, found.ending
     operands, users = _read(op, occurrence, problem, ending), _users(op, ending)
     root, values = users[-1], tuple(operands.values())
-    with extents.printing():
+    with extents.dynamic.as_declared():
         text, size, moved = printed(root, values, extents.number_of)
     typed = tuple(extents.typed(f"%arg{i}", value) for i, value in enumerate(values))
     *_, last = (line for line in text.splitlines() if line.startswith("  %"))
