@@ -1,7 +1,7 @@
 """Choose the few schedules that together serve a range of sizes fastest."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, islice
 from math import inf, log
 
@@ -44,8 +44,8 @@ class RangeCandidate:
     schedule: Schedule
     served: frozenset[Size]
     tile: Size
-    times_us: Mapping[Size, float]
-    packed_format: Hashable = field(default=None)
+    times_us: dict[Size, float]
+    packed_format: Hashable = None
     parts: int = 1
 
     def time_us(self, size: Size) -> float:

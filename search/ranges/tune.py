@@ -1,7 +1,7 @@
 """Tune a range of sizes: time the finalists of its samples at every sample, and choose variants."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from tilewise.kernels.native.range_plan import RangePlan, served_sizes
@@ -13,7 +13,7 @@ from tilewise.search.model.prior import direct_schedules
 from tilewise.search.progress import OnPhase, SearchPhase
 from tilewise.search.ranges.choice import MOST_VARIANTS, RangeCandidate, choose
 from tilewise.search.ranges.result import RangeResult, SampleTimes
-from tilewise.search.ranges.timing import SizeTimer
+from tilewise.search.ranges.timing import times_us
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.runner import RunnerFactory, local_runner
 
@@ -49,31 +49,25 @@ def tune_range(
     process starts.
     """
     schedules = {one for some in finalists.values() for one in some}
-    known = {}
-    for one in sorted(schedules, key=lambda one: one.hash):
-        _check_wanted(problems, should_stop)
-        known[one] = frozenset(served_sizes(problems, one, target))
-    known |= _spare(problems, target, known)
+    ordered = sorted(schedules, key=lambda one: one.hash)
+    candidates = _candidates(problems, target, ordered, should_stop)
+    candidates |= _spare(problems, target, candidates.values())
     each_s = None if seconds is None else seconds / len(finalists)
-    timer = SizeTimer(target.canonical, target.threads, request, each_s, make_runner)
-    times: dict[Schedule, dict[Size, float]] = {one: {} for one in known}
 
     def drop(size: Size, schedule: Schedule, why: str) -> None:
         log.warning("%s: schedule %s: %s", problems.at(size), schedule.hash, why)
-        del times[schedule]
+        del candidates[schedule]
 
     for done, size in enumerate(sorted(finalists)):
         _check_wanted(problems, should_stop)
         if on_phase:
             on_phase(SearchPhase("variants", done, len(finalists)))
-        serving = [one for one in times if size in known[one]]
-        timed = timer.times_us(problems.at(size), serving, partial(drop, size))
-        for one in times.keys() & timed.keys():
-            times[one][size] = timed[one]
-    candidates = [
-        _candidate(problems, target, one, known[one], own) for one, own in times.items() if own
-    ]
-    return _result(problems, candidates)
+        serving = [schedule for schedule, one in candidates.items() if size in one.served]
+        with make_runner(problems.at(size), target.canonical, request) as runner:
+            timed = times_us(runner, serving, target.threads, each_s, partial(drop, size))
+        for schedule in candidates.keys() & timed.keys():
+            candidates[schedule].times_us[size] = timed[schedule]
+    return _result(problems, [one for one in candidates.values() if one.times_us])
 
 
 def _check_wanted(problems: ProblemRange, should_stop: Callable[[], bool] | None) -> None:
@@ -100,49 +94,51 @@ def check_served(problems: ProblemRange, target: Target) -> None:
 
 
 def _spare(
-    problems: ProblemRange, target: Target, known: Mapping[Schedule, frozenset[Size]]
-) -> dict[Schedule, frozenset[Size]]:
-    """Return the model's schedules for sizes that finalists leave out, with what they serve.
+    problems: ProblemRange, target: Target, known: Iterable[RangeCandidate]
+) -> dict[Schedule, RangeCandidate]:
+    """Return the model's schedules for sizes that finalists leave out.
 
     Code has one number of parts, and a single row may have only one part. None of the model's
     schedules are needed if those of one number of parts serve every size.
     """
     missing = {1: set(problems.sizes)}
-    for schedule, served in known.items():
-        if served:
-            parts = _parts(problems, schedule, served)
-            missing[parts] = missing.get(parts, set(problems.sizes)) - served
+    for one in known:
+        missing[one.parts] = missing.get(one.parts, set(problems.sizes)) - one.served
     if not all(missing.values()):
         return {}
-    spare: dict[Schedule, frozenset[Size]] = {}
+    spare: dict[Schedule, RangeCandidate] = {}
     for parts, left in missing.items():
         ends = problems.at(max(left)), problems.at(min(left))
         proposed = [one for end in ends for one in direct_schedules(end, target, SPARE)]
-        serves = {one: frozenset(served_sizes(problems, one, target)) for one in proposed}
-        for schedule, served in sorted(serves.items(), key=lambda one: len(one[1]), reverse=True):
-            if served & left and _parts(problems, schedule, served) == parts:
-                spare[schedule] = served
-                left.difference_update(served)
+        made = _candidates(problems, target, proposed).values()
+        for one in sorted(made, key=lambda one: len(one.served), reverse=True):
+            if one.served & left and one.parts == parts:
+                spare[one.schedule] = one
+                left.difference_update(one.served)
     return spare
 
 
-def _parts(problems: ProblemRange, schedule: Schedule, served: Collection[Size]) -> int:
-    """Return into how many parts a schedule cuts the work for threads."""
-    return len(loop_nest(problems.at(min(served)), schedule).parts)
-
-
-def _candidate(
+def _candidates(
     problems: ProblemRange,
     target: Target,
-    schedule: Schedule,
-    served: frozenset[Size],
-    times_us: Mapping[Size, float],
-) -> RangeCandidate:
-    problem, packed = problems.at(min(served)), None
-    tile, parts = tile_along(problem, schedule, problems.dims), _parts(problems, schedule, served)
-    if problems.smallest.has_constant_weights:
-        packed = RangePlan.of(problems, schedule, (min(served), max(served)), target).packed_format
-    return RangeCandidate(schedule, served, tile, times_us, packed, parts)
+    schedules: Iterable[Schedule],
+    should_stop: Callable[[], bool] | None = None,
+) -> dict[Schedule, RangeCandidate]:
+    """Return the schedules whose code serves sizes, without times."""
+    found: dict[Schedule, RangeCandidate] = {}
+    for schedule in schedules:
+        _check_wanted(problems, should_stop)
+        if served := served_sizes(problems, schedule, target):
+            first, packed = problems.at(served[0]), None
+            if first.has_constant_weights:
+                ends = served[0], served[-1]
+                packed = RangePlan.of(problems, schedule, ends, target).packed_format
+            tile = tile_along(first, schedule, problems.dims)
+            parts = len(loop_nest(first, schedule).parts)
+            found[schedule] = RangeCandidate(
+                schedule, frozenset(served), tile, {}, packed_format=packed, parts=parts
+            )
+    return found
 
 
 def tile_along(problem: Problem, schedule: Schedule, dims: Sequence[str]) -> Size:

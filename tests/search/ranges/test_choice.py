@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations, product
 from math import exp, inf, log
 from statistics import fmean
@@ -226,11 +227,13 @@ def test_a_stopped_run_gives_nothing_and_looks_at_no_sizes(monkeypatch):
 def test_schedules_of_one_part_are_completed_where_a_row_has_no_more() -> None:
     problems, target = parse_range("matmul:m=1..9,n=16,k=64,dtype=f32"), detect().with_threads(2)
     halves = Schedule((Parallel("m", 2), Register(rows=1, cols=16)))
-    known = {SKINNY: frozenset({(1,)}), halves: frozenset(problems.sizes[1:])}
-    spare = tune._spare(problems, target, known)
-    ones = [served for one, served in spare.items() if tune._parts(problems, one, served) == 1]
+    known = tune._candidates(problems, target, [SKINNY, halves, TILED])
+    known[SKINNY] = replace(known[SKINNY], served=frozenset({(1,)}))
+    whole = known.pop(TILED)
+    spare = tune._spare(problems, target, known.values()).values()
+    ones = [one.served for one in spare if one.parts == 1]
     assert set(problems.sizes) == set().union(*ones, {(1,)})
-    assert not tune._spare(problems, target, {**known, TILED: frozenset(problems.sizes)})
+    assert not tune._spare(problems, target, [*known.values(), whole])
 
 
 def test_a_range_without_a_common_code_is_refused_before_any_search() -> None:
