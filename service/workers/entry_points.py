@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target import Target
 from tilewise.search.helpers import Leader
-from tilewise.search.ranges.result import RangeResult
 from tilewise.search.records import TuneRequest, TuneResult
 
 if TYPE_CHECKING:
@@ -16,17 +15,12 @@ EMITTER = "tilewise.kernels.mlir.cpu.script:emit_script"
 TUNER = "tilewise.search.engine.tune:tune"
 PROVER = "tilewise.service.workers.prover:prove"
 HELPER = "tilewise.search.engine.distributed:run_worker"
-RANGE_CHECK = "tilewise.search.ranges.tune:check_served"
-RANGE_TUNER = "tilewise.search.ranges.tune:tune_range"
 PLANNER = "tilewise.service.workers.planning:make"
 SCRIPTED = "tilewise.search.transfer.scripted:scripted_schedules"
 
 
 Tuner = Callable[..., TuneResult]
 """Searches for the best schedule within a budget, as `tilewise.search.engine.tune.tune`."""
-
-RangeTuner = Callable[..., RangeResult]
-"""Chooses the variants of a range, as `tilewise.search.ranges.tune.tune_range`."""
 
 Helper = Callable[[Problem, Target, TuneRequest, Leader], int]
 """Tries candidates for another machine; how many."""

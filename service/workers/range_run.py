@@ -28,9 +28,8 @@ from tilewise.service.results import integrity
 from tilewise.service.results.schedules import find_fresh
 from tilewise.service.results.stored import Lookup
 from tilewise.service.results.trials import trials_for_same_work
-from tilewise.service.runs.process import load
 from tilewise.service.runs.sql import SqlRunStore, transacted
-from tilewise.service.workers import entry_points
+from tilewise.service.workers.entry_points import Prover, Tuner
 from tilewise.service.workers.job_run import (
     INTERRUPTED,
     JobOutcome,
@@ -45,9 +44,9 @@ def run_range(
     held: Lease,
     *,
     on_phase: OnPhase = ignore_phase,
-    tune_range: entry_points.RangeTuner | None = None,
-    tuner: entry_points.Tuner | None = None,
-    prover: entry_points.Prover | None = None,
+    tune_range: Callable[..., RangeResult] | None = None,
+    tuner: Tuner | None = None,
+    prover: Prover | None = None,
     machine: MachineInfo | None = None,
     began: float | None = None,
 ) -> JobOutcome:
@@ -58,11 +57,11 @@ def run_range(
     store = SqlRunStore(sessions, held)
     began = time.monotonic() if began is None else began
     search = partial(run_job, tuner=tuner, prover=prover, machine=machine)
-    run = _RangeRun(sessions, store, on_phase, search, began)
 
     def end() -> JobOutcome:
         with store.beating() as should_stop:
-            result = run.result(tune_range or load(entry_points.RANGE_TUNER), should_stop)
+            run = _RangeRun(sessions, store, on_phase, search, should_stop)
+            result = run.result(tune_range, began)
         is_stored = store.done_with_range(result, machine or examine_here())
         return JobOutcome("done") if is_stored else INTERRUPTED
 
@@ -77,40 +76,31 @@ class _RangeRun:
     store: SqlRunStore
     on_phase: OnPhase
     search: Callable[[SqlRunStore], JobOutcome]
-    began: float
+    should_stop: Callable[[], bool]
 
-    def result(
-        self, tune_range: entry_points.RangeTuner, should_stop: Callable[[], bool]
-    ) -> RangeResult:
+    def result(self, tune_range: Callable[..., RangeResult] | None, began: float) -> RangeResult:
         """Search each sample, and choose the variants."""
+        from tilewise.search.ranges import tune  # it loads compilers
+
         assignment = self.store.assignment
         problems, target = parse_range(assignment.problem), resolve(assignment.target)
         sizes = sample_sizes(problems)
-        left = assignment.seconds_left(self.began)
+        left = assignment.seconds_left(began)
         each_s = None if left is None else left / (len(sizes) + 1)
         request = replace(assignment.request, seconds=each_s)
-        load(entry_points.RANGE_CHECK)(problems, target)
+        tune.check_served(problems, target)
         finalists = {}
         for done, size in enumerate(sizes):
             self._tell(SearchPhase("samples", done, len(sizes)))
-            finalists[size] = self._searched(problems.at(size), request, should_stop)
-        return tune_range(
-            problems,
-            target,
-            request,
-            finalists,
-            seconds=each_s,
-            should_stop=should_stop,
-            on_phase=self._tell,
-        )
+            finalists[size] = self._searched(problems.at(size), request)
+        choose, work = tune_range or tune.tune_range, (problems, target, request, finalists)
+        return choose(*work, seconds=each_s, should_stop=self.should_stop, on_phase=self._tell)
 
     def _tell(self, phase: SearchPhase) -> None:
         self.on_phase(phase)
         self.store.note(phase)
 
-    def _searched(
-        self, problem: Problem, request: TuneRequest, should_stop: Callable[[], bool]
-    ) -> list[Schedule]:
+    def _searched(self, problem: Problem, request: TuneRequest) -> list[Schedule]:
         """Return the fastest schedules of a size, of the store or of a search here or elsewhere."""
         work = problem, self.store.assignment.target, request, self.store.toolchain
         by, name = Submitter(request_id=self.store.request_id or None), str(problem)
@@ -122,8 +112,8 @@ class _RangeRun:
             ended = run_or_wait(
                 self.sessions,
                 job_id,
-                lambda held: self.search(SqlRunStore(self.sessions, held, should_stop)),
-                should_stop=should_stop,
+                lambda held: self.search(SqlRunStore(self.sessions, held, self.should_stop)),
+                should_stop=self.should_stop,
             )
             if ended.state != "done":
                 message = f"which searches a sample, {ended.state}: {ended.message}"
