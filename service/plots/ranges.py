@@ -36,45 +36,32 @@ def over_sizes(found: Row, results: Sequence[Row | None] = ()) -> Spec:
         f"variants take {loss['geometric_mean']:.1%} longer than the fastest schedule of each "
         f"sample, at most {loss['worst']:.1%}"
     )
-    log: Spec = {
-        "type": "quantitative",
-        "scale": {"type": "log", "nice": False},
-        "title": found["dim"],
-    }
-    x: Spec = log if is_line else {"type": "ordinal", "sort": None, "title": found["dim"]}
+    line: Spec = {"type": "quantitative", "scale": {"type": "log", "nice": False}}
+    x: Spec = {**(line if is_line else {"type": "ordinal", "sort": None}), "title": found["dim"]}
     y: Spec = {"field": "gflops", "type": "quantitative", "title": SPEED}
     domain = sorted({row["series"] for row in rows}, key=lambda name: (name[:7] != "variant", name))
     color: Spec = {"field": "series", "type": "nominal", "scale": {"domain": domain}}
     shared: Spec = {"x": {"field": "size", **x}, "y": y, "color": color}
+    points = {
+        "shape": color,
+        "size": {"condition": {"test": "datum.serves", "value": 110}, "value": 25},
+        "tooltip": tooltip("size", "series", "gflops"),
+    }
     layers: list[Spec] = [
         {"mark": {"type": "line", "opacity": 0.5}, "encoding": shared},
-        {
-            "mark": {"type": "point", "filled": True},
-            "encoding": {
-                **shared,
-                "shape": color,
-                "size": {"condition": {"test": "datum.serves", "value": 110}, "value": 25},
-                "tooltip": tooltip("size", "series", "gflops"),
-            },
-        },
+        {"mark": {"type": "point", "filled": True}, "encoding": {**shared, **points}},
     ]
     if is_line:
         spans = [
             {"first": first, "last": last, "series": f"variant {variant}"}
             for first, last, variant in found["spans"]
         ]
-        first_size: Spec = {"field": "first", **log}
+        ends = {"x": {"field": "first", **x}, "x2": {"field": "last"}, "y": {"datum": 0}}
         layers.append(
             {
                 "data": {"values": spans},
                 "mark": {"type": "rule", "strokeWidth": 6, "strokeCap": "square"},
-                "encoding": {
-                    "x": first_size,
-                    "x2": {"field": "last"},
-                    "y": {"datum": 0},
-                    "color": color,
-                    "tooltip": tooltip("series", "first", "last"),
-                },
+                "encoding": {**ends, "color": color, "tooltip": tooltip("series", "first", "last")},
             }
         )
     says = (

@@ -13,13 +13,15 @@ from sqlalchemy.orm import Session
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import JobState
+from tilewise.search.ranges.result import size_text
 from tilewise.service.api.documents import job_json, result_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.model_documents import plan_head_json
+from tilewise.service.api.range_documents import range_json
 from tilewise.service.api.routes.jobs import LARGEST_ID, JobId
 from tilewise.service.api.schemas import PlanHeadView, ProblemKey
 from tilewise.service.api.services import Services, ServicesDep
-from tilewise.service.dashboard import fleet, live, ranges, rendering, stored
+from tilewise.service.dashboard import fleet, live, rendering, stored
 from tilewise.service.dashboard.fleet import FleetQuery
 from tilewise.service.dashboard.rendering import PageRoute, calls_of, micros, page
 from tilewise.service.dashboard.stored import TrialsQuery
@@ -30,6 +32,7 @@ from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import events, lease, queue
 from tilewise.service.plots import nest
 from tilewise.service.plots.drawing import SPEED
+from tilewise.service.plots.ranges import sampled
 from tilewise.service.results import history, scripts
 from tilewise.service.results.readable import listed
 
@@ -193,10 +196,21 @@ def problem(
         rows = stored.rows_of(session, models.Schedule, key)
         if not rows and (of_range := stored.rows_of(session, models.TunedRange, key)):
             one = _chosen(of_range, schedule, services)
-            others = [row for row in of_range if row is not one]
-            shown = ranges.shown(one, services.toolchain)
-            shown["served"] = stored.served(of_range, one, services.toolchain).id
-            return page(request, "range.html", problem=canonical, key=key, others=others, **shown)
+            found = range_json(one, services.toolchain)
+            return page(
+                request,
+                "range.html",
+                problem=canonical,
+                key=key,
+                result=found,
+                number=one.id,
+                served=stored.served(of_range, one, services.toolchain).id,
+                job=one.job_id,
+                others=[row for row in of_range if row is not one],
+                keys=[problem.key for problem in sampled(found)],
+                size_text=partial(size_text, found),
+                steps_text=stored.steps_text,
+            )
         if not rows:
             return page(request, "unsolved.html", problem=canonical, jobs=_jobs(session, key))
         chosen = _chosen(rows, schedule, services)

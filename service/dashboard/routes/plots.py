@@ -6,18 +6,22 @@ from fastapi import APIRouter
 
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.executors import in_executor
+from tilewise.service.api.files import look_up
+from tilewise.service.api.range_documents import range_json
 from tilewise.service.api.routes.jobs import JobId
 from tilewise.service.api.schemas import ProblemKey
 from tilewise.service.api.services import ServicesDep
-from tilewise.service.dashboard import ranges, stored
+from tilewise.service.dashboard import stored
 from tilewise.service.dashboard.rendering import StoredRoute
 from tilewise.service.dashboard.routes.code import Number
 from tilewise.service.db import models
+from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.plots import convergence, roofline, speeds
 from tilewise.service.plots.drawing import Spec, trial_row
-from tilewise.service.plots.ranges import over_sizes
+from tilewise.service.plots.ranges import over_sizes, sampled
 from tilewise.service.results import history
+from tilewise.service.results.stored import Lookup
 
 router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
 
@@ -56,7 +60,13 @@ def of_schedule(number: Number, services: ServicesDep) -> Spec:
 def of_range(number: JobId, services: ServicesDep) -> Spec:
     """Return the speed of a range's variants over the size, with stored speeds of peers."""
     with services.reading() as session:
-        return over_sizes(*ranges.plotted(session, number, services.toolchain))
+        row = session.get(models.TunedRange, number)
+        if row is None:
+            raise NotFoundError(f"there is no range {number}")
+        found = range_json(row, services.toolchain)
+        lookup = Lookup(row.target, services.toolchain, row.cache)
+        answers = look_up(session, sampled(found), lookup)["schedules"]
+    return over_sizes(found, [one["schedule"] for one in answers])
 
 
 @router.get("/problems/{key}/history")
