@@ -60,19 +60,15 @@ class RangeResult:
     samples: tuple[SampleTimes, ...]
     formats: int = 1
 
+    def variant_at(self, size: Size) -> int:
+        """Return the position of the variant that serves a size."""
+        return self.schedule.choice[self.schedule.problems.sizes.index(size)]
+
     def time_us(self, size: Size) -> float:
         """Return the time at a size by its variant, estimated between samples."""
-        self.schedule.problems.at(size)
-        variant = self.schedule.choice[self.schedule.problems.sizes.index(size)]
-        return estimated_us(self._times_us[variant], self.tiles[variant], size)
-
-    @cached_property
-    def _times_us(self) -> list[dict[Size, float]]:
-        """The times of each variant by sampled size."""
-        return [
-            {sample.size: taken for sample in self.samples if (taken := sample.times_us[index])}
-            for index in range(len(self.tiles))
-        ]
+        at = self.variant_at(size)
+        known = {one.size: taken for one in self.samples if (taken := one.times_us[at])}
+        return estimated_us(known, self.tiles[at], size)
 
     @cached_property
     def loss(self) -> Loss:

@@ -146,7 +146,7 @@ def machine_json(row: models.Machine) -> Json | None:
     return shown((row,), schema.Machine, peaks=row.peaks or {}) if is_sound(row) else None
 
 
-def match_json(row: models.Schedule, lookup: Lookup) -> Json:
+def match_json(row: models.Schedule | models.TunedRange, lookup: Lookup) -> Json:
     """Return how a row matches the request, and what differs."""
     given = {"target": row.target, "toolchain": row.toolchain.identity}
     wanted = {"target": lookup.target, "toolchain": lookup.toolchain}

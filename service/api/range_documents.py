@@ -8,8 +8,13 @@ from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.schema import results as schema
 from tilewise.schema.base import Json
 from tilewise.schema.ranges import StoredRange
-from tilewise.search.ranges.result import RangeResult
-from tilewise.service.api.documents import instruction_text, machine_json, result_json, shown
+from tilewise.service.api.documents import (
+    instruction_text,
+    machine_json,
+    match_json,
+    result_json,
+    shown,
+)
 from tilewise.service.db import models
 from tilewise.service.results import nearest, ranges
 from tilewise.service.results.stored import Lookup
@@ -21,11 +26,13 @@ def found_json(session: Session, wanted: Problem | ProblemRange, lookup: Lookup)
     With `match` `range`, a range that contains it answers if nothing else is stored.
     """
     if isinstance(wanted, ProblemRange):
-        whole = ranges.find_range(session, wanted, lookup)
-        return None if whole is None else range_json(whole, lookup.toolchain)
-    row = nearest.find(session, [wanted.key], lookup).get(wanted.key)
-    if row is not None:
-        return result_json(session, row, lookup.toolchain, target=lookup.target, in_full=True)
+        row = ranges.find_range(session, wanted.key, lookup)
+        if row is None and lookup.match == "range":
+            row = ranges.find_containing(session, wanted, lookup)
+        return None if row is None else range_json(row, lookup.toolchain)
+    found = nearest.find(session, [wanted.key], lookup).get(wanted.key)
+    if found is not None:
+        return result_json(session, found, lookup.toolchain, target=lookup.target, in_full=True)
     return size_json(session, wanted, lookup) if lookup.match == "range" else None
 
 
@@ -42,12 +49,19 @@ def range_json(row: models.TunedRange, toolchain: str) -> Json:
     Raises TamperedError if the row was changed.
     """
     found = ranges.result_of(row)
-    problems = found.schedule.problems
-    variants = []
+    problems, variants = found.schedule.problems, []
     for index, schedule in enumerate(found.schedule.variants):
         sizes = zip(*found.schedule.sizes_of(index), strict=True)
         ends = {dim: [min(one), max(one)] for dim, one in zip(problems.dims, sizes, strict=True)}
         variants.append({**ends, "hash": schedule.hash, "steps": schedule.to_json()})
+    samples = [
+        {
+            **sample.to_json(),
+            "variant": found.variant_at(sample.size),
+            "gflops": problems.at(sample.size).flops / found.time_us(sample.size) / 1e3,
+        }
+        for sample in found.samples
+    ]
     return shown(
         (row,),
         StoredRange,
@@ -59,23 +73,11 @@ def range_json(row: models.TunedRange, toolchain: str) -> Json:
         variants=variants,
         spans=found.schedule.to_json()["spans"],
         loss=asdict(found.loss),
-        samples=_samples(found),
+        samples=samples,
         formats=found.formats,
         trials=row.budget,
         stale=row.toolchain.identity != toolchain,
     )
-
-
-def _samples(found: RangeResult) -> list[Json]:
-    problems, choice = found.schedule.problems, found.schedule.choice
-    return [
-        {
-            **sample.to_json(),
-            "variant": choice[problems.sizes.index(sample.size)],
-            "gflops": problems.at(sample.size).flops / found.time_us(sample.size) / 1e3,
-        }
-        for sample in found.samples
-    ]
 
 
 def size_json(session: Session, problem: Problem, lookup: Lookup) -> Json | None:
@@ -103,8 +105,8 @@ def size_json(session: Session, problem: Problem, lookup: Lookup) -> Json | None
         peak_fraction=None,
         grade="measured" if is_sample else "predicted",
     )
-    is_stale = row.toolchain.identity != lookup.toolchain
-    given = {"asked": lookup.toolchain, "given": row.toolchain.identity}
+    matched = match_json(row, lookup)
+    matched["match"] |= {"kind": "range", "reason": None, "range": problems.canonical}
     return shown(
         (row,),
         schema.StoredResult,
@@ -117,11 +119,5 @@ def size_json(session: Session, problem: Problem, lookup: Lookup) -> Json | None
         peers={},
         proof=None,
         complete=True,
-        stale=is_stale,
-        match={
-            "kind": "range",
-            "differs": {"toolchain": given} if is_stale else {},
-            "reason": None,
-            "range": problems.canonical,
-        },
+        **matched,
     )

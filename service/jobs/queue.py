@@ -65,7 +65,7 @@ def create_or_join(
     problem_id = rows.problem_row(session, problem).id
     lookup = Lookup(target, toolchain, request.cache)
     if isinstance(problem, ProblemRange):
-        known = ranges.find_range(session, problem, lookup)
+        known = ranges.find_range(session, problem.key, lookup)
         if known and not again and _answers_range(session, known, problem, request, lookup):
             return Submission(stored=known)
     elif (stored := find_fresh(session, problem, lookup)) and _is_untouched(session, stored):

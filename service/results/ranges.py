@@ -27,19 +27,10 @@ def family_of(problem: Problem, dims: Sequence[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find_range(
-    session: Session, problems: ProblemRange | str, lookup: Lookup
-) -> models.TunedRange | None:
-    """Return what is stored of a range (or its key), as `schedules.find_schedule` chooses.
-
-    With `match` `range` another range that contains it answers if nothing else is stored.
-    """
-    key = problems if isinstance(problems, str) else problems.key
+def find_range(session: Session, key: str, lookup: Lookup) -> models.TunedRange | None:
+    """Return what is stored of the range with a key, as `schedules.find_schedule` chooses."""
     newest = models.TunedRange.created_at.desc()
-    found = _best_first(session, models.Problem.key == key, lookup, newest)
-    if found or lookup.match != "range" or isinstance(problems, str):
-        return found[0] if found else None
-    return find_containing(session, problems, lookup)
+    return next(iter(_best_first(session, models.Problem.key == key, lookup, newest)), None)
 
 
 def find_containing(

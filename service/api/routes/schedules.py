@@ -201,10 +201,9 @@ def _find_result(
     services: Services, key: str, lookup: Lookup, *, with_ranges: bool = False
 ) -> dict[str, Any]:
     with services.reading() as session:
-        row = nearest.find(session, [key], lookup).get(key)
-        if row is None and with_ranges and (whole := ranges.find_range(session, key, lookup)):
+        if with_ranges and (whole := ranges.find_range(session, key, lookup)):
             return range_json(whole, services.toolchain)
-        row = row or _stored(session, services, key, lookup)
+        row = _stored(session, services, key, lookup)
         return result_json(session, row, services.toolchain, target=lookup.target)
 
 

@@ -61,7 +61,7 @@ def run(sessions, machine):
 
 def stored(sessions, machine, problems=RANGE):
     with reading(sessions) as session:
-        row = ranges.find_range(session, problems, Lookup(machine.target, TOOLCHAIN))
+        row = ranges.find_range(session, problems.key, Lookup(machine.target, TOOLCHAIN))
         return None if row is None else range_json(row, TOOLCHAIN)
 
 
@@ -143,7 +143,7 @@ def test_of_stale_results_the_newest_answers(sessions, machine, run):
         run(made.job.id)
     with writing(sessions) as session:
         session.query(models.TunedRange).update({"loss_mean": models.TunedRange.id})
-        found = ranges.find_range(session, RANGE, Lookup(machine.target, TOOLCHAIN))
+        found = ranges.find_range(session, RANGE.key, Lookup(machine.target, TOOLCHAIN))
         assert found.toolchain.identity == "newer"
 
 
