@@ -6,21 +6,25 @@ from collections.abc import Iterable
 from tilewise.cli.files import json_text
 from tilewise.formats.trials import steps_text
 from tilewise.kernels.problem import parse_any
-from tilewise.kernels.quoting import duration
+from tilewise.kernels.quoting import columns, duration
 from tilewise.kernels.schedule import fast_algorithm
 from tilewise.kernels.target import parse_target
 from tilewise.kernels.target.machine import facts_text
 from tilewise.schema.base import Json
+from tilewise.search.ranges.result import size_text
 
 LABEL = 10
 NOISY = "noisy machine: measure again with --again"
 
 
 def print_result(result: Json, *, as_json: bool, with_machine: bool = False) -> None:
-    """Print the contract's result object."""
-    text = json_text(result) if as_json else result_text(result)
-    if with_machine and not as_json:
-        text += machine_text(result)
+    """Print the object of a problem or a range."""
+    if as_json:
+        text = json_text(result)
+    elif "variants" in result:
+        text = range_text(result)
+    else:
+        text = result_text(result) + (machine_text(result) if with_machine else "")
     sys.stdout.write(text)
 
 
@@ -61,6 +65,43 @@ def result_text(found: Json) -> str:
         ("trials", _trials_line(found)),
         ("history", _previous(found)),
     ])  # fmt: skip
+
+
+def range_text(found: Json) -> str:
+    """Format variants, the sizes that each serves, and the times at the samples."""
+    loss, count = found["loss"], len(found["variants"])
+    lines = [
+        ("problem", found["problem"]),
+        ("target", found["target"]),
+        ("toolchain", found["toolchain"] + ("  (stale)" if found["stale"] else "")),
+        ("variants", f"{count}; at the samples they take {loss['geometric_mean']:.1%} longer than "
+                     f"the fastest schedule of each, at most {loss['worst']:.1%}"),
+        ("weights", f"{found['formats']} packed copies" if found["formats"] > 1 else ""),
+    ]  # fmt: skip
+    for index, variant in enumerate(found["variants"]):
+        sizes = "; ".join(
+            size_text(found, first, last)
+            for first, last, chosen in found["spans"]
+            if chosen == index
+        )
+        lines.append((f"variant {index}", f"{variant['hash']}  {sizes}"))
+        lines += [("", line) for line in steps_text(variant["steps"]).splitlines()]
+    rows = [("size", "variant", "time", "speed", "of the fastest")]
+    for sample in found["samples"]:
+        time_us = sample["times_us"][sample["variant"]]
+        rows.append(
+            (
+                size_text(found, sample["size"]),
+                str(sample["variant"]),
+                duration(time_us),
+                f"{sample['gflops']:.1f} GFLOP/s",
+                f"{sample['best_us'] / time_us:.1%}",
+            )
+        )
+    lines += zip(["samples", *[""] * len(found["samples"])], columns(rows), strict=True)
+    taken = f"{found['trials']} trials at each sample, {found['elapsed_s']:.1f} s in all"
+    lines.append(("searched", taken))
+    return listed(lines, max(len(label) + 2 for label, _ in lines))
 
 
 def listed(lines: Iterable[tuple[str, str | None]], width: int = LABEL) -> str:

@@ -9,13 +9,13 @@ from functools import partial
 from tilewise.backends.base import ignore_trial
 from tilewise.backends.choose import Backend
 from tilewise.cli.progress import progress
-from tilewise.cli.ranges import say_phase
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import Json
 from tilewise.search.errors import SearchError
 from tilewise.search.networks.request import ModelRequest
+from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CacheMode, TuneRequest
 
 
@@ -42,9 +42,15 @@ def tune_shown(
     """Tune a problem or a range with its progress on stderr, and return what is stored."""
     tune = partial(backend.tune, problem, target, request, again=again)
     if isinstance(parse_any(problem), ProblemRange):
-        return tune(ignore_trial, say_phase)
+        return tune(ignore_trial, _say_phase)
     with progress(request, partial(backend.peak, problem, target)) as watcher:
         return tune(watcher.trial, watcher.phase)
+
+
+def _say_phase(phase: SearchPhase) -> None:
+    """Print the phase of a range's tuning."""
+    does = "searches" if phase.name == "samples" else "times the finalists at"
+    sys.stderr.write(f"tilewise: {does} sample {phase.done + 1} of {phase.total}\n")
 
 
 def tune_missing(

@@ -5,8 +5,7 @@ import sys
 
 from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter, flag, of_request
 from tilewise.cli.files import json_text
-from tilewise.cli.ranges import print_found
-from tilewise.cli.render import prediction_text
+from tilewise.cli.render import prediction_text, print_result
 from tilewise.cli.tuning import tune_shown
 from tilewise.errors import MissingError
 from tilewise.formats.trials import FORMATS, trials_text
@@ -30,7 +29,7 @@ def tune(options: argparse.Namespace) -> None:
     work = (options.problem, options.target, request)
     with backend_of(options, options.began) as backend:
         found = tune_shown(backend, *work, again=options.again)
-    print_found(found, as_json=options.json)
+    print_result(found, as_json=options.json)
 
 
 def show(options: argparse.Namespace) -> None:
@@ -45,7 +44,7 @@ def show(options: argparse.Namespace) -> None:
             predicted = backend.predict(options.problem, options.target)
             sys.stdout.write(json_text(predicted) if options.json else prediction_text(predicted))
             return
-    print_found(found, as_json=options.json, with_machine=True)
+    print_result(found, as_json=options.json, with_machine=True)
 
 
 def trials(options: argparse.Namespace) -> None:
