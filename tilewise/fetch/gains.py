@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import Backend
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry
-from tilewise.fetch.ranges import range_file
+from tilewise.fetch.ranges import RangeFile, range_file
 from tilewise.fetch.update import WantedFiles
 from tilewise.kernels.problem import ProblemRange
 from tilewise.kernels.quoting import columns
@@ -54,7 +54,7 @@ def gains(backend: Backend, lock: Lock, wanted: WantedFiles) -> list[FileGain]:
 
 
 def _gain_of_range(
-    path: str, problems: ProblemRange, entry: LockEntry | None, found: tuple[LockEntry, str] | str
+    path: str, problems: ProblemRange, entry: LockEntry | None, found: RangeFile
 ) -> FileGain:
     verdict, moved = "not locked", None
     if isinstance(found, str):

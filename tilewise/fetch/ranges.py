@@ -12,13 +12,13 @@ from tilewise.fetch.folder import sha256
 from tilewise.fetch.lock import RANGE, LockEntry, file_name
 from tilewise.kernels.problem import ProblemRange
 
+RangeFile = tuple[LockEntry, str] | str
+"""The entry and the text of the file of a stored range, or why there is none."""
 _PARTS = ("problem", "key", "target", "toolchain", "dim", "variants", "spans", "formats")
 
 
-def range_file(
-    backend: Backend, problems: ProblemRange, target: str
-) -> tuple[LockEntry, str] | str:
-    """Return the entry and the text of the file of a stored range, or why there is none."""
+def range_file(backend: Backend, problems: ProblemRange, target: str) -> RangeFile:
+    """Return the file of a stored range."""
     try:
         found = backend.show(problems.canonical, target)
     except MissingError:

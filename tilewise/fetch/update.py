@@ -8,7 +8,7 @@ from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import KERNEL, RANGE, Lock, LockEntry, file_name
-from tilewise.fetch.ranges import range_file
+from tilewise.fetch.ranges import RangeFile, range_file
 from tilewise.kernels.problem import Problem, ProblemRange
 from tilewise.search.final_benchmark.quality import quality_of
 from tilewise.search.records import Measurement
@@ -34,11 +34,6 @@ class WantedFiles:
     def problems(self) -> list[Problem]:
         """Return the problems of one size."""
         return [one for one in self.listed if not isinstance(one, ProblemRange)]
-
-    @property
-    def ranges(self) -> list[ProblemRange]:
-        """Return the ranges."""
-        return [one for one in self.listed if isinstance(one, ProblemRange)]
 
     def kinds_of(self, problem: Problem | ProblemRange) -> Sequence[str]:
         """Return the kinds of files of a problem or a range."""
@@ -71,8 +66,7 @@ class Update:
     Attributes:
         lock: the folder's present lock.
         entries: those of the new lock.
-        answers: what is stored of each problem, once requested.
-        variants: the file of each range, or why there is none.
+        answers: what is stored of each problem, and the file of each range, once requested.
         written: new texts, which are put in place together.
     """
 
@@ -83,23 +77,22 @@ class Update:
     overwrites: bool = False
     entries: dict[str, LockEntry] = field(default_factory=dict)
     outcomes: list[FileOutcome] = field(default_factory=list)
-    answers: "list[tuple[Problem, Found]] | None" = None
-    variants: list[tuple[ProblemRange, tuple[LockEntry, str] | str]] = field(default_factory=list)
+    answers: "list[tuple[Problem | ProblemRange, Found | RangeFile]] | None" = None
     written: list[tuple[LockEntry, str]] = field(default_factory=list)
 
     def missing(self) -> list[Problem | ProblemRange]:
         """Return the problems and ranges that lack a stored file."""
         kinds = self.wanted.kinds
-        lacking = [one for one, found in self.ask() if any(_why_missing(found, k) for k in kinds)]
-        return [*lacking, *(one for one, found in self.variants if isinstance(found, str))]
+        return [one for one, found in self.ask() if any(_why_missing(found, k) for k in kinds)]
 
-    def ask(self) -> "list[tuple[Problem, Found]]":
+    def ask(self) -> "list[tuple[Problem | ProblemRange, Found | RangeFile]]":
         """Look up all problems in one request, and each range in a separate one."""
         target, problems = self.wanted.target, self.wanted.problems
         texts, known = [problem.canonical for problem in problems], self._known()
         answers = self.backend.look_up(texts, target, self.wanted.kinds, known) if texts else []
-        self.answers = list(zip(problems, answers, strict=True))
-        self.variants = [(one, range_file(self.backend, one, target)) for one in self.wanted.ranges]
+        ranges = (one for one in self.wanted.listed if isinstance(one, ProblemRange))
+        files = [(one, range_file(self.backend, one, target)) for one in ranges]
+        self.answers = [*zip(problems, answers, strict=True), *files]
         return self.answers
 
     def run(self) -> Lock:
@@ -108,14 +101,8 @@ class Update:
         Raises BadInputError before any change if an edited file would be replaced.
         """
         for problem, found in self.answers or self.ask():
-            for kind in self.wanted.kinds:
+            for kind in self.wanted.kinds_of(problem):
                 self._see_to(problem, kind, found)
-        for problems, stored in self.variants:
-            _, old = self._old(problems, RANGE)
-            if isinstance(stored, str):
-                self._miss(problems, RANGE, old, stored)
-            else:
-                self._write(*stored, old)
         edited = [made.path for made, _ in self.written if self._is_edited(made)]
         if edited and not self.overwrites:
             files = ", ".join(str(self.folder.path / path) for path in edited)
@@ -154,9 +141,20 @@ class Update:
         return found is not None and found not in fetched and kept(found) is None
 
     def _see_to(
-        self, problem: Problem, kind: str, found: "Found", *, is_renewed: bool = False
+        self,
+        problem: Problem | ProblemRange,
+        kind: str,
+        found: "Found | RangeFile",
+        *,
+        is_renewed: bool = False,
     ) -> None:
         path, old = self._old(problem, kind)
+        if isinstance(found, tuple):
+            self._write(*found, old)
+            return
+        if isinstance(found, str):
+            self._miss(problem, kind, old, found)
+            return
         if found.unchanged:
             if old is None or not self._is_there(old):
                 # Somebody has changed the folder since the look-up.
@@ -235,8 +233,10 @@ class Update:
                 self.outcomes.append(FileOutcome(path, entry.problem, entry.kind, state))
 
 
-def _why_missing(found: "Found", kind: str) -> str | None:
+def _why_missing(found: "Found | RangeFile", kind: str) -> str | None:
     """Return why a file cannot be fetched; None if it can."""
+    if isinstance(found, str | tuple):
+        return found if isinstance(found, str) else None
     if found.error is not None:
         return found.error.detail
     if found.unchanged:
