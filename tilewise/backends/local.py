@@ -2,8 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 from tilewise.backends.base import Known, Match, OnTrialSeen, prediction_of
@@ -14,7 +14,6 @@ from tilewise.backends.service_errors import (
     stored_sessions,
 )
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.kernels.errors import ProofError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
 from tilewise.kernels.range_schedule import RangeSchedule
@@ -35,15 +34,16 @@ from tilewise.service.results.stored import Lookup
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from tilewise.kernels.mlir.proof.proof import ScriptProof
     from tilewise.schema.results import Found, ObjectFiles, Text
 
 
-@contextmanager
-def _proof_errors() -> Iterator[None]:
-    try:
-        yield
-    except ProofError as error:
-        raise TilewiseError(str(error)) from error
+def _proven(problem: Problem | ProblemRange, proof: "ScriptProof") -> str:
+    """Return the script of a proof; raise TilewiseError if it failed."""
+    if not proof.ok:
+        why = proof.message.partition("\n")[0]
+        raise TilewiseError(f"{problem}: no proof: {proof.failure}: {why}")
+    return proof.script
 
 
 class LocalBackend:
@@ -157,11 +157,7 @@ class LocalBackend:
         from tilewise.kernels.target import resolve
         from tilewise.search.transfer.scripted import range_in_lines
 
-        proof = prove_range(range_in_lines(schedule, resolve(target)))
-        if not proof.ok:
-            why = proof.message.partition("\n")[0]
-            raise TilewiseError(f"{wanted}: no proof: {proof.failure}: {why}")
-        script = proof.script
+        script = _proven(wanted, prove_range(range_in_lines(schedule, resolve(target))))
         return with_function(range_payload(schedule), script) if with_payload else script
 
     def _script_of_range(self, session: "Session", problem: Problem, target: str) -> str | None:
@@ -177,18 +173,14 @@ class LocalBackend:
         sys.stderr.write(f"tilewise: proves the variant of {found['match']['range']}\n")
         best = Schedule.from_json(found["best"]["steps"])
         schedule = in_lines(problem, resolve(target), best)
-        proof = prove(problem, schedule, seconds=PROOF_LIMIT_S)
-        if not proof.ok:
-            raise TilewiseError(f"{problem}: no proof: {proof.failure}: {proof.message}")
-        return proof.script
+        return _proven(problem, prove(problem, schedule, seconds=PROOF_LIMIT_S))
 
     def kernel(self, problem: str, target: str) -> str:
         """Print the module now; that of a range serves all its sizes."""
         found = self.show(problem, target, match="range")
         from tilewise.kernels.native.objects.document import python_module
 
-        with _proof_errors():
-            return python_module(found)
+        return python_module(found)
 
     def object_files(
         self, problem: str, target: str, cache: CacheMode | None = None
@@ -199,8 +191,7 @@ class LocalBackend:
         from tilewise.schema.base import read
         from tilewise.schema.results import ObjectFiles
 
-        with _proof_errors():
-            return read(ObjectFiles, proven_document(found))
+        return read(ObjectFiles, proven_document(found))
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Return every stored trial of the problem or raise MissingError."""

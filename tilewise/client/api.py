@@ -123,8 +123,7 @@ class Api:
             keeps_own = answer.state == "running"  # trials and peers, where it was joined
             may_do_less = keeps_own and ("trials" not in options or options.get("peers"))
             if options.get("again") or (is_long and not may_do_less):
-                params = _given(problem=problem, target=job.target, cache=options.get("cache"))
-                return await self._service.json("GET", "/v1/schedules", params=params)
+                return await self._stored(problem, job.target, options.get("cache"), "exact")
             # The request joined a job that does less; another one goes on from its trials.
         return answer.document
 
@@ -204,15 +203,17 @@ class Api:
         result's `match` says what differs. With `match="range"` the variant of a tuned range that
         contains the problem answers if nothing else is stored.
         """
-        params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))
-        return read(Result, await self._service.json("GET", "/v1/schedules", params=params))
+        return read(Result, await self._stored(problem, target, cache, match))
 
     async def range(
         self, problem: str, target: str = "host", cache: str | None = None, match: Match = "exact"
     ) -> StoredRange:
         """Return the stored variants of a range; with `match="range"` of one that contains it."""
+        return read(StoredRange, await self._stored(problem, target, cache, match))
+
+    async def _stored(self, problem: str, target: str, cache: str | None, match: Match) -> Json:
         params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))
-        return read(StoredRange, await self._service.json("GET", "/v1/schedules", params=params))
+        return await self._service.json("GET", "/v1/schedules", params=params)
 
     async def script(
         self,

@@ -176,22 +176,17 @@ def _runs(
     model: ExaminedModel, forms: Forms, target: Target, tell: Callable[[str], None]
 ) -> Iterator[SizeRun]:
     """Run all forms; of a model with a dynamic dim at sizes of it, the largest one last."""
-
-    def run(declarations: Mapping[str, str]) -> ModelTimes:
-        return measure(forms.codes, model.entry, target.threads,
-                       declarations=declarations, reference=forms.reference)  # fmt: skip
-
-    if model.dim is None:
-        yield SizeRun("", run(forms.declarations))
-        return
-    outside = model.dim.outside
-    for size in (outside, *model.dim.tested):
+    dim = model.dim
+    for size in (dim.outside, *dim.tested) if dim else (0,):
         sized = {name: text.replace("?", str(size)) for name, text in forms.declarations.items()}
-        named = f"{model.dim.names[0]}={size}"
+        named = f"{dim.names[0]}={size}" if dim else ""
+        is_inside = dim is None or size != dim.outside
         try:
-            yield SizeRun(named, run(sized), is_inside=size != outside)
+            times = measure(forms.codes, model.entry, target.threads,
+                            declarations=sized, reference=forms.reference)  # fmt: skip
+            yield SizeRun(named, times, is_inside)
         except TilewiseError as error:
-            if size != outside:
+            if is_inside:
                 raise
             tell(f"{named}, outside of the range, is not run: {error}")
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.kernels.errors import (
-    CompilerAbsentError,
-    CompilerError,
-    KernelsError,
-    ModuleError,
-    ProofError,
-)
+from tilewise.kernels.errors import CompilerError, KernelsError, ModuleError, ProofError
 from tilewise.kernels.mlir.frontend.dims import parse_dims
 from tilewise.kernels.problem import (
     Accuracy,
@@ -37,14 +31,6 @@ if TYPE_CHECKING:
     from tilewise.search.networks.plan import Plan
 
 
-@dataclass(frozen=True)
-class PlanKernels:
-    """The kernels that a plan chose for the ops of a model."""
-
-    wanted: tuple["LibraryEntry", ...]
-    notes: tuple[str, ...]
-
-
 def read_plan(path: str, text: str) -> "Plan":
     """Parse a plan that `tilewise plan -o` wrote; raise BadInputError otherwise."""
     from tilewise.search.networks.plan import Plan
@@ -55,8 +41,8 @@ def read_plan(path: str, text: str) -> "Plan":
         raise BadInputError(f"{quoted(path)} is not a plan: {error}") from error
 
 
-def chosen(plan: "Plan") -> PlanKernels:
-    """Return the kernels of a plan by the problems of the ops that they replace.
+def chosen(plan: "Plan") -> tuple[list["LibraryEntry"], list[str]]:
+    """Return the kernels of a plan by the problems of the ops that they replace, and notes.
 
     A library has one kernel per problem: the one that the plan uses most often. A layer with
     blocked channels gets its schedule for the plain layout, which has the same nest.
@@ -87,7 +73,7 @@ def chosen(plan: "Plan") -> PlanKernels:
         wanted.append(
             LibraryEntry.of(parse_problem(problem), steps[schedule], parse_problem(found))
         )
-    return PlanKernels(tuple(wanted), tuple(dict.fromkeys(notes)))
+    return wanted, list(dict.fromkeys(notes))
 
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
@@ -140,8 +126,6 @@ def read_model(
         cuts = tuple(cut.with_accuracy(accuracy) for cut in found if cut.problem)
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
-    except CompilerAbsentError as error:
-        raise TilewiseError(str(error)) from error
     if not cuts:
         raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
     return UserModel(path, module, cuts)

@@ -92,13 +92,13 @@ def _of_plan(options: argparse.Namespace, path: str) -> str:
     target = resolve(plan.target).canonical
     exact_dims(options.dim or ())
     model = read_model(path, read_module_bytes(path), plan.accuracy, options.dim or ())
-    found = chosen(plan)
-    lacking = {cut.problem for cut in model.cuts} - {str(one.found) for one in found.wanted}
-    for note in (*found.notes, *(f"{one}: the plan has no kernel for it" for one in lacking)):
+    wanted, notes = chosen(plan)
+    lacking = {cut.problem for cut in model.cuts} - {str(one.found) for one in wanted}
+    for note in (*notes, *(f"{one}: the plan has no kernel for it" for one in lacking)):
         sys.stderr.write(f"tilewise: {note}\n")
-    if not found.wanted or len(lacking) == len({cut.problem for cut in model.cuts}):
+    if not wanted or len(lacking) == len({cut.problem for cut in model.cuts}):
         raise BadInputError(f"{options.plan} is not a plan of {path}, or has no schedule")
-    return _describe(library_of(found.wanted, target, [model]), target, [model], options)
+    return _describe(library_of(wanted, target, [model]), target, [model], options)
 
 
 def _describe(
