@@ -25,9 +25,9 @@ GRAINS = (16, 4, 1)
 def sample_sizes(problems: ProblemRange, most: int = MOST_SAMPLES) -> tuple[Size, ...]:
     """Return the corners, and a log grid between, at multiples of usual tile rows."""
     grids = []
-    for sizes, count in zip(problems.ranges, _counts(problems.ranges, most), strict=True):
+    for sizes, grid in zip(problems.ranges, _log_grids(problems.ranges, most), strict=True):
         rounded = []
-        for size in _log_grid(sizes, count)[1:-1]:
+        for size in grid[1:-1]:
             grain = next(grain for grain in GRAINS if grain <= size)
             rounded.append(_nearest(sizes, round(size / grain) * grain))
         grids.append(sorted({sizes[0], *rounded, sizes[-1]}))
@@ -48,23 +48,20 @@ def finalists_of(ranked: Iterable[Schedule]) -> list[Schedule]:
 
 def judged_sizes(problems: ProblemRange, samples: Sequence[Size]) -> tuple[Size, ...]:
     """Return the samples and the sizes on a log grid, each of which weighs the same in a choice."""
-    counts = _counts(problems.ranges, MOST_JUDGED)
-    grids = (
-        [_nearest(sizes, size) for size in _log_grid(sizes, count)]
-        for sizes, count in zip(problems.ranges, counts, strict=True)
-    )
+    found = zip(problems.ranges, _log_grids(problems.ranges, MOST_JUDGED), strict=True)
+    grids = ([_nearest(sizes, size) for size in grid] for sizes, grid in found)
     return tuple(sorted({*product(*grids), *samples}))
 
 
-def _counts(ranges: Sequence[range], most: int) -> list[int]:
-    """Return how many values of each dim to take for `most` sizes; the widest dim has the most."""
+def _log_grids(ranges: Sequence[range], most: int) -> list[list[float]]:
+    """Return a log grid of each dim for `most` sizes together; the widest dim has the most."""
     least = int(most ** (1 / len(ranges)))
-    widest = max(
-        range(len(ranges)), key=lambda at: (len(ranges[at]) > least, ranges[at][-1] / ranges[at][0])
-    )
-    counts = [least] * len(ranges)
-    counts[widest] = most // least ** (len(ranges) - 1)
-    return counts
+    widths = [(len(one) > least, one[-1] / one[0], at) for at, one in enumerate(ranges)]
+    more = most // least ** (len(ranges) - 1)
+    return [
+        _log_grid(one, more if width == max(widths) else least)
+        for one, width in zip(ranges, widths, strict=True)
+    ]
 
 
 def _log_grid(sizes: range, most: int) -> list[float]:

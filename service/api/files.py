@@ -115,12 +115,9 @@ def look_up(
     }
     nothing = {"schedule": None, "files": dict.fromkeys(kinds)}
     if lookup.match == "range":
-        missing = [problem for problem in problems if problem.key not in answers]
-        answers |= {
-            problem.key: {**nothing, "schedule": of_range}
-            for problem in missing
-            if (of_range := size_json(session, problem, lookup)) is not None
-        }
+        for one in (problem for problem in problems if problem.key not in answers):
+            if (of_range := size_json(session, one, lookup)) is not None:
+                answers[one.key] = {**nothing, "schedule": of_range}
     defaults = {**DEFAULTS, "target": lookup.target}
     return {
         "target": lookup.target,
