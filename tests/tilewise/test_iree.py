@@ -79,8 +79,7 @@ def test_a_stored_range_serves_the_ranges_that_it_contains(cli: Cli) -> None:
     for sizes, variants, choice in (("2..5", 2, (0, 0, 1, 1)), ("4..8:4", 1, (0, 0))):
         problems = parse_range(f"matmul:m={sizes},n=48,k=32,dtype=f32")
         whole = entry_of(problems, cli("show", str(problems), "--json").json).schedule
-        assert whole.problems == problems
-        assert (len(whole.variants), whole.choice) == (variants, choice)
+        assert (whole.problems, whole.choice, len(whole.variants)) == (problems, choice, variants)
 
 
 def test_calls_of_one_kernel_are_counted_once() -> None:

@@ -160,9 +160,8 @@ def test_a_range_is_drawn_over_its_sizes(cli: Cli, ranged: str, tmp_path: Path) 
         assert text in file.read_text()
     for problem, kind in ((RANGE, "nest"), (PROBLEM, "sizes")):
         ran = cli("plot", problem, "--kind", kind, "-o", str(file))
-        assert (ran.code, ran.err) == (
-            2, f"tilewise: --kind {kind} does not draw {problem}; --kind sizes draws ranges\n"
-        )  # fmt: skip
+        said = f"--kind {kind} does not draw {problem}; --kind sizes draws ranges\n"
+        assert (ran.code, ran.err) == (2, f"tilewise: {said}")
 
 
 def test_searches_and_results_show_themselves_in_a_notebook(cli, served_as_stored, tuned) -> None:

@@ -22,16 +22,9 @@ from tilewise.kernels.schedule import (
 )
 from tilewise.kernels.target import detect, resolve
 from tilewise.search.errors import RangeError
-from tilewise.search.ranges import choice, timing, tune
+from tilewise.search.ranges import choice, samples, timing, tune
 from tilewise.search.ranges.choice import RangeCandidate, assigned, choose
 from tilewise.search.ranges.result import RangeResult, SampleTimes, estimated_us
-from tilewise.search.ranges.samples import (
-    FINALISTS,
-    MOST_SAMPLES,
-    finalists_of,
-    judged_sizes,
-    sample_sizes,
-)
 from tilewise.search.ranges.tune import check_served, tile_along, tune_range
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
@@ -54,7 +47,7 @@ def cost(subset: list[RangeCandidate], found: list[RangeCandidate]) -> float:
         return inf
     losses = [
         log(min(one.time_us(size) for one in subset) / min(one.time_us(size) for one in found))
-        for size in judged_sizes(RANGE, SAMPLES)
+        for size in samples.judged_sizes(RANGE, SAMPLES)
     ]
     formats = len({one.packed_format for one in subset})
     extra = choice.LEAST_GAIN * (len(subset) - 1) + choice.LEAST_GAIN_OF_FORMAT * (formats - 1)
@@ -98,9 +91,8 @@ def test_what_nothing_serves_is_named():
 
 def test_times_between_samples_are_linear_in_tiles():
     times = {1: 10.0, 8: 14.0, 16: 20.0, 40: 62.0}
-    # Tiles of 8: sizes 1 and 8 take one, 16 takes two, 40 takes five.
-    expected = {1: 10.0, 5: 12.0, 8: 14.0, 9: 20.0, 16: 20.0, 17: 34.0, 24: 34.0, 33: 62.0}
-    expected[48] = 62.0 * 6 / 5  # beyond the samples as much for each tile
+    # Tiles of 8: sizes 1 and 8 take one, 16 takes two, 40 takes five; beyond, each takes as much.
+    expected = {1: 10, 5: 12, 8: 14, 9: 20, 16: 20, 17: 34, 24: 34, 33: 62, 48: 62.0 * 6 / 5}
     known = {(size,): taken for size, taken in times.items()}
     for size, taken in expected.items():
         assert estimated_us(known, (8,), (size,)) == pytest.approx(taken), size
@@ -121,11 +113,11 @@ def test_times_of_two_dims_are_linear_along_each():
 def test_the_loss_is_over_the_samples():
     parts = [candidate(0, (1, 2, 4, 8)), candidate(1, (9, 9, 3, 6))]
     schedule = assigned(RANGE, parts)
-    samples = [
+    known = [
         SampleTimes(size, "0", best, tuple(one.times_us[size] for one in parts))
         for size, best in zip(SAMPLES, (1.0, 1.0, 3.0, 5.0), strict=True)
     ]
-    result = RangeResult(schedule, ((1,), (1,)), tuple(samples))
+    result = RangeResult(schedule, ((1,), (1,)), tuple(known))
     assert result.loss.worst == pytest.approx(1.0)
     assert result.loss.geometric_mean == pytest.approx(exp((log(2.0) + log(1.2)) / 4) - 1)
     written = result.to_json()
@@ -142,22 +134,22 @@ def test_the_loss_is_over_the_samples():
 )  # fmt: skip
 def test_samples_have_all_corners_and_are_of_the_range(text):
     problems = parse_range(f"matmul:m={text},n=64,k=64,dtype=f32")
-    samples = sample_sizes(problems)
+    found = samples.sample_sizes(problems)
     corners = set(product(*((values[0], values[-1]) for values in problems.ranges)))
-    assert corners <= set(samples) <= set(problems.sizes)
-    assert len(samples) <= MOST_SAMPLES and list(samples) == sorted(set(samples))
-    assert len(samples) >= min(4, len(problems.sizes))
-    assert set(samples) <= set(judged_sizes(problems, samples)) <= set(problems.sizes)
+    assert corners <= set(found) <= set(problems.sizes)
+    assert len(found) <= samples.MOST_SAMPLES and list(found) == sorted(set(found))
+    assert len(found) >= min(4, len(problems.sizes))
+    assert set(found) <= set(samples.judged_sizes(problems, found)) <= set(problems.sizes)
 
 
 def test_finalists_have_different_register_tiles():
     ranked = [
         Schedule((*packs, Register(rows=rows, cols=16), *unrolled))
-        for rows in range(1, FINALISTS + 3)
+        for rows in range(1, samples.FINALISTS + 3)
         for packs in ((), (Pack("A"),))
         for unrolled in ((), (Unroll(4),))
     ]
-    assert finalists_of(ranked) == ranked[: 4 * FINALISTS : 4]
+    assert samples.finalists_of(ranked) == ranked[: 4 * samples.FINALISTS : 4]
 
 
 OF_ROWS = parse_range("matmul:m=1..40,n=32,k=24,dtype=f32,weights=constant")
@@ -197,9 +189,6 @@ class Wrong(Runner):
 
     def __enter__(self):
         return self
-
-    def close(self):
-        pass
 
     def time_finalists(self, schedules, rounds, peers, placements=1, budget_s=None):
         if self.problem.m == 13 and (packed := list(PACKED.to_json())) in schedules:

@@ -11,7 +11,7 @@ from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.search.ranges.result import RangeResult, SampleTimes
 from tilewise.search.ranges.samples import sample_sizes
 from tilewise.search.records import TuneRequest
-from tilewise.service.api.range_documents import range_json, size_json
+from tilewise.service.api.range_documents import found_json, size_json
 from tilewise.service.db import models, reading, writing
 from tilewise.service.errors import OutageError, TamperedError
 from tilewise.service.host.process_identity import me
@@ -61,8 +61,7 @@ def run(sessions, machine):
 
 def stored(sessions, machine, problems=RANGE):
     with reading(sessions) as session:
-        row = ranges.find_range(session, problems.key, Lookup(machine.target, TOOLCHAIN))
-        return None if row is None else range_json(row, TOOLCHAIN)
+        return found_json(session, problems, Lookup(machine.target, TOOLCHAIN))
 
 
 def size_of(sessions, problem, machine, target=None):
