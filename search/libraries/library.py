@@ -1,7 +1,7 @@
 """The library of several problems: kernels that make IREE faster, and reasons for the others."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
 from tilewise.kernels.dispatches.library import Cuts, text_of
 from tilewise.kernels.dispatches.patterns.any_size import range_patterns
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.errors import CompilerAbsentError, ProofError
+from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ProofError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.target import Target, resolve
@@ -140,22 +140,24 @@ def library_by(
     notes: Iterable[str] = (),
     on_row: Callable[[KernelRow], None] = lambda _: None,
 ) -> ProvenLibrary:
-    """Return the library of the kernels that are served by the judgement, which may be none.
-
-    Raises KernelsError if compiling one of them fails.
-    """
+    """Return the library of the kernels that are served by the judgement, which may be none."""
     rows, own, reasons = list[KernelRow](), dict[str, Sequence[Pattern]](), dict[str, str]()
+    kernels = []
     for one in entries:
         name = one.replaces.canonical
         worth = judge(one, cuts.get(name, ()))
+        gain = worth.gain
+        if gain.is_served:
+            try:
+                kernels.append(compiled(one, target))
+            except KernelsError as error:  # the others are served
+                gain = replace(gain, failure=str(error))
         problem = one.problem if one.replaces == one.found else one.replaces
-        rows.append(KernelRow(problem, worth.gain, one.replaces))
+        rows.append(KernelRow(problem, gain, one.replaces))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:
             reasons[name] = worth.reasons[0]
-    served = (one for one, row in zip(entries, rows, strict=True) if row.gain.is_served)
-    kernels = [compiled(entry, target) for entry in served]
     names = {kernel.canonical: kernel.name for kernel in kernels}
     left = [f"Left out: {row.problem}: {row.gain.reason}" for row in rows if row.gain.reason]
     left += [f"Left out, in the form of a model: {name}: {why}"

@@ -54,10 +54,13 @@ def judged_sizes(problems: ProblemRange, samples: Sequence[Size]) -> tuple[Size,
 
 
 def _log_grids(ranges: Sequence[range], most: int) -> list[list[float]]:
-    """Return a log grid of each dim for `most` sizes together; the widest dim has the most."""
-    least = int(most ** (1 / len(ranges)))
-    widths = [(len(one) > least, one[-1] / one[0], at) for at, one in enumerate(ranges)]
-    more = most // least ** (len(ranges) - 1)
+    """Return a log grid of each dim for `most` sizes together, and at least all corners.
+
+    The widest dim has the most, the first of those of one width.
+    """
+    least = max(2, int(most ** (1 / len(ranges))))
+    widths = [(len(one) > least, one[-1] / one[0], -at) for at, one in enumerate(ranges)]
+    more = max(2, most // least ** (len(ranges) - 1))
     return [
         _log_grid(one, more if width == max(widths) else least)
         for one, width in zip(ranges, widths, strict=True)

@@ -12,7 +12,7 @@ from tilewise.backends.costs import stored_costs
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
-from tilewise.kernels.dispatches.executable import LibraryEntry, compiled
+from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
 from tilewise.kernels.dispatches.library import FLAG
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
@@ -141,14 +141,13 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     left = (f"Left out: {op.problem}: {op.reason}" for op, entry in found if entry is None)
 
     def judge(entry: LibraryEntry, patterns: Sequence[Pattern]) -> Judged:
+        if not model.with_ops:
+            return Judged(Gain(matched=True), tuple(patterns))
+        tell(f"measures {entry.replaces}")
         try:
-            if model.with_ops:
-                tell(f"measures {entry.replaces}")
-                return judged(entry, patterns, target.canonical, BUDGET_S)
-            compiled(entry, target)
+            return judged(entry, patterns, target.canonical, BUDGET_S)
         except (KernelsError, RunnerError) as error:
             return Judged(Gain(matched=False, failure=f"not measured: {error}"))
-        return Judged(Gain(matched=True), tuple(patterns))
 
     made = library_by(judge, entries, target, patterns_of(model.cuts), left)
     counted = "1 kernel" if len(made.names) == 1 else f"{len(made.names)} kernels"

@@ -235,7 +235,11 @@ def entry_of(problem: Problem | ProblemRange, stored: Json) -> "LibraryEntry":
     steps = [variant["steps"] for variant in stored["variants"]]
     stored_range = parse_range(stored["problem"])
     whole = RangeSchedule.from_json(stored_range, {**stored, "variants": steps})
-    chosen = [whole.at(stored_range.size_of(problem.at(size))) for size in problem.sizes]
+    if stored_range == problem:
+        return LibraryEntry(problem.smallest, whole)
+    at = dict(zip(stored_range.sizes, whole.choice, strict=True))
+    sizes = (stored_range.size_of(problem.at(size)) for size in problem.sizes)
+    chosen = [whole.variants[at[size]] for size in sizes]
     variants = tuple(dict.fromkeys(chosen))
     choice = tuple(map(variants.index, chosen))
     return LibraryEntry(problem.smallest, RangeSchedule(problem, variants, choice))
