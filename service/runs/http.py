@@ -80,7 +80,7 @@ class RunCalls:
         """Return whether the run may continue, without retries; None without an answer."""
         try:
             answer = self._client.post("/alive", timeout=POLL_S)
-            if answer.status_code in _LOST:
+            if _is_lost(answer):
                 return False
             return wire.WordWire.model_validate_json(answer.content).word == "go"
         except (httpx.TransportError, ValidationError):
@@ -115,11 +115,17 @@ class RunCalls:
     def _refused(self, answer: httpx.Response) -> str:
         """Why an answer says that it cannot be given now; raises where it never will be."""
         detail = _detail(answer)
-        if answer.status_code in _LOST:
+        if _is_lost(answer):
             raise LeaseLostError(detail)
-        if answer.status_code >= 500 or answer.status_code in _PASSING:
+        if answer.status_code >= 500 or answer.status_code in (*_LOST, *_PASSING):
             return detail
         raise ServiceError(f"the service {self._url} refuses job {self._job_id}: {detail}")
+
+
+def _is_lost(answer: httpx.Response) -> bool:
+    """Return whether the service refuses the run; proxies answer without problem documents."""
+    is_ours = answer.headers.get("Content-Type") == "application/problem+json"
+    return is_ours and answer.status_code in _LOST
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -24,7 +24,7 @@ def changed(body, path, value):
 
 
 class Flaky(httpx.BaseTransport):
-    """Loses every second answer, or asks to come again."""
+    """Of three answers loses one and replaces one by "busy" or a proxy's refusal."""
 
     def __init__(self, inner):
         self.inner, self.calls = inner, 0
@@ -34,7 +34,8 @@ class Flaky(httpx.BaseTransport):
         answer = self.inner.handle_request(request)
         if self.calls % 3 == 1:
             raise httpx.ReadTimeout("the answer is lost")
-        return httpx.Response(503, json={"detail": "busy"}) if self.calls % 3 == 2 else answer
+        status = 503 if self.calls % 2 else 403
+        return httpx.Response(status, text="busy") if self.calls % 3 == 2 else answer
 
 
 @pytest.fixture

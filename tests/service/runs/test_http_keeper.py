@@ -115,11 +115,10 @@ def test_a_new_offer_shuts_the_old_run_out(submit, offer, begin, sessions, job):
     assert [trial.number for trial in keeper.trials.trials()] == [0]
 
 
-def test_a_cancelled_run_is_told_to_stop(submit, offer, begin, calls, sessions):
-    job_id = submit()
-    given = offer()
-    asks = calls(given)
-    assert asks.goes_on()
+def test_a_cancelled_run_is_told_to_stop(submit, offer, begin, calls, sessions, client):
+    job_id, given = submit(), offer()
+    asks, flaky = calls(given), calls(given, transport=Flaky(client._transport))
+    assert [flaky.goes_on() for _ in range(3)] == [None, None, True] and asks.goes_on()
     keeper = begin(given)
     assert asks.goes_on()
     with writing(sessions) as session:
