@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 from tilewise.backends.base import ignore_trial
 from tilewise.backends.choose import Backend
@@ -17,6 +18,8 @@ from tilewise.search.errors import SearchError
 from tilewise.search.networks.request import ModelRequest
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CacheMode, TuneRequest
+
+AHEAD = 64  # searches that a service is asked for before the first has ended
 
 
 def missing(
@@ -60,11 +63,12 @@ def tune_missing(
 
     Raises BadInputError or TargetError if no problem can be tuned with these arguments.
     """
-    with suppress(TilewiseError):  # all workers have work; the loop below reports what fails
-        for problem in lacking:
-            backend.submit(problem.canonical, target, request)
-    refused: list[BadInputError] = []
+    ahead, refused = iter(lacking), list[BadInputError]()
     for number, problem in enumerate(lacking, 1):
+        with suppress(TilewiseError):  # all workers have work; the searches report what fails
+            for following in islice(ahead, AHEAD if number == 1 else 1):
+                with suppress(BadInputError):
+                    backend.submit(following.canonical, target, request)
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
             tune_shown(backend, problem.canonical, target, request)

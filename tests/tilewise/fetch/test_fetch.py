@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
+from tilewise.cli import tuning
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.fetch.lock import Lock
@@ -179,13 +180,16 @@ def test_what_is_not_stored_or_made_is_named_and_costs_no_other_file(place, monk
     }  # fmt: skip
 
 
-def test_a_search_that_is_refused_or_fails_affects_no_other(capsys) -> None:
+def test_a_search_that_is_refused_or_fails_affects_no_other(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(tuning, "AHEAD", 2)
     too_large, limit = BadInputError("too large"), TilewiseError("limit reached")
     backend, problems = Mock(), [parse_problem(one) for one in (ABSENT, UNKNOWN, PROBLEM)]
-    backend.peak.return_value, backend.submit.side_effect = None, limit
+    backend.peak.return_value, backend.submit.side_effect = None, [too_large, limit, None] * 2
     backend.tune.side_effect = [too_large, RunnerError("no child"), {}]
     tune_missing(backend, problems, "host", TuneRequest(2))
-    assert backend.tune.call_count == 3 and "too large" in capsys.readouterr().err
+    calls = [name for name, *_ in backend.mock_calls if name != "peak"]
+    assert calls == ["submit", "submit", "tune", "submit", "tune", "tune"]
+    assert "too large" in capsys.readouterr().err
     backend.tune.side_effect = too_large
     with pytest.raises(BadInputError):
         tune_missing(backend, problems, "host", TuneRequest(2))
