@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from tilewise.service.cluster.connection import Cluster, Task
 from tilewise.service.cluster.facts import Facts
+from tilewise.service.db.base import now
 from tilewise.service.db.session import Sessions, reading, writing
 from tilewise.service.db.tokens import digest
 from tilewise.service.errors import PASSING
@@ -96,7 +97,7 @@ class _Due:
 class Driver:
     """Give jobs to the workers of a cluster.
 
-    A job fails once no worker has served its target for `unserved`.
+    A job fails once no worker has served its target for `unserved` of the driver's time.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Driver:
         off_peak: OffPeak | None = None,
     ) -> None:
         self._sessions, self._cluster = sessions, cluster
-        self._unserved = unserved
+        self._unserved, self._began = unserved, now()
         self._me = me()
         self._given: dict[str, _Given] = {}
         self._shown: dict[str, str] = {}
@@ -274,6 +275,7 @@ class Driver:
         if not self._looks.is_now():
             return
         with writing(self._sessions) as session:
-            failed = claims.note_unserved(session, registry.served(session), self._unserved)
+            served = registry.served(session)
+            failed = claims.note_unserved(session, served, self._unserved, self._began)
         if failed:
             log.warning("%d jobs failed, since nobody has served their targets", failed)

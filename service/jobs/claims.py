@@ -1,7 +1,7 @@
 """Claims: the next job of a free process, and jobs that no process can take any more."""
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Select, and_, or_, select, text
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -122,11 +122,14 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
     return retired
 
 
-def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
+def note_unserved(
+    session: Session, served: Collection[tuple[str, str]], most: timedelta, began: datetime
+) -> int:
     """Record since when jobs wait without a worker; fail those that have waited for `most`.
 
-    `served` are the targets of live workers with their toolchains. A model waits for its problems
-    alone. Returns how many failed.
+    `served` are the targets of live workers with their toolchains. The time before `began`, when
+    the caller started to watch them, does not count. A model waits for its problems alone. Returns
+    how many failed.
     """
     waiting = or_(Job.state == "queued", Job.unserved_since.is_not(None))
     query = select(Job).where(waiting, Job.state.in_(("queued", "running")))
@@ -140,7 +143,7 @@ def note_unserved(session: Session, served: Collection[tuple[str, str]], most: t
             job.unserved_since = None
         elif job.unserved_since is None:
             job.unserved_since = now()
-        elif job.unserved_since < now() - most:
+        elif max(job.unserved_since, began) < now() - most:
             failed += 1
             fail(session, job, _unserved(*place, most))
     return failed

@@ -87,6 +87,9 @@ def test_a_job_that_nobody_serves_fails(driver, cluster, submit, job, sessions, 
     assert job(job_id).unserved_since == since
     with writing(sessions) as session:
         queue.get(session, job_id).unserved_since -= 2 * HOUR
+    driver().tick()
+    assert job(job_id).state == "queued", "that driver has just started"
+    made._began -= 2 * HOUR
     made.tick()
     assert job(job_id).state == "failed"
     assert job(job_id).error.startswith(f"no live worker has served {cluster.machine.target}")

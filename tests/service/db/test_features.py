@@ -12,6 +12,7 @@ from tilewise.kernels.target import detect
 from tilewise.kernels.target.features import EXTENSIONS, implied
 from tilewise.migrations import targets
 from tilewise.service.db import models, schema, writing
+from tilewise.service.db.base import now
 from tilewise.service.jobs import claims
 from tilewise.service.runs import offers
 from tilewise.service.workers import job_run
@@ -110,9 +111,9 @@ def test_a_masked_worker_takes_no_job_of_the_whole_processor(sessions, submit, m
     job = submit()
     with writing(sessions) as session:
         assert offers.make(session, "w", masked.targets, TOOLCHAIN, "d") is None
-        served = {(target, TOOLCHAIN) for target in masked.targets}
-        claims.note_unserved(session, served, timedelta(hours=1))
+        served, limit = {(one, TOOLCHAIN) for one in masked.targets}, (timedelta(hours=1), now())
+        claims.note_unserved(session, served, *limit)
         assert session.get_one(models.Job, job).unserved_since is not None
-        claims.note_unserved(session, {(machine.target, TOOLCHAIN)}, timedelta(hours=1))
+        claims.note_unserved(session, {(machine.target, TOOLCHAIN)}, *limit)
         assert session.get_one(models.Job, job).unserved_since is None
         assert offers.make(session, "w", machine.targets, TOOLCHAIN, "d").job_id == job
