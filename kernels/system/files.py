@@ -58,14 +58,14 @@ def _temporary() -> Path:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file atomically: concurrent readers see the old content. Raises OSError."""
-    with replacing(path, path.parent) as file:
+    with replacing(path) as file:
         file.write(data)
 
 
 @contextmanager
-def replacing(path: Path, folder: Path, prefix: str = "", suffix: str = "") -> Iterator[IO[bytes]]:
-    """Yield a temporary file in a folder that replaces `path` unless an error is raised."""
-    handle, name = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=suffix)
+def replacing(path: Path, prefix: str = "", suffix: str = "") -> Iterator[IO[bytes]]:
+    """Yield a temporary file next to `path` that replaces it unless an error is raised."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=suffix)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -73,6 +73,22 @@ def replacing(path: Path, folder: Path, prefix: str = "", suffix: str = "") -> I
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def storing(path: Path, prefix: str, suffix: str = "") -> Iterator[IO[bytes]]:
+    """Yield a file as `replacing` does, synced to the disk and with the user's permissions."""
+    with replacing(path, prefix, suffix) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        os.fchmod(file.fileno(), 0o666 & ~_umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 _DIGEST_BYTES = 32

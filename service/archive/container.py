@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import re
 import zipfile
 import zlib
@@ -138,20 +137,6 @@ def _entry(name: str) -> zipfile.ZipInfo:
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
     return entry
-
-
-@contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that replaces `path` once it is complete and on the disk."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with part.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class Reader:

@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session, joinedload, undefer
 from sqlalchemy.orm.interfaces import ORMOption as ExecutableOption
 from sqlalchemy.sql.elements import SQLCoreOperations
 
+from tilewise.kernels.system.files import storing
 from tilewise.service.archive import rows
-from tilewise.service.archive.container import FORMAT, ArchiveWriter, Manifest, written
+from tilewise.service.archive.container import FORMAT, ArchiveWriter, Manifest
 from tilewise.service.archive.fields import Line
 from tilewise.service.archive.lines import MEMBERS
 from tilewise.service.archive.rows import RefusedRowError
@@ -134,7 +135,7 @@ def export(sessions: Sessions, path: Path, selection: Selection, written_by: str
         if session.get_bind().dialect.name == "postgresql":
             session.rollback()
             session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-        with written(path) as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
+        with storing(path, f".{path.name}.") as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
             return _Export(session, selection, ArchiveWriter(zipped)).run(written_by)
 
 

@@ -96,11 +96,6 @@ class Folder:
         """Write a file atomically."""
         write_whole(self.path / name, content)
 
-    def write_next_to(self, path: Path, text: str) -> None:
-        """Write a file outside the folder atomically, with its draft here if possible."""
-        is_near = self.path.stat().st_dev == path.parent.stat().st_dev
-        write_whole(path, text, self.path if is_near else None)
-
     def keep(self, name: str, digest: str) -> None:
         """Copy a file to the cache folder unless it is there."""
         if kept(digest) is None:
@@ -113,19 +108,10 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -> None:
-    """Replace a file atomically.
-
-    `scratch` is a folder on the same filesystem for the draft; by default the file's own.
-    """
-    with (
-        file_errors("write", path),
-        files.replacing(path, scratch or path.parent, PREFIX, SUFFIX) as file,
-    ):
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace a file atomically."""
+    with file_errors("write", path), files.storing(path, PREFIX, SUFFIX) as file:
         file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o666 & ~_umask())
 
 
 def keep(text: str) -> None:
@@ -145,12 +131,6 @@ def kept(digest: str) -> str | None:
     found = files.kept(files.cache_dir() / KEPT / digest)
     is_intact = found is not None and hashlib.sha256(found).hexdigest() == digest
     return found.decode() if found is not None and is_intact else None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager

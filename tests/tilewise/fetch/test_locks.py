@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -162,7 +164,7 @@ def test_a_lock_that_names_no_digest_is_refused_and_left_alone(place: Place) -> 
     assert place.lock.read_text() == wrong and not list(place.folder.iterdir())
 
 
-def test_a_lock_of_another_problem_is_found_and_mended(place: Place) -> None:
+def test_a_lock_of_another_problem_is_found_and_mended(place: Place, monkeypatch) -> None:
     right = place.lock.read_text()
     (locked,) = Lock.parse(right, "x.lock").entries.values()
     other = "matmul:m=1,n=1,k=1,dtype=f32"
@@ -170,7 +172,10 @@ def test_a_lock_of_another_problem_is_found_and_mended(place: Place) -> None:
     place.lock.write_text(wrong.render())
     held = place.fetch("--frozen")
     assert held.code == 3 and f"is locked as {other}" in held.err
+    drafts = Mock(wraps=tempfile.mkstemp)
+    monkeypatch.setattr(tempfile, "mkstemp", drafts)
     assert place.fetch().code == 0 and place.lock.read_text() == right
+    assert drafts.call_args.kwargs["dir"] == place.lock.parent, "the folder may be a mount"
 
 
 def replaced(path: Path, kind: str) -> None:
