@@ -188,9 +188,9 @@ class Update:
     def _miss(
         self, problem: Problem | ProblemRange, kind: str, old: LockEntry | None, why: str
     ) -> None:
-        """Report a file that is not stored; a locked one stays."""
+        """Report a file that is not stored; its entry stays."""
         path = file_name(problem, kind)
-        if old is not None and self._is_there(old):
+        if old is not None:
             self.entries[path] = old
         self.outcomes.append(FileOutcome(path, problem.canonical, kind, "missing", why))
 

@@ -178,6 +178,9 @@ def test_what_is_not_stored_or_made_is_named_and_costs_no_other_file(place, monk
     assert {(one["problem"], one["state"]) for one in told} == {
         (ABSENT, "missing"), (PROBLEM, "unchanged")
     }  # fmt: skip
+    (place.folder / SCRIPT).unlink()
+    monkeypatch.setattr("tilewise.fetch.update._why_missing", lambda *_: "it is proven again")
+    assert place.fetch().code == 3 and list(place.entries()) == [SCRIPT] and not place.files()
 
 
 def test_a_search_that_is_refused_or_fails_affects_no_other(capsys, monkeypatch) -> None:
