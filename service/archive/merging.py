@@ -1,7 +1,7 @@
 """Merge the lines of an archive into a database that may have some of them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -18,7 +18,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import now
 from tilewise.service.db.rows import problem_row, toolchain_row
 from tilewise.service.errors import ArchiveError
-from tilewise.service.jobs import queue
+from tilewise.service.jobs import queue, registry
 from tilewise.service.jobs.model_jobs import ended_job
 from tilewise.service.jobs.queue import Submitter
 from tilewise.service.results import history, integrity, suites
@@ -37,7 +37,7 @@ class Merged:
     `added` and `known` count rows by table; `replaced` schedules gave way to faster ones of the
     archive, ranges to newer ones. `postponed` trials belong to jobs that are active here.
     `unfinished` jobs had not ended in the archive; `resumed` of them were requested again, `stale`
-    ones not, since they belong to another toolchain.
+    ones not, since they are rechecks or nobody serves their target and toolchain.
     """
 
     added: Counter[str] = field(default_factory=Counter)
@@ -118,14 +118,15 @@ class Merger:
                 self._adders[kind](session, self._complete(line))
         session.flush()
 
-    def resume(self, session: Session, toolchain: str) -> None:
-        """Queue the searches of a toolchain that had not ended.
+    def resume(self, session: Session, here: Collection[tuple[str, str]]) -> None:
+        """Queue the searches that had not ended, for targets with toolchains `here` or of workers.
 
         Each begins with the trials of the one that it stands for, and is answered by what is stored
         where that is as good.
         """
+        served = registry.served(session).union(here)
         for line in self._unfinished:
-            if line.toolchain != toolchain:
+            if line.kind == "recheck" or (line.target, line.toolchain) not in served:
                 self.merged.stale += 1
                 continue
             problem, request = parse_problem(line.problem), TuneRequest.of(line)

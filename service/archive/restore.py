@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -166,17 +166,18 @@ PAUSE_S = 0.12
 LEFT = "what was taken in before stays; import it again, which takes in the rest"
 
 Begin = Callable[[], AbstractContextManager[Session]]
+Places = Collection[tuple[str, str]]
 
 
 def restore(
-    sessions: Sessions, path: Path, *, resume: str | None = None, dry_run: bool = False
+    sessions: Sessions, path: Path, *, resume: Places | None = None, dry_run: bool = False
 ) -> Merged:
     """Merge an archive into a store, which keeps all that it has.
 
     Importing twice changes nothing. The whole archive is checked first. It is then written in
     several transactions, so that others can write in between; the next import completes one that
-    was interrupted. `resume` is the toolchain whose unfinished searches are requested again;
-    `dry_run` only reports.
+    was interrupted. With `resume`, the targets that this machine serves with their toolchains,
+    unfinished searches are requested again; `dry_run` only reports.
 
     Raises ArchiveError if the file is none or was changed, BusyError if another process wrote the
     same rows meanwhile.
@@ -192,7 +193,7 @@ def restore(
     return merger.merged
 
 
-def _merge(begin: Begin, archive: Reader, merger: Merger, *, resume: str | None) -> None:
+def _merge(begin: Begin, archive: Reader, merger: Merger, *, resume: Places | None) -> None:
     try:
         for piece in _pieces(archive):
             with begin() as session:

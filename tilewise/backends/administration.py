@@ -30,6 +30,7 @@ from tilewise.service.db import schema
 from tilewise.service.db import tokens as token_store
 from tilewise.service.db.base import now
 from tilewise.service.db.session import make_engine, reading, writing
+from tilewise.service.host.machine import examine_here
 from tilewise.service.jobs import retention
 from tilewise.version import VERSION
 
@@ -117,8 +118,9 @@ def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: 
         file = shipped(name) if kind == BUILTIN else Path(path)
         with opened(file):
             pass  # a database that is absent is not made for what is no archive
+    here = {(target, identity()) for target in examine_here().targets} if resume else None
     with opened_sessions(database_url) as sessions:
-        merged = restore(sessions, file, resume=identity() if resume else None, dry_run=dry_run)
+        merged = restore(sessions, file, resume=here, dry_run=dry_run)
     return {
         "file": str(file),
         "dry_run": dry_run,

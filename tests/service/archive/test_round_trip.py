@@ -14,7 +14,7 @@ from tilewise.search.records import TuneRequest
 from tilewise.service.archive import lines, rows
 from tilewise.service.archive.export import Selection
 from tilewise.service.archive.restore import restore
-from tilewise.service.db import models
+from tilewise.service.db import models, writing
 from tilewise.service.errors import NotFoundError, OutageError
 
 
@@ -153,17 +153,20 @@ def test_a_search_that_goes_on_is_called_off_where_it_is_imported(new_store, tmp
     of, into = new_store(kind), new_store(kind)
     stores.cut_off(of, stores.Search(), 3)
     stores.ask(of, stores.Search(stores.COLD, (1.0,), toolchain="an older toolchain"))
+    recheck = stores.ask(of, stores.Search(stores.IMAGE))
+    with writing(of) as session:
+        session.get_one(models.Job, recheck).kind = "recheck"
     merged = stores.moved(of, into, tmp_path / "a.zip")
-    assert (merged.unfinished, merged.added["trials"], merged.resumed) == (2, 3, 0)
+    assert (merged.unfinished, merged.added["trials"], merged.resumed) == (3, 3, 0)
     jobs = stores.rows_of(into)["jobs"]
-    assert [(row["state"], row["complete"]) for row in jobs] == [("cancelled", False)] * 2
+    assert [(row["state"], row["complete"]) for row in jobs] == [("cancelled", False)] * 3
     assert "while it was running" in jobs[0]["error"] and "queued" in jobs[1]["error"]
     assert {row["state"] for row in stores.rows_of(of)["jobs"]} == {"running", "queued"}
-    for _ in range(2):  # the one that waits is joined
-        merged = restore(into, tmp_path / "a.zip", resume=stores.TOOLCHAIN)
-        assert (merged.unfinished, merged.resumed, merged.stale) == (2, 1, 1)
-        called_off, _stale, queued = stores.rows_of(into)["jobs"]
-        assert (called_off["state"], queued["state"]) == ("cancelled", "queued")
+    for target, resumed in (("cpu:x", 0), *[(stores.here().target, 1)] * 2):  # joins what waits
+        merged = restore(into, tmp_path / "a.zip", resume=[(target, stores.TOOLCHAIN)])
+        assert (merged.unfinished, merged.resumed, merged.stale) == (3, resumed, 3 - resumed)
+    called_off, _stale, _recheck, queued = stores.rows_of(into)["jobs"]
+    assert (called_off["state"], queued["state"]) == ("cancelled", "queued")
     trials = stores.rows_of(into)["trials"]
     expected = product((called_off["id"], queued["id"]), range(3))
     assert sorted((row["job_id"], row["number"]) for row in trials) == list(expected)
@@ -172,7 +175,7 @@ def test_a_search_that_goes_on_is_called_off_where_it_is_imported(new_store, tmp
 def test_a_dry_run_changes_nothing(filled, new_store, tmp_path, monkeypatch):
     into = new_store()
     before = stores.rows_of(into)
-    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=stores.TOOLCHAIN)
+    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=())
     assert merged.added["trials"] == 9 and stores.rows_of(into) == before
 
     def full(**_):
