@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -178,8 +178,8 @@ class SqlRun:
         return self._end("failed", ended)
 
     def release(self) -> None:
-        """Return the job to the queue, without retries, because the process ends."""
-        with writing(self._sessions) as session:
+        """Return the job to the queue if the database is there; otherwise its lease expires."""
+        with suppress(*PASSING), writing(self._sessions) as session:
             lease.release(session, self._held)
 
     def _end(self, state: JobState, end: Callable[[Session], bool]) -> bool:

@@ -24,6 +24,8 @@ def converted_errors() -> Iterator[None]:
     """Convert the service's errors to those of the command line; a bad database is bad input."""
     try:
         yield
+    except errors.BusyError as error:
+        raise TilewiseError(str(error)) from error
     except (errors.ArchiveError, errors.DatabaseError, errors.HostError) as error:
         raise BadInputError(str(error)) from error
     except errors.NotFoundError as error:
@@ -74,6 +76,8 @@ def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
         engine = make_engine(url)
         try:
             yield make_sessions(engine)
+        except errors.OutageError as error:  # unlike a database that cannot be opened
+            raise TilewiseError(str(error)) from error
         finally:
             engine.dispose()
 

@@ -1,6 +1,6 @@
 from dataclasses import replace
 from functools import partial
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -16,6 +16,7 @@ from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
 from tilewise.service.api.documents import trial_json
 from tilewise.service.db import models, reading, writing
+from tilewise.service.errors import OutageError
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
 from tilewise.service.jobs.lease import LEASE
@@ -118,10 +119,12 @@ def test_a_search_without_a_result_says_why(
 
 
 def test_an_interrupt_gives_the_job_back(sessions, submit, run, job):
-    job_id = submit()
-
+    job_id, stop = submit(), {"on_event": Mock(side_effect=KeyboardInterrupt)}
+    away = patch.object(lease, "release", side_effect=OutageError("away"))
+    with away, pytest.raises(KeyboardInterrupt):
+        run(submit(PROBLEM + ",bias"), **stop)
     with pytest.raises(KeyboardInterrupt):
-        run(job_id, on_event=Mock(side_effect=KeyboardInterrupt))
+        run(job_id, **stop)
     assert job(job_id).state == "queued"
     assert run(job_id).state == "done"
     assert len(SqlTrialStore(sessions, job_id).trials()) == 4
