@@ -84,14 +84,6 @@ class Folder:
         """Whether a fill of the folder was interrupted."""
         return os.path.lexists(self.path / FILLING)
 
-    def begin_fill(self) -> None:
-        """Mark the folder as incomplete until `end_fill`."""
-        self.write(FILLING, "")
-
-    def end_fill(self) -> None:
-        """Remove the mark."""
-        self.remove(FILLING)
-
     def write(self, name: str, content: str | bytes) -> None:
         """Write a file atomically."""
         write_whole(self.path / name, content)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilewise.backends.choose import Backend
 from tilewise.errors import BadInputError, MissingError, TilewiseError
-from tilewise.fetch.folder import Folder, keep, kept, sha256
+from tilewise.fetch.folder import FILLING, Folder, keep, kept, sha256
 from tilewise.fetch.lock import Lock, LockEntry
 from tilewise.fetch.ranges import range_file
 from tilewise.fetch.update import WantedFiles
@@ -51,10 +51,10 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[LockDif
     if gone:
         return [LockDifference(entry.path, f"{entry.problem}: {why}") for entry in gone]
     with folder.taken():
-        folder.begin_fill()
+        folder.write(FILLING, "")
         for path, text in texts.items():
             folder.write(path, text)
-        folder.end_fill()
+        folder.remove(FILLING)
     return []
 
 

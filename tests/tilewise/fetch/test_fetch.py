@@ -273,6 +273,8 @@ def test_a_fresh_checkout_is_filled_from_the_cache_folder_without_a_network(
 def test_a_fill_that_was_broken_off_is_gone_on_with(place: Place) -> None:
     place.fetch("--kernels")
     before = place.files()
+    (place.folder / ".tilewise-filling").touch()
+    assert place.fetch("--kernels").code == 0, "it ends the fill"
     (place.folder / SCRIPT).unlink()
     assert place.fetch("--frozen", "--kernels").code == 3, "one file alone is a difference"
     (place.folder / ".tilewise-filling").touch()

@@ -12,7 +12,7 @@ from tilewise.cli.files import json_text, read_regular_text, read_text, require_
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
-from tilewise.fetch.folder import Folder, write_whole
+from tilewise.fetch.folder import FILLING, Folder, write_whole
 from tilewise.fetch.lock import KERNEL, Lock
 from tilewise.fetch.problems import read_list
 from tilewise.fetch.update import FileOutcome, Update, WantedFiles
@@ -57,6 +57,7 @@ def _update(
         with folder.taken():
             update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
             text = update.run().render()
+            folder.remove(FILLING)
             if not place.exists() or read_regular_text(str(place)) != text:
                 write_whole(place, text)
     _report(options, place, update.outcomes)
