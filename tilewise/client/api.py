@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
@@ -146,12 +147,13 @@ class Api:
         page = PagePath.first("trials", f"/v1/jobs/{job_id}/trials")
         phase, ended = None, 0
         while True:
-            job = await self.job(job_id)
+            job = await self._service.outlasting(partial(self.job, job_id))
             if on_event is not None:
                 # The job was read first: once it has ended, its trials are all there.
                 if job.trials.ended != ended:
                     ended = job.trials.ended
-                    page, trials = await self._trials_from(page)
+                    following = partial(self._trials_from, page)
+                    page, trials = await self._service.outlasting(following)
                     for trial in trials:
                         if trial.number > after:
                             after = trial.number

@@ -57,6 +57,7 @@ _ERRORS: dict[int, type[TilewiseError]] = {
     HTTPStatus.NOT_FOUND: MissingError,
     HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
     HTTPStatus.INTERNAL_SERVER_ERROR: UnreadableError,
+    **dict.fromkeys(_GATEWAY, NoAnswerError),
 }
 _HINTS = {
     HTTPStatus.UNAUTHORIZED.value: "; set TILEWISE_TOKEN to a token of this service",
@@ -169,6 +170,17 @@ class Service:
             losses += not is_unavailable
             await self.sleep(pause)
         raise AssertionError("the last try returns or raises")
+
+    async def outlasting(self, ask: Callable[[], Awaitable[Value]]) -> Value:
+        """Return what `ask` returns, repeating it for `patience_s` while the service restarts."""
+        end_s = now_s() + self._patience_s
+        while True:
+            try:
+                return await ask()
+            except NoAnswerError:
+                if now_s() + RETRY_S > end_s:
+                    raise
+            await self.sleep(RETRY_S)
 
     async def _once(self, request: ApiRequest) -> httpx.Response:
         return await _settled(

@@ -12,6 +12,7 @@ from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, RANGE, Answer, Json
 from tilewise import Client, MissingError, TilewiseError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded, api, events
+from tilewise.client.transport import MOST_TRIES
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
 
@@ -205,11 +206,11 @@ TRIALS = 7
 
 
 class Polled:
-    """Runs job 1, of which each look finds more trials; has no events that work."""
+    """Runs job 1, of which each look finds more trials; restarts often, and has no events."""
 
     def __init__(self, job: Json, streamed: str = "") -> None:
         self.job, self.streamed = job, streamed
-        self.looks, self.streams = 0, 0
+        self.looks, self.streams, self.asked = 0, 0, 0
         self.pages: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -221,6 +222,9 @@ class Polled:
         if path.endswith("/events"):
             self.streams += 1
             return httpx.Response(200, text=self.streamed)
+        self.asked += 1
+        if self.asked % 12 <= MOST_TRIES:
+            return httpx.Response(502 + 2 * (self.asked % 2))
         if path.endswith("/trials"):
             return self.page(request)
         self.looks += 1
