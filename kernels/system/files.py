@@ -82,13 +82,9 @@ def storing(path: Path, prefix: str, suffix: str = "") -> Iterator[IO[bytes]]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o666 & ~_umask())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        mask = os.umask(0)
+        os.umask(mask)
+        os.fchmod(file.fileno(), 0o666 & ~mask)
 
 
 _DIGEST_BYTES = 32

@@ -152,8 +152,7 @@ class Api:
                 # The job was read first: once it has ended, its trials are all there.
                 if job.trials.ended != ended:
                     ended = job.trials.ended
-                    following = partial(self._trials_from, page)
-                    page, trials = await self._service.outlasting(following)
+                    page, trials = await self._service.outlasting(partial(self._trials_from, page))
                     for trial in trials:
                         if trial.number > after:
                             after = trial.number

@@ -53,7 +53,6 @@ def test_an_outage_costs_no_job(driver, cluster, submit, sessions, monkeypatch, 
     silenced.tick()
     with writing(sessions) as session:  # the outage took longer than a driver may be silent
         session.query(models.Offer).one().seen_at = now() - timedelta(seconds=60)
-
     with monkeypatch.context() as away:
         away.setattr(offers, "abandoned", Mock(side_effect=OutageError("the database is away")))
         other.tick()

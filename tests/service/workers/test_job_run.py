@@ -59,8 +59,7 @@ def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run, job, 
 
     assert run(job_id, on_event=cancel).state == "interrupted"
     assert job(job_id).state == "cancelled"
-    assert len(SqlTrialStore(sessions, job_id).trials()) == 2
-    assert schedules() == 0
+    assert len(SqlTrialStore(sessions, job_id).trials()) == 2 and schedules() == 0
 
 
 def unaware_tune(*given, should_stop, **options):
@@ -82,13 +81,11 @@ def test_lost_jobs_are_left(sessions, submit, run, job, schedules, tuner, moment
 
     assert run(job_id, on_event=take_over, tuner=tuner).state == "interrupted"
     assert (job(job_id).state, job(job_id).owner, job(job_id).epoch) == ("running", heir, 2)
-    assert len(SqlTrialStore(sessions, job_id).trials()) == stored
-    assert schedules() == 0
+    assert len(SqlTrialStore(sessions, job_id).trials()) == stored and schedules() == 0
 
 
 def test_a_cancellation_at_the_last_moment_stores_nothing(submit, run, job, schedules, monkeypatch):
-    job_id = submit()
-    store = lease.end
+    job_id, store = submit(), lease.end
 
     def too_late(session, *args, **kwargs):
         queue.cancel(session, job_id)
@@ -97,8 +94,7 @@ def test_a_cancellation_at_the_last_moment_stores_nothing(submit, run, job, sche
 
     monkeypatch.setattr(lease, "end", too_late)
     assert run(job_id).state == "interrupted"
-    assert job(job_id).state == "cancelled"
-    assert schedules() == 0
+    assert job(job_id).state == "cancelled" and schedules() == 0
 
 
 @pytest.mark.parametrize(
@@ -125,20 +121,17 @@ def test_an_interrupt_gives_the_job_back(sessions, submit, run, job):
         run(submit(PROBLEM + ",bias"), **stop)
     with pytest.raises(KeyboardInterrupt):
         run(job_id, **stop)
-    assert job(job_id).state == "queued"
-    assert run(job_id).state == "done"
+    assert job(job_id).state == "queued" and run(job_id).state == "done"
     assert len(SqlTrialStore(sessions, job_id).trials()) == 4
 
 
 def test_a_fault_while_storing_leaves_nothing_behind(submit, run, job, schedules, monkeypatch):
     job_id = submit()
-
     fail = Mock(side_effect=RuntimeError("killed"))
     monkeypatch.setattr("tilewise.service.jobs.outcome._add_attempt", fail)
     with pytest.raises(RuntimeError):
         run(job_id)
-    assert schedules() == 0
-    assert job(job_id).state == "running", "its process counts as crashed"
+    assert schedules() == 0 and job(job_id).state == "running", "its process counts as crashed"
 
 
 def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tuned):

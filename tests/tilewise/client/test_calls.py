@@ -99,13 +99,11 @@ def test_many_problems_are_looked_up_in_parts(monkeypatch: pytest.MonkeyPatch) -
 
     a, c = (parse_problem(one).key for one in (A, C))
     known = {a: {"cpu": "1"}, c: {"cpu": "3"}, "absent": {"cpu": "4"}}
-    with Client("http://fake", httpx.MockTransport(look_up)) as client:
-        found = client.look_up([A, B, C], "t", files=["cpu"], known=known)
+    found = documents.call(look_up, "look_up", [A, B, C], "t", files=["cpu"], known=known)
     assert [one.problem for one in found] == [A, B, C]
     assert [one.result and one.result.problem for one in found] == [A, None, C]
     assert [len(body["problems"]) for body in bodies] == [2, 1]
-    own = [{a: {"cpu": "1"}}, {c: {"cpu": "3"}}]
-    assert [body["known"] for body in bodies] == own, "the tags of its own problems"
+    assert [body["known"] for body in bodies] == [{a: {"cpu": "1"}}, {c: {"cpu": "3"}}]
     assert all(body["files"] == ["cpu"] for body in bodies)
 
 
@@ -263,10 +261,8 @@ def test_a_service_without_events_or_whose_streams_bring_nothing_is_polled(is_as
     seen = tuned(service, is_async=is_async)
     assert service.streams == 0
     assert numbers(seen) == list(range(TRIALS)) and isinstance(seen[-1], JobEnded)
-    phases = [one.phase.done for one in seen if isinstance(one, PhaseReached)]
-    assert phases == [2, 4, 6, 7]
+    assert [one.phase.done for one in seen if isinstance(one, PhaseReached)] == [2, 4, 6, 7]
     assert len(service.pages) < 4 + 3, "a page that was full is asked for once more at most"
-
     service = Polled(documents.job(), documents.stream(0, 1, 2))
     seen = tuned(service, is_async=is_async)
     assert service.streams > events.MOST_LOSSES
@@ -294,9 +290,8 @@ def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(method,
 def test_a_newer_service_may_say_more_of_a_strict_problem() -> None:
     strict = f"{PROBLEM},sparsity=none,accuracy=strict"
     found = {"problems": [{"problem": strict, "count": 1, "where": ["@f"]}], "skipped": []}
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=found))
-    with Client("http://fake", transport) as client:
-        imported = client.import_module("module {}", accuracy="strict")
+    answer = httpx.Response(200, json=found)
+    imported = documents.call(lambda _: answer, "import_module", "module {}", accuracy="strict")
     assert [one.problem for one in imported.problems] == [strict]
 
 

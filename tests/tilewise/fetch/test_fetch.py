@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,8 +120,8 @@ def test_an_edited_file_is_replaced_only_where_that_is_said(place: Place, is_loc
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert str(place.folder / SCRIPT) in ran.err and "--overwrite" in ran.err
     assert place.files() == edited and place.lock.exists() == is_locked
-    assert place.fetch("--overwrite").code == 0
-    assert place.files() == whole and place.lock.read_text() == lock
+    ran = place.fetch("--overwrite")
+    assert (ran.code, place.files(), place.lock.read_text()) == (0, whole, lock)
 
 
 def test_a_text_or_a_speed_of_another_time_changes_nothing(place, tuned, monkeypatch) -> None:
@@ -128,8 +129,7 @@ def test_a_text_or_a_speed_of_another_time_changes_nothing(place, tuned, monkeyp
     whole, lock = place.files(), place.lock.read_text()
     (entry,) = place.entries().values()
     place.lock.write_text(lock.replace(entry.sha256, "0" * 64))  # as of another checkout
-    assert place.fetch().code == 0
-    assert place.files() == whole and place.lock.read_text() == lock
+    assert (place.fetch().code, place.files(), place.lock.read_text()) == (0, whole, lock)
     place.lock.unlink()
     ask = Update.ask
 
@@ -156,14 +156,12 @@ def test_what_is_not_wanted_any_more_goes_unless_it_was_edited(place: Place) -> 
     (place.folder / "mine.txt").write_text("not of fetch")
     ran = place.fetch()
     assert ran.out == "0 written, 1 unchanged, 1 removed, 0 missing\n"
-    assert set(place.files()) == {SCRIPT, "mine.txt"}
-    assert list(place.entries()) == [SCRIPT]
+    assert set(place.files()) == {SCRIPT, "mine.txt"} and list(place.entries()) == [SCRIPT]
     place.fetch("--kernels")
     (place.folder / f"{NAME}.py").write_text("edited")
     told = json.loads(place.fetch("--json").out)["files"]
-    assert {one["path"]: one["state"] for one in told} == {
-        SCRIPT: "unchanged", f"{NAME}.py": "left"
-    }  # fmt: skip
+    states = {one["path"]: one["state"] for one in told}
+    assert states == {SCRIPT: "unchanged", f"{NAME}.py": "left"}
     assert place.files()[f"{NAME}.py"] == "edited"
 
 
@@ -175,9 +173,8 @@ def test_what_is_not_stored_or_made_is_named_and_costs_no_other_file(place, monk
     assert "none of batches" in ran.err
     assert list(place.files()) == [SCRIPT] and list(place.entries()) == [SCRIPT]
     told = json.loads(place.fetch("--json").out)["files"]
-    assert {(one["problem"], one["state"]) for one in told} == {
-        (ABSENT, "missing"), (PROBLEM, "unchanged")
-    }  # fmt: skip
+    states = {one["problem"]: one["state"] for one in told}
+    assert states == {ABSENT: "missing", PROBLEM: "unchanged"}
     (place.folder / SCRIPT).unlink()
     monkeypatch.setattr("tilewise.fetch.update._why_missing", lambda *_: "it is proven again")
     assert place.fetch().code == 3 and list(place.entries()) == [SCRIPT] and not place.files()
@@ -251,21 +248,16 @@ def test_what_is_missing_is_tuned_and_frozen_fails_where_anything_differs(make_p
         assert place.fetch("--frozen").code == 0, change
 
 
-def test_a_fresh_checkout_is_filled_from_the_cache_folder_without_a_network(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fresh_checkout_is_filled_without_a_network(place, monkeypatch, tmp_path) -> None:
     place.fetch("--kernels")
     before, lock = place.files(), place.lock.read_text()
-    for path in place.folder.iterdir():
-        path.unlink()
+    shutil.rmtree(place.folder)
     ran = place.frozen("--kernels", "--server", "http://127.0.0.1:1")
     assert (ran.code, ran.err) == (0, "")
     assert (place.files(), place.lock.read_text()) == (before, lock)
-
     # A fresh machine gets the locked texts from the store.
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
-    for path in place.folder.iterdir():
-        path.unlink()
+    shutil.rmtree(place.folder)
     assert place.fetch("--frozen", "--kernels").code == 0
     assert place.files() == before
 
@@ -286,8 +278,7 @@ def test_a_fill_that_was_broken_off_is_gone_on_with(place: Place) -> None:
 
 def test_another_text_than_the_locked_one_is_never_taken(place, monkeypatch, tmp_path) -> None:
     place.fetch()
-    text = place.lock.read_text()
-    (entry,) = place.entries().values()
+    text, (entry,) = place.lock.read_text(), place.entries().values()
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
     (place.folder / SCRIPT).unlink()
     ran = place.frozen("--db", f"sqlite:///{tmp_path / 'none.db'}")
@@ -347,8 +338,7 @@ def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
 def test_an_unchanged_folder_costs_one_request(cli, served_as_stored, tmp_path, monkeypatch):
     place = Place(cli, tmp_path, ("--server", served_as_stored))
     place.fetch("--kernels")
-    asked: list[str] = []
-    send = httpx.Client.request
+    asked, send = list[str](), httpx.Client.request
 
     def noted(self: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
         asked.append(f"{method} {url}")
@@ -385,8 +375,7 @@ def test_a_fetch_that_is_killed_leaves_nothing_half_done(
 
 def test_two_fetches_at_once_do_no_harm(served_as_stored: str, tmp_path: Path, cli: Cli) -> None:
     place = Place(cli, tmp_path, ("--server", served_as_stored))
-    command = place.command("--kernels")
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    both = [subprocess.Popen(place.command("--kernels"), stdout=subprocess.PIPE) for _ in "ab"]
     said = sorted((one.communicate()[0] or b"").decode() for one in both)
     assert [one.returncode for one in both] == [0, 0]
     assert [text.partition(",")[0] for text in said] == ["0 written", "2 written"]

@@ -108,9 +108,8 @@ def with_line(line, text):
 
 def test_a_lock_file_comes_back_as_it_was():
     lock = Lock.of([entry(), entry("a.py", etag="e", kind="kernel"), entry("c", match="toolchain")])
-    text = lock.render()
-    assert Lock.parse(text, "x") == lock
-    assert Lock.parse(text, "x").render() == text
+    found = Lock.parse(lock.render(), "x")
+    assert found == lock and found.render() == lock.render()
     assert list(lock.entries) == ["a.py", "b.cpu.mlir", "c"], "sorted, whatever the list's order"
 
 
@@ -211,8 +210,7 @@ def test_a_folder_with_other_than_regular_files_is_refused(place: Place, kind: s
 
 @pytest.mark.parametrize("kind", ["device", "link", "fifo", "folder"])
 def test_a_cache_with_other_than_regular_files_is_not_used(place: Place, kind: str) -> None:
-    digest = place.entries()[SCRIPT].sha256
-    cache = place.path / "cache" / folders.KEPT / digest
+    cache = place.path / "cache" / folders.KEPT / place.entries()[SCRIPT].sha256
     assert cache.exists()
     replaced(cache, kind)
     (place.folder / SCRIPT).unlink()
@@ -256,14 +254,12 @@ def test_ranges_are_fetched_locked_and_held(ranges, cli, ranged, tmp_path) -> No
     kinds = {path: one.kind for path, one in ranges.entries().items() if one.problem == RANGE}
     assert kinds == {f"{STEM}.json": "range"}
     locked = ranges.lock.read_text()
-
     # The same variants measured again are the same files.
     with opened_store(ranged) as sessions:
         add_range(sessions, best_us=0.25)
     assert ranges.fetch("--kernels").out == "0 written, 3 unchanged, 0 removed, 0 missing\n"
     assert ranges.lock.read_text() == locked and ranges.files() == files
     assert ranges.fetch("--kernels", "--check").code == 0
-
     # A checkout of the lock file alone is filled from the store where the cache is empty.
     for folder in (ranges.folder, tmp_path / "cache"):
         shutil.rmtree(folder)
@@ -272,21 +268,18 @@ def test_ranges_are_fetched_locked_and_held(ranges, cli, ranged, tmp_path) -> No
     (ranges.folder / f"{STEM}.json").write_text("{}")
     ran = ranges.fetch("--kernels", "--frozen")
     assert ran.code == 3 and f"{STEM}.json: has sha256" in ran.err
-
     with opened_store(ranged) as sessions:
         add_range(sessions, first=2)
     (ranges.folder / f"{STEM}.json").write_text(files[f"{STEM}.json"])
     assert ranges.fetch("--kernels", "--check").out.count("changed") == 1
     assert ranges.fetch("--kernels").out == "1 written, 2 unchanged, 0 removed, 0 missing\n"
     assert json.loads(ranges.files()[f"{STEM}.json"])["variants"] != variants
-
     with opened_store(ranged) as sessions, writing(sessions) as session:
         session.query(models.TunedRange).update({"loss_mean": 0.5})
     ran = ranges.fetch("--kernels")
     assert ran.out == "0 written, 2 unchanged, 0 removed, 1 missing\n" and ran.code == 3
     assert "tuned_ranges is not what was stored" in ran.err
     assert ranges.fetch("--kernels", "--check").out.count("not stored") == 1
-
     ranges.list.write_text(f"{ABSENT}\n")
     ran = ranges.fetch()
     assert ran.code == 3 and f"{ABSENT}: no range is stored" in ran.err
