@@ -302,7 +302,7 @@ def _parts(moves: Moves, memory: Memory, size: int) -> Iterator[Moves]:
     whole, units = (len(moves.froms), *moves.lengths), (1, line, BLOCK)
     counts = [-(-size // unit) for size, unit in zip(whole, units, strict=True)]
     shares = [-(-count // memory.threads) / max(1, count) for count in counts]
-    cut = min(range(3), key=lambda i: shares[i] * (1.25 if i else 1.0))
+    cut = min(range(3 if moves.steps else 2), key=lambda i: shares[i] * (1.25 if i else 1.0))
     to_step, from_step = moves.steps or (1, 1)
     for first, end in memory.parts(counts[cut]):
         begins, ends = [0, 0, 0], list(whole)

@@ -8,9 +8,12 @@ from tests.cases import some
 from tests.kernels.mlir.payloads import generic
 from tests.search.networks.lowering.drawn import labels, loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
+from tilewise.kernels.native.conversion import Conversion, moves_of
 from tilewise.kernels.target import detect
 from tilewise.search.networks.loader.network import Network
-from tilewise.search.networks.lowering.memory import poison_activations
+from tilewise.search.networks.lowering import non_gemm
+from tilewise.search.networks.lowering.kernel_calls import Memory
+from tilewise.search.networks.lowering.memory import Arena, placed, poison_activations
 from tilewise.search.networks.lowering.network import LoweredNetwork
 from tilewise.search.networks.variants import variants
 
@@ -83,23 +86,29 @@ def test_a_masked_softmax_is_one_pass(threads: int) -> None:
 
 
 TRANSPOSED = """
-func.func @main(%x: tensor<5x6x50xf32>) -> tensor<50x30xf32> {
-  %to = tensor.empty() : tensor<50x5x6xf32>
-  %first = linalg.transpose ins(%x : tensor<5x6x50xf32>) outs(%to : tensor<50x5x6xf32>)
+func.func @main(%x: tensor<AxBxCxf32>) -> tensor<CxDxf32> {
+  %to = tensor.empty() : tensor<CxAxBxf32>
+  %first = linalg.transpose ins(%x : tensor<AxBxCxf32>) outs(%to : tensor<CxAxBxf32>)
       permutation = [2, 0, 1]
-  %second = math.tanh %first : tensor<50x5x6xf32>
-  %last = tensor.collapse_shape %second [[0], [1, 2]] : tensor<50x5x6xf32> into tensor<50x30xf32>
-  return %last : tensor<50x30xf32>
+  %second = math.tanh %first : tensor<CxAxBxf32>
+  %last = tensor.collapse_shape %second [[0], [1, 2]] : tensor<CxAxBxf32> into tensor<CxDxf32>
+  return %last : tensor<CxDxf32>
 }
 """
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_transposition_and_what_follows_in_another_shape(threads: int) -> None:
-    x = values(5, 6, 50)
-    made = network(TRANSPOSED, threads)
+@pytest.mark.parametrize("shape", [(5, 6, 50), (1, 49, 48)])  # the second one in parts of a block
+def test_a_transposition_and_what_follows_in_another_shape(shape, threads: int) -> None:
+    x, text = values(*shape), TRANSPOSED
+    for name, size in zip("ABCD", (*shape, shape[0] * shape[1]), strict=True):
+        text = text.replace(f"<{name}x", f"<{size}x").replace(f"x{name}x", f"x{size}x")
+    program = read_program(text.encode())
+    step, *_ = LoweredNetwork(plan_of(program, 1, threads), program).steps
+    assert [row[2] < row[3] for row in step.rows] == [True] * threads
+    made = network(text, threads)
     assert labels(made)[0] == "transposition"
-    expected = np.tanh(x.astype(float).transpose(2, 0, 1).reshape(50, 30))
+    expected = np.tanh(x.astype(float).transpose(2, 0, 1).reshape(shape[2], -1))
     np.testing.assert_allclose(run(made, x), expected, rtol=1e-6)
 
 
@@ -378,19 +387,8 @@ def test_sums_start_from_a_view_in_the_order_that_it_has() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-DIVIDED = """
-func.func @main(%x: tensor<49x48xf32>) -> tensor<48x49xf32> {
-  %to = tensor.empty() : tensor<48x49xf32>
-  %t = linalg.transpose ins(%x : tensor<49x48xf32>) outs(%to : tensor<48x49xf32>)
-      permutation = [1, 0]
-  return %t : tensor<48x49xf32>
-}"""
-
-
-@pytest.mark.parametrize("threads", THREADS)
-def test_each_thread_transposes_a_part_of_a_matrix(threads: int) -> None:
-    program, x = read_program(DIVIDED.encode()), values(49, 48)
-    (step,) = LoweredNetwork(plan_of(program, 0, threads), program).steps
-    assert [row[2] < row[3] for row in step.rows] == [True] * threads
-    (transposed,) = run_twice(DIVIDED, 0, x, threads=threads)
-    assert np.array_equal(transposed, x.T)
+def test_each_thread_copies_elements_of_its_own() -> None:
+    moves, counts = moves_of(Conversion((2, 70), (0, 1), (0, 1), (1, 0))), np.zeros(4 * 70, int)
+    for part in non_gemm._parts(moves, Memory(Arena(0), placed([]), Arena(0), 8), size=2):
+        np.add.at(counts, part.tos[:, None] + np.arange(part.lengths[0]), 1)
+    assert (counts.reshape(4, 70) == [[0], [1], [1], [0]]).all()
