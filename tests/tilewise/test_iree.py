@@ -2,21 +2,28 @@
 
 import json
 import re
-from collections import Counter
+from argparse import Namespace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from tests.tilewise.conftest import PROBLEM, Cli, written
+from tilewise.cli.commands.scripts.iree_library import _describe
 from tilewise.client import Client
+from tilewise.kernels.dispatches import compilation
+from tilewise.kernels.dispatches.extraction import extract
 from tilewise.kernels.dispatches.extraction.extract import Cut
+from tilewise.kernels.errors import CompilerError
+from tilewise.kernels.mlir.frontend import read
 from tilewise.kernels.mlir.iree.module_text import module_text
 from tilewise.kernels.mlir.tuning_spec.compiled import check_matched
 from tilewise.kernels.problem import parse_problem, parse_range
 from tilewise.kernels.target import resolve
-from tilewise.model.libraries import UserModel, _replaced, entry_of
+from tilewise.model.libraries import NO_PATTERN, UserModel, entry_of, read_model, replaced_by
+from tilewise.model.reference import COMPILE_S
 from tilewise.search.libraries import library
 from tilewise.search.libraries.gain import Gain
 
@@ -33,6 +40,15 @@ def gains(tuned: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Gain]:
     gains: dict[str, Gain] = {}
     monkeypatch.setattr(library, "measured", lambda problem, *_: gains.get(problem.canonical, FAST))
     return gains
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> UserModel:
+    """A model of three ops, which may take minutes to read."""
+    cuts = tuple(Cut(problem, "@f") for problem in (PROBLEM, OTHER, ABSENT))
+    monkeypatch.setattr(read, "as_module", lambda module, **_: module)
+    monkeypatch.setattr(extract, "cut_module", lambda _, seconds, dim: cuts[: int(seconds) // 300])
+    return read_model("m.mlir", b"")
 
 
 @pytest.mark.usefixtures("gains")
@@ -82,11 +98,20 @@ def test_a_stored_range_serves_the_ranges_that_it_contains(cli: Cli) -> None:
         assert (whole.problems, whole.choice, len(whole.variants)) == (problems, choice, variants)
 
 
-def test_calls_of_one_kernel_are_counted_once() -> None:
-    model = UserModel("m.mlir", b"", (Cut(PROBLEM, "@f"), Cut(OTHER, "@g")))
-    made = library.ProvenLibrary("", (), dict.fromkeys((PROBLEM, OTHER), "kernel"))
-    found = _replaced(model, Counter({"kernel": 1}), made)
-    assert (found.calls, found.left) == (1, ((OTHER, 1, ""),))
+def test_calls_of_one_kernel_are_counted_once(cut: UserModel, monkeypatch) -> None:
+    call = "flow.dispatch @tilewise_a_executable::@run_a("
+    monkeypatch.setattr(compilation, "preprocessed", lambda *given: call * (given[-1] == COMPILE_S))
+    row = library.KernelRow(parse_problem(ABSENT), SLOW, parse_problem(ABSENT))
+    made = library.ProvenLibrary("", (row,), dict.fromkeys((PROBLEM, OTHER), "tilewise_a"))
+    found = replaced_by(made, cut)
+    assert (found.calls, found.left) == (1, ((OTHER, 1, NO_PATTERN), (ABSENT, 1, row.reason)))
+
+
+def test_a_library_is_written_whose_effect_is_unknown(cut, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(compilation, "preprocessed", Mock(side_effect=CompilerError("no code")))
+    made = library.ProvenLibrary("the text", (), {})
+    assert _describe(made, "host", [cut], Namespace(json=False)) == "the text"
+    assert "m.mlir: the ops that call a kernel are not counted: no code" in capsys.readouterr().err
 
 
 def test_what_is_no_model_is_bad_input(cli: Cli, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tilewise.kernels.mlir.iree.compiler import compile_file
 from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
-from tilewise.model.libraries import entry_of
+from tilewise.model.libraries import NO_PATTERN, entry_of
 from tilewise.model.measuring import ModelTimes, measure
 from tilewise.model.reference import COMPILE_S, FILE, NAME, compile_reference
 from tilewise.model.report import (
@@ -247,8 +247,8 @@ def _placed(
     if op.problem not in names:
         return replace(op, reason=gain.reason)
     called = calls[names[op.problem]]
-    missed = reasons.get(op.problem, "no pattern of the library fits the ops around it")
-    return replace(op, replaced=called, reason="" if called >= op.count else missed)
+    reason = "" if called >= op.count else reasons.get(op.problem, NO_PATTERN)
+    return replace(op, replaced=called, reason=reason)
 
 
 def _machine() -> dict[str, str]:

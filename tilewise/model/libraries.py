@@ -77,6 +77,7 @@ def chosen(plan: "Plan") -> tuple[list["LibraryEntry"], list[str]]:
 
 
 ENDINGS = (".mlir", ".mlirbc", ".onnx")
+NO_PATTERN = "no pattern of the library fits the ops around it"
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,12 @@ def read_model(
     """
     from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.kernels.mlir.frontend.read import as_module
+    from tilewise.model.reference import COMPILE_S
 
     sizes, dim = parse_dims(dims)
     try:
         module = as_module(module, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
-        found = cut_module(module, dim=dim)
+        found = cut_module(module, COMPILE_S, dim)
         cuts = tuple(cut.with_accuracy(accuracy) for cut in found if cut.problem)
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error
@@ -131,25 +133,21 @@ def read_model(
     return UserModel(path, module, cuts)
 
 
-def replaced_by(made: "ProvenLibrary", models: Sequence[UserModel]) -> list[ModelReplacement]:
-    """Return the effect of a library on each model."""
+def replaced_by(made: "ProvenLibrary", model: UserModel) -> ModelReplacement:
+    """Return the effect of a library on a model; raise CompilerError if IREE cannot apply it."""
     from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
+    from tilewise.model.reference import COMPILE_S
 
-    return [
-        _replaced(model, Counter(calls_in(preprocessed(model.module, made.text))), made)
-        for model in models
-    ]
-
-
-def _replaced(model: UserModel, calls: Counter[str], made: "ProvenLibrary") -> ModelReplacement:
-    reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    calls = Counter(calls_in(preprocessed(model.module, made.text, (), COMPILE_S)))
+    reasons = {str(row.found): row.reason for row in made.rows if row.reason} | made.reasons
+    reasons |= {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     left, free = [], calls.copy()
     for problem, count in Counter(cut.problem for cut in model.cuts).items():
         name = made.names.get(problem, "")
         replaced = min(count, free[name])
         free[name] -= replaced  # another problem may have the same kernel
         if replaced < count:
-            left.append((problem, count - replaced, reasons.get(problem, "")))
+            left.append((problem, count - replaced, reasons.get(problem, NO_PATTERN)))
     return ModelReplacement(model.path, len(model.cuts), sum(calls.values()), tuple(left))
 
 

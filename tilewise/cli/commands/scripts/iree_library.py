@@ -12,6 +12,7 @@ from tilewise.cli.files import read_module_bytes, read_text, require_file, requi
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import Read, read_list
+from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.frontend.dims import exact_dims
 from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.kernels.target import resolve
@@ -105,9 +106,14 @@ def _describe(
     made: "ProvenLibrary", target: str, models: Sequence[UserModel], options: argparse.Namespace
 ) -> str:
     """Return the library's text or JSON; report its effect on models."""
-    replaced = replaced_by(made, models)
-    for one in replaced:
-        sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel\n")
+    replaced = []
+    for model in models:
+        try:
+            replaced.append(one := replaced_by(made, model))
+            effect = f"{one.calls} of {one.ops} ops call a kernel"
+        except CompilerError as error:
+            effect = f"the ops that call a kernel are not counted: {error}"
+        sys.stderr.write(f"tilewise: {model.path}: {effect}\n")
     return described(made, target, replaced) if options.json else made.text
 
 
