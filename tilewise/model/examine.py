@@ -8,7 +8,6 @@ from math import isnan
 from pathlib import Path
 
 from tilewise.backends.choose import Backend
-from tilewise.backends.costs import stored_costs
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.kernels.dispatches.compilation import calls_in, preprocessed
@@ -21,10 +20,11 @@ from tilewise.kernels.mlir.frontend.dims import DimRange
 from tilewise.kernels.mlir.frontend.graph import ModuleProblem, Skipped
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
 from tilewise.kernels.mlir.iree.compiler import compile_file
-from tilewise.kernels.problem import Accuracy, Problem, ProblemRange, parse_any
+from tilewise.kernels.problem import Accuracy, parse_any
+from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.target import resolve
 from tilewise.kernels.target.model import Target
-from tilewise.model.libraries import NO_PATTERN, entry_of
+from tilewise.model.libraries import NO_PATTERN, costs_of_model, entry_of, largest
 from tilewise.model.measuring import ModelTimes, measure
 from tilewise.model.reference import COMPILE_S, FILE, NAME, compile_reference
 from tilewise.model.report import (
@@ -40,8 +40,7 @@ from tilewise.model.signature import declarations_in, tensors_in
 from tilewise.search.errors import RunnerError
 from tilewise.search.libraries.gain import Gain
 from tilewise.search.libraries.library import Judged, judged, library_by
-from tilewise.search.networks.cold_weights import bytes_of_weights, timed_cold
-from tilewise.search.networks.costs import MOST_TIMED_COLD, LayerTimes
+from tilewise.search.networks.costs import LayerTimes
 from tilewise.search.records import CacheMode
 from tilewise.search.runner.processors import timing_alone
 
@@ -133,7 +132,8 @@ class ExaminedModel:
 def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None]) -> ModelReport:
     """Write the library, compile all forms, and measure them."""
     target = resolve(model.target)
-    costs = _costs(model, backend, target)
+    each = [one.problem for one in model.problems for _ in range(one.count)]
+    costs = costs_of_model(backend, target, model.cache, each)
     ops = [ProblemReport(one.problem, one.count, one.where) for one in model.problems]
     with timing_alone(target.canonical):
         found = [_known(backend, model, op, costs) for op in ops]
@@ -163,7 +163,7 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
     tell("runs")
     runs = [*_runs(model, forms, target, tell)]
     stored = [re.split("[<x]", one.rstrip(">"))[-1] for one in runs[0].times.results]
-    allowed = tolerance(((_largest(op.problem), op.count) for op in placed), stored)
+    allowed = tolerance(((largest(op.problem), op.count) for op in placed), stored)
     return ModelReport(
         model.source.name, target.canonical, _machine(), placed, model.skipped,
         _worst(runs, forms) if model.dim else runs[0].times, allowed, dict(forms.refused),
@@ -203,34 +203,17 @@ def _worst(runs: Sequence[SizeRun], forms: Forms) -> ModelTimes:
                    forms=worst)  # fmt: skip
 
 
-def _largest(problem: str) -> Problem:
-    """Return a problem, or the last one of a range."""
-    found = parse_any(problem)
-    return found if isinstance(found, Problem) else found.at(found.sizes[-1])
-
-
-def _costs(model: ExaminedModel, backend: Backend, target: Target) -> LayerTimes:
-    """Return times of schedules with cold weights, as in a model of several layers."""
-    stored = stored_costs(backend, target.canonical, model.cache or "hot", most=MOST_TIMED_COLD)
-    problems = (_largest(found.problem) for found in model.problems for _ in range(found.count))
-    return timed_cold(stored, target, bytes_of_weights(problems))
-
-
 def _known(
     backend: Backend, model: ExaminedModel, op: ProblemReport, costs: LayerTimes
 ) -> tuple[ProblemReport, LibraryEntry | None]:
     """Return the op with its fastest stored schedule for use inside the model."""
-    problem = parse_any(op.problem)
     try:
         stored = backend.show(op.problem, model.target, model.cache, match="range")
     except MissingError as error:
         return replace(op, reason=str(error)), None
-    if isinstance(problem, ProblemRange):
-        return op, entry_of(problem, stored)
-    fastest = next(iter(costs.schedules(op.problem)), None)
-    if fastest is not None:
-        stored = {"best": {"hash": fastest.hash, "steps": list(fastest.steps)}}
-    return replace(op, schedule=stored["best"]["hash"]), entry_of(problem, stored)
+    entry = entry_of(parse_any(op.problem), stored, costs)
+    is_range = isinstance(entry.schedule, RangeSchedule)
+    return op if is_range else replace(op, schedule=entry.schedule.hash), entry
 
 
 def _placed(

@@ -20,6 +20,7 @@ from tilewise.kernels.problem import (
     parse_range,
 )
 from tilewise.kernels.quoting import quoted
+from tilewise.kernels.target import resolve
 from tilewise.schema.base import Json
 from tilewise.search.errors import RunnerError
 from tilewise.search.records import CacheMode
@@ -27,7 +28,9 @@ from tilewise.search.records import CacheMode
 if TYPE_CHECKING:
     from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.dispatches.extraction.extract import Cut
+    from tilewise.kernels.target.model import Target
     from tilewise.search.libraries.library import KernelRow, ProvenLibrary
+    from tilewise.search.networks.costs import LayerTimes
     from tilewise.search.networks.plan import Plan
 
 
@@ -163,10 +166,34 @@ def make_library(
     `cache` None prefers hot. Raises MissingError if a problem has no schedule, or no kernel is
     faster.
     """
+    from tilewise.search.runner.processors import timing_alone
+
     of_models = [problem for model in models for problem in model.problems]
     unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
-    canonical, wanted = _wanted(backend, unique, target, cache)
+    canonical, found = _stored(backend, unique, target, cache)
+    each = [cut.problem for model in models for cut in model.cuts]
+    costs = costs_of_model(backend, resolve(canonical), cache, each) if each else None
+    with timing_alone(canonical):
+        wanted = [entry_of(problem, stored, costs) for problem, stored in found]
     return library_of(wanted, canonical, models)
+
+
+def costs_of_model(
+    backend: Backend, target: "Target", cache: CacheMode | None, each: Sequence[str]
+) -> "LayerTimes":
+    """Return times of schedules with cold weights; `each` is the problem of each op."""
+    from tilewise.backends.costs import stored_costs
+    from tilewise.search.networks.cold_weights import bytes_of_weights, timed_cold
+    from tilewise.search.networks.costs import MOST_TIMED_COLD
+
+    stored = stored_costs(backend, target.canonical, cache or "hot", MOST_TIMED_COLD)
+    return timed_cold(stored, target, bytes_of_weights(map(largest, each)))
+
+
+def largest(problem: str) -> Problem:
+    """Return a problem, or the last one of a range."""
+    found = parse_any(problem)
+    return found if isinstance(found, Problem) else found.at(found.sizes[-1])
 
 
 def library_of(
@@ -200,13 +227,13 @@ def described(made: "ProvenLibrary", target: str, replaced: Sequence[ModelReplac
     return json.dumps(found, indent=2) + "\n"
 
 
-def _wanted(
+def _stored(
     backend: Backend,
     problems: Sequence[Problem | ProblemRange],
     target: str,
     cache: CacheMode | None,
-) -> tuple[str, list["LibraryEntry"]]:
-    """Return the canonical target and the stored schedule of each problem."""
+) -> tuple[str, list[tuple[Problem | ProblemRange, Json]]]:
+    """Return the canonical target, and each problem with its stored result."""
     found, missing = [], []
     for problem in problems:
         try:
@@ -220,16 +247,24 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
-    return found[0][1]["target"], [entry_of(problem, stored) for problem, stored in found]
+    return found[0][1]["target"], found
 
 
-def entry_of(problem: Problem | ProblemRange, stored: Json) -> "LibraryEntry":
-    """Return a stored result as an entry of a library; that of a range may contain the problem."""
+def entry_of(
+    problem: Problem | ProblemRange, stored: Json, costs: "LayerTimes | None" = None
+) -> "LibraryEntry":
+    """Return a stored result as an entry of a library; that of a range may contain the problem.
+
+    With constant weights it is the fastest one of `costs`, if there are any.
+    """
     from tilewise.kernels.dispatches.executable import LibraryEntry
     from tilewise.kernels.range_schedule import RangeSchedule
 
     if isinstance(problem, Problem):
-        return LibraryEntry.of(problem, stored["best"]["steps"])
+        steps = stored["best"]["steps"]
+        if costs is not None and problem.has_constant_weights:
+            steps = next((list(one.steps) for one in costs.schedules(problem.canonical)), steps)
+        return LibraryEntry.of(problem, steps)
     steps = [variant["steps"] for variant in stored["variants"]]
     stored_range = parse_range(stored["problem"])
     whole = RangeSchedule.from_json(stored_range, {**stored, "variants": steps})

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from tests.kernels.dispatches.test_extraction import turned_result
 from tests.tilewise.conftest import Cli, written
 from tilewise.kernels.schedule import Pack, Prefetch, Register, Schedule
 from tilewise.kernels.target.model import Target
-from tilewise.model import examine
+from tilewise.search.libraries import library
+from tilewise.search.libraries.gain import Gain
+from tilewise.search.networks import cold_weights
 from tilewise.search.networks.costs import LayerTimes, Timed
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
@@ -84,11 +87,16 @@ def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between
 
         return replace(costs, schedules=schedules)
 
-    monkeypatch.setattr(examine, "timed_cold", timed_cold)
+    monkeypatch.setattr(cold_weights, "timed_cold", timed_cold)
     found = modelled(cli, tmp_path, TWO)
     assert asked == dict.fromkeys((FIRST, SECOND), 4 * (64 * 96 + 96 * 40))
     assert [(op["schedule"], op["replaced"]) for op in found["ops"]] == [(AHEAD.hash, 1)] * 2
     assert found["right"]
+    gain, named = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0}), re.compile(r"tilewise_m\w+")
+    monkeypatch.setattr(library, "measured", lambda *_: gain)
+    alone = cli("model", str(tmp_path / "model.mlir"), "--as", "iree").out
+    whole = (tmp_path / "made" / "lib.mlir").read_text()
+    assert {*named.findall(alone)} == {*named.findall(whole)}
 
 
 @pytest.mark.full
