@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewise.errors import TilewiseError
-from tilewise.kernels.problem import parse_problem, stem
+from tilewise.kernels.problem import parse_any, stem
 
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.schema.results import ObjectFiles
@@ -42,12 +42,10 @@ class Library:
         return {ARCHIVE: packed, HEADER: header, MANIFEST: manifest.encode()}
 
     def _manifest(self, packed: bytes, header: bytes) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "archive": {"path": ARCHIVE, "sha256": _sha256(packed), "bytes": len(packed)},
-            "header": {"path": HEADER, "sha256": _sha256(header), "bytes": len(header)},
-            "kernels": [_entry(one) for one in self.kernels],
-        }
+        files = {"archive": (ARCHIVE, packed), "header": (HEADER, header)}
+        about = {name: {"path": path, "sha256": _sha256(data), "bytes": len(data)}
+                 for name, (path, data) in files.items()}  # fmt: skip
+        return {"version": 1, **about, "kernels": [_entry(one) for one in self.kernels]}
 
 
 def _entry(one: "ObjectFiles") -> dict[str, Any]:
@@ -74,7 +72,7 @@ def _entry(one: "ObjectFiles") -> dict[str, Any]:
 
 
 def _member(one: "ObjectFiles") -> str:
-    return f"{stem(parse_problem(one.problem))}.o"
+    return f"{stem(parse_any(one.problem))}.o"
 
 
 def _sha256(data: bytes) -> str:

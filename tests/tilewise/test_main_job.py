@@ -20,6 +20,7 @@ from tests.service.processes import ROOT
 from tests.short_timings import python_path
 from tests.tilewise.conftest import Cli, store_result, written
 from tilewise import Client, MissingError
+from tilewise.cli.commands import kernels
 from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded
 from tilewise.kernels.native.objects.object_files import Elf
 from tilewise.kernels.schedule import Schedule
@@ -160,6 +161,9 @@ def test_a_range_is_tuned_and_answers_for_its_sizes(cli, tmp_path, monkeypatch) 
     assert made["symbol"].startswith("tilewise_matmul_m4to6_n20_k8_f32")
     assert made["proof"]["max_error"] <= made["proof"]["tolerance"]
     assert "int64_t m" in Path(made["header"]).read_text()
+    listed = written(tmp_path / "problems.txt", RANGE)
+    (kernel,) = cli("library", listed, "-o", "made", "--json").json["kernels"]
+    assert (kernel["problem"], kernel["member"]) == (RANGE, "matmul_m4to6_n20_k8_f32.o")
     script = cli("script", RANGE, "--with-payload").out
     assert "m=4:" in script and "m=6:" in script and "%C: tensor<?x20xf32>" in script
 
@@ -313,7 +317,9 @@ def _check_linked(folder: Path, aliases: list[str]) -> None:
 
 
 @pytest.mark.full
-def test_what_is_not_stored_is_named_and_nothing_is_written(cli, listed, tmp_path) -> None:
+def test_what_is_not_stored_is_named_and_nothing_is_written(
+    cli, listed, tmp_path, monkeypatch
+) -> None:
     absent = "matmul:m=3,n=3,k=3,dtype=f64"
     path = written(tmp_path / "more.txt", f"{PROBLEMS[0]}\n{absent}\n")
     ran = cli("library", path, "-o", str(tmp_path / "folder"))
@@ -324,3 +330,5 @@ def test_what_is_not_stored_is_named_and_nothing_is_written(cli, listed, tmp_pat
     options = ("--tune-missing", "--trials", "2", "--json")
     ran = cli("library", path, "-o", str(tmp_path / "folder"), *options)
     assert [one["problem"] for one in ran.json["kernels"]] == [PROBLEMS[0], absent]
+    monkeypatch.setattr(kernels, "_objects", lambda *_: pytest.fail("made for no folder"))
+    assert "cannot write" in cli("library", path, "-o", path).error()

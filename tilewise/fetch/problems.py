@@ -7,16 +7,11 @@ from typing import TypeVar
 from tilewise.bench import read_suite
 from tilewise.errors import BadInputError
 from tilewise.kernels.errors import KernelsError
-from tilewise.kernels.problem import Problem, ProblemRange, parse_problem
+from tilewise.kernels.problem import Problem, ProblemRange
 
 MOST_BAD_LINES = 5  # that one message names
 
 Read = TypeVar("Read", bound=Problem | ProblemRange)
-
-
-def read_problems(path: str, text: str) -> list[Problem]:
-    """Return the problems of a file as `read_list` does."""
-    return read_list(path, text, parse_problem)
 
 
 def read_list(path: str, text: str, parse: Callable[[str], Read]) -> list[Read]:

@@ -22,8 +22,8 @@ from tilewise.errors import BadInputError
 from tilewise.fetch import folder as folders
 from tilewise.fetch.folder import KEPT, keep, kept, sha256
 from tilewise.fetch.lock import Lock, LockEntry, file_name
-from tilewise.fetch.problems import read_problems
-from tilewise.kernels.problem import parse_problem
+from tilewise.fetch.problems import read_list
+from tilewise.kernels.problem import parse_any, parse_problem
 from tilewise.service.db import models, writing
 
 __all__ = ["make_place"]  # a fixture
@@ -34,21 +34,21 @@ TWO = "conv2d:n=1,h=8,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32,bias,epilogue=relu"
 
 def test_a_list_has_a_problem_a_line_and_every_bad_line_is_named():
     text = f"# models\n\n{ONE}  # the first\n  {TWO}\nmatmul: k=32, n=48, m=64, dtype=f32\n"
-    assert read_problems("x.txt", text) == [parse_problem(ONE), parse_problem(TWO)]
+    assert read_list("x.txt", text, parse_any) == [parse_problem(ONE), parse_problem(TWO)]
     with pytest.raises(BadInputError) as caught:
-        read_problems("x.txt", f"{ONE}\ngemm:m=1\n{TWO}\nmatmul:m=0,n=1,k=1,dtype=f32\n")
+        read_list("x.txt", f"{ONE}\ngemm:m=1\n{TWO}\nmatmul:m=0,n=1,k=1,dtype=f32\n", parse_any)
     said = str(caught.value)
     assert "x.txt: line 2:" in said and "line 4:" in said and "line 3" not in said
     for text in ("", "# nothing\n\n"):
         with pytest.raises(BadInputError, match="contains no problem"):
-            read_problems("x.txt", text)
+            read_list("x.txt", text, parse_any)
 
 
 def test_a_suite_is_a_list(tmp_path: Path):
     path = tmp_path / "suite.json"
     as_object = {"op": "matmul", "m": 64, "n": 48, "k": 32, "dtype": "f32", "count": 3}
     path.write_text(json.dumps({"name": "s", "problems": [as_object, TWO, ONE]}))
-    found = read_problems(str(path), path.read_text())
+    found = read_list(str(path), path.read_text(), parse_any)
     assert found == [parse_problem(ONE), parse_problem(TWO)]
 
 
@@ -56,7 +56,7 @@ def test_a_suite_is_a_list(tmp_path: Path):
 def test_a_list_of_an_editor_that_marks_utf_8_is_read(text: str, tmp_path: Path):
     path = str(tmp_path / ("list.json" if "{" in text else "list.txt"))
     Path(path).write_bytes(text.encode("utf-8-sig"))
-    assert read_problems(path, read_text(path)) == [parse_problem(ONE)]
+    assert read_list(path, read_text(path), parse_any) == [parse_problem(ONE)]
 
 
 NUMBERS = st.integers(1, 2**20)

@@ -31,10 +31,10 @@ from tilewise.cli.files import (
 )
 from tilewise.cli.render import named
 from tilewise.cli.tuning import tune_missing
-from tilewise.errors import BadInputError, MissingError
+from tilewise.errors import BadInputError, MissingError, UnreadableError
 from tilewise.fetch.folder import Folder
-from tilewise.fetch.problems import read_problems
-from tilewise.kernels.problem import Problem, parse_any, parse_problem, stem
+from tilewise.fetch.problems import read_list
+from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem, stem
 from tilewise.library import MANIFEST, Library
 from tilewise.requirements import BASE
 from tilewise.search.records import CACHE_MODES, TuneRequest
@@ -120,7 +120,7 @@ def asm(options: argparse.Namespace) -> None:
 def library(options: argparse.Namespace) -> None:
     """Build a static library of tuned kernels, with a C header and a manifest."""
     require_file(options.problems)
-    problems = read_problems(options.problems, read_text(options.problems))
+    problems = read_list(options.problems, read_text(options.problems), parse_any)
     folder = Folder(Path(options.output))
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
@@ -135,6 +135,7 @@ def library(options: argparse.Namespace) -> None:
                 f"{len(missing)} of {len(problems)} problems are not stored; "
                 "--tune-missing searches for them"
             )
+        folder.require()
         files = Library(_objects(backend, problems, options)).files()
     with folder.taken():
         for name, content in files.items():
@@ -145,16 +146,20 @@ def library(options: argparse.Namespace) -> None:
 
 
 def _missing(
-    backend: Backend, problems: Sequence[Problem], options: argparse.Namespace
-) -> list[Problem]:
-    """Return the problems without a stored schedule."""
-    texts = [problem.canonical for problem in problems]
-    found = backend.look_up(texts, options.target, (), {}, cache=options.cache)
-    return [one for one, answer in zip(problems, found, strict=True) if answer.result is None]
+    backend: Backend, problems: Sequence[Problem | ProblemRange], options: argparse.Namespace
+) -> list[Problem | ProblemRange]:
+    """Return the problems and ranges without a stored schedule."""
+    lacking = []
+    for problem in problems:
+        try:
+            backend.show(problem.canonical, options.target, options.cache)
+        except (MissingError, UnreadableError):  # a search replaces a damaged result
+            lacking.append(problem)
+    return lacking
 
 
 def _objects(
-    backend: Backend, problems: Sequence[Problem], options: argparse.Namespace
+    backend: Backend, problems: Sequence[Problem | ProblemRange], options: argparse.Namespace
 ) -> "list[ObjectFiles]":
     """Return the proven object of each problem."""
     made = []
