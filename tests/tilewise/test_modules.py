@@ -61,8 +61,8 @@ def test_strict_problems_are_what_a_list_can_have(cli, module, served_as_stored)
     assert here == there and here.code == 0
     (found,) = json.loads(here.out)["problems"]
     assert found["problem"] == f"{FOUND['problems'][0]['problem']},accuracy=strict"
-    refused = cli("import", module, "--accuracy", "loose")
-    assert refused.code == 2 and "--accuracy" in refused.err
+    for option, value in (("--accuracy", "loose"), ("--seconds", "9")):
+        assert option in cli("import", module, option, value, "--server", served_as_stored).error()
 
 
 @pytest.mark.full
@@ -334,10 +334,13 @@ def test_an_accuracy_is_of_a_module_that_says_none(cli: Cli, model: str) -> None
     assert "init=accumulate,accuracy=strict is stored" in missing.err
 
 
-@pytest.mark.parametrize("given", ["--run", "--trials=3", "--seed=1", "--cache=cold"])
-def test_packs_are_made_without_a_search(cli: Cli, layers: str, given: str) -> None:
-    said = cli("model", layers, "--as", "packs", given).error()
-    assert f"{given.partition('=')[0]} is not for --as packs" in said
+@pytest.mark.parametrize(("way", "given"), [
+    *(("packs", one) for one in ("--run", "--trials=3", "--seed=1", "--cache=cold")),
+    ("native", "--channels=0"),
+])  # fmt: skip
+def test_an_output_takes_only_its_own_options(cli: Cli, layers: str, way: str, given: str) -> None:
+    said = cli("model", layers, "--as", way, given).error()
+    assert f"{given.partition('=')[0]} is not for --as {way}" in said
 
 
 def test_a_module_without_ops_that_can_be_packed_is_missing(cli: Cli, tmp_path: Path) -> None:

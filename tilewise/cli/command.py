@@ -126,7 +126,7 @@ def check_range(name: str, value: float, least: float, most: float, unit: str = 
 def refuse(options: argparse.Namespace, names: Iterable[str], why: str) -> None:
     """Raise BadInputError if an option was given that does not apply; `{}` in `why` names it."""
     for name in names:
-        if getattr(options, name) not in (None, False):
+        if (value := getattr(options, name)) is not None and value is not False:
             raise BadInputError(why.format(f"--{name.replace('_', '-')}"))
 
 

@@ -210,7 +210,8 @@ def test_matrices_are_listed_with_their_products(cli: Cli, tmp_path: Path) -> No
     assert str(tied) == f"matmul:m=1,n=50,k=64,dtype=f32,b=i8,{WEIGHTS}", "it is the output too"
     assert cli("import", str(path)).out.splitlines()[1].startswith("2      matmul:m=1,n=48")
     assert "accuracy=strict" in cli("import", str(path), "--accuracy", "strict").out
-    assert cli("import", str(path), "--rows", "0").code == 2
+    for option in (("--rows", "0"), ("--seconds", "9"), ("--dim", "n=1")):
+        assert option[0] in cli("import", str(path), *option).error()
     (tmp_path / "module.mlir").write_text("module {}")
     assert cli("import", str(tmp_path / "module.mlir"), "--rows", "1").code == 2
     path.write_bytes(SOURCE[:-1])

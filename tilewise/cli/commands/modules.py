@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tilewise.backends.choose import named_server
-from tilewise.cli.command import DIM, SERVER, Command, arg, of_request, time_limit
+from tilewise.cli.command import DIM, SERVER, Command, arg, of_request, refuse, time_limit
 from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.footprint import check_memory
@@ -34,9 +34,9 @@ def import_module(options: argparse.Namespace) -> None:
     if module is None or module.startswith(GGUF):
         found = _of_gguf(options, module)
     else:
-        if options.rows is not None:
-            raise BadInputError("--rows is for GGUF files; a module has its own")
-        server = named_server(options.server)
+        refuse(options, ("rows",), "{} is for GGUF files; a module has its own")
+        if server := named_server(options.server):
+            refuse(options, ("seconds",), "{} works only without --server")
         read = _at_service(server, module, options) if server else _here(module, options)
         found = problems_over(options.dim or (), read)
     sys.stdout.write(json_text(found) if options.json else problems_text(found))
@@ -47,8 +47,7 @@ def _of_gguf(options: argparse.Namespace, data: bytes | None) -> Json:
 
     `data` is the file's content; None to map the file into memory.
     """
-    if options.dim:
-        raise BadInputError("--dim is for modules; give --rows for a GGUF file")
+    refuse(options, ("dim", "seconds"), "{} is for modules; a GGUF file takes --rows")
     rows = 1 if options.rows is None else options.rows
     if not 1 <= rows <= LARGEST_DIM:
         raise BadInputError(f"--rows {rows} is out of range; give 1 to {LARGEST_DIM}")
@@ -76,7 +75,7 @@ def _here(module: bytes, options: argparse.Namespace) -> Callable[[Sizes], Json]
     require("iree.compiler", "import", "kernels", OR_SERVER)
     from tilewise.kernels.mlir.frontend.read import ReadLimits, read_module
 
-    limits = ReadLimits(seconds=options.seconds)
+    limits = ReadLimits() if options.seconds is None else ReadLimits(options.seconds)
     return lambda sizes: (
         read_module(module, limits, sizes).with_accuracy(options.accuracy).to_json()
     )
@@ -222,7 +221,7 @@ COMMANDS = (
             arg("module", FILE, metavar="FILE"),
             arg("--rows", "GGUF: rows of A; default: 1", type=int, metavar="M"),
             DIM,
-            time_limit(),
+            time_limit(default=None),
             *of_request(ModelRequest, "accuracy"),
             SERVER,
         ),
