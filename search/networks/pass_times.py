@@ -48,14 +48,11 @@ class PassTimes:
     target: Target
     _known: dict[tuple[ProgramStep, ...], float] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
-        """Return the passes of a plan that can run, in order.
+    def of(self, plan: Plan) -> Iterator[PlannedPass]:
+        """Yield the passes of a plan that can run, in order.
 
         The plan's conversions decide which tensors passes write; its times do not matter.
         """
-        return tuple(self._each(plan))
-
-    def _each(self, plan: Plan) -> Iterator[PlannedPass]:
         program, buffers = ModuleProgram(self.outline, _constants(self.outline)), Buffers(plan)
         passes = NonGemmOps(plan, program, buffers)
         for number, action in enumerate(self.outline.actions):

@@ -117,7 +117,7 @@ class Passes(Protocol):
 
     outline: Outline
 
-    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
+    def of(self, plan: Plan) -> Iterable[PlannedPass]:
         """Return the passes of a plan that can run."""
         ...
 
@@ -149,7 +149,7 @@ class _Choice:
         )  # fmt: skip
         if self.passes is None:
             return plan
-        passes = self.passes.of(plan)
+        passes = tuple(self.passes.of(plan))
         done = {number for one in passes for number in one.nodes}
         nodes = tuple(
             replace(node, reason="") if number in done else node  # a pool that is a pass, say

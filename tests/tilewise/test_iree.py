@@ -68,12 +68,13 @@ def test_a_library_of_problems_and_lists_with_its_figures(cli: Cli, tmp_path: Pa
 
 def test_what_is_not_served_or_not_stored_is_named(cli: Cli, gains: dict[str, Gain]) -> None:
     gains[PROBLEM] = SLOW
-    ran = cli("script", PROBLEM, *FLAVOR)
-    assert (ran.code, ran.out) == (3, "")
-    assert "IREE alone is faster: 15.0 us (data tiling), 16.0 us" in ran.err
-    ran = cli("script", PROBLEM, OTHER, *FLAVOR)
-    assert (ran.code, ran.out) == (3, "")
-    assert f"{OTHER}: no schedule is stored" in ran.err
+    for given, said in (
+        ((PROBLEM, *FLAVOR), "IREE alone is faster: 15.0 us (data tiling), 16.0 us"),
+        ((PROBLEM, OTHER, *FLAVOR), f"{OTHER}: no schedule is stored"),
+        ((SPEC, "--flavor", "iree-spec"), f"tilewise tune {SPEC} --target iree:host makes one"),
+    ):
+        ran = cli("script", *given)
+        assert (ran.code, ran.out) == (3, "") and said in ran.err
 
 
 @pytest.mark.full
@@ -187,12 +188,6 @@ OWN_CODE = "target 'iree:host': IREE's own code has .*iree-spec"
 def test_what_specs_do_not_do_is_refused(cli: Cli, command: tuple[str, ...], said: str) -> None:
     pytest.importorskip("iree.runtime", reason="without IREE's runtime the target is refused")
     assert re.search(said, cli(*command).error())
-
-
-def test_what_was_not_searched_is_named_with_the_way_out(cli: Cli, tuned: str) -> None:
-    ran = cli("script", SPEC, "--flavor", "iree-spec")
-    assert (ran.code, ran.out) == (3, "")
-    assert f"tilewise tune {SPEC} --target iree:host makes one" in ran.err
 
 
 @pytest.mark.full

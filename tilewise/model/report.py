@@ -134,11 +134,6 @@ class ModelReport:
         return min(ours - set(self.wrong) or ours, key=lambda name: forms[name].time_ms)
 
     @property
-    def is_right(self) -> bool:
-        """Whether all forms agree with the reference within the tolerance."""
-        return not self.wrong
-
-    @property
     def wrong(self) -> dict[str, FormRuns]:
         """The forms that deviate from the reference by more than the tolerance."""
         forms = self.measured.forms.items()
@@ -207,7 +202,7 @@ class ModelReport:
             "best": self.best,
             "speedup": {over: self.speedup(over) for over in (DEFAULT, DATA_TILING)},
             "tolerance": self.tolerance,
-            "right": self.is_right,
+            "right": not self.wrong,
             "sizes": [run.to_json() for run in self.sizes],
         }  # fmt: skip
 

@@ -109,10 +109,9 @@ def arena_bytes(*sizes: int) -> int:
 
 def poison_activations(network: Network) -> None:
     """Fill a network's activations with a pattern of no right result, except what is zero."""
-    halos = [network.activations[at : at + size] for at, size in network.about["halos"]]
     poison(network.activations[: network.about["barrier"]])
-    for one in halos:
-        one[...] = 0
+    for at, size in network.about["halos"]:
+        network.activations[at : at + size] = 0
 
 
 @dataclass

@@ -27,12 +27,11 @@ def test_types_are_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("tensor<?x8xf32>", "static shape"), ("i32", "static shape"),
-     ("tensor<4xcomplex<f32>>", "complex<f32> is not supported"),
-     ("tensor<4x8xi4>", "i4 is not supported")],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "reason"), [
+    ("tensor<?x8xf32>", "static shape"), ("i32", "static shape"),
+    ("tensor<4xcomplex<f32>>", "complex<f32> is not supported"),
+    ("tensor<4x8xi4>", "i4 is not supported"),
+])  # fmt: skip
 def test_what_does_not_run_is_refused(text: str, reason: str) -> None:
     with pytest.raises(TilewiseError, match=reason):
         types_of(f"sync func @main(%input0: {text}) -> (%output0: tensor<4xf32>)")
@@ -218,13 +217,7 @@ def test_the_forms_that_write_over_a_result_are_named(cli: Cli, untimed, tmp_pat
     last = done.err.strip().splitlines()[-1]
     assert "IREE's compiler writes over argument 2, which is a result too" in last
     assert "data tiling by" not in last.replace("library, data tiling by", "")
-
-
-@needs_iree
-@pytest.mark.full
-def test_a_network_is_not_refused_for_irees_fault(cli: Cli, untimed, tmp_path: Path) -> None:
-    path = written(tmp_path / "returned.mlir", RETURNED)
     done = cli("plan", path, "--trials", "1", "--layouts", "model", "--run")
-    assert done.code == 0, done.err
+    assert done.code == 0, done.err  # a network is not refused for IREE's fault
     assert "IREE is wrong" in done.out
     assert "which is a result too (iree-org/iree#16168)" in done.out

@@ -28,7 +28,7 @@ from tilewise.cli.commands.scripts.iree_library import make_library_of_model
 from tilewise.cli.tuning import tune_lacking
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.errors import KernelsError, ModuleError
-from tilewise.kernels.mlir.frontend.dims import DimRange, parse_dims
+from tilewise.kernels.mlir.frontend.dims import parse_dims
 from tilewise.kernels.problem import parse_any
 from tilewise.kernels.quoting import quoted
 from tilewise.kernels.target import resolve, target_kind
@@ -101,9 +101,10 @@ def run_in_iree(options: argparse.Namespace) -> None:
     for child_needs in ("iree.compiler", "iree.runtime"):
         require(child_needs, "model", "service")
     source = Path(options.file)
+    from tilewise.kernels.dispatches.extraction.extract import cut_module
     from tilewise.kernels.mlir.frontend.read import as_module
     from tilewise.model.examine import ExaminedModel, examine
-    from tilewise.model.reference import check_entry
+    from tilewise.model.reference import COMPILE_S, check_entry
     from tilewise.model.report import report_text
 
     given = files.read_module_bytes(options.file)
@@ -111,7 +112,8 @@ def run_in_iree(options: argparse.Namespace) -> None:
     with bad_input(source.name, ModuleError):
         module = as_module(given, splits=True, sizes=sizes | (dim.at(0) if dim else {}))
     check_entry(source.name, module, options.entry, may_be_dynamic=dim is not None)
-    cuts = [one.with_accuracy(options.accuracy) for one in _cuts(source.name, module, dim)]
+    with bad_input(source.name, KernelsError):
+        cuts = [one.with_accuracy(options.accuracy) for one in cut_module(module, COMPILE_S, dim)]
     listed, skipped = _listed(source.name, cuts)
     folder = files.make_folder(options.output or f"{source.stem}.tilewise")
     if module is not given or options.dim:
@@ -154,15 +156,6 @@ def _listed(
         why = why_none(skipped)
         raise BadInputError(f"{name}: it has no matmul or convolution that can be tuned{why}")
     return grouped((one.problem, one.where) for one in found), skipped
-
-
-def _cuts(name: str, module: bytes, dim: DimRange | None) -> "tuple[Cut, ...]":
-    """Return the model's ops as IREE's compiler presents them to patterns."""
-    from tilewise.kernels.dispatches.extraction.extract import cut_module
-    from tilewise.model.reference import COMPILE_S
-
-    with bad_input(name, KernelsError):
-        return cut_module(module, COMPILE_S, dim)
 
 
 def _note(text: str) -> None:
