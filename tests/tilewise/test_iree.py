@@ -105,7 +105,7 @@ def test_calls_of_one_kernel_are_counted_once(cut: UserModel, monkeypatch) -> No
     row = library.KernelRow(parse_problem(ABSENT), SLOW, parse_problem(ABSENT))
     made = library.ProvenLibrary("", (row,), dict.fromkeys((PROBLEM, OTHER), "tilewise_a"))
     found = replaced_by(made, cut)
-    assert (found.calls, found.left) == (1, ((OTHER, 1, NO_PATTERN), (ABSENT, 1, row.reason)))
+    assert (found.calls, found.left) == (1, ((OTHER, 1, NO_PATTERN), (ABSENT, 1, SLOW.reason)))
 
 
 def test_a_library_is_written_whose_effect_is_unknown(cut, monkeypatch, capsys) -> None:

@@ -142,7 +142,8 @@ def replaced_by(made: "ProvenLibrary", model: UserModel) -> ModelReplacement:
     from tilewise.model.reference import COMPILE_S
 
     calls = Counter(calls_in(preprocessed(model.module, made.text, (), COMPILE_S)))
-    reasons = {str(row.found): row.reason for row in made.rows if row.reason} | made.reasons
+    reasons = {str(row.found): row.gain.reason for row in made.rows if row.gain.reason}
+    reasons |= made.reasons
     reasons |= {cut.problem: cut.reason for cut in model.cuts if cut.reason}
     left, free = [], calls.copy()
     for problem, count in Counter(cut.problem for cut in model.cuts).items():
