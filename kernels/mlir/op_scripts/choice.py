@@ -15,7 +15,7 @@ from tilewise.kernels.mlir.op_scripts.prove import prove_lone, with_op
 from tilewise.kernels.mlir.proof.proof import ScriptProof
 from tilewise.kernels.nest import nest_of
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.kernels.schedule import Fuse, Pack, Register, Schedule
+from tilewise.kernels.schedule import Schedule, chosen
 from tilewise.kernels.steps import Place, visited_alone
 from tilewise.kernels.system.typed_json import from_json
 
@@ -73,8 +73,10 @@ def fitting(lone: LoneOp, problem: Problem, schedule: Schedule) -> Schedule:
     fused, which no script has, a small tile of packed channels takes its place.
     """
     own = schedulable(lone)
-    if Fuse() in schedule.steps:
-        return Schedule((*visited_alone(nest_of(own)), Pack("B"), Register(4, 32, "cols")))
+    places = [step.place for step in schedule.steps]
+    if Place.ALGORITHM in places and schedule.algorithm is None:  # pixels are fused
+        small = {"lead": True, "pack_b": True, "register": (4, 32, "cols")}
+        return Schedule(tuple(chosen(own, small).steps))
     if _has_loops(problem, own):
         return schedule
     tile = (step for step in schedule.steps if step.place is Place.REGISTER)
