@@ -9,7 +9,7 @@ from math import ceil, log, log2
 
 from tilewise.search.model.amounts import FMA_LATENCY, FMA_UNITS, LOADS_PER_CYCLE
 from tilewise.search.model.analytical import AnalyticalModel
-from tilewise.search.space.levels import COLS_FIRST, ROWS_FIRST, LevelGenerator, lead_name, sides
+from tilewise.search.space.levels import COLS_FIRST, ROWS_FIRST, LevelGenerator, lead_name
 from tilewise.search.space.parameters import RegisterTile, Size, default
 from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
@@ -49,7 +49,7 @@ class LevelModel:
     def log_time(self, point: Point) -> float:
         """Return the logarithm of the modelled time of a point, up to a constant."""
         form, lanes = self.generator.form, self.generator.lanes
-        high, wide = sides(point["tile"])
+        high, wide = point["tile"].rows, point["tile"].vectors
         vectors = ceil(wide / lanes)
         sums = high * vectors
         step = max(sums / FMA_UNITS, FMA_LATENCY, (high / 2 + vectors) / LOADS_PER_CYCLE)

@@ -14,11 +14,12 @@ from tilewise.kernels.mlir.payload.function import has_epilogue
 from tilewise.kernels.mlir.tuning_spec.config import (
     AnySchedule,
     Configuration,
+    LevelName,
     PipelineName,
     Remainders,
     TileSize,
 )
-from tilewise.kernels.mlir.tuning_spec.form import LoopForm, form_of
+from tilewise.kernels.mlir.tuning_spec.form import LoopForm, Loops, form_of
 from tilewise.kernels.mlir.tuning_spec.text import STACK_BYTES, outgrows_stack
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.target.model import Target
@@ -29,11 +30,6 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 VECTORS = (1, 2, 3, 4, 6, 8)
 SPARE_REGISTERS = 2  # for what is loaded of both factors
 FULL = 0.4  # of the registers, from where a tile is worth a trial, unless the result has no more
-
-
-def sides(tile: TilePoint) -> tuple[int, int]:
-    """Return rows and columns of a tile."""
-    return tile.rows, tile.vectors
 
 
 def vector_tiles(form: LoopForm, target: Target, lanes: int) -> RegisterTile:
@@ -48,7 +44,7 @@ def vector_tiles(form: LoopForm, target: Target, lanes: int) -> RegisterTile:
             is_whole = high == rows or wide == cols or vectors == VECTORS[-1]
             if high <= rows and held <= free and (held >= FULL * free or is_whole):
                 found[TilePoint(high, wide, "iree")] = None
-    return RegisterTile("tile", tuple(sorted(found, key=sides)))
+    return RegisterTile("tile", tuple(sorted(found, key=lambda tile: (tile.rows, tile.vectors))))
 
 
 DEPTHS = (1, 2, 4, 8, 16)  # iterations of the reduction in one tile of vectors
@@ -100,10 +96,27 @@ class LevelGenerator:
 
     def schedule(self, point: Point) -> Configuration:
         """Return the configuration of a point, without levels that have no effect."""
-        tiles = (*self._distribution(point), *self._cached(point), *self._vectors(point))
-        is_window = self.form.op == "convolution"
+        form, tile = self.form, point["tile"]
+        alone, units = dict.fromkeys(form.lead, 1), {form.rows: tile.rows, form.cols: tile.vectors}
+        lead = {d: _whole(point[lead_name(d)], extent, 1) for d, extent in form.lead.items()}
+        share = {
+            form.rows: _whole(point["rows"], form.extent(form.rows), tile.rows),
+            form.cols: _whole(point["cols"], form.extent(form.cols), tile.vectors),
+        }
+        levels: dict[LevelName, Loops] = {"distribution": lead | _ordered(share, point["outer"])}
+        if form.op == "contraction":  # whose share has tiles that stay in a cache
+            wanted = zip(share.items(), ("cache_rows", "cache_cols"), strict=True)
+            cached = {d: _whole(point[name], size, units[d]) for (d, size), name in wanted}
+            if cached != share:
+                levels["cache_parallel"] = alone | cached
+            if WHOLE != point["cache_depth"] < form.extent(form.depth):
+                levels["cache_reduction"] = {form.depth: point["cache_depth"]}
+        levels["vector_common_parallel"] = alone | _ordered(units, point["inner"])
+        levels["vector_reduction"] = dict.fromkeys(form.reduction, 1) | {form.depth: point["depth"]}
+        tiles = tuple(TileSize(at, d, n) for at, sizes in levels.items() for d, n in sizes.items())
+        is_window = form.op == "convolution"
         pipeline: PipelineName = "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
-        return Configuration(tiles, pipeline, _remainders(self.form, tiles))
+        return Configuration(tiles, pipeline, _remainders(form, tiles))
 
     def why_illegal(self, schedule: AnySchedule) -> str | None:
         """Return why the sums of a tiled reduction with an epilogue exceed IREE's stack, or None.
@@ -115,61 +128,21 @@ class LevelGenerator:
             return f"the sums between chunks of the reduction take more than {STACK_BYTES} bytes"
         return None
 
-    def _distribution(self, point: Point) -> list[TileSize]:
-        form, (high, wide) = self.form, sides(point["tile"])
-        lead = [
-            (loop, self._wanted(point, lead_name(loop), extent, 1))
-            for loop, extent in form.lead.items()
-        ]
-        rows = self._wanted(point, "rows", form.extent(form.rows), high)
-        cols = self._wanted(point, "cols", form.extent(form.cols), wide)
-        pair = [(form.rows, rows), (form.cols, cols)]
-        named = lead + _ordered(pair, point["outer"])
-        return [TileSize("distribution", name, size) for name, size in named]
-
-    def _cached(self, point: Point) -> list[TileSize]:
-        """Tiles of a workgroup's share that stay in a cache, and chunks of the reduction."""
-        form, (high, wide) = self.form, sides(point["tile"])
-        if form.op != "contraction":
-            return []
-        tiles: list[TileSize] = []
-        share_rows = self._wanted(point, "rows", form.extent(form.rows), high)
-        share_cols = self._wanted(point, "cols", form.extent(form.cols), wide)
-        rows = min(share_rows, self._wanted(point, "cache_rows", share_rows, high))
-        cols = min(share_cols, self._wanted(point, "cache_cols", share_cols, wide))
-        if rows < share_rows or cols < share_cols:
-            named = [*((loop, 1) for loop in form.lead), (form.rows, rows), (form.cols, cols)]
-            tiles += [TileSize("cache_parallel", name, size) for name, size in named]
-        depth, whole = int(point["cache_depth"]), form.extent(form.depth)
-        if depth != WHOLE and depth < whole:
-            tiles.append(TileSize("cache_reduction", form.depth, depth))
-        return tiles
-
-    def _vectors(self, point: Point) -> list[TileSize]:
-        form, (high, wide) = self.form, sides(point["tile"])
-        pair = _ordered([(form.rows, high), (form.cols, wide)], point["inner"])
-        named = [*((loop, 1) for loop in form.lead), *pair]
-        tiles = [TileSize("vector_common_parallel", name, size) for name, size in named]
-        depths = dict.fromkeys(form.reduction, 1) | {form.depth: int(point["depth"])}
-        tiles += [TileSize("vector_reduction", name, size) for name, size in depths.items()]
-        return tiles
-
-    @staticmethod
-    def _wanted(point: Point, name: str, extent: int, unit: int) -> int:
-        """The size that a point wants, as a whole number of `unit`s."""
-        wanted = int(point[name])
-        if wanted == WHOLE or wanted >= extent:
-            return extent
-        return min(extent, max(1, wanted // unit) * unit)
-
 
 def lead_name(loop: str) -> str:
     """Return the parameter of a loop's share."""
     return f"share_{loop}"
 
 
-def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]]:
-    return pair if first == ROWS_FIRST else pair[::-1]
+def _ordered(pair: Loops, first: object) -> Loops:
+    return pair if first == ROWS_FIRST else dict(reversed(pair.items()))
+
+
+def _whole(wanted: int, extent: int, unit: int) -> int:
+    """Return the size that a point wants of an extent, as a whole number of units."""
+    if wanted == WHOLE or wanted >= extent:
+        return extent
+    return min(extent, max(1, wanted // unit) * unit)
 
 
 def _remainders(form: LoopForm, tiles: Iterable[TileSize]) -> Remainders:
