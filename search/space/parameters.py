@@ -13,7 +13,7 @@ from math import log2
 from random import Random
 from typing import Any
 
-from tilewise.search.space.points import WHOLE, Point, TileKind, TilePoint, Value
+from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 
 # Doublings that make one unit of the encoding.
 SIZE_SPAN = 4.0  # of a block's size
@@ -100,34 +100,30 @@ class RegisterTile(Parameter):
 
         Few tiles use all registers, and from one of those to another it takes two changes.
         """
-        near = self._near.get(value)
-        if near is None:
-            near = self._near[value] = self._neighbours(value)
-        return near
+        if value not in self._near:
+            assert isinstance(value, TilePoint)
+            near = tuple(other for other in self.values if _are_near(value, other))
+            for pair in self._bridges:
+                near += tuple(end for end in pair if end != value) if value in pair else ()
+            self._near[value] = near
+        return self._near[value]
 
     @cached_property
     def _near(self) -> dict[Value, tuple[Value, ...]]:
         """The neighbours found so far."""
         return {}
 
-    def _neighbours(self, value: Value) -> tuple[Value, ...]:
-        assert isinstance(value, TilePoint)
-        near = tuple(other for other in self.values if _are_near(value, other))
-        bridges = [bridge for bridge in self._bridges if value in bridge]
-        return near + tuple(end for bridge in bridges for end in bridge if end != value)
-
     @cached_property
-    def _bridges(self) -> list[tuple[Value, ...]]:
-        """The ways from skinny and matrix tiles to others."""
-        return [self._bridge(kind) for kind in ("sweep", "matrix")]
-
-    def _bridge(self, kind: TileKind) -> tuple[Value, ...]:
-        """A tile of a kind and another, the nearest to each other: a way from kind to kind."""
-        of_kind = [value for value in self.values if value.kind == kind]
-        others = [value for value in self.values if value.kind != kind]
-        if not of_kind or not others:
-            return ()
-        return min(product(of_kind, others), key=lambda ends: self.distance(*ends))
+    def _bridges(self) -> list[tuple[TilePoint, TilePoint]]:
+        """For skinny and for matrix tiles, one and another tile, the nearest to each other."""
+        found = []
+        for kind in ("sweep", "matrix"):
+            of_kind = [value for value in self.values if value.kind == kind]
+            others = [value for value in self.values if value.kind != kind]
+            if of_kind and others:
+                ends = product(of_kind, others)
+                found.append(min(ends, key=lambda pair: self.distance(*pair)))
+        return found
 
     def encode(self, value: Value) -> tuple[float, ...]:
         """Return the logarithms of rows and columns (or vectors), and numbers for the kind of tile.
