@@ -32,9 +32,9 @@ def near_searches(space: Space, store: TrialStore) -> list[Solved]:
     Searches whose schedules may serve come first.
     """
     known = [
-        (doublings(space.problem, earlier.problem) + DETAIL_DOUBLINGS * (not same_threads), earlier)
+        (apart, earlier)
         for earlier in store.earlier(space.problem.op)
-        if (same_threads := _same_threads(space, earlier.target)) is not None
+        if (apart := _doublings(space, earlier)) is not None
     ]
     known.sort(key=lambda one: (one[0], -one[1].trials))
     alike: Counter[str] = Counter()
@@ -51,12 +51,10 @@ def near_searches(space: Space, store: TrialStore) -> list[Solved]:
 
 def distance(space: Space, other: Earlier | Solved) -> float | None:
     """Return the doublings between two problems; None if their schedules are unrelated."""
-    here, there = space.problem, other.problem
-    same_threads = _same_threads(space, other.target)
-    if same_threads is None or decisive(here) != decisive(there):
+    if decisive(space.problem) != decisive(other.problem):
         return None
-    apart = doublings(here, there) + DETAIL_DOUBLINGS * (not same_threads)
-    return apart if apart <= MAX_DOUBLINGS else None
+    apart = _doublings(space, other)
+    return apart if apart is not None and apart <= MAX_DOUBLINGS else None
 
 
 def decisive(problem: Problem) -> tuple[object, ...]:
@@ -88,8 +86,10 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _same_threads(space: Space, target: str) -> bool | None:
-    """Return whether a target has as many threads; None for another processor or compiler."""
-    other, own = parse_target(target), space.target.named
-    is_same = other.is_of(own) and other.kind == own.kind
-    return other.threads == own.threads if is_same else None
+def _doublings(space: Space, other: Earlier | Solved) -> float | None:
+    """Return the distance of two searches' problems; None for another processor or compiler."""
+    there, own = parse_target(other.target), space.target.named
+    if not there.is_of(own) or there.kind != own.kind:
+        return None
+    detail = DETAIL_DOUBLINGS * (there.threads != own.threads)
+    return doublings(space.problem, other.problem) + detail

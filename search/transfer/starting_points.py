@@ -33,10 +33,8 @@ def starting_points(model: TimeModel, searches: Sequence[Solved]) -> list[Point]
     The best of each search come first, then the second of each, and so on.
     """
     space = model.space
-    known = [(distance(space, solved), solved) for solved in searches]
-    near = sorted(
-        ((far, solved) for far, solved in known if far is not None), key=lambda pair: pair[0]
-    )
+    near = [(far, one) for one in searches if (far := distance(space, one)) is not None]
+    near.sort(key=lambda pair: pair[0])
     by_place = [
         (place, expected, point)
         for _, solved in near[:MAX_SERVING_SEARCHES]
