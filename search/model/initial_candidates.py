@@ -77,9 +77,8 @@ def split_points(space: Space) -> Iterator[Point]:
         yield from _points_in_place(space, base)
         return
     for tile in sorted(split_tiles(workload), key=rank):
-        wanted = 1 if tile.partial_sums >= max(SPLIT_TILE_VECTORS) else 2
-        unroll = wanted if wanted in space.values("unroll") else 1
-        yield base | {"tile": tile, "unroll": unroll}
+        unroll = 1 if tile.partial_sums >= max(SPLIT_TILE_VECTORS) else 2
+        yield space.wanting(base | {"tile": tile}, unroll=unroll)
 
 
 def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
@@ -91,11 +90,10 @@ def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
         return computed * (tile.rows * tile.vectors + tile.rows + tile.vectors)
 
     short = PAGE_BYTES // space.problem.element.bytes  # elements of rows that stay in L1
-    depth = space.nearest_size("depth", short)
     for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_OF_KIND // 2]:
-        unroll = 2 if 2 in space.values("unroll") else 1
-        for chunk in dict.fromkeys((WHOLE, depth)):
-            yield base | {"tile": tile, "unroll": unroll, "depth": chunk}
+        whole = space.wanting(base | {"tile": tile}, unroll=2)
+        cut = space.wanting(whole, depth=short)
+        yield from (whole,) if cut == whole else (whole, cut)
 
 
 def streamed_points(space: Space) -> list[Point]:
@@ -116,7 +114,7 @@ def streamed_points(space: Space) -> list[Point]:
         vectors, base = STREAMED_VECTORS, base | {"pack_a": True}
     else:
         vectors = LINES_VECTORS
-        base |= {"depth": space.nearest_size("depth", SHALLOW), "unroll": LINES_UNROLL}
+        base = space.wanting(base | {"unroll": LINES_UNROLL}, depth=SHALLOW)
     tiles = [TilePoint(rows, width) for width in vectors]
     return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
 
@@ -134,8 +132,8 @@ def joined_points(space: Space) -> list[Point]:
     tile = TilePoint(rows, JOINED_VECTORS)
     tiles = -(-workload.rows // rows)
     base = plain_point(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
-    base |= {"cols": space.nearest_size("cols", JOINED_COLS)}
-    base |= {"unroll": max(u for u in space.values("unroll") if int(u) <= tiles)}
+    unroll = max(u for u in space.values("unroll") if int(u) <= tiles)
+    base = space.wanting(base | {"unroll": unroll}, cols=JOINED_COLS)
     shortest = space.values("depth")[:2]
     return [base | {"depth": depth} for depth in shortest if tile in space.values("tile")]
 
@@ -154,39 +152,34 @@ def matrix_points(space: Space) -> Iterator[Point]:
     if workload.tile_arithmetic is None or workload.rows < least:
         return
     base = plain_point(space) | {"pack_b": True}
-    if workload.problem.quantised_weights:  # widened panels, and A's strips, in the first cache
-        tile = next(tile for tile in space.values("tile") if tile.kind == "matrix")
-        for depth, cols in product(WIDENED_DEPTHS, WIDENED_COLS):
-            sizes = {"depth": depth, "cols": cols}
-            yield base | {"tile": tile} | {n: space.nearest_size(n, s) for n, s in sizes.items()}
-        return
-    base |= {"unroll": 2} if 2 in space.values("unroll") else {}
-    size, few = workload.problem.element.bytes, workload.rows <= MATRIX_FEW_ROWS
     tiles = [tile for tile in space.values("tile") if tile.kind == "matrix"]
     tile = max(tiles, key=lambda one: (one.rows * one.vectors, -abs(one.rows - 16 * one.vectors)))
+    base |= {"tile": tile}
+    if workload.problem.quantised_weights:  # widened panels, and A's strips, in the first cache
+        for depth, cols in product(WIDENED_DEPTHS, WIDENED_COLS):
+            yield space.wanting(base, depth=depth, cols=cols)
+        return
+    size, few = workload.problem.element.bytes, workload.rows <= MATRIX_FEW_ROWS
     is_ahead = few and workload.b.is_constant  # it streams from farther away than L2
-    fetches = {"prefetch": True} if is_ahead and True in space.values("prefetch") else {}
+    base = space.wanting(base | {"outer": "rows"}, unroll=2)
+    streamed = space.wanting(base | {"outer": "cols"}, prefetch=is_ahead)
     ways = list[Point]()
     is_long = workload.depth * size > 1.5 * MATRIX_STRIP and not workload.nest.image
     if is_long and workload.rows > TILE and not is_ahead:
-        wanted = {"depth": MATRIX_STRIP // (2 if few else 1) // size, "cols": PACKED_COLS}
-        wanted |= {"rows": 2 * tile.rows}
-        block = {name: space.nearest_size(name, most) for name, most in wanted.items()}
-        block |= {"chunks": "outer"} if space.values("chunks") else {}
-        ways.append(base | {"tile": tile, "outer": "rows", "pack_a": True} | block)
+        way = space.wanting(base | {"pack_a": True}, cols=PACKED_COLS, rows=2 * tile.rows)
+        depth = MATRIX_STRIP // (2 if few else 1) // size
+        ways.append(space.wanting(way, depth=depth, chunks="outer"))
     if workload.rows <= TILE:  # C is small, and A stays in the second cache as a whole
-        ways.append(base | {"tile": tile, "outer": "cols"} | fetches)
+        ways.append(streamed)
     elif workload.depth * size <= 4 * MATRIX_STRIP:  # C is visited once
-        block = {"cols": space.nearest_size("cols", MATRIX_COLS)}
-        ways.append(base | {"tile": tile, "outer": "rows"} | block)
+        ways.append(space.wanting(base, cols=MATRIX_COLS))
     for strip in (MATRIX_STRIP, MATRIX_STRIP // 2):
         depth = strip // size if few else 2 * strip // size
         depth = workload.depth if workload.depth <= 1.5 * depth else depth
         cols = space.target.l2_bytes // 2 // (min(depth, workload.depth) * size)
-        way = base | {"tile": tile, "depth": space.nearest_size("depth", depth)}
-        ways.append(way | {"outer": "rows", "cols": space.nearest_size("cols", cols)})
+        ways.append(space.wanting(base, depth=depth, cols=cols))
         if few:
-            ways.append(way | {"outer": "cols"} | fetches)
+            ways.append(space.wanting(streamed, depth=depth))
     if is_ahead:
         ways.sort(key=lambda one: one["outer"] != "cols")
     yield from ways
@@ -229,10 +222,10 @@ def sharing_words(space: Space, skinny: Sequence[Point]) -> list[Point]:
         product(enumerate(tiles), enumerate(ways)), key=lambda pair: sum(n for n, _ in pair)
     )
     points = [
-        skinny[0]
-        | {"tile": TilePoint(tall, wide, "sweep", depth=depth)}
-        | ({"prefetch": True} if fetches else {})
-        for (_, (tall, wide)), (_, (depth, fetches)) in chosen
+        space.wanting(
+            skinny[0] | {"tile": TilePoint(*sides, "sweep", depth=depth)}, prefetch=fetches
+        )
+        for (_, sides), (_, (depth, fetches)) in chosen
     ]
     return [p for p in points if p["tile"] in space.values("tile")][:MAX_OF_KIND]
 
@@ -319,23 +312,18 @@ def fetched_points(space: Space) -> Iterator[Point]:
         return
     if problem.transpose_b or workload.b.is_constant:
         return
-    base = plain_point(space) | {"outer": "rows"}
-    base |= {"unroll": UNROLL} if UNROLL in space.values("unroll") else {}
+    base = space.wanting(plain_point(space) | {"outer": "rows"}, unroll=UNROLL)
     deepest = rows_in_l2(space) // 2  # this block, and the next
     if not workload.has_far_b:
         if workload.depth <= rows_in_l2(space):
             yield from (base | {"tile": tile} for tile in _tiles(space)[:NEAR_POINTS])
         return
     cols = COLS if workload.rows > COLS // 2 else COLS // 2
-    base |= {"cols": space.nearest_size("cols", cols), "chunks": "outer", "prefetch": True}
+    base = space.wanting(base | {"chunks": "outer", "prefetch": True, "pack_b": False}, cols=cols)
     wide = space.target.l2_bytes // 2 // (DEEP * problem.element.bytes)
-    packed = base | {"pack_b": True, "depth": space.nearest_size("depth", DEEP)}
-    packed |= {"cols": space.nearest_size("cols", wide)}
+    packed = space.wanting(base | {"pack_b": True}, depth=DEEP, cols=wide)
     wanted = DEEP if workload.depth >= 3 * DEEP else (DEEP + SHALLOW) // 2
-    depths = dict.fromkeys(
-        space.nearest_size("depth", min(depth, deepest)) for depth in (wanted, SHALLOW)
-    )
-    ways = [base | {"pack_b": False, "depth": depth} for depth in depths]
+    ways = [space.wanting(base, depth=min(depth, deepest)) for depth in (wanted, SHALLOW)]
     first, *others = [*ways, packed] if deepest >= SHALLOW else [packed]
     tiles = _tiles(space)
     for way in (first, *others[::-1]):

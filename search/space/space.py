@@ -105,11 +105,13 @@ class Space:
     def _by_name(self) -> dict[str, Parameter]:
         return {p.name: p for p in self.parameters}
 
-    def nearest_size(self, name: str, wanted: int) -> Value:
-        """Return the value of a parameter of sizes that is nearest to a wanted one."""
-        size = self.parameter(name)
-        assert isinstance(size, Size)
-        return size.nearest(wanted)
+    def wanting(self, point: Point, **wanted: Any) -> Point:
+        """Return a point with wanted values, of sizes the nearest; this space may lack others."""
+        for name, value in wanted.items():
+            size = self.parameter(name)
+            found = size.nearest(value) if isinstance(size, Size) else value
+            point = point | {name: found} if found in self.values(name) else point
+        return point
 
     def encode(self, point: Point) -> tuple[float, ...]:
         """Return a point as numbers; similar points have similar numbers."""
