@@ -1,6 +1,7 @@
 """The script of a user's op, and its proof on the op as written."""
 
 from dataclasses import replace
+from functools import partial
 
 from tilewise.kernels.mlir.cpu.register_tile import vector_lanes
 from tilewise.kernels.mlir.cpu.script import emit_on
@@ -33,10 +34,7 @@ def emit_for_op(normal: NormalForm, schedule: Schedule) -> str:
         LoweringError: it cannot be applied to this op.
     """
     loop_lines = tuple(printed(loop_nest(normal.problem, schedule))) if normal.has_own_loops else ()
-
-    def opening(writer: SequenceWriter, handle: str) -> str:
-        return _whole_script(normal, writer, handle)
-
+    opening = partial(_whole_script, normal)
     return emit_on(schedule, normal.form, opening, _shared(normal), loop_lines)
 
 
