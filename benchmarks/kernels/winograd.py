@@ -46,8 +46,10 @@ from tilewise.search.peers.variant import Bench, PeerAbsentError
 from tilewise.search.runner.child.accuracy import direct_errors, errors_of
 from tilewise.search.runner.child.session import Session
 from tilewise.search.space.algorithms import (
+    ALGORITHM,
     LEAST_CHANNELS,
     LEAST_CHANNELS_OF_STRIDED,
+    algorithm_of,
     algorithms_of,
 )
 from tilewise.search.space.workload import Workload
@@ -189,7 +191,8 @@ def least_of_all(problem: Problem, target: Target, peak: float, copying: float) 
     """
     tile = {"register": (1, target.lanes(problem.element.name))}
     packed = {"pack_b": True, "pack_a": True}
-    made = [one | packed for one in algorithms_of(Workload(problem, target))] or [{}]
+    names = algorithms_of(Workload(problem, target))
+    made = [algorithm_of({ALGORITHM: name}) | packed for name in names] or [{}]
     schedules = [Schedule(tuple(chosen(problem, one | tile).steps)) for one in made]
     return min(least_seconds(problem, schedule, peak, copying) for schedule in schedules)
 

@@ -135,16 +135,12 @@ EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED, PAST_CACHES)
 
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 
-Algorithm = dict[str, int]
-"""The step of an algorithm and its size, such as `{"winograd": 4}`; empty for the direct method."""
-
 
 def algorithm_parameters(workload: Workload) -> tuple[Parameter, ...]:
     """Return what a point has in addition to the parameters of the direct method."""
-    algorithms = algorithms_of(workload)
-    if not algorithms:
+    names = algorithms_of(workload)
+    if not names:
         return ()
-    names = (f"{name}{size}" for one in algorithms for name, size in one.items())
     tiles = Size.below(WANTED, WANTED_TILES, max(rows_of_algorithms(workload)))
     far = [Choice(PAST_CACHES, (False, True))] if has_far_result(workload) else []
     return (Choice(ALGORITHM, (DIRECT, *names)), tiles, *far)
@@ -155,20 +151,20 @@ def fetches_panels(workload: Workload) -> bool:
     return bool(levels_of(workload)) or has_large_filter(workload)
 
 
-def algorithms_of(workload: Workload) -> list[Algorithm]:
+def algorithms_of(workload: Workload) -> list[str]:
     """Return the algorithms that a workload is offered in addition to the direct method."""
-    outputs = [{"winograd": output} for output in outputs_of(workload)]
-    return [*outputs, *({"strassen": levels} for levels in levels_of(workload))]
+    offered = {"winograd": outputs_of(workload), "strassen": levels_of(workload)}
+    return [f"{name}{size}" for name, sizes in offered.items() for size in sizes]
 
 
 def rows_of_algorithms(workload: Workload) -> list[int]:
     """Return the rows of each of these algorithms' products."""
-    nests = (chosen(workload.problem, one).nest for one in algorithms_of(workload))
+    nests = (nest_of_algorithm(workload.problem, name) for name in algorithms_of(workload))
     return [nest.extent(nest.row) for nest in nests]
 
 
-def algorithm_of(point: Point) -> Algorithm:
-    """Return the algorithm of a point."""
+def algorithm_of(point: Point) -> dict[str, int]:
+    """Return the step of a point's algorithm and its size; empty for the direct method."""
     name = str(point.get(ALGORITHM, DIRECT))
     step = name.rstrip("0123456789")
     return {} if name == DIRECT else {step: int(name.removeprefix(step))}
