@@ -8,11 +8,12 @@ and has a factor of its own. Prints the weights in cycles
 for `tilewise.kernels.target.costs`, and how well they rank each space: the speed of the schedule
 that the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to; so do, with
-`--judge`, weights that are shipped.
+`--judge`, costs that are shipped.
 """
 
 import argparse
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
-from benchmarks.searching.warm_cold import FITTED_WEIGHTS
+from benchmarks.searching.warm_cold import FITTED_COSTS
 from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN
 from tilewise.search.model.analytical import amounts
 from tilewise.search.recording import Recording
@@ -85,13 +86,13 @@ def main() -> int:
     parser.add_argument("spaces", nargs="*", type=Path)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--without", default="", help="judge this one, do not fit to it")
-    either.add_argument("--judge", choices=FITTED_WEIGHTS, help="fit nothing, judge these weights")
+    either.add_argument("--judge", choices=FITTED_COSTS, help="fit nothing, judge these costs")
     args = parser.parse_args()
     paths = args.spaces or [SPACES / f"{name}.json.gz" for name in PROBLEMS]
     data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}
     if args.judge:
-        judged = FITTED_WEIGHTS[args.judge]
-        weights, overlap = np.array(judged.cycles), judged.overlap
+        *cycles, overlap = astuple(FITTED_COSTS[args.judge])
+        weights = np.array(cycles)
     else:
         used = [pair for name, pair in data.items() if name.split("/")[1] != args.without]
         weights, overlap = fit(used)

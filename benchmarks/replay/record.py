@@ -138,8 +138,8 @@ class Recorder:
                     yield point
         related = [s for s in searches if s.problem.op == self.space.problem.op]
         if related:
-            weights = calibrate(AnalyticalModel.shipped(self.space), related)
-            yield from prior_points(AnalyticalModel(self.space, weights), PRIOR)
+            costs = calibrate(AnalyticalModel.shipped(self.space), related)
+            yield from prior_points(AnalyticalModel(self.space, costs), PRIOR)
 
     def _random_points(self) -> Iterator[Point]:
         for _ in range(100_000):

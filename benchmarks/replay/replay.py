@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import parse_problem
+from tilewise.kernels.target.costs import Costs
 from tilewise.search.engine.study import PRIOR, Proposal, SearchStudy
-from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.recording import Recording
@@ -66,15 +66,15 @@ class RecordedSpace(Space):
         """The recorded points."""
         return [t.params for t in self.trials.values()]
 
-    def prior(self, weights: Weights) -> list[Point]:
-        """Return the recorded points nearest to the prior of the model with `weights`."""
-        if weights not in self._priors:
-            own = AnalyticalModel(Space(self.problem, self.target, self.has_scripts), weights)
-            self._priors[weights] = [self.nearest(point) for point in prior_points(own, PRIOR)]
-        return self._priors[weights]
+    def prior(self, costs: Costs) -> list[Point]:
+        """Return the recorded points nearest to the prior of the model with `costs`."""
+        if costs not in self._priors:
+            own = AnalyticalModel(Space(self.problem, self.target, self.has_scripts), costs)
+            self._priors[costs] = [self.nearest(point) for point in prior_points(own, PRIOR)]
+        return self._priors[costs]
 
     @cached_property
-    def _priors(self) -> dict[Weights, list[Point]]:
+    def _priors(self) -> dict[Costs, list[Point]]:
         return {}
 
     @cached_property
@@ -138,17 +138,17 @@ def replay(
     in_flight: int = 1,
     until_us: float = 0.0,
     starts: Sequence[Point] = (),
-    weights: Weights | None = None,
+    costs: Costs | None = None,
 ) -> Replayed:
     """Search as `tilewise.search.engine.tune` does, with recorded answers.
 
     `in_flight` proposals are open at once, and the search ends at a trial of `until_us`. Points of
-    near problems, `starts`, are replaced by the nearest recorded ones. `weights` default to the
+    near problems, `starts`, are replaced by the nearest recorded ones. `costs` default to the
     target's.
     """
-    model = AnalyticalModel(space, weights or shipped(space.target))
+    model = AnalyticalModel(space, costs or space.target.core.costs)
     recorded = [space.nearest(point) for point in starts]
-    study = SearchStudy(model, request, (), recorded, prior=space.prior(model.weights))
+    study = SearchStudy(model, request, (), recorded, prior=space.prior(model.costs))
     trials: list[TrialRecord] = []
     times: list[float] = []
     for answer in _answers(space, study, request.trials, in_flight):

@@ -30,7 +30,7 @@ from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
 from benchmarks.replay.replay import RecordedSpace, replay
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
-from tilewise.search.model.amounts import Weights, shipped
+from tilewise.kernels.target.costs import Costs
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.recording import Recording
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
@@ -59,51 +59,51 @@ class Row(Counts):
     warm_s: float
 
 
-def searched(space: RecordedSpace, costs: Weights | None, sampler: str, seed: int) -> Solved:
+def searched(space: RecordedSpace, costs: Costs | None, sampler: str, seed: int) -> Solved:
     """What a cold search of a recorded space leaves in a store."""
-    run = replay(space, TuneRequest(trials=STORED, seed=seed, sampler=sampler), weights=costs)
+    run = replay(space, TuneRequest(trials=STORED, seed=seed, sampler=sampler), costs=costs)
     return Solved.of(space.problem, space.target.canonical, run.trials)
 
 
 def compare(
     name: str,
     space: RecordedSpace,
-    costs: Weights | None,
+    costs: Costs | None,
     stores: list[dict[str, Solved]],
     sampler: str,
     seeds: int,
 ) -> Row:
     """Search a space cold and warm with the same seeds; its own trials are in no store."""
     begins = AnalyticalModel(
-        Space(space.problem, space.target, space.has_scripts), costs or shipped(space.target)
+        Space(space.problem, space.target, space.has_scripts), costs or space.target.core.costs
     )
     beginnings = []
     for store in stores:
         others = MemoryStore(known for other, known in store.items() if other != name)
         model, starts = warmed(begins, others)
-        beginnings.append((model.weights, starts))
-    cold, cold_s = _searches(space, [(begins.weights, [])], sampler, seeds)
+        beginnings.append((model.costs, starts))
+    cold, cold_s = _searches(space, [(begins.costs, [])], sampler, seeds)
     warm, warm_s = _searches(space, beginnings, sampler, seeds)
     offered = mean(len(points) for _, points in beginnings)
     return Row(cold, warm, ALL[name], offered, cold_s, warm_s)
 
 
 def _searches(
-    space: RecordedSpace, beginnings: list[tuple[Weights, list[Point]]], sampler: str, seeds: int
+    space: RecordedSpace, beginnings: list[tuple[Costs, list[Point]]], sampler: str, seeds: int
 ) -> tuple[list[int], float]:
     """Trials of each search until within 2% of the best, and their mean seconds.
 
     Args:
         space: what was recorded.
-        beginnings: the model's weights and starting points, taken in turn.
+        beginnings: the model's costs and starting points, taken in turn.
     """
     recording = space.recording
     limit = recording.time_us(recording.by_time()[0]) * NEAR
     needed, seconds = [], 0.0
     for seed in range(seeds):
-        weights, starts = beginnings[seed % len(beginnings)]
+        costs, starts = beginnings[seed % len(beginnings)]
         request = TuneRequest(trials=MOST, seed=seed, sampler=sampler)
-        run = replay(space, request, until_us=limit, starts=starts, weights=weights)
+        run = replay(space, request, until_us=limit, starts=starts, costs=costs)
         needed.append(run.trials_to(limit) or MOST + 1)
         seconds += sum(trial.compile_s + sum(trial.samples) for trial in run.trials)
     return needed, seconds / seeds
@@ -150,7 +150,7 @@ def main() -> int:
     paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
     names = [name for name, path in paths.items() if path.exists()]
     spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
-    own = [shipped(space.target) for space in spaces.values()]
+    own = [space.target.core.costs for space in spaces.values()]
     costs = costs_of(parser, args.costs_of, own) if args.costs_of else None
     stores = [
         {

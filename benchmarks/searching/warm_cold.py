@@ -5,10 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import mean, median
 
-from tilewise.kernels.target.costs import CASCADE_LAKE, ZEN5
-from tilewise.search.model.amounts import Weights
+from tilewise.kernels.target.costs import CASCADE_LAKE, ZEN5, Costs
 
-FITTED_WEIGHTS = {"znver5": Weights.of(ZEN5), "cascadelake": Weights.of(CASCADE_LAKE)}
+FITTED_COSTS = {"znver5": ZEN5, "cascadelake": CASCADE_LAKE}
 """By the processor whose recorded spaces they were fitted to."""
 
 NEAR = 1.02  # of the best time: what a search is to come to
@@ -36,19 +35,19 @@ class Counts:
 def add_costs_of(parser: ArgumentParser) -> None:
     """Let the caller begin all searches with the costs of another processor."""
     parser.add_argument(
-        "--costs-of", choices=FITTED_WEIGHTS, help="begin with those of this processor"
+        "--costs-of", choices=FITTED_COSTS, help="begin with those of this processor"
     )
 
 
-def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Weights]) -> Weights:
+def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Costs]) -> Costs:
     """The costs of a processor; the parser's error where all searches begin with them anyway.
 
     Args:
         parser: of the command line.
-        cpu: one of `FITTED_WEIGHTS`.
+        cpu: one of `FITTED_COSTS`.
         own: what the searches would begin with.
     """
-    costs = FITTED_WEIGHTS[cpu]
+    costs = FITTED_COSTS[cpu]
     if all(each == costs for each in own):
         parser.error(f"--costs-of {cpu}: searches begin with these without it")
     return costs

@@ -33,9 +33,9 @@ from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_o
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import detect
+from tilewise.kernels.target.costs import Costs
 from tilewise.search.engine.exploration import Exploration
 from tilewise.search.final_benchmark.rounds import rounds_of
-from tilewise.search.model.amounts import Weights, shipped
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import Solved, TrialRecord, TuneRequest, time_us
 from tilewise.search.runner.protocol import CandidateFailureError
@@ -97,7 +97,7 @@ class Row(Counts):
 
 
 def searched(
-    problem: Problem, request: TuneRequest, known: Sequence[Solved], costs: Weights | None
+    problem: Problem, request: TuneRequest, known: Sequence[Solved], costs: Costs | None
 ) -> Searched:
     """Search as `tune` does, without finals.
 
@@ -108,7 +108,8 @@ def searched(
         costs: to begin with; None for those of this processor.
     """
     target, store = detect(), MemoryStore(known)
-    model, starts = warmed(AnalyticalModel(Space(problem, target), costs or shipped(target)), store)
+    begins = AnalyticalModel(Space(problem, target), costs or target.core.costs)
+    model, starts = warmed(begins, store)
     search = Exploration(model, request, store, starts)
     with Runner(problem, target.canonical, request.seed) as runner:
         for proposal in search.ahead(runner):
@@ -149,7 +150,7 @@ def settled(problem: Problem, schedules: dict[str, Schedule]) -> dict[str, float
     return {found: exp(took - least) for found, took in logs.items()}
 
 
-def compare(problem: Problem, seeds: int, trials: int, costs: Weights | None) -> Row:
+def compare(problem: Problem, seeds: int, trials: int, costs: Costs | None) -> Row:
     """Search a problem cold and warm with the same seeds."""
     colds, warms = [], []
     for seed in range(seeds):
@@ -194,7 +195,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=96)
     add_costs_of(parser)
     args = parser.parse_args()
-    costs = costs_of(parser, args.costs_of, [shipped(detect())]) if args.costs_of else None
+    costs = costs_of(parser, args.costs_of, [detect().core.costs]) if args.costs_of else None
     print(conditions())
     heads = ["problem", "cold (mean; range)", "warm", "warm/cold (of means)"]
     heads += ["within 2%, of timed twice, of timed again"]

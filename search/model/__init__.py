@@ -1,5 +1,4 @@
-"""The analytical model of a schedule's time, its weights, and the schedules that it
-likes best.
+"""The analytical model of a schedule's time, and the schedules that it likes best.
 
-Face: `Model`, `prior_points`, `Weights`.
+Face: `AnalyticalModel`, `prior_points`.
 """

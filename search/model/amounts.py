@@ -1,18 +1,22 @@
-"""The amounts that the analytical model counts, and the weights: what one of each costs.
+"""The amounts that the analytical model counts. `tilewise.kernels.target.costs` has their costs.
 
-`benchmarks/replay/fit.py` fitted the weights, none below zero, to recorded spaces of problems of
+`benchmarks/replay/fit.py` fitted the costs, none below zero, to recorded spaces of problems of
 different kinds, for each processor that was recorded. Cores differ in what hides behind computing,
 and in what a line costs that the caches have to fetch. `tilewise.search.transfer.calibration`
-corrects the weights by trials on another processor.
+corrects the costs by trials on another processor.
+
+Cores of Intel have the costs of Cascade Lake, all others those of Zen 5. One more of Intel's was
+recorded, a server of the Golden Cove family (docs/search.md). On its eighteen spaces the costs of
+Cascade Lake choose schedules with 77 to 100% of the best one's speed, those of Zen 5 schedules with
+38 to 100%.
 """
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from math import ceil, log2
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from tilewise.kernels.arithmetic import WidenedWeights
 from tilewise.kernels.target.costs import Costs
-from tilewise.kernels.target.model import Target
 from tilewise.search.space.points import TilePoint
 from tilewise.search.space.schedules import unit_of_depth
 from tilewise.search.space.tiles import TILE
@@ -24,39 +28,13 @@ UNHIDDEN = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched
 """Names of all amounts; of the reads, which hide behind computing; of what hides behind nothing."""
 
 
-@dataclass(frozen=True)
-class Weights:
-    """What one of each amount costs, in cycles of the multiply-add units.
-
-    Attributes:
-        cycles: for one of each of `AMOUNTS`.
-        overlap: how well reading hides behind computing: 1 is not at all (their cycles add up),
-            infinity is wholly (the longer one counts).
-    """
-
-    cycles: tuple[float, ...]
-    overlap: float
-
-    @classmethod
-    def of(cls, costs: Costs) -> Self:
-        """Return the weights of a core."""
-        *cycles, overlap = astuple(costs)
-        return cls(tuple(cycles), overlap)
+def cycles_of(costs: Costs) -> tuple[float, ...]:
+    """Return the cycles that one of each of `AMOUNTS` takes."""
+    return astuple(costs)[: len(AMOUNTS)]
 
 
-def shipped(target: Target) -> Weights:
-    """Return the weights with which a search on a target starts.
-
-    Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. One more of Intel's
-    was recorded, a server of the Golden Cove family (docs/search.md). On its eighteen spaces the
-    weights of Cascade Lake choose schedules with 77 to 100% of the best one's speed, those of Zen 5
-    schedules with 38 to 100%.
-    """
-    return Weights.of(target.core.costs)
-
-
-# The units of the amounts that weights were fitted to, on all processors: other numbers for a core
-# would need other weights. What a core can start in a cycle is in `tilewise.kernels.target.cores`.
+# The units of the amounts that costs were fitted to, on all processors: other numbers for a core
+# would need other costs. What a core can start in a cycle is in `tilewise.kernels.target.cores`.
 FMA_UNITS = 2  # multiply-adds begun in a cycle
 FMA_LATENCY = 4  # cycles from a multiply-add's begin to its end
 ADD_LATENCY = 1  # cycles; where products are added apart, only sums of integers wait for each other

@@ -6,17 +6,18 @@ of the multiply-add units and blocks by what stays in which cache. The model tur
 costs that add up, and can compare any two schedules: where the rules say that a block fits, the
 cost of reading it falls to that of the nearer cache.
 
-A cost is an amount times its weight. `amounts` counts; `tilewise.search.model.amounts` holds the
-weights.
+`amounts` counts what takes time; `tilewise.kernels.target.costs` says what one of each takes.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, log, prod
 from operator import itemgetter, mul
 
 from tilewise.kernels.nest import Role
 from tilewise.kernels.target.cores import LINE_BYTES
+from tilewise.kernels.target.costs import Costs
 from tilewise.search.model.amounts import (
     AMOUNTS,
     FMA_LATENCY,
@@ -25,9 +26,8 @@ from tilewise.search.model.amounts import (
     READS,
     UNHIDDEN,
     Calls,
-    Weights,
     add_computing,
-    shipped,
+    cycles_of,
 )
 from tilewise.search.model.grouped_conv import grouped_conv_amounts
 from tilewise.search.model.traffic import add_packs, add_reads, sizes_of
@@ -47,16 +47,20 @@ class AnalyticalModel:
 
     Attributes:
         space: whose points the model judges.
-        weights: what one of each amount costs.
+        costs: of one of each amount.
     """
 
     space: Space
-    weights: Weights
+    costs: Costs
 
     @classmethod
     def shipped(cls, space: Space) -> "AnalyticalModel":
-        """Return the model with the weights that Tilewise ships for the space's target."""
-        return cls(space, shipped(space.target))
+        """Return the model with the costs that Tilewise ships for the space's target."""
+        return cls(space, space.target.core.costs)
+
+    @cached_property
+    def _cycles(self) -> tuple[float, ...]:
+        return cycles_of(self.costs)
 
     def log_time(self, point: Point) -> float:
         """Return the logarithm of the modelled cycles of a point."""
@@ -64,15 +68,15 @@ class AnalyticalModel:
 
     def log_cycles(self, counted: Iterable[float]) -> float:
         """Return the logarithm of the modelled cycles of amounts in the order of `AMOUNTS`."""
-        overlap = self.weights.overlap
-        cycles = list(map(mul, self.weights.cycles, counted))
+        overlap = self.costs.overlap
+        cycles = list(map(mul, self._cycles, counted))
         unhidden, reading = sum(_unhidden(cycles)), sum(_reads(cycles))
         computing = sum(cycles) - reading - unhidden
         return log(unhidden + (computing**overlap + reading**overlap) ** (1 / overlap))
 
 
 def amounts(space: Space, point: Point) -> dict[str, float]:
-    """Return the amounts of `weights.AMOUNTS` in one run of one thread.
+    """Return the amounts of `AMOUNTS` in one run of one thread.
 
     Slots of vector multiply-adds (or what else holds up a step) and of loads; accumulators
     that lack; steps of the reduction's loop; calls of micro-kernels; slots in tiles that are

@@ -42,7 +42,7 @@ class _Tile(NamedTuple):
 
 
 def grouped_conv_amounts(space: Space, point: Point) -> dict[str, float]:
-    """Return the amounts of `weights.AMOUNTS` in one run of one thread."""
+    """Return the amounts of `AMOUNTS` in one run of one thread."""
     problem, target = space.problem, space.target
     tile, out = _tile(space, point), dict.fromkeys(AMOUNTS, 0.0)
     nest = loop_nest(problem, schedule_of(space.workload, point))

@@ -1,1 +1,1 @@
-"""Corrected model weights and starting points from earlier searches of near problems."""
+"""Corrected costs of the model and starting points from earlier searches of near problems."""

@@ -1,10 +1,10 @@
-"""Correct the analytical model's weights by earlier searches on this processor.
+"""Correct the analytical model's costs by earlier searches on this processor.
 
-The shipped weights (`tilewise.search.model.amounts`) were fitted on two processors. Calibration
+The shipped costs (`tilewise.kernels.target.costs`) were fitted on two processors. Calibration
 compares the times of earlier searches with the model's, up to a factor per search, and moves the
-weights to the least errors. This is regression with a Gaussian prior on the logarithms of the
-weights, linearised at each step (Gauss-Newton). The evidence chooses the prior's width and the
-overlap (MacKay, Bayesian Interpolation, Neural Computation 4(3), 1992). The shipped weights are
+costs to the least errors. This is regression with a Gaussian prior on the logarithms of the
+costs, linearised at each step (Gauss-Newton). The evidence chooses the prior's width and the
+overlap (MacKay, Bayesian Interpolation, Neural Computation 4(3), 1992). The shipped costs are
 only replaced on very strong evidence (Kass and Raftery, Bayes Factors, Journal of the American
 Statistical Association 90, 1995).
 """
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.kernels.nest import nest_of
+from tilewise.kernels.target.costs import Costs
 from tilewise.kernels.target.model import Target
-from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN, Weights
+from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN, cycles_of
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.records import Solved
 from tilewise.search.space.parameters import completed
@@ -31,10 +32,10 @@ TRIAL_ERROR = 0.05  # of the logarithm of a time, by a model that suits the proc
 EFFECTIVE_TRIALS = 10  # independent errors per search; trials of one search are correlated
 MIN_TRIALS = 8  # of a search; fewer cannot tell its own factor
 TRIED_OVERLAPS = (1.0, 1.5, 2.5, 8.0)  # in addition to the prior's own
-TRIED_WIDTHS = (0.03, 0.1, 0.3, 1.0, 2.0)  # of the prior, in logarithms of weights
+TRIED_WIDTHS = (0.03, 0.1, 0.3, 1.0, 2.0)  # of the prior, in logarithms of costs
 MAX_STEPS = 10  # of Gauss and Newton
-MAX_STEP = 1.0  # of the logarithm of a weight, in one step
-MAX_MOVE = 4.0  # of the logarithm of a weight, in all
+MAX_STEP = 1.0  # of the logarithm of a cost, in one step
+MAX_MOVE = 4.0  # of the logarithm of a cost, in all
 LAST_STEP = 0.02  # a step whose logarithms all move less is the last
 VERY_STRONG_EVIDENCE = 5.0  # logarithm of a Bayes factor, in the words of the source
 
@@ -51,14 +52,14 @@ class Trials(NamedTuple):
         logs: logarithms of times.
         shares: weight of each trial; those of one search add up to 1.
         firsts: the first row of each search.
-        prior: weights that hold unless the trials contradict them.
+        prior: costs that hold unless the trials contradict them.
     """
 
     amounts: Array
     logs: Array
     shares: Array
     firsts: NDArray[np.intp]
-    prior: Weights
+    prior: Costs
 
     def centred(self, values: Array) -> Array:
         """Return values of trials (rows) less the weighted mean of their search."""
@@ -70,36 +71,36 @@ class Trials(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Weights moved from the prior's, in logarithms, with their overlap and the prior's width."""
+    """Costs moved from the prior's, in logarithms, with their overlap and the prior's width."""
 
     moved: Array
     overlap: float
     width: float
 
-    def weights(self, prior: Weights) -> Weights:
-        """Return the weights moved from `prior`."""
-        cycles = np.array(prior.cycles) * np.exp(self.moved)
-        return Weights(tuple(cycles.tolist()), self.overlap)
+    def costs(self, prior: Costs) -> Costs:
+        """Return the costs moved from `prior`."""
+        cycles = np.array(cycles_of(prior)) * np.exp(self.moved)
+        return Costs(**dict(zip(AMOUNTS, cycles.tolist(), strict=True)), overlap=self.overlap)
 
 
-def calibrate(model: AnalyticalModel, searches: Sequence[Solved]) -> Weights:
-    """Return the weights that earlier searches on the model's exact target support.
+def calibrate(model: AnalyticalModel, searches: Sequence[Solved]) -> Costs:
+    """Return the costs that earlier searches on the model's exact target support.
 
-    Trials on several threads teach nothing, because no weight stands for waiting on threads. Nor do
+    Trials on several threads teach nothing, because no cost stands for waiting on threads. Nor do
     convolutions with few channels per group, or other problems for them.
     """
     target = model.space.target
     if target.threads > 1 or model.space.workload.nest.group:
-        return model.weights
+        return model.costs
     here = target.canonical
     alike = [one for one in searches if one.target == here and not nest_of(one.problem).group]
     searched = [_timed(target, solved) for solved in alike]
     known = [(rows, times) for rows, times in searched if len(times) >= MIN_TRIALS]
-    return fitted(_together(known, model.weights)) if known else model.weights
+    return fitted(_together(known, model.costs)) if known else model.costs
 
 
-def fitted(known: Trials) -> Weights:
-    """Return the likeliest weights for the trials, or the prior's if they are as good."""
+def fitted(known: Trials) -> Costs:
+    """Return the likeliest costs for the trials, or the prior's if they are as good."""
     found: list[tuple[float, Fit]] = []
     for overlap in sorted({*TRIED_OVERLAPS, known.prior.overlap}):
         moved = np.zeros(len(AMOUNTS))
@@ -109,7 +110,7 @@ def fitted(known: Trials) -> Weights:
             found.append((_evidence(known, fit, TRIAL_ERROR), fit))
     likeliest = max(found, key=lambda pair: pair[0])[1]
     gain = _gain(known, likeliest) - log(len(found))
-    return likeliest.weights(known.prior) if gain > VERY_STRONG_EVIDENCE else known.prior
+    return likeliest.costs(known.prior) if gain > VERY_STRONG_EVIDENCE else known.prior
 
 
 def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
@@ -123,7 +124,7 @@ def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
     return np.array(rows), np.array([time for _, time in timed])
 
 
-def _together(known: Sequence[tuple[Array, Array]], prior: Weights) -> Trials:
+def _together(known: Sequence[tuple[Array, Array]], prior: Costs) -> Trials:
     weights = [1 / (1 + (times / times.min() - 1) / HALF_WEIGHT_SLOWDOWN) for _, times in known]
     counts = [len(times) for _, times in known]
     return Trials(
@@ -136,8 +137,8 @@ def _together(known: Sequence[tuple[Array, Array]], prior: Weights) -> Trials:
 
 
 def _predicted(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array]:
-    """Return logarithms of the model's times and their derivatives by those of the weights."""
-    cycles = known.amounts * (np.array(known.prior.cycles) * np.exp(moved))
+    """Return logarithms of the model's times and their derivatives by those of the costs."""
+    cycles = known.amounts * (np.array(cycles_of(known.prior)) * np.exp(moved))
     unhidden, reading, computing = (
         cycles[:, which].sum(axis=1) for which in (_is_unhidden, _is_read, _is_computing)
     )
@@ -163,7 +164,7 @@ def _system(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array, 
 
 
 def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
-    """Return how far the logarithms of the weights move from the prior's."""
+    """Return how far the logarithms of the costs move from the prior's."""
     for _ in range(MAX_STEPS):
         curvature, slope, _ = _system(known, moved, overlap)
         curvature = curvature / TRIAL_ERROR**2 + np.eye(len(AMOUNTS)) / width**2
@@ -185,7 +186,7 @@ def _evidence(known: Trials, fit: Fit, error: float) -> float:
 
 
 def _gain(known: Trials, fit: Fit) -> float:
-    """Return the logarithm of how much likelier the trials are than with the prior's weights.
+    """Return the logarithm of how much likelier the trials are than with the prior's costs.
 
     The error is at least what the better fit leaves: what neither explains is no evidence.
     """

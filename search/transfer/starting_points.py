@@ -112,7 +112,7 @@ def _tile(parameter: Parameter, tile: TilePoint) -> Value | None:
 
 
 def warmed(model: AnalyticalModel, store: TrialStore) -> tuple[AnalyticalModel, list[Point]]:
-    """Return the model with calibrated weights, and the points to start from."""
+    """Return the model with calibrated costs, and the points to start from."""
     searches = near_searches(model.space, store)
     corrected = AnalyticalModel(model.space, calibrate(model, searches))
     return corrected, starting_points(corrected, searches)

@@ -12,7 +12,7 @@ from tests.cases import some
 from tests.search.engine.fakes import FakeRunner, run
 from tests.search.targets import SQUARE, WIDE
 from tilewise.kernels.problem import Problem, parse_problem
-from tilewise.search.model.amounts import AMOUNTS, Weights, shipped
+from tilewise.kernels.target.costs import Costs
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.prior import prior_points
 from tilewise.search.records import MOST_SOLVED, Solved, TrialRecord, TuneRequest
@@ -26,7 +26,7 @@ from tilewise.search.transfer.nearness import MAX_SEARCHES, distance, doublings,
 from tilewise.search.transfer.starting_points import MAX_STARTING_POINTS, adapt, warmed
 from tilewise.search.transfer.starting_points import starting_points as points_for
 
-HERE, DEFAULT_WEIGHTS = WIDE.canonical, shipped(WIDE)
+HERE, SHIPPED = WIDE.canonical, WIDE.core.costs
 
 
 def solved(text: str, target: str = HERE, **changes) -> Solved:
@@ -38,13 +38,13 @@ def solved(text: str, target: str = HERE, **changes) -> Solved:
 SHAPES = ("m=1000,n=1000,k=700", "m=100,n=2000,k=500", "m=300,n=300,k=300", "m=24,n=1500,k=900")
 
 
-def costs(overlap: float = DEFAULT_WEIGHTS.overlap, **factors: float) -> Weights:
+def costs(overlap: float = SHIPPED.overlap, **factors: float) -> Costs:
     """The shipped costs, some of them so many times as high."""
-    cycles = zip(AMOUNTS, DEFAULT_WEIGHTS.cycles, strict=True)
-    return Weights(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
+    higher = {name: getattr(SHIPPED, name) * factor for name, factor in factors.items()}
+    return replace(SHIPPED, overlap=overlap, **higher)
 
 
-def searched_with(true: Weights, noise=0.02, clock=1.0, seed: int = 1) -> list[Solved]:
+def searched_with(true: Costs, noise=0.02, clock=1.0, seed: int = 1) -> list[Solved]:
     """Searches on a processor whose costs are `true`: half the prior's, half random ones."""
     random, found, trials = Random(seed), [], 64
     for shape in SHAPES:
@@ -62,7 +62,7 @@ def searched_with(true: Weights, noise=0.02, clock=1.0, seed: int = 1) -> list[S
 NEW = "matmul:m=400,n=800,k=600,dtype=f32"
 
 
-def rank_errors(model: AnalyticalModel, true: Weights) -> float:
+def rank_errors(model: AnalyticalModel, true: Costs) -> float:
     """How wrong the model is about random points: deviation of the logarithms' errors."""
     random, there = Random(2), AnalyticalModel(model.space, true)
     points = [model.space.draw(random) for _ in range(100)]
@@ -79,7 +79,7 @@ def corrected(model: AnalyticalModel, searches: list[Solved]) -> AnalyticalModel
           (costs(packed_b=8, packed_b_far=8, fetched_b=8), 1.0),
           (costs(overlap=1.0, b_rows_from_l2=5, b_rows_from_l3=5), 1e-3)], of=2),
 )  # fmt: skip
-def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: float) -> None:
+def test_another_processor_is_learnt_from_its_searches(true: Costs, clock: float) -> None:
     model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     found = corrected(model, searched_with(true, clock=clock))
     assert rank_errors(found, true) < 0.4 * rank_errors(model, true)
@@ -89,22 +89,22 @@ def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: flo
 
 
 @pytest.mark.parametrize(("true", "noise", "seed"), [
-    *product([DEFAULT_WEIGHTS, costs(packed_a=1.1, loads=0.9)], [0.02, 0.05], [1]),
-    *product([DEFAULT_WEIGHTS], [0.3], range(4)),
+    *product([SHIPPED, costs(packed_a=1.1, loads=0.9)], [0.02, 0.05], [1]),
+    *product([SHIPPED], [0.3], range(4)),
 ])  # fmt: skip
 def test_what_the_shipped_costs_or_no_costs_explain_moves_nothing(true, noise, seed) -> None:
     model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched_with(true, noise=noise, seed=seed)) == DEFAULT_WEIGHTS
+    assert calibrate(model, searched_with(true, noise=noise, seed=seed)) == SHIPPED
 
 
 def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
     model = AnalyticalModel.shipped(Space(SQUARE, WIDE))
     known = searched_with(costs(1.0))
     few = [replace(s, points=s.points[: MIN_TRIALS - 1], slower=()) for s in known]
-    assert calibrate(model, few) is model.weights
-    assert calibrate(model, []) is model.weights
+    assert calibrate(model, few) is model.costs
+    assert calibrate(model, []) is model.costs
     threads = [replace(s, target="cpu:wide,threads=2") for s in searched_with(costs(1.0))]
-    assert calibrate(model, threads) is model.weights
+    assert calibrate(model, threads) is model.costs
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:
@@ -112,10 +112,10 @@ def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:
     model = AnalyticalModel.shipped(Space(SQUARE, replace(WIDE, cpu="cascadelake")))
     true = costs(1.0)
     found = corrected(model, known)
-    assert found.weights != model.weights
+    assert found.costs != model.costs
     assert rank_errors(found, true) < rank_errors(model, true)
-    same = [replace(s, target="cpu:cascadelake,threads=1") for s in searched_with(model.weights)]
-    assert calibrate(model, same) == model.weights
+    same = [replace(s, target="cpu:cascadelake,threads=1") for s in searched_with(model.costs)]
+    assert calibrate(model, same) == model.costs
 
 
 def starting_points(known: list[Solved], problem: Problem = SQUARE) -> list[Point]:
@@ -221,7 +221,7 @@ def test_another_filter_has_tiles_like_those_of_the_former(former, algorithm, ta
 def test_a_warm_search_has_both_costs_and_starting_points() -> None:
     model = AnalyticalModel.shipped(Space(parse_problem(NEW), WIDE))
     found, starts = warmed(model, MemoryStore(searched_with(costs(1.0, b_rows_from_l2=5))))
-    assert found.weights.overlap < DEFAULT_WEIGHTS.overlap
+    assert found.costs.overlap < SHIPPED.overlap
     assert starts and all(model.space.holds(point) for point in starts)
     assert warmed(model, MemoryStore()) == (model, [])
 
