@@ -30,7 +30,6 @@ from tilewise.search.space.space import Space
 PRIOR = 10  # the most promising of the analytical model, before the sampler proposes
 PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
 LEAD = 2  # of them, ahead of what near problems offer
-GIVES_WAY = 1  # of them, where near problems offer something
 TRANSFER = "transfer"
 ORIGIN = "origin"
 
@@ -78,11 +77,10 @@ class SearchStudy:
             name, trials, is_shared = request.sampler, request.trials, request.spread > 1
             chosen = make_sampler(name, model, seed, trials, self._taken, is_shared=is_shared)
         self.study = rebuilt(space, stored, chosen)
-        starts = list(starts)
-        most = PRIOR_OF.get(self._name, PRIOR) - (GIVES_WAY if starts else 0)
         if prior is None:
             assert isinstance(model, AnalyticalModel), "other models come with their prior"
             prior = prior_points(model, PRIOR)
+        most = PRIOR_OF.get(self._name, PRIOR)
         self._enqueue(_beginning(prior[:most], starts), request.trials - len(stored))
 
     def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:

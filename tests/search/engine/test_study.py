@@ -49,9 +49,9 @@ def test_what_is_offered_is_enqueued_with_its_origin_before_the_sampler_is_asked
     start = beside(SPACE, 5)[0]
     search = SearchStudy(MODEL, TuneRequest(), starts=[start, start])
     waiting = search.study.get_trials(states=(TrialState.WAITING,))
-    origins = ["prior", "prior", TRANSFER, "prior"]
+    origins = ["prior", "prior", TRANSFER, "prior", "prior"]
     assert [trial.user_attrs[ORIGIN] for trial in waiting] == origins
-    asked = [search.ask() for _ in range(5)]
+    asked = [search.ask() for _ in range(6)]
     assert [proposal.origin for proposal in asked] == [*origins, "surrogate"]
     assert asked[2].point == start
 
