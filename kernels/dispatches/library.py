@@ -41,7 +41,7 @@ _HANDLE = "!transform.any_op"
 def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> list[str]:
     """Return matchers of one pattern, where nothing else reads its intermediate values.
 
-    If the pattern adds a tensor, the kernel overwrites it, so an op must have made it. Further
+    If the kernel overwrites a tensor that the pattern adds, an op must have made it. Further
     sequences (`left_names`) catch what is left to IREE: arguments, which belong to the caller, A
     itself, and reshapes of either. If the sums start from a tensor, further ones (`alone_names`)
     catch tensors that nothing else reads; of others the kernel gets a copy, since IREE copies
@@ -54,7 +54,7 @@ def matcher_text(kernel: CompiledEntry, name: str, pattern: Pattern) -> list[str
     if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
     more: list[str] = []
-    if pattern.added is not None:
+    if pattern.added is not None and kernel.found.accumulates:
         checks.append(walk(pattern.added, "made")[0])
         left = (
             _is_made_by((ARGUMENT, *SAME_BYTES), pattern.added, 0),
@@ -248,7 +248,8 @@ class _Use:
     @property
     def level(self) -> int:
         """The number of steps that the pattern has besides its contraction."""
-        return fused(self.kernel.found) + (self.pattern.added is not None)
+        is_written_over = self.pattern.added is not None and self.kernel.found.accumulates
+        return fused(self.kernel.found) + is_written_over
 
     @property
     def is_on_the_left(self) -> bool:
@@ -264,7 +265,7 @@ class _Use:
         if self.pattern.init is not None:
             alone = (use.replace(matcher, one) for one in alone_names(matcher))
             return (*alone, f"{use}{COPIED}")
-        if self.pattern.added is None:
+        if self.pattern.added is None or not self.kernel.found.accumulates:
             return (use,)
         return (*(f"{one} -> @{LEAVE}" for one in left_names(matcher)), use)
 

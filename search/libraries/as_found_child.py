@@ -66,8 +66,9 @@ def _as_found(
     problem: Problem, pattern: Pattern, operands: dict[str, Array]
 ) -> list[tuple[Array, str]]:
     """Return the problem's operands in the axis order of the pattern."""
-    has_bias = problem.has_bias and not pattern.bias
-    names = ["A", "B", *["bias"] * has_bias, *["C"] * problem.accumulates]
+    names = ["A", "B", *problem.extras, *["C"] * problem.accumulates]
+    if pattern.bias:
+        names.remove("bias")
     found = []
     for name, value, axes in zip(names, pattern.operands, pattern.orders[:-1], strict=True):
         shape = value.shape

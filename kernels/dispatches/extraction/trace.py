@@ -368,7 +368,7 @@ def _read(
 ) -> dict[str, Any]:
     """Return the values that a pattern reads, in the call's order."""
     reads = dict(surroundings(op, occurrence, ending).reads)
-    operands = {name: reads[name] for name in ("A", "B", BIAS, "C") if name in reads}
+    operands = {name: reads[name] for name in ("A", "B", BIAS, "add", "C") if name in reads}
     for name, value in operands.items():
         if prod(value.type.shape) != prod(problem.operand_shapes[name]):
             raise UnseenError(f"{name} is {value.type}, which is not of the problem's size")

@@ -36,7 +36,7 @@ class Pattern:
         once: paths to values that nothing else may read, since the call does not compute them.
         weights, read: paths to B and A.
         constant: the op that makes B, if not a plain constant.
-        added: path to C where it is added to the contraction's result.
+        added: path to C, or `add`, where it is added to the contraction's result.
         init: path to C where the contraction starts from it.
         turns: axes of each operand and of the result in the problem's order; empty for no change.
         bias: the number that every element of the bias is; empty if the bias is an operand.
@@ -130,7 +130,7 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     return Pattern(
         operands, root, graph.text(), len(graph.ops), _once(graph, root),
         graph.path(root.name, "%B"),
-        added=None if addition is None or problem.add else graph.path(root.name, "%C"),
+        added=None if addition is None else graph.path(root.name, addition.value.name),
         read=graph.path(root.name, "%A"),
         init=None if init is not held or held is None else graph.path(root.name, "%C"),
     )  # fmt: skip

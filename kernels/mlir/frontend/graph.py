@@ -59,7 +59,7 @@ class Occurrence:
     @property
     def arrangements(self) -> dict[str, Arrangement]:
         """Those of the operands by their names in the problem."""
-        return {"A": self.a, "B": self.b, "C": self.c}
+        return {"A": self.a, "B": self.b, "C": self.c, "add": self.c}
 
     @property
     def is_plain(self) -> bool:
@@ -154,7 +154,8 @@ class Node:
     """One op with everything that its problem includes.
 
     Attributes:
-        reads: tensors that are not constants, in the op's order; A, B, C for a contraction.
+        reads: tensors that are not constants, in the op's order; A, B, C or `add` for a
+            contraction.
         place: a contraction's number among the module's problems, from 1, as in `read_op`.
         reason: why an op that multiplies, convolves or pools is not a problem; else empty.
     """

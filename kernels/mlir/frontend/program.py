@@ -227,7 +227,7 @@ class Action:
 class Constant:
     """A constant that a node reads, in files `name`.0, `name`.1, ...
 
-    `role` is A, B, C or bias of a contraction, in the problem's shape, or a role of the loops.
+    `role` is A, B, C, add or bias of a contraction, in the problem's shape, or one of the loops.
     """
 
     node: int

@@ -88,7 +88,7 @@ class Layers:
         assert found is not None
         is_first = problem.has_channels_first
         is_turned = parse_problem(found.problem).has_channels_first != is_first
-        constants = {role: self.weights[number, role] for role in ("A", "B", "C", "bias")
+        constants = {role: self.weights[number, role] for role in problem.operand_shapes
                      if (number, role) in self.weights}  # fmt: skip
         for role in ("B", "C"):
             if is_turned and role in constants:

@@ -226,7 +226,7 @@ MODELS = {
         f"matmul:m=8..80:4,n=32,k=96,dtype=f32{RELU}"]),
     "onnx": ("", ["batch=2", "seq=1..16"], (32,), [
         *["matmul:m=2..32:2,n=32,k=32,dtype=f32,bias,weights=constant"] * 3, "", "",
-        "matmul:m=2..32:2,n=32,k=32,dtype=f32,bias,weights=constant",
+        "matmul:m=2..32:2,n=32,k=32,dtype=f32,bias,add,weights=constant",
         f"matmul:m=2..32:2,n=64,k=32,dtype=f32{RELU}",
         "matmul:m=2..32:2,n=32,k=64,dtype=f32,bias,weights=constant"]),
 }  # fmt: skip

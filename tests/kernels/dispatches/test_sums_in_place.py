@@ -15,6 +15,7 @@ from tests.kernels.dispatches.matching import (
     name_of,
     op,
     random_arrays,
+    run_with_kernels,
     tensor,
     zeros,
 )
@@ -189,15 +190,25 @@ def test_the_right_of_two_convolutions_starts_from_the_other(sides, order) -> No
 
 
 def test_other_additions_are_none() -> None:
-    """Of what depends on the convolution, that others read before relu, or behind a product."""
+    """Of what depends on the convolution, or that others read before relu."""
     dependent = module(ONE, negated("late", of="%y"), added("%y", "%late"))
     twice = module(BESIDE, added("%y", "%other", name="sum"), added("%y", "%sum"))
     assert problems_of(dependent) == problems_of(twice) == [BIASED]
+
+
+@pytest.mark.parametrize("sides", ["%p, %c", "%c, %p", "%q, %p"])
+def test_a_product_adds_a_tensor_also_an_argument(sides: str, host: Target) -> None:
+    """Of two products the right one adds the other."""
     a, b, c = tensor(6, 8), tensor(8, 32), tensor(6, 32)
-    product = op("p", "matmul", {"%a": a, "%b": b}, "%z", c)
-    sums = f"\n  %r = arith.addf %p, %c : {c}"
-    matmul = function({"a": a, "b": b, "c": c}, c, zeros("z", c), product, sums)
-    assert problems_of(matmul) == ["matmul:m=6,n=32,k=8,dtype=f32"]
+    lines = [op(one, "matmul", {"%a": a, f"%{of}": b}, "%z", c) for one, of in ("pb", "qd")]
+    lines = [zeros("z", c), *lines, f"\n  %r = arith.addf {sides} : {c}"]
+    x, first, other, second = arrays = random_arrays((6, 8), (8, 32), (6, 32), (8, 32))
+    schedule = Schedule((Register(2, host.lanes("f32")),))
+    text = function({"a": a, "b": b, "c": c, "d": b}, c, *lines)
+    cuts, found = run_with_kernels(text, host, arrays, schedule)
+    problems = ["matmul:m=6,n=32,k=8,dtype=f32,add", "matmul:m=6,n=32,k=8,dtype=f32"]
+    assert [cut.problem for cut in cuts] == problems[: 1 + ("q" in sides)]
+    np.testing.assert_allclose(found, x @ first + (x @ second if "q" in sides else other), 0, 1e-5)
 
 
 @pytest.mark.parametrize("shape", ["1x5x7x16", "5x7x16", "5x1x1x7x16"])

@@ -148,7 +148,7 @@ class Surroundings:
 
     Attributes:
         reads: operands before everything that is included, by role: A and B, C if the sums start
-            from a tensor, bias.
+            from a tensor, a residual `add`, bias.
         result: the value after everything that is included, before its views.
         shape: of the sums, in the axis order of the final result.
         inside: intermediate values, which nothing else reads.
@@ -171,9 +171,10 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
         (role, _source(op.inputs[number], _taken(found, role), inside))
         for role, number in zip("AB", found.inputs, strict=True)
     ]
+    accumulates = "init=accumulate" in found.problem
     if ending.added is not None:
-        reads.append(("C", ending.added))
-    elif "init=accumulate" in found.problem:
+        reads.append(("C" if accumulates else "add", ending.added))
+    elif accumulates:
         reads.append(("C", op.init))
     if ending.bias is not None:
         reads.append((BIAS, ending.bias))

@@ -182,7 +182,7 @@ class EndingState:
     Attributes:
         ending: at first the result, with a bias if its sums start from one.
         columns: axes longer than one along which a bias may vary, in the problem's order.
-        summed: the op if its sums may start from a tensor, which no transposition moves.
+        summed: the op if its sums start from what is added, which no transposition moves.
         transposes: whether a transposition is included.
         without: steps to leave out, of `relu`, `addition`, `bias` and `rounding`.
     """
@@ -305,22 +305,23 @@ def _with_step(state: EndingState, ending: Ending, user: Any, step: ResultStep) 
 
 
 def _may_add(op: values.Structured | None, value: Any) -> bool:
-    """Return whether an op's sums may start from a value that it reads for nothing else.
+    """Return whether a value may be added: sums start only from one that `op` does not read.
 
     Arguments belong to the caller and are not overwritten.
     """
-    return op is not None and value not in op.inputs and not values.is_argument(value)
+    return op is None or (value not in op.inputs and not values.is_argument(value))
 
 
 def _whole(op: Any, step: ResultStep, value: Any) -> Any | None:
-    """Return a tensor like `value` that an op adds elementwise, else None."""
+    """Return a tensor like `value` that an op adds elementwise, else None; no repeated one."""
     if step.argument is None:
         return None
     seen = values.structured(op)
     if seen is not None and not seen.is_identity(step.argument):
         return None
     added = op.operands[step.argument]
-    return added if added.type == value.type else None
+    is_repeated = (maker := values.owner(added)) is not None and _repeated_axes(maker) is not None
+    return added if added.type == value.type and not is_repeated else None
 
 
 def _is_summed(value: Any, steps: int = values.MOST_STEPS) -> bool:

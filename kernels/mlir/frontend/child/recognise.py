@@ -240,14 +240,16 @@ def _way(
     has_groups = layout.sizes.get("groups", 1) != 1
     if has_groups and begun is None:
         raise NestRefusedError("starts from a tensor that is not a bias, in several groups")
-    may_add = layout.is_convolution and begun is not None and not has_groups
     rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
-    summed, without = op if may_add else None, without if rounds else {*without, "rounding"}
+    without = {*without, *(() if rounds else ("rounding",))}
+    without |= {"addition"} if begun is None or has_groups else set()
+    summed = op if layout.is_convolution else None
     begins = EndingState(begun or Ending(op.result), columns, summed, order is not None, without)
     ending = ending_of(begins)
     if order is not None and (ending.axes is None or begun is None):
         return None  # what sums start from is not moved
-    seen = Seen(nest, layout, before, ending, begun is None or ending.added is not None)
+    starts = begun is None or (layout.is_convolution and ending.added is not None)
+    seen = Seen(nest, layout, before, ending, starts)
     image, filters = (before[number] for number in layout.inputs)
     has_pad = image.is_padded and "pad" not in without and any(_pad(op, seen, 0))
     return None if filters.is_padded or image.is_padded != has_pad else seen
@@ -348,6 +350,7 @@ def _problem(seen: Seen, sizes: Keys, types: dict[str, Any], has_constant_weight
         **types,
         "out": ending.rounds_to,
         "bias": ending.has_bias,
+        "add": ending.added is not None and not seen.accumulates,
         "epilogue": ending.epilogue,
         "weights": "constant" if has_constant_weights else "variable",
     }

@@ -37,6 +37,7 @@ def test_products_are_what_iree_computes() -> None:
         (f"{CONV}f32,epilogue=silu", IMAGE, lambda x, w, b: nn.silu(conv(x, w))),
         (f"{MM}f32,bias,epilogue=gelu_tanh", MATRICES, lambda x, w, b: nn.gelu(x @ w + b)),
         (f"{MM}f32,bias,epilogue=gelu", MATRICES, lambda x, w, b: nn.gelu(x @ w + b, False)),
+        (f"{MM}f32,add,epilogue=relu", MATRICES, lambda x, w, b: nn.relu(x[:, 3:] + x @ w)),
         (f"{MM}f32", MATRICES, lambda x, w, b: nn.silu(y := x @ w) + y),
         ("", ((1, 6, 6, 4), (3, 3, 1, 4)), half(depthwise)),  # sums of which IREE has in bf16
     ]
@@ -52,6 +53,6 @@ def test_products_are_what_iree_computes() -> None:
     results = results_of(as_module(text), *(array for one in given for array in one))
     for problem, (a, b, bias), result in zip(found[:-1], given, results, strict=False):
         operands = {"A": stored(a, problem.dtype), "B": stored(b, problem.dtype)}
-        operands |= {"bias": bias} if problem.has_bias else {}
+        operands |= {one: bias if one == "bias" else a[:, 3:] for one in problem.extras}
         deviation, allowed = compare(problem, result, reference(problem, operands))
         assert deviation <= allowed, problem

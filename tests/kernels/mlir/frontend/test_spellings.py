@@ -164,7 +164,7 @@ def _endings() -> dict[str, tuple[str, str]]:
         "bias_relu": (ended(both + elementwise("%q", RELUS["maximumf"])),
                       f"{MM},bias,epilogue=relu"),
         "bias_of_rows": (ended(elementwise("%p", ADD, "%tall", "rows")), MM),
-        "residual": (ended(elementwise("%p", ADD, "%c", "whole")), MM),
+        "residual": (ended(elementwise("%p", ADD, "%c", "whole")), f"{MM},add"),
         "minus": (ended(elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
         "relu_bias": (ended(relu + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
         "two_biases": (ended(both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),
@@ -363,18 +363,13 @@ def _layouts() -> dict[str, tuple[str, str]]:
     return found
 
 
-SPELLINGS = {
-    name: (text.replace("@NAME", f"@{name}"), problem)
-    for name, (text, problem) in {
-        **_endings(), **_starts(), **_weights(), **_pads(), **_layouts(),
-    }.items()
-}  # fmt: skip
+_EVERY = _endings() | _starts() | _weights() | _pads() | _layouts()
+SPELLINGS = {name: (one[0].replace("@NAME", f"@{name}"), one[1]) for name, one in _EVERY.items()}
 
 
 @pytest.fixture(scope="module")
 def imported() -> Imported:
-    texts = [text for text, _ in SPELLINGS.values()]
-    return read_module("\n".join([GLOBALS, *texts]).encode())
+    return read_module("\n".join([GLOBALS, *(text for text, _ in SPELLINGS.values())]).encode())
 
 
 @pytest.mark.parametrize("name", SPELLINGS)

@@ -34,12 +34,10 @@ class Surrounded:
 
     Attributes:
         generic: the op, of zeros.
-        before: the order of axes that each input is transposed to, if it is.
-        pads: zeros on both sides of each axis of the first input; none where there are none.
-        is_late: whether the zeros come after the transposition of the first input.
-        after: what follows: `bias`, `relu`, `transpose`, each once at most.
-        along: the axis of the op's result along which the bias varies.
-        order: the order of axes that the result is transposed to.
+        before, order: the order of axes that each input, and the result, is transposed to, if any.
+        pads: zeros on both sides of each axis of the first input, after its transposition if
+            `is_late`.
+        after: what follows: `bias` along an axis of the op's result, `relu`, `transpose`.
     """
 
     generic: Generic
@@ -206,7 +204,7 @@ def _pads(rng: random.Random, generic: Generic, *, is_convolution: bool) -> Orde
 
 
 COUNT = 250
-AFTER = {"bias": "bias", "relu": "relu", "transpose": "transpose_c"}
+AFTER = {"bias": ("bias", "addition"), "relu": ("relu",), "transpose": ("transpose_c",)}
 
 
 def check(case: Surrounded, found: Occurrence, rng: np.random.Generator) -> None:
@@ -218,6 +216,8 @@ def check(case: Surrounded, found: Occurrence, rng: np.random.Generator) -> None
         operands["bias"] = stored(
             columns(case, found, problem, bias), WIDENED[problem.element.name]
         )
+    if problem.add:  # along another axis, of a result that has no other
+        operands["add"] = stored(arranged(case.spread(bias), found.c), WIDENED[problem.dtype])
     operands["C"] = stored(np.zeros(found.c.shape, np.int64), WIDENED[problem.element.name])
     expected = result(case, found, sources, bias)
     value = reference(problem, operands).value
@@ -228,15 +228,11 @@ def problem_inputs(
     case: Surrounded, found: Occurrence, problem: Problem, sources: list[Array]
 ) -> dict[str, Array]:
     operands = {}
-    for name, number, how, word in (
-        ("A", int(found.is_swapped), found.a, "transpose_a"),
-        ("B", int(not found.is_swapped), found.b, "transpose_b"),
-    ):
-        value = case.input(
-            sources[number], number,
-            padded="pad" not in found.fused, transposed=word not in found.fused,
-        )  # fmt: skip
-        operands[name] = stored(arranged(value, how), problem.element.name)
+    words = "transpose_a", "transpose_b"
+    for name, number, word in zip("AB", found.inputs, words, strict=True):
+        padded, transposed = (one not in found.fused for one in ("pad", word))
+        value = case.input(sources[number], number, padded=padded, transposed=transposed)
+        operands[name] = stored(arranged(value, found.arrangements[name]), problem.dtype)
     return operands
 
 
@@ -248,17 +244,16 @@ def columns(case: Surrounded, found: Occurrence, problem: Problem, bias: Array) 
     whole = arranged(spread, found.c)
     if problem.has_channels_first:
         whole = np.moveaxis(whole, 1, -1)
-    rows: Array = whole.reshape(-1, whole.shape[-1])
+    rows = whole.reshape(-1, whole.shape[-1])
     assert (rows == rows[0]).all(), "a bias that varies along rows"
-    first: Array = rows[0]
-    return first
+    return np.asarray(rows[0])
 
 
 def result(case: Surrounded, found: Occurrence, sources: list[Array], bias: Array) -> Array:
     """The module's values after the steps that were taken in, which are the first ones."""
     a, b = (case.input(one, i, padded=True, transposed=True) for i, one in enumerate(sources))
     value = case.generic.computed(a, b, np.zeros(case.generic.operand_shapes[2], np.int64))
-    taken = [step for step in case.after if AFTER[step] in found.fused]
+    taken = [step for step in case.after if not {*AFTER[step]}.isdisjoint(found.fused)]
     assert taken == list(case.after[: len(taken)]), "a step was passed over"
     at = case.spread(bias)
     for step in taken:

@@ -78,6 +78,7 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, ModuleProgr
     layouts = {use.layout.name for node in plan.nodes for use in node.reads}
     halos = [name for name in layouts if "halo" in name]
     assert bool(halos) == (graph.name in HAVE_HALOS)
+    assert (graph.name == "bert") == any(",add," in label for label in labels(network))
 
 
 @pytest.fixture(scope="module")
