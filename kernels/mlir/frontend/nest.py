@@ -151,14 +151,6 @@ def _check_whole(nest: ContractionNest, a: str, b: str) -> None:
                 raise NestRefusedError(f"reads a part of {name} alone")
 
 
-def is_contraction(nest: ContractionNest) -> bool:
-    """Return whether a nest is a product of matrices: a sum over a shared dim, or outer product."""
-    in_a, in_b, in_c = nest.a.dims, nest.b.dims, nest.c.dims
-    if in_a & in_b - in_c:
-        return True
-    return bool(in_a - in_b & in_c) and bool(in_b - in_a & in_c) and in_a | in_b == in_c
-
-
 def matmul_layout(
     nest: ContractionNest, costs: Costs = (1, 1, 1), *, is_swapped: bool | None = None
 ) -> OperandLayout:
@@ -284,16 +276,6 @@ class WindowAxis:
     taps: int = 1
 
 
-@dataclass(frozen=True)
-class ConvolutionRoles:
-    """The dims of a convolution by role."""
-
-    images: frozenset[int]
-    groups: frozenset[int]
-    inputs: frozenset[int]
-    outputs: frozenset[int]
-
-
 def convolution_layout(nest: ContractionNest, costs: Costs = (1, 1, 1)) -> OperandLayout:
     """Return the conv2d that a nest is, with the fewest elements moved, or raise RefusedError.
 
@@ -311,14 +293,17 @@ def convolution_layout(nest: ContractionNest, costs: Costs = (1, 1, 1)) -> Opera
 
 def convolution_roles(
     nest: ContractionNest,
-) -> tuple[tuple[WindowAxis, WindowAxis], ConvolutionRoles]:
-    """Return the windows and other loops of a nest whose first input is the image."""
+) -> tuple[tuple[WindowAxis, WindowAxis], tuple[Loops, Loops, Loops, Loops]]:
+    """Return the windows of a nest whose first input is the image, and its other loops.
+
+    These are the loops over images, groups, input channels and output channels.
+    """
     windows = _windows(nest)
     used = {dim for window in windows for dim in (window.out, window.tap)}
     in_a, in_b, in_c = _long_loops(nest, "one input", "one input", used)
-    return windows, ConvolutionRoles(
+    return windows, (
         in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a
-    )
+    )  # fmt: skip
 
 
 def _windows(nest: ContractionNest) -> tuple[WindowAxis, WindowAxis]:
@@ -361,13 +346,13 @@ def _image_layouts(
     nest: ContractionNest, costs: Costs, *, is_swapped: bool
 ) -> Iterator[OperandLayout]:
     """Yield every way to name the dims and to order them."""
-    windows, roles = convolution_roles(nest)
+    windows, (images, groups, inputs, outputs) = convolution_roles(nest)
     for seen in (windows, windows[::-1]):
         for n, g, c, f in product(
-            _orders(roles.images, nest.c, nest.a),
-            _orders(roles.groups, nest.c, nest.a, nest.b),
-            _orders(roles.inputs, nest.a, nest.b),
-            _orders(roles.outputs, nest.c, nest.b),
+            _orders(images, nest.c, nest.a),
+            _orders(groups, nest.c, nest.a, nest.b),
+            _orders(inputs, nest.a, nest.b),
+            _orders(outputs, nest.c, nest.b),
         ):
             sizes, spatial = _sizes(nest, seen, (n, g, c, f)), (seen[0].axis, seen[1].axis)
             for layout in LAYOUTS:

@@ -108,7 +108,7 @@ def read_module(
 
 def read_graph(module: bytes, limits: ReadLimits = USUAL_LIMITS) -> Graph:
     """Return a module's problems, other ops and tensors; raise as `read_module`."""
-    return from_json(Graph, ask_of_module(module, limits, {"graph": ""}))
+    return from_json(Graph, ask_of_module(module, limits, {"outline": ""})["graph"])
 
 
 def read_op(module: bytes, place: str | None = None, limits: ReadLimits = USUAL_LIMITS) -> LoneOp:

@@ -106,14 +106,12 @@ def product_parts(nest: ContractionNest, found: Occurrence) -> OpLoops:
 
 def convolution_parts(nest: ContractionNest, found: Occurrence) -> OpLoops:
     """Return the loops of a convolution by role, as a product of pixels and filters."""
-    windows, roles = convolution_roles(nest)
+    windows, (*of_result, depths, channels) = convolution_roles(nest)
     place = {axis: i for i, axis in enumerate(found.a.axes)}
     down, across = sorted(windows, key=lambda one: -1 if one.axis is None else place[one.axis])
     in_c, in_b = _arranged(nest.c, found.c), _arranged(nest.b, found.b)
-    images, groups, outputs = (
-        _in_order(one, in_c) for one in (roles.images, roles.groups, roles.outputs)
-    )
-    inputs = _largest_last(nest, _in_order(roles.inputs, in_b))
+    images, groups, outputs = (_in_order(one, in_c) for one in (*of_result, channels))
+    inputs = _largest_last(nest, _in_order(depths, in_b))
     pixels = {down.out: "oh", across.out: "ow"}
     taps = {down.tap: "kh", across.tap: "kw"}
     names = {

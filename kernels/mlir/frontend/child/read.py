@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.kernels.errors import DimError
 from tilewise.kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
-from tilewise.kernels.mlir.frontend.graph import Graph, Imported, LoneOp, Occurrence, Skipped
+from tilewise.kernels.mlir.frontend.graph import Imported, LoneOp, Occurrence, Skipped
 from tilewise.kernels.mlir.frontend.read import PIECE, is_bytecode, is_onnx, without_weights
 from tilewise.kernels.system.limited_child import reply_to_request, stage
 
@@ -29,7 +29,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         lambda parsed: look(parsed, request),
         request.get("sizes"),
         keeps_weights=is_apart or "pieces" in request,
-        keeps_functions=not request.keys().isdisjoint(("pieces", "graph", "outline")),
+        keeps_functions=not request.keys().isdisjoint(("pieces", "outline")),
         lowers=not is_apart,
         splits=not is_apart or "split" in request,
     )
@@ -84,7 +84,7 @@ def looked_at(
             from tilewise.kernels.mlir.frontend.child.depthwise import rewrite_depthwise
             from tilewise.kernels.mlir.frontend.child.operations import to_linalg, widen_sums
             from tilewise.kernels.mlir.frontend.child.sizes import set_sizes
-            from tilewise.kernels.mlir.frontend.child.splitting import may_split, split
+            from tilewise.kernels.mlir.frontend.child.splitting import split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
             is_rewritten = is_onnx(source) or widen_sums(parsed)
@@ -92,11 +92,11 @@ def looked_at(
                 set_sizes(parsed, sizes)
                 is_rewritten = True
             is_rewritten |= decompose(parsed)
-            if lowers or (splits and may_split(parsed)):
-                is_rewritten |= to_linalg(
-                    parsed, rewrite_depthwise, keeps_functions=keeps_functions
-                )
-                is_rewritten |= splits and split(parsed)
+            if lowers or splits:
+                lowered = parsed if lowers else parsed.operation.clone()
+                has_changed = to_linalg(lowered, rewrite_depthwise, keeps_functions=keeps_functions)
+                has_changed |= splits and split(lowered)
+                parsed, is_rewritten = (lowered, True) if has_changed else (parsed, is_rewritten)
             if not lowers and not is_rewritten:
                 return {"pieces": 0}
             if lowers:
@@ -132,14 +132,10 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
         return {"refused": str(refusal)}
 
 
-def _found(module: Any, request: dict[str, Any]) -> "Graph | Imported | LoneOp | Outline":
-    """Return all problems of a module, its graph, its outline, or one op."""
+def _found(module: Any, request: dict[str, Any]) -> "Imported | LoneOp | Outline":
+    """Return all problems of a module, its outline, or one op."""
     if "pieces" in request or "outline" in request:
         return _outline(module, request)
-    if "graph" in request:
-        from tilewise.kernels.mlir.frontend.child.dataflow import traced
-
-        return traced(module).graph
     if "place" in request:
         from tilewise.kernels.mlir.frontend.child.extract import extract
 

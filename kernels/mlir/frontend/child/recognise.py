@@ -53,7 +53,6 @@ from tilewise.kernels.mlir.frontend.nest import (
     NestRefusedError,
     OperandLayout,
     convolution_layout,
-    is_contraction,
     matmul_layout,
     moves,
 )
@@ -103,8 +102,6 @@ def recognised(
     nest = op.nest()
     if not nest.c.shape:
         raise NestRefusedError("makes a single number")
-    if not nest.has_windows and not is_contraction(nest) and not is_product:
-        return None
     dtype = _dtype(op) if is_product and len(op.inputs) == INPUTS else ""
     body = body_of(op, knows_tensors=False)
     factors = None

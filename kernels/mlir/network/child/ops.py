@@ -8,7 +8,7 @@ from typing import Any
 from tilewise.kernels.mlir.frontend.child.bodies import INPUTS, body_of, is_multiply_add
 from tilewise.kernels.mlir.frontend.child.operations import operations, where
 from tilewise.kernels.mlir.frontend.child.values import Structured, extents, is_pool, structured
-from tilewise.kernels.mlir.frontend.nest import NestRefusedError, is_contraction
+from tilewise.kernels.mlir.frontend.nest import NestRefusedError
 from tilewise.kernels.mlir.network.child.origins import Origins, argument_behind
 from tilewise.kernels.mlir.network.packing import OpShape
 from tilewise.kernels.mlir.network.plan import Left
@@ -87,7 +87,4 @@ def _multiplies(op: Structured) -> bool:
     """Return whether an op sums products of two inputs, in any types."""
     if op.dims is None or not op.dims[0] & op.dims[1] - op.dims[2]:
         return False
-    if len(op.inputs) == INPUTS and not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
-        return False
-    nest = op.nest()
-    return nest.has_windows or is_contraction(nest)
+    return len(op.inputs) > INPUTS or is_multiply_add(body_of(op, knows_tensors=False), INPUTS)
