@@ -12,6 +12,7 @@ from tilewise.kernels.mlir.dialects import children
 from tilewise.kernels.mlir.frontend.child.bodies import MULTIPLICATIONS, multiplies, reduces
 from tilewise.kernels.mlir.frontend.child.torch_writing import TorchWriter
 from tilewise.kernels.mlir.frontend.child.values import owner, rank
+from tilewise.kernels.mlir.frontend.child.writing import Writer, replace, written
 
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
@@ -121,19 +122,24 @@ def _is_loaded(value: Any) -> bool:
 _PRODUCTS = re.compile(r"(?:stablehlo|vhlo)\.(?:dot|dot_general|convolution)(?:_v\d+)?|"
                        r"tosa\.(?:depthwise_)?conv2d")  # fmt: skip
 _CASTS = {"stablehlo": "stablehlo.convert", "vhlo": "vhlo.convert_v1", "tosa": "tosa.cast"}
+WIDE = "wide_sums"
 _HALF, _ONE, _UNIT_AXIS = map(re.compile, ("bf16|f16", r"\b1 : i64", "[<x]1x"))
 
 
 def widen_sums(module: Any) -> bool:
     """Let products of bf16 and f16 be summed in f32 with their bias, and rounded behind, in place.
 
-    IREE sums in the type of the result, which StableHLO leaves open. Return whether any changed.
+    IREE sums in the type of the result, which StableHLO leaves open, and fails on wider sums of
+    depthwise convolutions: `to_linalg` widens those. Return whether any changed.
     """
     found = [op for op, _, _ in operations(module.operation)
              if _PRODUCTS.fullmatch(op.name) and _may_widen(op)]  # fmt: skip
     if found:
         number_operations(module)
     for op in found:
+        if _is_depthwise(op):
+            op.attributes[WIDE] = ir.UnitAttr.get(op.context)
+            continue
         cast, write, kind = _CASTS[op.name.partition(".")[0]], TorchWriter(op), op.results[0].type
         if op.name.startswith("tosa."):
             bias = op.operands[2]
@@ -146,14 +152,37 @@ def widen_sums(module: Any) -> bool:
 
 
 def _may_widen(op: Any) -> bool:
-    """Return whether sums may be wider than a product's result.
+    """Return whether sums may be wider than a product's result."""
+    sums = str(op.attributes.get("acc_type"))
+    return bool(_HALF.search(str(op.results[0].type))) and sums != "f16"
 
-    IREE fails on wider sums of depthwise convolutions in StableHLO.
-    """
-    sums, groups = (str(op.attributes.get(name)) for name in ("acc_type", "feature_group_count"))
+
+def _is_depthwise(op: Any) -> bool:
+    """Return whether a product of StableHLO may be a depthwise convolution."""
+    groups = str(op.attributes.get("feature_group_count"))
     has_groups = groups != "None" and not _ONE.search(groups)
-    is_depthwise = has_groups and _UNIT_AXIS.search(str(op.operands[1].type))
-    return bool(_HALF.search(str(op.results[0].type))) and sums != "f16" and not is_depthwise
+    return has_groups and bool(_UNIT_AXIS.search(str(op.operands[1].type)))
+
+
+def _widen_depthwise(module: Any) -> bool:
+    """Let marked depthwise convolutions on linalg be summed in f32, in place, unless dynamic."""
+    found = [op for op, _, _ in operations(module.operation)
+             if WIDE in op.attributes and op.name.startswith("linalg.depthwise_conv")
+             and all(one.type.has_static_shape for one in op.operands)]  # fmt: skip
+    for op in found:
+        replace(op, _with_wide_sums(op), list(op.operands)[:2])
+    return bool(found)
+
+
+def _with_wide_sums(op: Any) -> str:
+    """Return a depthwise convolution of linalg with sums in f32 as a function."""
+    write, (x, w, made) = Writer(), written(op.operands)
+    init = write.zeros(made.shape, "f32")
+    given = ", ".join(f"{name} = {op.attributes[name]}" for name in ("dilations", "strides"))
+    sums = write.add(f"{op.name} {{{given}}} ins(%x, %w : {x.type}, {w.type}) "
+                     f"outs({init.name} : {init.type})", made.shape, "f32")  # fmt: skip
+    narrow = write.add(f"arith.truncf {sums.name} : {sums.type}", made.shape, made.kind, "to")
+    return write.function((x, w), narrow)
 
 
 ONNX = "onnx"
@@ -183,9 +212,9 @@ def to_linalg(
 ) -> bool:
     """Lower a module in place; places of its ops do not depend on the pipelines.
 
-    `rewrite_torch` changes a module in torch's dialect before its pipeline, and its result is
-    returned. With `keeps_functions`, functions on torch's tensors become functions on tensors.
-    Raise MLIRError if a pipeline fails.
+    `rewrite_torch` changes a module in torch's dialect before its pipeline. Return whether it did,
+    or sums were widened. With `keeps_functions`, functions on torch's tensors become functions on
+    tensors. Raise MLIRError if a pipeline fails.
     """
     pipelines, is_rewritten = pipelines_of(module), False
     if pipelines:
@@ -194,7 +223,7 @@ def to_linalg(
         is_torch = pipeline == PIPELINES["torch"]
         is_rewritten |= is_torch and rewrite_torch(module)
         run_passes(module, TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline)
-    return is_rewritten
+    return _widen_depthwise(module) or is_rewritten
 
 
 def run_passes(module: Any, passes: str) -> None:

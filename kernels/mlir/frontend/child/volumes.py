@@ -10,8 +10,8 @@ from typing import Any
 
 from tilewise.kernels.mlir.frontend.child.bodies import convolution_of
 from tilewise.kernels.mlir.frontend.child.fusion import unpadded
-from tilewise.kernels.mlir.frontend.child.values import Structured, element, splat
-from tilewise.kernels.mlir.frontend.child.writing import Writer, Written, index, region_of
+from tilewise.kernels.mlir.frontend.child.values import Structured, splat
+from tilewise.kernels.mlir.frontend.child.writing import Writer, Written, index, region_of, written
 from tilewise.kernels.mlir.frontend.nest import ContractionNest, NestOperand, dims_of, slides
 
 WINDOWS = 3
@@ -80,9 +80,7 @@ class _Slices(Writer):
     def __init__(self, volume: _Volume) -> None:
         super().__init__()
         self._volume = volume
-        names = zip(("%x", "%w", "%init"), volume.values, strict=True)
-        self._given = [Written(name, tuple(value.type.shape), element(value))
-                       for name, value in names]  # fmt: skip
+        self._given = written(volume.values)
 
     def text(self) -> str:
         """Return the function."""

@@ -7,7 +7,7 @@ from typing import Any
 from iree.compiler import ir
 
 from tilewise.kernels.mlir.frontend.child.bodies import inside
-from tilewise.kernels.mlir.frontend.child.values import is_used, owner
+from tilewise.kernels.mlir.frontend.child.values import element, is_used, owner
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,12 @@ class Written:
     def type(self) -> str:
         """Its type as MLIR writes it."""
         return f"tensor<{'x'.join(map(str, (*self.shape, self.kind)))}>"
+
+
+def written(values: Sequence[Any]) -> list[Written]:
+    """Return values as arguments `%x`, `%w` and `%init` of a function."""
+    return [Written(name, tuple(value.type.shape), element(value))
+            for name, value in zip(("%x", "%w", "%init"), values, strict=False)]  # fmt: skip
 
 
 class Writer:
