@@ -238,9 +238,10 @@ def _way(
     if has_groups and begun is None:
         raise NestRefusedError("starts from a tensor that is not a bias, in several groups")
     rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
-    without = {*without, *(() if rounds else ("rounding",))}
-    without |= {"addition"} if begun is None or has_groups else set()
     summed = op if layout.is_convolution else None
+    is_copied = summed is None and moves(layout.axes[2], nest.c.shape)  # the tensor would be, too
+    without = {*without, *(() if rounds else ("rounding",))}
+    without |= {"addition"} if begun is None or has_groups or is_copied else set()
     begins = EndingState(begun or Ending(op.result), columns, summed, order is not None, without)
     ending = ending_of(begins)
     if order is not None and (ending.axes is None or begun is None):
