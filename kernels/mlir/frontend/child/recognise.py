@@ -60,6 +60,7 @@ from tilewise.kernels.problem import DTYPES, SIGNIFICAND_BITS, Conv2d, Matmul, P
 from tilewise.kernels.problem.spatial import Pads, canonical
 
 LONGEST_FORMULA = 120  # characters of one in a message
+LEAST_OF_STRASSEN = {"n": 512, "k": 512}  # with any rows, which may be a range
 PARTS = ("pad", "relu", "addition", "bias", "copies", "rounding")
 """What a problem may include besides its op; `recognised` leaves out what its caller names.
 
@@ -239,9 +240,9 @@ def _way(
         raise NestRefusedError("starts from a tensor that is not a bias, in several groups")
     rounds = begun is not None and element(op.inputs[0]) in SIGNIFICAND_BITS
     summed = op if layout.is_convolution else None
-    is_copied = summed is None and moves(layout.axes[2], nest.c.shape)  # the tensor would be, too
     without = {*without, *(() if rounds else ("rounding",))}
-    without |= {"addition"} if begun is None or has_groups or is_copied else set()
+    if begun is None or has_groups or (summed is None and not _pays_to_add(op, nest, layout)):
+        without.add("addition")
     begins = EndingState(begun or Ending(op.result), columns, summed, order is not None, without)
     ending = ending_of(begins)
     if order is not None and (ending.axes is None or begun is None):
@@ -251,6 +252,17 @@ def _way(
     image, filters = (before[number] for number in layout.inputs)
     has_pad = image.is_padded and "pad" not in without and any(_pad(op, seen, 0))
     return None if filters.is_padded or image.is_padded != has_pad else seen
+
+
+def _pays_to_add(op: Structured, nest: ContractionNest, layout: OperandLayout) -> bool:
+    """Return whether a product may add a tensor that no pass of its own has to transpose.
+
+    Kernels by Strassen's algorithm add none; `tilewise.search.space.algorithms` says which products
+    are offered it.
+    """
+    is_large = all(int(layout.sizes[dim]) >= least for dim, least in LEAST_OF_STRASSEN.items())
+    is_wide = element(op.inputs[0]) in ("f32", "f64")
+    return not (is_large and is_wide) and not moves(layout.axes[2], nest.c.shape)
 
 
 def _begun(op: Structured, columns: Axes, *, may_have_bias: bool) -> Ending | None:

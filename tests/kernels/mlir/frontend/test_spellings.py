@@ -144,6 +144,7 @@ SMOOTH["silu_and_a_little"] = ("", SMOOTH["silu"][1].replace("%v", "%w") + """
 
 def _endings() -> dict[str, tuple[str, str]]:
     both, relu = (elementwise("%p", *one, name="q") for one in ((ADD, "%bias"), (RELUS["ugt"],)))
+    residual = ended(elementwise("%p", ADD, "%c", "whole"))
     bodies = [
         *((f"relu_{name}", body, "relu") for name, body in RELUS.items()),
         *((f"no_{name}", body, "") for name, body in NO_RELUS.items()),
@@ -164,7 +165,9 @@ def _endings() -> dict[str, tuple[str, str]]:
         "bias_relu": (ended(both + elementwise("%q", RELUS["maximumf"])),
                       f"{MM},bias,epilogue=relu"),
         "bias_of_rows": (ended(elementwise("%p", ADD, "%tall", "rows")), MM),
-        "residual": (ended(elementwise("%p", ADD, "%c", "whole")), f"{MM},add"),
+        "residual": (residual, f"{MM},add"),
+        "residual_of_many": (residual.translate({52: "64", 53: "512", 54: "512"}),  # 4, 5, 6
+                             "matmul:m=64,n=512,k=512,dtype=f32"),
         "minus": (ended(elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
         "relu_bias": (ended(relu + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
         "two_biases": (ended(both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),

@@ -203,22 +203,20 @@ def _pads(rng: random.Random, generic: Generic, *, is_convolution: bool) -> Orde
     return tuple(pads) if any(pads) else ()
 
 
-COUNT = 250
 AFTER = {"bias": ("bias", "addition"), "relu": ("relu",), "transpose": ("transpose_c",)}
 
 
 def check(case: Surrounded, found: Occurrence, rng: np.random.Generator) -> None:
     problem = parse_problem(found.problem)
+    wide = WIDENED[problem.dtype]
     sources = [rng.integers(-4, 5, case.source_shape(i)).astype(np.int64) for i in (0, 1)]
     bias = rng.integers(-9, 10, case.generic.operand_shapes[2][case.along]).astype(np.int64)
     operands = problem_inputs(case, found, problem, sources)
     if problem.has_bias:
-        operands["bias"] = stored(
-            columns(case, found, problem, bias), WIDENED[problem.element.name]
-        )
+        operands["bias"] = stored(columns(case, found, problem, bias), wide)
     if problem.add:  # along another axis, of a result that has no other
-        operands["add"] = stored(arranged(case.spread(bias), found.c), WIDENED[problem.dtype])
-    operands["C"] = stored(np.zeros(found.c.shape, np.int64), WIDENED[problem.element.name])
+        operands["add"] = stored(arranged(case.spread(bias), found.c), wide)
+    operands["C"] = stored(np.zeros(found.c.shape, np.int64), wide)
     expected = result(case, found, sources, bias)
     value = reference(problem, operands).value
     np.testing.assert_array_equal(value, arranged(expected, found.c), err_msg=found.problem)
@@ -266,7 +264,7 @@ def result(case: Surrounded, found: Occurrence, sources: list[Array], bias: Arra
 
 def test_surroundings_that_are_taken_in_compute_the_same() -> None:
     rng = random.Random(11)
-    cases = {f"f{i}": random_surrounded(rng) for i in range(COUNT)}
+    cases = {f"f{i}": random_surrounded(rng) for i in range(250)}
     imported = read_module("\n".join(case.text(name) for name, case in cases.items()).encode())
     assert not imported.skipped
     numbers, fused = np.random.default_rng(11), Counter[str]()
