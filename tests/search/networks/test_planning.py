@@ -213,5 +213,5 @@ def test_plans_from_before_blocks_are_read_and_those_with_blocks_are_not_run(
     assert any("blocks of 32" in name for name in names)
     with pytest.raises(NetworkError, match=r"channels are in blocks.*make the plan again"):
         LoweredNetwork(earlier, program)
-    notes = chosen(earlier).notes
+    _, notes = chosen(earlier)
     assert len([note for note in notes if "has channels in blocks" in note]) == 1
