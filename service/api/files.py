@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
-from tilewise.kernels.problem import Problem
+from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.schema.base import Json
 from tilewise.search.records import Solved
 from tilewise.service.api.documents import results_json
@@ -66,11 +66,8 @@ class FilesOf:
         if kind == scripts.FLAVOR:
             return self.air.get(row.id)
         proof = result["proof"]
-        if (
-            kind != scripts.searched_flavor(row.target)
-            or proof is None
-            or proof["failure"] is not None
-        ):
+        is_searched = kind == scripts.searched_flavor(row.target)
+        if not is_searched or proof is None or proof["failure"] is not None:
             return None
         tag: str | None = proof["sha256"]
         return tag
@@ -88,7 +85,7 @@ def _query(lookup: Lookup, kind: FileKind) -> str:
     return urlencode(query)
 
 
-DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}, "predicted": None}
+DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}, "predicted": None, "job": None}
 
 Known = Mapping[str, Mapping[FileKind, str]]
 """Entity tags of files, by the key of a problem and the kind of the file."""
@@ -129,13 +126,18 @@ def look_up(
     }
 
 
-def add_predictions(found: Json, problems: Sequence[Problem], near: Sequence[Solved]) -> None:
-    """Add predicted schedules to the answers of a look-up of problems that nothing is stored of."""
-    pairs = zip(found["schedules"], problems, strict=True)
+def unseen(found: Json) -> list[tuple[Json, Problem]]:
+    """Return the answers of a look-up for which nothing is stored, each with its problem."""
     known = ("schedule", "error", "unchanged")
-    unseen = [pair for pair in pairs if not any(pair[0][name] for name in known)]
-    guesses = predictions.predicted([problem for _, problem in unseen], found["target"], near)
-    for (answer, _), guess in zip(unseen, guesses, strict=True):
+    missing = [one for one in found["schedules"] if not any(one[name] for name in known)]
+    return [(one, parse_problem(one["problem"])) for one in missing]
+
+
+def add_predictions(found: Json, near: Sequence[Solved]) -> None:
+    """Add predicted schedules to the answers of a look-up of problems that nothing is stored of."""
+    missing = unseen(found)
+    guesses = predictions.predicted([problem for _, problem in missing], found["target"], near)
+    for (answer, _), guess in zip(missing, guesses, strict=True):
         answer["predicted"] = guess
 
 

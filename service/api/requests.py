@@ -103,7 +103,8 @@ class LookupRequest(pydantic.BaseModel):
 
     `files` are flavors of scripts, and `kernel`. `known` are, by key of a problem, the entity tags
     of the files that the client has: where none differs, the answer says that and no more. With
-    `predict` problems that nothing is stored of are answered with a predicted schedule.
+    `predict` problems that nothing is stored of are answered with a predicted schedule, and with
+    `trials` jobs of so many search them.
     """
 
     model_config = pydantic.ConfigDict(
@@ -128,6 +129,7 @@ class LookupRequest(pydantic.BaseModel):
     match: Match = "exact"
     files: Annotated[list[FileKind], pydantic.Field(max_length=len(FILE_KINDS))] = []
     predict: bool = False
+    trials: int = 0
     known: Annotated[dict[Key, dict[FileKind, Tag]], pydantic.Field(max_length=MOST_PROBLEMS)] = {}
 
 

@@ -99,7 +99,7 @@ def request_plan(session: Session, wanted: Wanted, toolchain: str, by: Submitter
         return _planned(session, same)
     queue.require_room(session, by, "model")
     search, target = request.search, request.target
-    jobs = _request_searches(session, wanted.problems, target, search, toolchain, by)
+    jobs = request_searches(session, wanted.problems, target, search, toolchain, by)
     own = [asdict(found) for found in wanted.graph.layers]
     known = {found["problem"] for found in own}
     toolchain_id = toolchain_row(session, toolchain).id
@@ -140,7 +140,7 @@ def request_tuning(
     """
     sha256, imported = module
     found = [asdict(one) for one in imported.problems]
-    _request_searches(session, (one["problem"] for one in found), target, request, toolchain, by)
+    request_searches(session, (one["problem"] for one in found), target, request, toolchain, by)
     skipped = [asdict(one) for one in imported.skipped]
     job = ended_job(request, target, toolchain_row(session, toolchain).id, by, now())
     made = Network(job=job, sha256=sha256, problems=found, skipped=skipped)
@@ -149,7 +149,7 @@ def request_tuning(
     return made
 
 
-def _request_searches(
+def request_searches(
     session: Session,
     problems: Iterable[str],
     target: str,
@@ -159,7 +159,7 @@ def _request_searches(
 ) -> dict[str, int | None]:
     """Return the number of the job of each problem; None where a stored schedule answers.
 
-    Any number of problems of one model fits where one does, or a large model never would.
+    Any number of problems of one model or look-up fits where one does, or many never would.
     """
     jobs = {}
     with suppress(TooManyJobsError):

@@ -121,6 +121,7 @@ PAGES = {
         is_empty=True,
     ),
     "docs/postgresql.md": Page(before="cp ../results.db .", needs_postgresql=True),
+    "docs/predictions.md": Page(before=SERVED),
     "docs/ranges.md": Page(replaced={"m=1..64": "m=4..6", "m=40": "m=5"}),
     "docs/service.md": Page(before=SERVED, replaced={"tilewise top": "tilewise top --once"}),
     "docs/tutorial.md": Page(

@@ -59,6 +59,8 @@ def test_a_command_does_the_same_at_a_service(cli, both, command: tuple[str, ...
 
 def test_a_new_search_ends_with_the_same_object(cli: Cli, both: tuple[str, str]) -> None:
     new = ABSENT.replace("k=8", "k=24")
+    ran = cli("show", new, "--predict", "--trials", "2", "--server", both[1])
+    assert "neither timed" in ran.out and re.search(r": job \d+ searches", ran.err)
     made = cli("tune", new, "--trials", "2", "--json", "--server", both[1]).json
     here = cli("show", new, "--json", "--db", both[0]).json
     assert made == here and made["trials"]["timed"] == 2
@@ -103,10 +105,9 @@ RETIRED = [
     {"step": "alternate", "dim": "k"},
     *Schedule((Stream("k", 8), Register(2, 32), Skinny("n"))).to_json(),
 ]
+LEVELS = ("distribution", "m", 64), ("distribution", "n", 96), ("vector_reduction", "k", 4)
 OF_IREE = [
-    {"step": "level", "at": "distribution", "dim": "m", "size": 64},
-    {"step": "level", "at": "distribution", "dim": "n", "size": 96},
-    {"step": "level", "at": "vector_reduction", "dim": "k", "size": 4},
+    *({"step": "level", "at": at, "dim": dim, "size": size} for at, dim, size in LEVELS),
     {"step": "pipeline", "passes": "DoubleTilingExpert", "remainders": "masked"},
 ]
 PARAMS = {"unroll": 1, "outer": "cols", "pack_a": False, "pack_b": False, "tile": "2x2w8e"}

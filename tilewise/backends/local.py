@@ -107,8 +107,10 @@ class LocalBackend:
         with self._stored() as sessions:
             return self._result(sessions, wanted, canonical, cache, match)
 
-    def predict(self, problem: str, target: str) -> Json:
+    def predict(self, problem: str, target: str, trials: int = 0) -> Json:
         """Return a predicted schedule, its grade `predicted`, or raise MissingError."""
+        if trials:
+            raise BadInputError("--trials queues a search at a service; give --server URL, or tune")
         wanted, canonical = parse_problem(problem), self._machine.canonical_target(target)
         near: list[Solved] = []
         with suppress(MissingError), self._stored() as sessions, reading(sessions) as session:

@@ -77,10 +77,12 @@ class RemoteBackend:
                 raise
         return self._client.schedule(problem, target, cache, match).document
 
-    def predict(self, problem: str, target: str) -> Json:
+    def predict(self, problem: str, target: str, trials: int = 0) -> Json:
         _require_sense(problem, target)
-        (found,) = self._client.look_up([problem], target, "hot", predict=True)
+        (found,) = self._client.look_up([problem], target, "hot", predict=True, trials=trials)
         predicted = found.document.get("predicted")
+        if found.job is not None:
+            sys.stderr.write(f"tilewise: job {found.job} searches for a schedule\n")
         return prediction_of(parse_problem(problem), found.target, predicted)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:

@@ -394,13 +394,14 @@ class Api:
         files: Sequence[str] = (),
         known: Mapping[str, Mapping[str, str]] | None = None,
         predict: bool = False,
+        trials: int = 0,
     ) -> list[Found]:
         """Return what is stored of each problem, in their order, in as few requests as possible.
 
         `cache` None prefers hot; `files` are flavors of scripts, and `kernel`, whose tags and paths
         to return. `known` has tags of the caller's files by problem key and kind; where none
         differs, the answer is `unchanged`. With `predict`, problems that nothing is stored of have
-        a schedule that is `predicted`.
+        a schedule that is `predicted`; with `trials`, a `job` that searches it.
         """
         found: list[Found] = []
         for start in range(0, len(problems), MOST_PROBLEMS):
@@ -415,6 +416,7 @@ class Api:
                 files=list(files) or None,
                 known=tags or None,
                 predict=predict or None,
+                trials=trials or None,
             )
             answer = await self._service.json("POST", "/v1/schedules/lookup", json=body)
             found += map(read_found, objects_of(answer, "schedules"))

@@ -350,7 +350,8 @@ class Found(Reply):
 
     `schedule` is null when none is stored, when what is stored is refused, as `error` says, and
     when each of the requested `files` is `unchanged`. A file is null that is not stored, or was not
-    proven. `target` is the requested one. `predicted` is given on request where nothing is stored.
+    proven. `target` is the requested one. `predicted` and the number of the `job` that searches are
+    given on request where nothing is stored.
 
     Attributes:
         result: `schedule` of the document.
@@ -364,6 +365,7 @@ class Found(Reply):
     files: dict[str, File | None] = field(default_factory=dict)
     target: str = ""
     predicted: Predicted | None = None
+    job: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,23 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
 from tilewise.kernels.errors import ProblemError
 from tilewise.kernels.problem import Problem, parse_any, parse_problem
 from tilewise.schema.base import Json, KeyMatch, Match
-from tilewise.search.records import CacheMode
+from tilewise.search.records import CacheMode, TuneRequest
 from tilewise.service.api import files
+from tilewise.service.api.access import caller_of
 from tilewise.service.api.answer_cache import not_modified
 from tilewise.service.api.documents import result_json
 from tilewise.service.api.executors import in_executor
 from tilewise.service.api.problem_details import responses, text_responses
 from tilewise.service.api.range_documents import found_json, range_json
 from tilewise.service.api.requests import LookupRequest, TargetText
+from tilewise.service.api.routes.jobs import Sender
 from tilewise.service.api.schemas import (
     Flavor,
     LookupView,
@@ -30,7 +32,8 @@ from tilewise.service.api.schemas import (
 )
 from tilewise.service.api.services import Services, ServicesDep
 from tilewise.service.db import models
-from tilewise.service.errors import NotFoundError
+from tilewise.service.errors import ForbiddenError, NotFoundError
+from tilewise.service.jobs import model_jobs, queue
 from tilewise.service.results import kernels, nearest, predictions, ranges, scripts
 from tilewise.service.results.kernels import (
     DOCUMENT,
@@ -235,8 +238,7 @@ def _headers(tag: str, target: str, toolchain: str, lookup: Lookup) -> dict[str,
 
 
 @router.post("/lookup", response_model=LookupView)
-@in_executor("reads")
-def look_up(body: LookupRequest, services: ServicesDep) -> Response:
+async def look_up(body: LookupRequest, request: Request, services: ServicesDep) -> Response:
     """Return the best schedules of many problems at once.
 
     With `files` the answer has the entity tag of each script and kernel. With `known`, the tags
@@ -245,7 +247,21 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
 
     With `predict`, a problem without a stored result gets `predicted`: a schedule that was neither
     timed nor proven, for hot caches of this machine's processor and those of the training.
+
+    With `trials`, such a problem gets a search in the background, or joins the queued one: `job` is
+    its number. That takes a token of scope `submit`.
     """
+    if body.trials and caller_of(request).scope == "read":
+        raise ForbiddenError("trials: this takes a token of scope submit, not read")
+    found = await services.executors.reads.run(partial(_look_up, services, body))
+    if body.trials:
+        sender = Sender.of(request, services)
+        await services.executors.writes.run(partial(_queue_searches, services, body, found, sender))
+    # To validate a thousand results would take as long as all else, on the thread of all requests.
+    return Response(to_json(found, inf_nan_mode="null"), media_type="application/json")
+
+
+def _look_up(services: Services, body: LookupRequest) -> Json:
     wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]
     target = services.machine.canonical_target(body.target)
     lookup = Lookup(target, services.toolchain, body.cache, body.match)
@@ -254,11 +270,24 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
         found = files.look_up(session, wanted, lookup, body.files, body.known)
         near = predictions.winners(session, wanted, target) if predicts else []
     if predicts:
-        files.add_predictions(found, wanted, near)
+        files.add_predictions(found, near)
     for one in found["schedules"]:
         services.metrics.count_answer(_kind_of(one))
-    # To validate a thousand results would take as long as all else, on the thread of all requests.
-    return Response(to_json(found, inf_nan_mode="null"), media_type="application/json")
+    return found
+
+
+def _queue_searches(services: Services, body: LookupRequest, found: Json, sender: Sender) -> None:
+    """Queue or join a search for each answer without a stored result, and name its job."""
+    search = TuneRequest(trials=body.trials, cache=body.cache or "hot")
+    target, unseen = services.require_served(body.target), files.unseen(found)
+    for _, problem in unseen:
+        services.check_memory(queue.check_covered(problem, target))
+    with services.writing() as session:
+        work = target, search, services.toolchain, sender.by
+        jobs = model_jobs.request_searches(session, (one["problem"] for one, _ in unseen), *work)
+    for answer, _ in unseen:
+        answer["job"] = jobs[answer["problem"]]
+    services.wake()
 
 
 def _kind_of(found: Json) -> str | None:

@@ -91,12 +91,12 @@ def test_what_is_not_stored_or_not_proven_has_no_files(client, submit, run):
 @pytest.mark.parametrize(("body", "field", "message"), [
     ({"problems": [OTHER, "matmul:m=0,n=1,k=1,dtype=f32"]}, "problems.1", "out of range"),
     ({"problems": [OTHER, 7]}, "problems.1", "a problem string, or its JSON object"),
-    ({"problems": OTHER}, "problems", "valid list"),
     ({"problems": [OTHER] * (MOST_PROBLEMS + 1)}, "problems", f"at most {MOST_PROBLEMS}"),
-    ({"target": "gpu"}, "target", "neither 'host' nor"),
+    ({"problems": OTHER}, "problems", "valid list"), ({"target": "gpu"}, "target", "neither"),
     ({"problem": []}, "problem", "unknown field"), ({"files": ["object"]}, "files.0", ""),
     ({"files": ["cpu"] * 6}, "files", ""), ({"known": {KEY: {"cpu": "x" * 129}}}, "known", ""),
     ({"known": {"x" * 65: {}}}, "known", ""), ({"match": "near"}, "match", ""),
+    ({"trials": -1}, "trials", "1 to"), ({"trials": 1, "target": "cpu:z80"}, "target", "machine"),
 ])  # fmt: skip
 def test_a_bad_lookup_names_what_is_wrong(client, body, field, message):
     details = assert_problem(client.post(LOOKUP, json={"problems": [PROBLEM], **body}), 422)
@@ -118,6 +118,17 @@ def test_a_prediction_has_steps_and_an_expected_speed_and_is_not_stored(client, 
     assert client.get("/v1/schedules", params={"problem": UNSEEN}).status_code == 404
     (found,) = look_up(client, [UNSEEN], predict=True, target="cpu:znver1,threads=1")
     assert found["predicted"] is None, "nothing is known of this processor"
+
+
+def test_what_is_not_stored_is_searched_by_one_job_on_request(client, tuned, run):
+    stored, unseen, same = look_up(client, (PROBLEM, UNSEEN, UNSEEN), trials=5)
+    assert stored["job"] is unseen["predicted"] is None and unseen["job"] == same["job"]
+    (later,) = look_up(client, [UNSEEN], trials=9, predict=True)
+    job = client.get(f"/v1/jobs/{later['job']}").json()
+    assert later["predicted"] and job["id"] == unseen["job"] and job["trials"]["asked"] == 9
+    run(job["id"])
+    (found,) = look_up(client, [UNSEEN], trials=9, predict=True)
+    assert found["schedule"] and found["job"] is found["predicted"] is None
 
 
 def test_results_of_near_problems_are_learnt_from(client, tuned, sessions, machine):

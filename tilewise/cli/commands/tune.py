@@ -7,7 +7,7 @@ from tilewise.cli.command import STORED, Command, arg, backend_of, cache_filter,
 from tilewise.cli.files import json_text
 from tilewise.cli.render import prediction_text, print_result
 from tilewise.cli.tuning import tune_shown
-from tilewise.errors import MissingError
+from tilewise.errors import BadInputError, MissingError
 from tilewise.formats.trials import FORMATS, trials_text
 from tilewise.kernels.problem import ProblemRange, parse_any
 from tilewise.requirements import BASE
@@ -34,6 +34,8 @@ def tune(options: argparse.Namespace) -> None:
 
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
+    if options.trials and not options.predict:
+        raise BadInputError("--trials works only with --predict")
     with backend_of(options) as backend:
         try:
             found = backend.show(options.problem, options.target, options.cache, match="range")
@@ -41,7 +43,7 @@ def show(options: argparse.Namespace) -> None:
             is_range = isinstance(parse_any(options.problem), ProblemRange)
             if not options.predict or is_range or options.cache == "cold":
                 raise
-            predicted = backend.predict(options.problem, options.target)
+            predicted = backend.predict(options.problem, options.target, options.trials)
             sys.stdout.write(json_text(predicted) if options.json else prediction_text(predicted))
             return
     print_result(found, as_json=options.json, with_machine=True)
@@ -86,6 +88,7 @@ COMMANDS = (
             *STORED,
             arg("--cache", "of these caches; default: hot if both", choices=CACHE_MODES),
             flag("--predict", "predict one for hot caches if none is stored; not timed or proven"),
+            arg("--trials", "with --predict, queue a search", type=int, default=0, metavar="N"),
         ),
         at_service=BASE,
         examples=(
