@@ -1,7 +1,7 @@
 """The library of several problems: kernels that make IREE faster, and reasons for the others."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -145,15 +145,15 @@ def library_by(
     kernels = []
     for one in entries:
         name = one.replaces.canonical
-        worth = judge(one, cuts.get(name, ()))
-        gain = worth.gain
-        if gain.is_served:
-            try:
+        try:
+            worth = judge(one, cuts.get(name, ()))
+            if worth.gain.is_served:
                 kernels.append(compiled(one, target))
-            except KernelsError as error:  # the others are served
-                gain = replace(gain, failure=str(error))
+        except KernelsError as error:  # the others are served
+            failure = f"not compiled: {error}"
+            worth = Judged(Gain(matched=False, failure=failure, is_final=False))
         problem = one.problem if one.replaces == one.found else one.replaces
-        rows.append(KernelRow(problem, gain, one.replaces))
+        rows.append(KernelRow(problem, worth.gain, one.replaces))
         on_row(rows[-1])
         own[name] = worth.patterns
         if worth.reasons:

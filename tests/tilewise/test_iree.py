@@ -103,7 +103,8 @@ def test_calls_of_one_kernel_are_counted_once(cut: UserModel, monkeypatch) -> No
     call = "flow.dispatch @tilewise_a_executable::@run_a("
     monkeypatch.setattr(compilation, "preprocessed", lambda *given: call * (given[-1] == COMPILE_S))
     row = library.KernelRow(parse_problem(ABSENT), SLOW, parse_problem(ABSENT))
-    made = library.ProvenLibrary("", (row,), dict.fromkeys((PROBLEM, OTHER), "tilewise_a"))
+    names, reasons = dict.fromkeys((PROBLEM, OTHER), "tilewise_a"), {ABSENT: "one form is slow"}
+    made = library.ProvenLibrary("", (row,), names, reasons)
     found = replaced_by(made, cut)
     assert (found.calls, found.left) == (1, ((OTHER, 1, NO_PATTERN), (ABSENT, 1, SLOW.reason)))
 

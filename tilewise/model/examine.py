@@ -15,7 +15,7 @@ from tilewise.kernels.dispatches.executable import LibraryEntry
 from tilewise.kernels.dispatches.extraction.extract import Cut, patterns_of
 from tilewise.kernels.dispatches.library import FLAG
 from tilewise.kernels.dispatches.patterns.pattern import Pattern
-from tilewise.kernels.errors import CompilerError, KernelsError
+from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.frontend.dims import DimRange
 from tilewise.kernels.mlir.frontend.graph import ModuleProblem, Skipped
 from tilewise.kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
@@ -146,7 +146,7 @@ def examine(model: ExaminedModel, backend: Backend, tell: Callable[[str], None])
         tell(f"measures {entry.replaces}")
         try:
             return judged(entry, patterns, target.canonical, BUDGET_S)
-        except (KernelsError, RunnerError) as error:
+        except RunnerError as error:
             return Judged(Gain(matched=False, failure=f"not measured: {error}"))
 
     made = library_by(judge, entries, target, patterns_of(model.cuts), left)

@@ -142,16 +142,16 @@ def replaced_by(made: "ProvenLibrary", model: UserModel) -> ModelReplacement:
     from tilewise.model.reference import COMPILE_S
 
     calls = Counter(calls_in(preprocessed(model.module, made.text, (), COMPILE_S)))
-    reasons = {str(row.found): row.gain.reason for row in made.rows if row.gain.reason}
-    reasons |= made.reasons
-    reasons |= {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    reasons = made.reasons | {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    reasons |= {str(row.found): row.gain.reason for row in made.rows if row.gain.reason}
     left, free = [], calls.copy()
     for problem, count in Counter(cut.problem for cut in model.cuts).items():
         name = made.names.get(problem, "")
         replaced = min(count, free[name])
         free[name] -= replaced  # another problem may have the same kernel
         if replaced < count:
-            left.append((problem, count - replaced, reasons.get(problem, NO_PATTERN)))
+            otherwise = NO_PATTERN if name else "the library has no kernel for it"
+            left.append((problem, count - replaced, reasons.get(problem, otherwise)))
     return ModelReplacement(model.path, len(model.cuts), sum(calls.values()), tuple(left))
 
 

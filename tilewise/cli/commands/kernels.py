@@ -149,12 +149,16 @@ def _missing(
     backend: Backend, problems: Sequence[Problem | ProblemRange], options: argparse.Namespace
 ) -> list[Problem | ProblemRange]:
     """Return the problems and ranges without a stored schedule."""
-    lacking = []
-    for problem in problems:
+    sizes = [one for one in problems if isinstance(one, Problem)]
+    names = [one.canonical for one in sizes]
+    found = backend.look_up(names, options.target, (), {}, cache=options.cache) if names else ()
+    lacking: list[Problem | ProblemRange] = []
+    lacking += [one for one, row in zip(sizes, found, strict=True) if row.result is None]
+    for one in (one for one in problems if isinstance(one, ProblemRange)):
         try:
-            backend.show(problem.canonical, options.target, options.cache)
+            backend.show(one.canonical, options.target, options.cache)
         except (MissingError, UnreadableError):  # a search replaces a damaged result
-            lacking.append(problem)
+            lacking.append(one)
     return lacking
 
 
