@@ -126,19 +126,22 @@ WIDE = "wide_sums"
 _HALF, _ONE, _UNIT_AXIS = map(re.compile, ("bf16|f16", r"\b1 : i64", "[<x]1x"))
 
 
-def widen_sums(module: Any) -> bool:
+def widen_sums(module: Any) -> tuple[bool, bool]:
     """Let products of bf16 and f16 be summed in f32 with their bias, and rounded behind, in place.
 
     IREE sums in the type of the result, which StableHLO leaves open, and fails on wider sums of
-    depthwise convolutions: `to_linalg` widens those. Return whether any changed.
+    depthwise convolutions: `to_linalg` widens those. Return whether any product changed, and
+    whether any is marked for `to_linalg`.
     """
     found = [op for op, _, _ in operations(module.operation)
              if _PRODUCTS.fullmatch(op.name) and _may_widen(op)]  # fmt: skip
     if found:
         number_operations(module)
+    marks = 0
     for op in found:
         if _is_depthwise(op):
             op.attributes[WIDE] = ir.UnitAttr.get(op.context)
+            marks += 1
             continue
         cast, write, kind = _CASTS[op.name.partition(".")[0]], TorchWriter(op), op.results[0].type
         if op.name.startswith("tosa."):
@@ -148,7 +151,7 @@ def widen_sums(module: Any) -> bool:
         sums.set_type(ir.Type.parse(_HALF.sub("f32", str(kind)), op.context))
         op.results[0].replace_all_uses_with(write.op_of(cast, [sums], str(kind)))
         op.erase()
-    return bool(found)
+    return len(found) > marks, marks > 0
 
 
 def _may_widen(op: Any) -> bool:

@@ -87,13 +87,13 @@ def looked_at(
             from tilewise.kernels.mlir.frontend.child.splitting import split
             from tilewise.kernels.mlir.frontend.child.unused import drop_unused_results
 
-            is_wide = not is_onnx(source) and widen_sums(parsed)
+            is_wide, is_marked = (False, False) if is_onnx(source) else widen_sums(parsed)
             is_rewritten = is_wide or is_onnx(source)
             if sizes and not is_onnx(source):
                 set_sizes(parsed, sizes)
                 is_rewritten = True
             is_rewritten |= decompose(parsed)
-            if lowers or splits or is_wide:
+            if lowers or splits or is_marked:
                 lowered = parsed if lowers else parsed.operation.clone()
                 has_changed = to_linalg(lowered, rewrite_depthwise, keeps_functions=keeps_functions)
                 has_changed |= splits and split(lowered)

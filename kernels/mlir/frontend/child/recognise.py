@@ -258,9 +258,11 @@ def _pays_to_add(op: Structured, nest: ContractionNest, layout: OperandLayout) -
     """Return whether a product may add a tensor that no pass of its own has to transpose.
 
     Kernels by Strassen's algorithm add none; `tilewise.search.space.algorithms` says which products
-    are offered it.
+    are offered it, with few rows those of constants.
     """
-    is_large = all(int(layout.sizes[dim]) >= least for dim, least in LEAST_OF_STRASSEN.items())
+    is_large = is_constant(op.inputs[layout.inputs[1]]) and all(
+        int(layout.sizes[dim]) >= least for dim, least in LEAST_OF_STRASSEN.items()
+    )
     is_wide = element(op.inputs[0]) in ("f32", "f64")
     return not (is_large and is_wide) and not moves(layout.axes[2], nest.c.shape)
 
