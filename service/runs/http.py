@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 import httpx
@@ -102,7 +102,7 @@ class RunCalls:
                 if answer.is_success:
                     return read(answer.content)
                 why = self._refused(answer)
-            except httpx.TransportError as error:
+            except (httpx.RequestError, ValidationError) as error:  # a proxy may answer with a page
                 why = str(error) or type(error).__name__
             if time.monotonic() + pause_s > deadline:
                 raise UnreachableError(
@@ -117,15 +117,20 @@ class RunCalls:
         detail = _detail(answer)
         if _is_lost(answer):
             raise LeaseLostError(detail)
-        if answer.status_code >= 500 or answer.status_code in (*_LOST, *_PASSING):
+        is_final = _is_ours(answer) or answer.status_code in (400, 413)
+        if answer.status_code >= 500 or answer.status_code in _PASSING or not is_final:
             return detail
         raise ServiceError(f"the service {self._url} refuses job {self._job_id}: {detail}")
 
 
 def _is_lost(answer: httpx.Response) -> bool:
-    """Return whether the service refuses the run; proxies answer without problem documents."""
-    is_ours = answer.headers.get("Content-Type") == "application/problem+json"
-    return is_ours and answer.status_code in _LOST
+    """Return whether the service refuses the run."""
+    return _is_ours(answer) and answer.status_code in _LOST
+
+
+def _is_ours(answer: httpx.Response) -> bool:
+    """Return whether the service refuses; proxies answer without problem documents."""
+    return str(answer.headers.get("Content-Type")).partition(";")[0] == "application/problem+json"
 
 
 def _detail(answer: httpx.Response) -> str:
@@ -229,10 +234,8 @@ class _HttpRun:
 
     def release(self) -> None:
         """Give the job back to the queue; a driver does, where the service does not hear it."""
-        try:
-            self._calls.post("/release", wire.EpochWire(epoch=self.epoch), wire.EndedWire)
-        except (LeaseLostError, UnreachableError):
-            return
+        with suppress(UnreachableError):
+            self._ended("/release", wire.EpochWire(epoch=self.epoch))
 
     def _ended(self, path: str, body: wire.Wire) -> bool:
         try:

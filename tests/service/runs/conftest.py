@@ -24,7 +24,7 @@ def changed(body, path, value):
 
 
 class Flaky(httpx.BaseTransport):
-    """Of three answers loses one and replaces one by "busy" or a proxy's refusal."""
+    """Of three answers loses one and replaces one by "busy", a proxy's refusal or its page."""
 
     def __init__(self, inner):
         self.inner, self.calls = inner, 0
@@ -34,7 +34,7 @@ class Flaky(httpx.BaseTransport):
         answer = self.inner.handle_request(request)
         if self.calls % 3 == 1:
             raise httpx.ReadTimeout("the answer is lost")
-        status = 503 if self.calls % 2 else 403
+        status = (403, 503, 302, 407, 200)[self.calls // 3 % 5]
         return httpx.Response(status, text="busy") if self.calls % 3 == 2 else answer
 
 

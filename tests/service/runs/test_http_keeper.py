@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from tests.search.engine.fakes import FakeRunner
@@ -10,7 +11,7 @@ from tilewise.search.engine import tune as engine
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import rescaled
 from tilewise.service.db import reading, writing
-from tilewise.service.errors import LeaseLostError
+from tilewise.service.errors import LeaseLostError, ServiceError, UnreachableError
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.trial_store import SqlTrialStore
 from tilewise.service.runs import offers
@@ -127,6 +128,19 @@ def test_a_cancelled_run_is_told_to_stop(submit, offer, begin, calls, sessions, 
     with keeper.beating() as should_stop:
         keeper.trials.add(fakes.trial(0))  # which was under way
         assert should_stop()
+
+
+@pytest.mark.parametrize(("status", "kind", "error"), [
+    (413, "text/html", ServiceError), (302, "text/html", UnreachableError),
+    (403, "application/problem+json; charset=utf-8", LeaseLostError),
+])  # fmt: skip
+def test_refusals_of_the_service_and_of_a_proxy(submit, offer, calls, status, kind, error):
+    submit()
+    answer = httpx.Response(status, headers={"Content-Type": kind})
+    refused = calls(offer(), transport=httpx.MockTransport(lambda _: answer), patience_s=0)
+    with pytest.raises(ServiceError) as caught:
+        refused.get_bytes("/module")
+    assert caught.type is error
 
 
 def test_a_token_opens_its_job_alone(submit, offer, client, post):
