@@ -310,7 +310,7 @@ class Api:
     ) -> Model:
         """Request a search of every problem of an MLIR module without a stored result."""
         request = _of_module("/v1/models", module, {**options})
-        return await self._of_module(Model, request, on_wait, self._is_being_read)
+        return await self._of_module(Model, request, on_wait)
 
     async def model(self, model_id: int) -> Model:
         """Return one model, with the state of each of its problems."""
@@ -324,17 +324,13 @@ class Api:
         Problems without a stored result get jobs. A worker makes the plan once they have ended.
         """
         request = _of_module(PLANS, module, {**options}, _new_key())
-        return await self._of_module(ModelPlan, request, on_wait, self._is_being_read)
+        return await self._of_module(ModelPlan, request, on_wait)
 
     async def _of_module(
-        self,
-        kind: type[Kind],
-        request: ApiRequest,
-        on_wait: OnWait | None,
-        is_unfinished: Callable[[httpx.Response], bool] | None = None,
+        self, kind: type[Kind], request: ApiRequest, on_wait: OnWait | None
     ) -> Kind:
         """Return the answer to a module, whose problems are as accurate as requested."""
-        response = await self._service.made(request, on_wait, is_unfinished)
+        response = await self._service.made(request, on_wait, self._is_being_read)
         answer = json_of(response, self._service.url)
         found = read(kind, answer)
         if request.params.get("accuracy") == "strict":

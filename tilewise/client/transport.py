@@ -51,13 +51,18 @@ FIRST_BACKOFF_S = 0.25
 PAGE = 500  # items of a page
 LARGEST_PORT = 65535
 TOKEN = "TILEWISE_TOKEN"
-_RETRY_LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
-_GATEWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+
+
+class _LateError(TilewiseError):
+    """A gateway had no answer in time; other requests may have one."""
+
+
 _ERRORS: dict[int, type[TilewiseError]] = {
     HTTPStatus.NOT_FOUND: MissingError,
     HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
     HTTPStatus.INTERNAL_SERVER_ERROR: UnreadableError,
-    **dict.fromkeys(_GATEWAY, NoAnswerError),
+    HTTPStatus.BAD_GATEWAY: NoAnswerError,
+    HTTPStatus.GATEWAY_TIMEOUT: _LateError,
 }
 _HINTS = {
     HTTPStatus.UNAUTHORIZED.value: "; set TILEWISE_TOKEN to a token of this service",
@@ -177,7 +182,7 @@ class Service:
         while True:
             try:
                 return await ask()
-            except NoAnswerError:
+            except (NoAnswerError, _LateError):
                 if now_s() + RETRY_S > end_s:
                     raise
             await self.sleep(RETRY_S)
@@ -363,9 +368,12 @@ def is_accepted(response: httpx.Response) -> bool:
 
 def pause_s(response: httpx.Response, number: int) -> float | None:
     """Return the seconds after which to retry; None for a final answer."""
-    if response.status_code in _GATEWAY:
-        return backoff_s(number)
-    return retry_after_s(response) if response.status_code in _RETRY_LATER else None
+    status, said = response.status_code, retry_after_s(response)
+    if said is not None and status in (503, 429):
+        return said
+    kind = response.headers.get("Content-Type", "").partition(";")[0]
+    is_of_proxy = status in (502, 504) or (status == 503 and kind != "application/problem+json")
+    return backoff_s(number) if is_of_proxy else None
 
 
 def retry_after_s(response: httpx.Response) -> float | None:

@@ -43,11 +43,10 @@ class FakeService:
 
 
 @pytest.mark.parametrize(("tune", "problem"), [("tune", PROBLEM), ("tune_range", RANGE)])
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [({"trials": 4}, 1), ({"trials": 3}, 1), ({"trials": 9}, 2), ({}, 2),
-     ({"trials": 3, "peers": True}, 2)],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "asked"), [
+    ({"trials": 4}, 1), ({"trials": 3}, 1), ({"trials": 9}, 2),
+    ({}, 2), ({"trials": 3, "peers": True}, 2),
+])  # fmt: skip
 def test_what_a_joined_job_leaves_out_is_asked_for_again(tune, problem, options, asked) -> None:
     service, seen = FakeService(), list[Event]()
     with Client("http://fake", httpx.MockTransport(service)) as client:
@@ -221,8 +220,8 @@ class Polled:
             self.streams += 1
             return httpx.Response(200, text=self.streamed)
         self.asked += 1
-        if self.asked % 12 <= MOST_TRIES:
-            return httpx.Response(502 + 2 * (self.asked % 2))
+        if self.asked % 14 <= MOST_TRIES + 2:
+            return httpx.Response(502 + self.asked % 3)
         if path.endswith("/trials"):
             return self.page(request)
         self.looks += 1
