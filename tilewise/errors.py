@@ -27,7 +27,7 @@ class UnreadableError(TilewiseError):
 
 
 class NoAnswerError(TilewiseError):
-    """The service cannot be reached; other requests would fail as well."""
+    """The service or the database cannot be reached; other requests would fail as well."""
 
 
 @contextmanager

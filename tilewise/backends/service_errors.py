@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
+from tilewise.errors import (
+    BadInputError,
+    MissingError,
+    NoAnswerError,
+    TilewiseError,
+    UnreadableError,
+)
 from tilewise.service import errors
 from tilewise.service.db import schema
 from tilewise.service.db.session import Sessions, make_engine, make_sessions
@@ -77,7 +83,7 @@ def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
         try:
             yield make_sessions(engine)
         except errors.OutageError as error:  # unlike a database that cannot be opened
-            raise TilewiseError(str(error)) from error
+            raise NoAnswerError(str(error)) from error
         finally:
             engine.dispose()
 

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 
+from tilewise import errors
 from tilewise.backends.base import ignore_trial
 from tilewise.backends.choose import Backend
 from tilewise.cli.progress import progress
-from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
 from tilewise.schema.base import Json
@@ -19,7 +18,7 @@ from tilewise.search.networks.request import ModelRequest
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CacheMode, TuneRequest
 
-AHEAD = 64  # searches that a service is asked for before the first has ended
+AHEAD = 64  # searches that a service is asked for at once, unless it has a lower limit
 
 
 def missing(
@@ -30,7 +29,7 @@ def missing(
     for problem in problems:
         try:
             found = backend.show(problem.canonical, target, cache, match="range")
-        except (MissingError, UnreadableError):  # a search replaces a damaged result
+        except (errors.MissingError, errors.UnreadableError):  # a search replaces a damaged result
             found = {"stale": True}
         if found["stale"]:
             lacking.append(problem)
@@ -61,21 +60,26 @@ def tune_missing(
 ) -> None:
     """Tune the problems and ranges one after another; a failed search affects no other.
 
-    Raises BadInputError or TargetError if no problem can be tuned with these arguments.
+    Raises BadInputError, NoAnswerError or TargetError if no problem can be tuned because of it.
     """
-    ahead, refused = iter(lacking), list[BadInputError]()
+    asked, ahead, refused = 0, AHEAD, list[errors.TilewiseError]()
     for number, problem in enumerate(lacking, 1):
-        with suppress(TilewiseError):  # all workers have work; the searches report what fails
-            for following in islice(ahead, AHEAD if number == 1 else 1):
-                with suppress(BadInputError):
-                    backend.submit(following.canonical, target, request)
+        asked = max(asked, number - 1)
+        try:  # all workers have work; the searches report what fails
+            while asked < min(number - 1 + ahead, len(lacking)):
+                with suppress(errors.BadInputError, errors.MissingError, errors.UnreadableError):
+                    backend.submit(lacking[asked].canonical, target, request)
+                asked += 1
+        except errors.TilewiseError:  # each further refusal would take the client's patience
+            ahead = asked - number + 1
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
             tune_shown(backend, problem.canonical, target, request)
+            ahead = ahead or AHEAD
         except TargetError:
             raise
-        except (KernelsError, SearchError, TilewiseError) as error:
-            if isinstance(error, BadInputError):
+        except (KernelsError, SearchError, errors.TilewiseError) as error:
+            if isinstance(error, errors.BadInputError | errors.NoAnswerError):
                 refused.append(error)
                 if len(refused) == len(lacking):
                     raise refused[0] from None
