@@ -63,28 +63,27 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def replacing(path: Path, prefix: str = "", suffix: str = "") -> Iterator[IO[bytes]]:
-    """Yield a temporary file next to `path` that replaces it unless an error is raised."""
+def replacing(
+    path: Path, prefix: str = "", suffix: str = "", *, is_kept: bool = False
+) -> Iterator[IO[bytes]]:
+    """Yield a temporary file next to `path` that replaces it unless an error is raised.
+
+    With `is_kept` it is synced to the disk and has the permissions of the user's other files.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=suffix)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
+            if is_kept:
+                file.flush()
+                os.fsync(file.fileno())
+                mask = os.umask(0)
+                os.umask(mask)
+                os.fchmod(file.fileno(), 0o666 & ~mask)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def storing(path: Path, prefix: str, suffix: str = "") -> Iterator[IO[bytes]]:
-    """Yield a file as `replacing` does, synced to the disk and with the user's permissions."""
-    with replacing(path, prefix, suffix) as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.fchmod(file.fileno(), 0o666 & ~mask)
 
 
 _DIGEST_BYTES = 32

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, joinedload, undefer
 from sqlalchemy.orm.interfaces import ORMOption as ExecutableOption
 from sqlalchemy.sql.elements import SQLCoreOperations
 
-from tilewise.kernels.system.files import storing
+from tilewise.kernels.system.files import replacing
 from tilewise.service.archive import rows
 from tilewise.service.archive.container import FORMAT, ArchiveWriter, Manifest
 from tilewise.service.archive.fields import Line
@@ -135,7 +135,8 @@ def export(sessions: Sessions, path: Path, selection: Selection, written_by: str
         if session.get_bind().dialect.name == "postgresql":
             session.rollback()
             session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
-        with storing(path, f".{path.name}.") as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
+        storing = replacing(path, f".{path.name}.", is_kept=True)
+        with storing as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
             return _Export(session, selection, ArchiveWriter(zipped)).run(written_by)
 
 

@@ -84,9 +84,14 @@ class Folder:
         """Whether a fill of the folder was interrupted."""
         return os.path.lexists(self.path / FILLING)
 
-    def write(self, name: str, content: str | bytes) -> None:
-        """Write a file atomically."""
-        write_whole(self.path / name, content)
+    def write(self, name: str, content: str | bytes, prefix: str = PREFIX) -> None:
+        """Write a file atomically; `prefix` is of the temporary file's name."""
+        path = self.path / name
+        with (
+            file_errors("write", path),
+            files.replacing(path, prefix, SUFFIX, is_kept=True) as file,
+        ):
+            file.write(content.encode() if isinstance(content, str) else content)
 
     def keep(self, name: str, digest: str) -> None:
         """Copy a file to the cache folder unless it is there."""
@@ -98,12 +103,6 @@ class Folder:
         """Remove a file if it exists."""
         with file_errors("write", self.path / name):
             (self.path / name).unlink(missing_ok=True)
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace a file atomically."""
-    with file_errors("write", path), files.storing(path, PREFIX, SUFFIX) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def keep(text: str) -> None:

@@ -33,13 +33,9 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[LockDif
     Texts come from the cache folder, then from the store if its text is the locked one. The folder
     is filled whole or left unchanged; returns the files that are not available.
     """
-    texts, lacking = dict[str, str](), list[LockEntry]()
-    for entry in lock.entries.values():
-        text = kept(entry.sha256)
-        if text is None:
-            lacking.append(entry)
-        else:
-            texts[entry.path] = text
+    found = {entry.path: kept(entry.sha256) for entry in lock.entries.values()}
+    texts = {path: text for path, text in found.items() if text is not None}
+    lacking = [entry for entry in lock.entries.values() if entry.path not in texts]
     why = "the cache folder has no such text"
     if lacking and backend is not None:
         try:

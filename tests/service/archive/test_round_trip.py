@@ -1,5 +1,4 @@
 import json
-import os
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -49,13 +48,12 @@ OF_ONE_STORE = {
 INSTEAD = {"job", "problem", "toolchain", "host", "proofs", "script"}
 
 
-@pytest.mark.parametrize(
-    ("model", "line"),
-    [(models.Job, lines.JobLine), (models.Trial, lines.TrialLine),
-     (models.Schedule, lines.ScheduleLine), (models.Proof, lines.ProofLine),
-     (models.Script, lines.ScriptLine), (models.Machine, lines.MachineLine),
-     (models.Network, lines.ModelLine), (models.TunedRange, lines.RangeLine)],
-)  # fmt: skip
+@pytest.mark.parametrize(("model", "line"), [
+    (models.Job, lines.JobLine), (models.Trial, lines.TrialLine),
+    (models.Schedule, lines.ScheduleLine), (models.Proof, lines.ProofLine),
+    (models.Script, lines.ScriptLine), (models.Machine, lines.MachineLine),
+    (models.Network, lines.ModelLine), (models.TunedRange, lines.RangeLine),
+])  # fmt: skip
 def test_every_column_travels_or_belongs_to_one_store(model, line):
     columns = {column.name for column in model.__table__.columns} - OF_ONE_STORE
     if model is models.Network:
@@ -82,7 +80,6 @@ def test_what_was_imported_is_served_as_it_was(filled, new_store, tmp_path, clie
 
 
 def test_no_secret_is_in_an_archive(filled, tmp_path):
-    (tmp_path / f".a.zip.{os.getpid()}").touch()  # of a killed export in a container
     stores.exported(filled, tmp_path / "a.zip")
     digests = [row["digest"] for row in stores.rows_of(filled)["tokens"]]
     text = b"".join(members_of(tmp_path / "a.zip").values()).decode()
@@ -135,12 +132,11 @@ def test_an_archive_of_the_best_serves_them(filled, new_store, tmp_path, client_
         assert before == after
 
 
-@pytest.mark.parametrize(
-    "selection",
-    [Selection(problems=("matmul:m=5,n=5,k=5,dtype=f32",)),
-     Selection(targets=("cpu:vax,threads=1",)),
-     Selection(since=datetime.now(UTC) + timedelta(days=1))],
-)  # fmt: skip
+@pytest.mark.parametrize("selection", [
+    Selection(problems=("matmul:m=5,n=5,k=5,dtype=f32",)),
+    Selection(targets=("cpu:vax,threads=1",)),
+    Selection(since=datetime.now(UTC) + timedelta(days=1)),
+])  # fmt: skip
 def test_a_selection_of_nothing_writes_no_file(filled, tmp_path, selection):
     with pytest.raises(NotFoundError, match="nothing is stored"):
         stores.exported(filled, tmp_path / "a.zip", selection)
@@ -175,8 +171,10 @@ def test_a_search_that_goes_on_is_called_off_where_it_is_imported(new_store, tmp
 def test_a_dry_run_changes_nothing(filled, new_store, tmp_path, monkeypatch):
     into = new_store()
     before = stores.rows_of(into)
-    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=())
-    assert merged.added["trials"] == 9 and stores.rows_of(into) == before
+    stores.ask(filled, stores.Search("matmul:m=8,n=9,k=9,dtype=f32"))
+    places = [(stores.here().target, stores.TOOLCHAIN)]
+    merged = stores.moved(filled, into, tmp_path / "a.zip", dry_run=True, resume=places)
+    assert (merged.added["trials"], merged.resumed) == (9, 1) and stores.rows_of(into) == before
 
     def full(**_):
         raise OSError(28, "No space left on device")

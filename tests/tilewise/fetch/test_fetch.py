@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli, Ran
+from tilewise import errors
 from tilewise.cli import tuning
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
@@ -85,7 +86,7 @@ def place(make_place: Made) -> Place:
     return make_place("served_as_stored")
 
 
-def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:
+def test_scripts_are_fetched_and_locked_and_left_alone_if_unchanged(place: Place, cli: Cli) -> None:
     ran = place.fetch()
     assert ran == Ran(0, "1 written, 0 unchanged, 0 removed, 0 missing\n", "")
     script = cli("script", PROBLEM, *place.where).out
@@ -97,9 +98,6 @@ def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:
     assert entry.sha256 == shown["proof"]["sha256"] and entry.etag is None
     assert entry.schedule == shown["proof"]["hash"]
     assert entry.gflops == round(shown["proof"]["gflops"], 2) and len(entry.interval) == 2
-
-
-def test_what_is_unchanged_is_left_alone(place: Place) -> None:
     place.fetch("--kernels")
     before = {path: path.stat().st_mtime_ns for path in [*place.folder.iterdir(), place.lock]}
     assert len(before) == 3
@@ -188,11 +186,18 @@ def test_a_search_that_is_refused_or_fails_affects_no_other(capsys, monkeypatch)
     backend.tune.side_effect = [too_large, RunnerError("no child"), {}]
     tune_missing(backend, problems, "host", TuneRequest(2))
     calls = [name for name, *_ in backend.mock_calls if name != "peak"]
-    assert calls == ["submit", "submit", "tune", "submit", "tune", "tune"]
+    assert calls == ["submit", "submit", "tune", "submit", "tune", "submit", "tune"]
+    assert [one.args[0] for one in backend.submit.mock_calls][1:3] == [UNKNOWN] * 2
     assert "too large" in capsys.readouterr().err
-    backend.tune.side_effect = too_large
-    with pytest.raises(BadInputError):
-        tune_missing(backend, problems, "host", TuneRequest(2))
+    backend.reset_mock()
+    backend.submit.side_effect, backend.tune.side_effect = [limit, None], [limit, {}, {}]
+    tune_missing(backend, problems, "host", TuneRequest(2))
+    calls = [name for name, *_ in backend.mock_calls if name != "peak"]
+    assert calls == ["submit", "tune", "tune", "submit", "tune"], "no second wait for nothing"
+    for backend.tune.side_effect in (too_large, errors.NoAnswerError("away")):
+        backend.submit.side_effect = limit
+        with pytest.raises(type(backend.tune.side_effect)):
+            tune_missing(backend, problems, "host", TuneRequest(2))
 
 
 @pytest.mark.parametrize("error", [MissingError("none"), UnreadableError("damaged")])
@@ -265,12 +270,14 @@ def test_a_fresh_checkout_is_filled_without_a_network(place, monkeypatch, tmp_pa
 def test_a_fill_that_was_broken_off_is_gone_on_with(place: Place) -> None:
     place.fetch("--kernels")
     before = place.files()
-    (place.folder / ".tilewise-filling").touch()
+    mark, draft = place.folder / ".tilewise-filling", place.path / ".tilewise-tilewise.lock.x.tmp"
+    mark.touch(), draft.touch()
+    lacking = place.fetch("--kernels", "--target", "cpu:znver4,threads=1,features=-avx512bf16")
+    assert lacking.code == 3 and mark.exists() and not draft.exists()
     assert place.fetch("--kernels").code == 0, "it ends the fill"
     (place.folder / SCRIPT).unlink()
     assert place.fetch("--frozen", "--kernels").code == 3, "one file alone is a difference"
-    (place.folder / ".tilewise-filling").touch()
-    (place.folder / ".tilewise-x.tmp").touch()
+    mark.touch(), (place.folder / ".tilewise-x.tmp").touch()
     (place.folder / ".gitignore").write_text("*")
     assert place.fetch("--frozen", "--kernels").code == 0
     assert place.files() == {**before, ".gitignore": "*"}

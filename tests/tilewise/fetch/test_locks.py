@@ -120,26 +120,22 @@ def test_any_text_comes_back(text, speed):
     assert Lock.parse(lock.render(), "x") == lock
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "is not a lock file"),
-        ("version = 2\n", "version=2 is not one that this tilewise reads, 1"),
-        ("", "version=None"),
-        ('version = "1"\n', "version='1'"),
-        ("version = true\n", "version=True"),
-        ("version = 1\n<<<<<<< ours\n", "it holds a merge's marks"),
-        ("version = 1\n[[file]]\npath = 'x'\n", "Entry has no key, kind"),
-        ("version = 1\nfile = 3\n", "is not a lock file"),
-        ("version = 1\nfile = [3]\n", "is not a lock file"),
-        (f"version = {'9' * 5000}\n", "is not a lock file"),
-        (f"version = 1\nx = {'[' * 100_000}\n", "is not a lock file"),
-        (TWICE, "is not a lock file: f has two blocks"),
-        *((with_line(line, ONCE), "is not a lock file") for line in WRONG),
-        *((ONCE.replace("12.5", one), "are no speed") for one in ("nan", "inf", "-1.0")),
-    ],
-    ids=lambda text: ascii(text)[-60:],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "said"), [
+    ("{", "is not a lock file"),
+    ("version = 2\n", "version=2 is not one that this tilewise reads, 1"),
+    ("", "version=None"),
+    ('version = "1"\n', "version='1'"),
+    ("version = true\n", "version=True"),
+    ("version = 1\n<<<<<<< ours\n", "it holds a merge's marks"),
+    ("version = 1\n[[file]]\npath = 'x'\n", "Entry has no key, kind"),
+    ("version = 1\nfile = 3\n", "is not a lock file"),
+    ("version = 1\nfile = [3]\n", "is not a lock file"),
+    (f"version = {'9' * 5000}\n", "is not a lock file"),
+    (f"version = 1\nx = {'[' * 100_000}\n", "is not a lock file"),
+    (TWICE, "is not a lock file: f has two blocks"),
+    *((with_line(line, ONCE), "is not a lock file") for line in WRONG),
+    *((ONCE.replace("12.5", one), "are no speed") for one in ("nan", "inf", "-1.0")),
+], ids=lambda text: ascii(text)[-60:])  # fmt: skip
 def test_what_is_no_lock_file(text, said):
     with pytest.raises(BadInputError) as caught:
         Lock.parse(text, "tilewise.lock")
@@ -174,7 +170,8 @@ def test_a_lock_of_another_problem_is_found_and_mended(place: Place, monkeypatch
     drafts = Mock(wraps=tempfile.mkstemp)
     monkeypatch.setattr(tempfile, "mkstemp", drafts)
     assert place.fetch().code == 0 and place.lock.read_text() == right
-    assert drafts.call_args.kwargs["dir"] == place.lock.parent, "the folder may be a mount"
+    wanted = {"dir": place.lock.parent, "prefix": ".tilewise-tilewise.lock.", "suffix": ".tmp"}
+    assert drafts.call_args.kwargs == wanted, "the folder may be a mount"
 
 
 def replaced(path: Path, kind: str) -> None:

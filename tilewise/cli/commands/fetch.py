@@ -1,6 +1,7 @@
 """`tilewise fetch`: scripts and kernels for a list of problems, with a lock file."""
 
 import argparse
+import glob
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,11 +9,11 @@ from pathlib import Path
 
 from tilewise.cli.command import DB, PROBLEMS, SERVER, TARGET, Command, arg, backend_of, flag
 from tilewise.cli.command import trials as trials_option
-from tilewise.cli.files import json_text, read_regular_text, read_text, require_file
+from tilewise.cli.files import json_text, read_regular_text, read_text
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
-from tilewise.fetch.folder import FILLING, Folder, write_whole
+from tilewise.fetch.folder import FILLING, PREFIX, SUFFIX, Folder
 from tilewise.fetch.lock import KERNEL, Lock
 from tilewise.fetch.problems import read_list
 from tilewise.fetch.update import FileOutcome, Update, WantedFiles
@@ -31,8 +32,7 @@ def fetch(options: argparse.Namespace) -> None:
     _refuse_contradictions(options)
     wanted = _wanted(options)
     folder = Folder(Path(options.output))
-    default = folder.path.absolute().parent / LOCK_NAME
-    place = Path(options.lock) if options.lock else default
+    place = Path(options.lock or folder.path.absolute().parent / LOCK_NAME)
     lock = _read_lock(place, folder)
     if options.frozen:
         _hold(options, folder, lock, wanted)
@@ -57,9 +57,13 @@ def _update(
         with folder.taken():
             update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
             text = update.run().render()
-            folder.remove(FILLING)
+            if all(one.state != "missing" for one in update.outcomes):
+                folder.remove(FILLING)
+            beside, draft = Folder(place.parent), f"{PREFIX}{place.name}."
+            for left in place.parent.glob(f"{glob.escape(draft)}*{SUFFIX}"):  # of a killed fetch
+                beside.remove(left.name)
             if not place.exists() or read_regular_text(str(place)) != text:
-                write_whole(place, text)
+                beside.write(place.name, text, draft)
     _report(options, place, update.outcomes)
 
 
@@ -118,9 +122,7 @@ def _require_all(missing: int) -> None:
 
 
 def _wanted(options: argparse.Namespace) -> WantedFiles:
-    require_file(options.problems)
-    text = read_text(options.problems)
-    problems = read_list(options.problems, text, parse_any)
+    problems = read_list(options.problems, read_text(options.problems), parse_any)
     kinds = dict.fromkeys(options.flavor or ["cpu"])
     return WantedFiles(problems, [*kinds, *([KERNEL] if options.kernels else [])], options.target)
 

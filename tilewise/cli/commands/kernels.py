@@ -21,14 +21,7 @@ from tilewise.cli.command import (
     flag,
 )
 from tilewise.cli.command import trials as trials_option
-from tilewise.cli.files import (
-    json_text,
-    read_text,
-    require_file,
-    require_folder,
-    write_bytes,
-    write_text,
-)
+from tilewise.cli.files import json_text, read_text, require_folder, write_bytes, write_text
 from tilewise.cli.render import named
 from tilewise.cli.tuning import tune_missing
 from tilewise.errors import BadInputError, MissingError, UnreadableError
@@ -119,7 +112,6 @@ def asm(options: argparse.Namespace) -> None:
 
 def library(options: argparse.Namespace) -> None:
     """Build a static library of tuned kernels, with a C header and a manifest."""
-    require_file(options.problems)
     problems = read_list(options.problems, read_text(options.problems), parse_any)
     folder = Folder(Path(options.output))
     with backend_of(options, options.began) as backend:
