@@ -155,8 +155,10 @@ def test_every_end_has_its_code_and_one_line(cli, monkeypatch, error, code, says
     assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()
 
 
-def test_a_process_that_is_interrupted_says_so_to_its_shell() -> None:
-    code = """
+@pytest.mark.parametrize(("name", "code", "said"), [("SIGTERM", 143, ""),
+    ("SIGINT", 130, "tilewise: interrupted; the finished trials are stored\n")])  # fmt: skip
+def test_a_process_that_is_interrupted_says_so_to_its_shell(name, code, said) -> None:
+    program = """
 import runpy, signal, sys
 from tilewise.cli.command import Command
 from tilewise.cli.commands import doctor as commands
@@ -169,9 +171,9 @@ commands.COMMANDS = (Command("doctor", doctor),)
 sys.argv = ["tilewise", "doctor"]
 runpy.run_module("tilewise", run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "tilewise: interrupted; the finished trials are stored\n"
+    command = [sys.executable, "-c", program.replace("SIGINT", name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
 
 
 OBJECT = {"op": "matmul", "m": 24, "n": 40, "k": 16, "dtype": "f32"}
@@ -222,24 +224,20 @@ def test_a_target(cli: Cli, tmp_path: Path) -> None:
             assert_refused(cli(*command, f"--target={target}"), (command, target))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(("tune", GOOD, f"--trials={value}") for value in ("9" * 5000, "9" * 30, "1e3", "-1", "")),
-        *(("tune", GOOD, f"--seconds={value}") for value in ("nan", "inf", "1e400", "-1", "0")),
-        *(("tune", GOOD, f"--seed={value}") for value in ("9" * 30, "-1", "0.5", str(2**32))),
-        *(("tune", GOOD, f"--{name}=\udcff\n") for name in ("sampler", "cache")),
-        *(("script", GOOD, f"--flavor={value}") for value in ("\udcff", "x" * 5000)),
-        *(("trials", GOOD, f"--format={value}") for value in ("\udcff", "")),
-        *(("script", AIR, "--flavor=air", f"--l1-bytes={value}") for value in ("9" * 40, "-1", "")),
-        *(("script", AIR, "--flavor=air", f"--l2-bytes={2**80}") for _ in "1"),
-        *(("bench", "SUITE", f"--{name}={value}") for name, value in
-          (("trials", "9" * 30), ("seed", "-1"), ("peers", "\udcff"), ("peers", "x" * 5000))),
-        *((f"--{text}",) for text in TEXTS if text),
-        *(("db", text) for text in TEXTS),
-    ],
-    ids=lambda arguments: ascii(" ".join(arguments))[:40],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", [
+    *(("tune", GOOD, f"--trials={value}") for value in ("9" * 5000, "9" * 30, "1e3", "-1", "")),
+    *(("tune", GOOD, f"--seconds={value}") for value in ("nan", "inf", "1e400", "-1", "0")),
+    *(("tune", GOOD, f"--seed={value}") for value in ("9" * 30, "-1", "0.5", str(2**32))),
+    *(("tune", GOOD, f"--{name}=\udcff\n") for name in ("sampler", "cache")),
+    *(("script", GOOD, f"--flavor={value}") for value in ("\udcff", "x" * 5000)),
+    *(("trials", GOOD, f"--format={value}") for value in ("\udcff", "")),
+    *(("script", AIR, "--flavor=air", f"--l1-bytes={value}") for value in ("9" * 40, "-1", "")),
+    *(("script", AIR, "--flavor=air", f"--l2-bytes={2**80}") for _ in "1"),
+    *(("bench", "SUITE", f"--{name}={value}") for name, value in
+      (("trials", "9" * 30), ("seed", "-1"), ("peers", "\udcff"), ("peers", "x" * 5000))),
+    *((f"--{text}",) for text in TEXTS if text),
+    *(("db", text) for text in TEXTS),
+], ids=lambda arguments: ascii(" ".join(arguments))[:40])  # fmt: skip
 def test_an_option(cli: Cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     suite = written(tmp_path / "suite.json", {"problems": [GOOD]})
     assert_refused(cli(*(suite if one == "SUITE" else one for one in arguments)), arguments)
@@ -298,17 +296,13 @@ def test_a_file_that_is_written(cli: Cli, tmp_path: Path) -> None:
         assert "cannot write" in assert_refused(cli(*given), file)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("TILEWISE_LOG_LEVEL", value) for value in ("bogus", "\udcff", "x" * 5000)),
-        *(("TILEWISE_BODY_BYTES", value) for value in ("-1", "1e3", "9" * 5000, "\udcff", "many")),
-        *(("TILEWISE_DB", value) for value in ("\udcff", "postgresql://host:port/x", "x" * 5000)),
-        *(("TILEWISE_SERVER", value) for value in ("\udcff", "http://h:port")),
-        ("TILEWISE_SCHEDULER", "tcp://nowhere"),
-    ],
-    ids=lambda text: ascii(text)[:30],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    *(("TILEWISE_LOG_LEVEL", value) for value in ("bogus", "\udcff", "x" * 5000)),
+    *(("TILEWISE_BODY_BYTES", value) for value in ("-1", "1e3", "9" * 5000, "\udcff", "many")),
+    *(("TILEWISE_DB", value) for value in ("\udcff", "postgresql://host:port/x", "x" * 5000)),
+    *(("TILEWISE_SERVER", value) for value in ("\udcff", "http://h:port")),
+    ("TILEWISE_SCHEDULER", "tcp://nowhere"),
+], ids=lambda text: ascii(text)[:30])  # fmt: skip
 def test_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     command = ("worker",) if name == "TILEWISE_SCHEDULER" else ("show", GOOD)

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.service.archive.forging import edited
+from tests.service.archive.stores import Search, ask, opened_store
 from tests.tilewise.conftest import PROBLEM, Cli, written
 from tilewise.backends import comparison, retiming
 from tilewise.backends.comparison import Speed, Work
@@ -43,6 +44,10 @@ def test_a_store_moves_to_another_database(cli: Cli, tuned: str, tmp_path: Path)
     assert lines["added"].strip() == "none" and "4 trials" in lines["known"]
     shown = [cli("show", PROBLEM, "--db", url, "--json") for url in (tuned, other)]
     assert shown[0].code == shown[1].code == 0 and shown[0].out == shown[1].out
+    with opened_store(tuned) as sessions:
+        ask(sessions, Search("matmul:m=9,n=9,k=9,dtype=f32", toolchain=identity()))
+    given = (export(cli, tuned, tmp_path / "b.zip"), "--resume", "--db", other, "--json")
+    assert cli("store", "import", *given).json["resumed_jobs"] == 1
 
 
 def test_look_ups_name_the_origin_of_what_was_imported(cli, tuned, tmp_path) -> None:

@@ -163,8 +163,6 @@ def _canonical_target(text: str) -> str:
     named = parse_target(text)
     if named.cpu != "host":
         return named.canonical
-    from tilewise.service.host.machine import examine_here
-
     return examine_here().canonical_target(text)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say("stdout is closed; there is nowhere to print to", FAILED)
     if arguments is None:  # what a command imports stays; looking at it again takes a tenth of it
         gc.set_threshold(GARBAGE)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = process_began() if arguments is None else time.monotonic()
     parser = make_parser()
     completion.complete(parser)
@@ -57,12 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error, FAILED)
     except KeyboardInterrupt:
         return _say("interrupted; the finished trials are stored", INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read the output has gone; leave nothing for the interpreter to flush.
+    except OSError as error:  # leave nothing for the interpreter to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # whoever read the output has gone
+            return FAILED
         return _say(f"cannot write the output: {error.strerror or error}", FAILED)
     return OK
 

@@ -1,6 +1,7 @@
 """`tilewise serve`, `db`, `scheduler`, `driver` and `worker`."""
 
 import argparse
+import signal
 
 from tilewise.cli.command import (
     DB,
@@ -26,6 +27,7 @@ def serve(options: argparse.Namespace) -> None:
     check_range("workers", options.workers, 0, MOST_WORKERS)
     from tilewise.backends import administration
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which uvicorn ends the process
     administration.serve(options.host, options.port, options.workers, options.db)
 
 
@@ -34,8 +36,7 @@ def database(options: argparse.Namespace) -> None:
     from tilewise.backends import administration
 
     if options.action != "prune":
-        state = administration.database(options.action, options.db)
-        print_mapping(state, as_json=options.json)
+        print_mapping(administration.database(options.action, options.db), as_json=options.json)
         return
     check_range("older-than", options.older_than, 0, MOST_DAYS, " days")
     check_range("keep-samples", options.keep_samples, LEAST_SAMPLES, MOST_SAMPLES)
