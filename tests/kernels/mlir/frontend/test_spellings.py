@@ -145,6 +145,9 @@ SMOOTH["silu_and_a_little"] = ("", SMOOTH["silu"][1].replace("%v", "%w") + """
 def _endings() -> dict[str, tuple[str, str]]:
     both, relu = (elementwise("%p", *one, name="q") for one in ((ADD, "%bias"), (RELUS["ugt"],)))
     residual = ended(elementwise("%p", ADD, "%c", "whole"))
+    many = residual.translate({52: "64", 53: "512", 54: "512"})  # 4, 5, 6
+    constant = "%d = arith.constant dense<2.0> : tensor<512x512xf32>"
+    held = many.replace("%p = ", f"{constant}\n %p = ").replace("a, %b", "a, %d")
     bodies = [
         *((f"relu_{name}", body, "relu") for name, body in RELUS.items()),
         *((f"no_{name}", body, "") for name, body in NO_RELUS.items()),
@@ -166,8 +169,8 @@ def _endings() -> dict[str, tuple[str, str]]:
                       f"{MM},bias,epilogue=relu"),
         "bias_of_rows": (ended(elementwise("%p", ADD, "%tall", "rows")), MM),
         "residual": (residual, f"{MM},add"),
-        "residual_of_many": (residual.translate({52: "64", 53: "512", 54: "512"}),  # 4, 5, 6
-                             "matmul:m=64,n=512,k=512,dtype=f32"),
+        "residual_of_many": (many, "matmul:m=64,n=512,k=512,dtype=f32,add"),
+        "residual_of_weights": (held, "matmul:m=64,n=512,k=512,dtype=f32,weights=constant"),
         "minus": (ended(elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
         "relu_bias": (ended(relu + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
         "two_biases": (ended(both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),
