@@ -104,8 +104,7 @@ def test_calls_of_one_kernel_are_counted_once(cut: UserModel, monkeypatch) -> No
     monkeypatch.setattr(compilation, "preprocessed", lambda *given: call * (given[-1] == COMPILE_S))
     row = library.KernelRow(parse_problem(ABSENT), SLOW, parse_problem(ABSENT))
     names, reasons = dict.fromkeys((PROBLEM, OTHER), "tilewise_a"), {ABSENT: "one form is slow"}
-    made = library.ProvenLibrary("", (row,), names, reasons)
-    found = replaced_by(made, cut)
+    found = replaced_by(library.ProvenLibrary("", (row,), names, reasons), cut)
     assert (found.calls, found.left) == (1, ((OTHER, 1, NO_PATTERN), (ABSENT, 1, SLOW.reason)))
 
 

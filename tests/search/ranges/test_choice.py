@@ -136,11 +136,10 @@ def test_samples_have_all_corners_and_are_of_the_range(text):
     problems = parse_range(f"matmul:m={text},n=64,k=64,dtype=f32")
     found = samples.sample_sizes(problems)
     corners = set(product(*((values[0], values[-1]) for values in problems.ranges)))
-    assert corners <= set(found) <= set(problems.sizes)
     assert len(found) <= samples.MOST_SAMPLES and list(found) == sorted(set(found))
     assert len(found) >= min(4, len(problems.sizes))
     assert set(found) <= set(samples.judged_sizes(problems, found)) <= set(problems.sizes)
-    assert corners <= set(samples.sample_sizes(problems, 3))
+    assert corners <= set(samples.sample_sizes(problems, 3)) & set(found)
     assert ("batch=2" in text) == ({12} == {size[0] for size in set(found) - corners}), "a tie"
 
 

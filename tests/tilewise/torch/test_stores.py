@@ -41,8 +41,7 @@ def test_a_store_and_a_service_give_the_same_kernel(database, server, cache, mon
         for path in cache.glob("kernel-*"):
             path.unlink()
         torch.compiler.reset()
-        model, x = torch.nn.Linear(24, 16), torch.randn(8, 24)
-        (op,) = check(model, x, **where)
+        (op,) = check(torch.nn.Linear(24, 16), torch.randn(8, 24), **where)
         assert op.kernel and op.problem == PROBLEM
         found.append([path.read_text() for path in cache.glob("kernel-*.json")])
     assert found[0] == found[1]
@@ -51,11 +50,11 @@ def test_a_store_and_a_service_give_the_same_kernel(database, server, cache, mon
 @pytest.mark.full
 def test_a_search_in_the_background_stores_its_result(database: str, cache: Path) -> None:
     source, leave = Source(store=database, trials=1, tune="background"), Mock()
-    search_in_background(source, [PROBLEM], leave).join(200)
-    search_in_background(source, [PROBLEM], leave).join(20)
+    for _ in range(2):
+        search_in_background(source, [PROBLEM], leave).join(200)
     assert leave.call_count == 1
     with source.open(load_operators, [[PROBLEM]]) as found:
-        assert found.load(PROBLEM) is not None
+        assert found.load(PROBLEM)
 
 
 @pytest.mark.full
@@ -188,20 +187,13 @@ def test_a_kernel_with_another_result_is_not_used(stored: Stored) -> None:
     assert (op.kernel, op.reason) == ("", "its result differs from PyTorch's")
 
 
-def test_a_service_that_is_down(stored, caplog, monkeypatch) -> None:
+def test_a_service_that_is_down_and_a_store_that_is_none(stored, caplog, monkeypatch, tmp_path):
     monkeypatch.setattr(choose, "open_backend", open_backend)
+    (tmp_path / "store.db").write_text("no database")
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        for _ in range(2):
-            assert not check(nn.Linear(20, 35), torch.randn(6, 20), server=server)
-        (line,) = lines(caplog)
-        assert "no kernels are used" in line and server in line
-
-
-def test_a_store_that_is_none(caplog, tmp_path) -> None:
-    (tmp_path / "store.db").write_text("no database")
-    store = f"sqlite:///{tmp_path}/store.db"
-    check(nn.Linear(20, 36), torch.randn(6, 20), store=store)
-    (line,) = lines(caplog)
-    assert "no kernels are used" in line and "\n" not in line
+        for where in ({"server": server}, {"store": f"sqlite:///{tmp_path}/store.db"}) * 2:
+            assert not check(nn.Linear(20, 35), torch.randn(6, 20), **where)
+    assert [server in line for line in lines(caplog)] == [True, False]
+    assert all("no kernels are used" in line and "\n" not in line for line in lines(caplog))
