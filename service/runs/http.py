@@ -83,7 +83,7 @@ class RunCalls:
             if _is_lost(answer):
                 return False
             return wire.WordWire.model_validate_json(answer.content).word == "go"
-        except (httpx.TransportError, ValidationError):
+        except (httpx.RequestError, ValidationError):
             return None
 
     def _answered(
@@ -99,10 +99,11 @@ class RunCalls:
         while True:
             try:
                 answer = self._client.request(method, path, content=content, params=query)
-                if answer.is_success:
+                is_page = str(answer.headers.get("Content-Type")).startswith("text/")  # of a proxy
+                if answer.is_success and not is_page:
                     return read(answer.content)
                 why = self._refused(answer)
-            except (httpx.RequestError, ValidationError) as error:  # a proxy may answer with a page
+            except httpx.RequestError as error:
                 why = str(error) or type(error).__name__
             if time.monotonic() + pause_s > deadline:
                 raise UnreachableError(

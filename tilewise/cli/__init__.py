@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tilewise.backends.choose import named_server
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say("stdout is closed; there is nowhere to print to", FAILED)
     if arguments is None:  # what a command imports stays; looking at it again takes a tenth of it
         gc.set_threshold(GARBAGE)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = process_began() if arguments is None else time.monotonic()
     parser = make_parser()
     completion.complete(parser)

@@ -62,6 +62,7 @@ _ERRORS: dict[int, type[TilewiseError]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
     HTTPStatus.INTERNAL_SERVER_ERROR: UnreadableError,
     HTTPStatus.BAD_GATEWAY: NoAnswerError,
+    HTTPStatus.SERVICE_UNAVAILABLE: NoAnswerError,
     HTTPStatus.GATEWAY_TIMEOUT: _LateError,
 }
 _HINTS = {

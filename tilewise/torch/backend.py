@@ -214,8 +214,8 @@ def _frozen(
 def _is_constant(value: Any) -> bool:
     """Return whether weights may be constants: compilations have hardly found them changed.
 
-    Parameters may change twice, as by `load_state_dict`. What changes more often, such as in
-    training or a cache of attention, would be compiled again each time.
+    Parameters may change twice, as by `load_state_dict`, and statistics of norms once. What changes
+    more often, such as in training or a cache of attention, would be compiled again each time.
     """
     is_parameter = type(value) is torch.nn.Parameter
     if type(value) is not torch.Tensor and not is_parameter:
@@ -225,7 +225,7 @@ def _is_constant(value: Any) -> bool:
     version, changes = _seen.get(value, (value._version, 0))
     changes += version != value._version
     _seen[value] = value._version, changes
-    return bool(changes <= (2 if is_parameter else 0))
+    return bool(changes <= (2 if is_parameter else value.dim() == 1))
 
 
 # An installed package is known by its entry point, and a second registration raises.

@@ -279,7 +279,9 @@ def _look_up(services: Services, body: LookupRequest) -> Json:
 def _queue_searches(services: Services, body: LookupRequest, found: Json, sender: Sender) -> None:
     """Queue or join a search for each answer without a stored result, and name its job."""
     search = TuneRequest(trials=body.trials, cache=body.cache or "hot")
-    target, unseen = services.require_served(body.target), files.unseen(found)
+    if not (unseen := files.unseen(found)):
+        return
+    target = services.require_served(body.target)
     for _, problem in unseen:
         services.check_memory(queue.check_covered(problem, target))
     with services.writing() as session:

@@ -34,8 +34,8 @@ def tune(options: argparse.Namespace) -> None:
 
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
-    if options.trials and not options.predict:
-        raise BadInputError("--trials works only with --predict")
+    if options.trials and (not options.predict or options.cache == "cold"):
+        raise BadInputError("--trials works only with --predict, for hot caches")
     with backend_of(options) as backend:
         try:
             found = backend.show(options.problem, options.target, options.cache, match="range")
