@@ -27,10 +27,11 @@ import torch._inductor.config as inductor
 import tilewise.torch
 from benchmarks.models.torch_models import MODELS, made
 from benchmarks.report import conditions
-from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_problem
+from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.statistics import median_interval
 from tilewise.linked.kernels import Source
 from tilewise.linked.libraries import cache_folder
+from tilewise.model.libraries import largest
 from tilewise.model.report import tolerance
 from tilewise.search.timing.measure import interleave
 from tilewise.torch.operators import load_operators
@@ -107,7 +108,7 @@ def compare(
     with redirect_stdout(StringIO()) as text:
         ops = tilewise.torch.report(model)
     counts = Counter(op.problem for op in ops if op.problem)
-    allowed = tolerance((_largest(problem), count) for problem, count in counts.items())
+    allowed = tolerance((largest(problem), count) for problem, count in counts.items())
     runs = [_run(way, inputs, is_frozen) for is_frozen, way in ways.items()]
     few, *_ = interleave(runs[:1], 1, threads)
     rounds = ROUNDS if few.times[0] < LONG_S else FEW_ROUNDS
@@ -125,12 +126,6 @@ def compare(
     if has_ops:
         print(text.getvalue())
     return median(ratios), errors[False] <= allowed
-
-
-def _largest(text: str) -> Problem:
-    """Return a problem, or the largest of a range."""
-    wanted = parse_any(text)
-    return wanted.at(wanted.sizes[-1]) if isinstance(wanted, ProblemRange) else wanted
 
 
 def _run(way: Callable[..., object], inputs: Sequence[torch.Tensor], is_frozen: bool) -> Run:

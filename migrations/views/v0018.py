@@ -52,7 +52,7 @@ def failures(sql: Spelling) -> str:
 
 
 def schedule_history(sql: Spelling) -> str:
-    """One row for each result that was replaced, or that was measured and not kept."""
+    """One row for each result that is no longer the best, or never was."""
     return f"""SELECT
   s.id AS entry,{v0009.work(sql, "s")},
   m.host AS host,

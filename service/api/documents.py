@@ -272,7 +272,7 @@ def best_json(row: models.Schedule | models.PastSchedule) -> Json:
 
 
 def past_json(row: models.PastSchedule) -> Json:
-    """Return a result that was replaced, or that was measured and not kept."""
+    """Return a result that is no longer the best, or never was."""
     state = "superseded" if row.was_best else "not_kept"
     interval, quality = [row.low, row.high], history.quality(row)
     return shown(

@@ -232,7 +232,7 @@ class ScheduleLine(fields.Line):
 
 
 class PastLine(ScheduleLine):
-    """A result that was replaced at `ended_at`, or measured and not kept; it has no proofs."""
+    """A result that was the best until `ended_at`, or never was; it has no proofs."""
 
     was_best: bool
     ended_at: fields.Moment

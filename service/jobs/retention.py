@@ -2,7 +2,7 @@
 
 Best schedules, their proofs and scripts, and the trials of the jobs that found them stay as they
 are, and so do plans of models that are done; those that failed or were cancelled go once they are
-old enough, and so do results that were measured and not kept. Results that were the best stay in
+old enough, and so do results that never were the best. Those that were stay in
 the history, with the trials of their jobs as of any other.
 Of every other trial that is old enough some samples stay, evenly by rank, with the smallest
 and the largest: its median and its spread can be seen as before. All else of a trial stays.

@@ -1,4 +1,4 @@
-"""Results that were replaced or not kept, and results to measure again."""
+"""Results that are no longer the best, or never were, and results to measure again."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

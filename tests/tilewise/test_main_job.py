@@ -212,8 +212,8 @@ def test_the_kernel_runs_on_its_own(cli: Cli, stored: None, tmp_path: Path) -> N
     assert cli("kernel", PROBLEM, "--json").json == {"problem": PROBLEM, "kernel": text}
     best = cli("show", PROBLEM, "--json").json["best"]
     docstring = ast.get_docstring(ast.parse(text))
-    for told in (PROBLEM, best["hash"], f"{best['gflops']:.1f} GFLOP/s", "C += A * B"):
-        assert told in docstring
+    for reported in (PROBLEM, best["hash"], f"{best['gflops']:.1f} GFLOP/s", "C += A * B"):
+        assert reported in docstring
     command = [sys.executable, "-I", str(out)]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
     assert done.stdout.startswith(f"OK {PROBLEM}"), done.stderr
@@ -221,12 +221,12 @@ def test_the_kernel_runs_on_its_own(cli: Cli, stored: None, tmp_path: Path) -> N
 
 def test_the_inner_loop_and_its_counts(cli: Cli, stored: None) -> None:
     text = cli("asm", PROBLEM).out
-    for told in ("inner loop", "multiply-adds", "stack references", "spills: "):
-        assert told in text
-    told = cli("asm", PROBLEM, "--json").json
-    assert told["problem"] == PROBLEM
-    assert told["fma"] > 0
-    assert told["counts"]["instructions"] > told["fma"]
+    for reported in ("inner loop", "multiply-adds", "stack references", "spills: "):
+        assert reported in text
+    reported = cli("asm", PROBLEM, "--json").json
+    assert reported["problem"] == PROBLEM
+    assert reported["fma"] > 0
+    assert reported["counts"]["instructions"] > reported["fma"]
 
 
 @pytest.fixture
@@ -242,27 +242,27 @@ def test_an_object_comes_with_its_header(where: str, cli, stored, server, in_a_f
     ran = cli("kernel", PROBLEM, "--format", "object", *place)
     assert ran.code == 0, ran.err
     assert "run between guard pages" in ran.out and f"{STEM}.o" in ran.out
-    told = cli("kernel", PROBLEM, "--format", "bitcode", "--json", *place).json
-    assert (told["bitcode"], told["header"]) == (f"{STEM}.bc", f"{STEM}.h")
-    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
+    reported = cli("kernel", PROBLEM, "--format", "bitcode", "--json", *place).json
+    assert (reported["bitcode"], reported["header"]) == (f"{STEM}.bc", f"{STEM}.h")
+    assert reported["proof"]["max_error"] <= reported["proof"]["tolerance"]
     found = Elf.read((in_a_folder / f"{STEM}.o").read_bytes())
-    assert told["symbol"] in found.defined and not found.undefined
+    assert reported["symbol"] in found.defined and not found.undefined
     assert (in_a_folder / f"{STEM}.bc").read_bytes()[:2] == b"BC"
     header = (in_a_folder / f"{STEM}.h").read_text()
     assert cli("kernel", PROBLEM, "--format", "c-header", *place).out == header
-    assert f"int {told['symbol']}_supported(void);" in header
+    assert f"int {reported['symbol']}_supported(void);" in header
 
 
 def test_names_that_are_given(cli: Cli, stored: None, in_a_folder: Path) -> None:
     assert cli("kernel", PROBLEM, "--format", "object", "-o", "mine.obj").code == 0
     assert (in_a_folder / "mine.obj").exists() and (in_a_folder / "mine.h").exists()
     (in_a_folder / "taken.h").mkdir()
-    for name, told in (
+    for name, reported in (
         ("mine.h", "would be the header's name"),
         ("nowhere/mine.o", "there is no folder"),
         ("taken.o", "it is a folder"),
     ):
-        assert told in cli("kernel", PROBLEM, "--format", "object", "-o", name).error()
+        assert reported in cli("kernel", PROBLEM, "--format", "object", "-o", name).error()
     assert not (in_a_folder / "taken.o").exists()
 
 

@@ -18,7 +18,7 @@ from tilewise.search.networks.request import ModelRequest
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CacheMode, TuneRequest
 
-AHEAD = 64  # searches that a service is asked for at once, unless it has a lower limit
+AHEAD = 64  # searches submitted ahead to a service, unless it has a lower limit
 
 
 def missing(
@@ -62,16 +62,16 @@ def tune_missing(
 
     Raises BadInputError, NoAnswerError or TargetError if no problem can be tuned because of it.
     """
-    asked, ahead, refused = 0, AHEAD, list[errors.TilewiseError]()
+    submitted, ahead, refused = 0, AHEAD, list[errors.TilewiseError]()
     for number, problem in enumerate(lacking, 1):
-        asked = max(asked, number - 1)
+        submitted = max(submitted, number - 1)
         try:  # all workers have work; the searches report what fails
-            while asked < min(number - 1 + ahead, len(lacking)):
+            while submitted < min(number - 1 + ahead, len(lacking)):
                 with suppress(errors.BadInputError, errors.MissingError, errors.UnreadableError):
-                    backend.submit(lacking[asked].canonical, target, request)
-                asked += 1
+                    backend.submit(lacking[submitted].canonical, target, request)
+                submitted += 1
         except errors.TilewiseError:  # each further refusal would take the client's patience
-            ahead = asked - number + 1
+            ahead = submitted - number + 1
         sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
             tune_shown(backend, problem.canonical, target, request)

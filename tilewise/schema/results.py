@@ -88,7 +88,7 @@ class Best(Finite):
 
 @dataclass(frozen=True, kw_only=True)
 class Past(Finite):
-    """A result that a later one has replaced, or that was measured and not kept."""
+    """A result that is no longer the best, or never was."""
 
     state: Annotated[str, Literal["superseded", "not_kept"]]
     hash: str

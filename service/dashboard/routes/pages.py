@@ -264,7 +264,7 @@ def result_link(row: models.Schedule | models.PastSchedule, services: Services) 
     """Return what a row of a problem's history shows."""
     name, state = str(row.id), ""
     if isinstance(row, models.PastSchedule):
-        name, state = f"{stored.PAST}{row.id}", "replaced" if row.was_best else "not kept"
+        name, state = f"{stored.PAST}{row.id}", "earlier best" if row.was_best else "never best"
     return {
         "id": name,
         "state": state,

@@ -124,7 +124,7 @@ class Schedule(_Schedule, Base):
 
 
 class PastSchedule(_Schedule, Base):
-    """A result that was replaced, or measured and not kept, at `ended_at`; columns as `Schedule`.
+    """A result that was the best until `ended_at`, or never was; columns as `Schedule`.
 
     `was_best` says whether it was the stored result until then.
     """

@@ -261,11 +261,11 @@ def test_a_noisy_result_and_its_history_are_shown_and_compared(client, submit, r
     second = submit(trials=4)
     run(second)
     page = client.get(f"/problems/{KEY}").text
-    assert ">replaced</span>" in page and "77.8" in page and "/history" in page
+    assert ">earlier best</span>" in page and "77.8" in page and "/history" in page
     third = client.post("/v1/jobs", json={"problem": PROBLEM, "again": True}).json()["id"]
     run(third, tuner=badly)
     assert "measured again and not kept" in client.get(f"/jobs/{third}").text
-    assert ">not kept</span>" in client.get(f"/problems/{KEY}").text
+    assert ">never best</span>" in client.get(f"/problems/{KEY}").text
     sides = client.get("/compare", params={"left": "past-1", "right": "1"})
     assert sides.status_code == 200 and "77.8" in sides.text and "13.0" in sides.text
     assert "First: no script is stored for it." in sides.text

@@ -157,8 +157,8 @@ def test_what_is_not_wanted_any_more_goes_unless_it_was_edited(place: Place) -> 
     assert set(place.files()) == {SCRIPT, "mine.txt"} and list(place.entries()) == [SCRIPT]
     place.fetch("--kernels")
     (place.folder / f"{NAME}.py").write_text("edited")
-    told = json.loads(place.fetch("--json").out)["files"]
-    states = {one["path"]: one["state"] for one in told}
+    reported = json.loads(place.fetch("--json").out)["files"]
+    states = {one["path"]: one["state"] for one in reported}
     assert states == {SCRIPT: "unchanged", f"{NAME}.py": "left"}
     assert place.files()[f"{NAME}.py"] == "edited"
 
@@ -170,8 +170,8 @@ def test_what_is_not_stored_or_made_is_named_and_costs_no_other_file(place, monk
     assert ran.code == 3 and ABSENT in ran.err and "--tune-missing" in ran.err
     assert "none of batches" in ran.err
     assert list(place.files()) == [SCRIPT] and list(place.entries()) == [SCRIPT]
-    told = json.loads(place.fetch("--json").out)["files"]
-    states = {one["problem"]: one["state"] for one in told}
+    reported = json.loads(place.fetch("--json").out)["files"]
+    states = {one["problem"]: one["state"] for one in reported}
     assert states == {ABSENT: "missing", PROBLEM: "unchanged"}
     (place.folder / SCRIPT).unlink()
     monkeypatch.setattr("tilewise.fetch.update._why_missing", lambda *_: "it is proven again")
@@ -245,8 +245,8 @@ def test_what_is_missing_is_tuned_and_frozen_fails_where_anything_differs(make_p
         named = "matmul_m9_n9_k9_f32" if change == "listed" else NAME
         assert named in ran.err and "without --frozen to update" in ran.err, change
         assert (place.files(), place.lock.exists()) == before, change
-        told = json.loads(place.fetch("--frozen", "--json").out)
-        assert told["frozen"] is False and told["differences"], change
+        reported = json.loads(place.fetch("--frozen", "--json").out)
+        assert reported["frozen"] is False and reported["differences"], change
         (place.folder / SCRIPT).write_text(script)
         place.lock.write_text(lock)
         place.list.write_text(listed)

@@ -59,11 +59,11 @@ def _update(
             text = update.run().render()
             if all(one.state != "missing" for one in update.outcomes):
                 folder.remove(FILLING)
-            beside, draft = Folder(place.parent), f"{PREFIX}{place.name}."
+            parent, draft = Folder(place.parent), f"{PREFIX}{place.name}."
             for left in place.parent.glob(f"{glob.escape(draft)}*{SUFFIX}"):  # of a killed fetch
-                beside.remove(left.name)
+                parent.remove(left.name)
             if not place.exists() or read_regular_text(str(place)) != text:
-                beside.write(place.name, text, draft)
+                parent.write(place.name, text, draft)
     _report(options, place, update.outcomes)
 
 
