@@ -5,14 +5,16 @@ from math import exp
 from statistics import median
 
 from tilewise.kernels.schedule import Schedule
+from tilewise.kernels.target.model import Target
 from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
+from tilewise.search.timing.cold import evicting_s
 from tilewise.search.timing.samples import sample_cost
 
-SCREENING_ROUNDS = 3
+SCREENING_ROUNDS = 3  # 1 in cold mode, whose samples are slow and hardly differ
 OUT_OF_REACH = 1.5  # times the fastest: who is so slow is not timed in further rounds
-LEAST_ROUNDS, MOST_ROUNDS, PLACEMENTS = 3, 20, 3
+LEAST_ROUNDS, MOST_ROUNDS, PLACEMENTS = 2, 20, 3
 ROUNDS_S = 3.0  # of all placements together
 OnFailure = Callable[[Schedule, str], None]
 
@@ -20,7 +22,7 @@ OnFailure = Callable[[Schedule, str], None]
 def times_us(
     runner: Runner,
     schedules: Sequence[Schedule],
-    threads: int,
+    target: Target,
     seconds: float | None,
     on_failure: OnFailure,
 ) -> dict[Schedule, float]:
@@ -31,13 +33,14 @@ def times_us(
     `seconds`, or `ROUNDS_S` for None. One that fails or is wrong has no time, and `on_failure` gets
     it with the reason.
     """
-    rough = _timed(runner, schedules, SCREENING_ROUNDS, 1, on_failure)
+    is_cold = runner.cache == "cold"
+    rough = _timed(runner, schedules, 1 if is_cold else SCREENING_ROUNDS, 1, on_failure)
     if not rough:
         return {}
     limit = OUT_OF_REACH * min(rough.values())
     near = {one: taken for one, taken in rough.items() if taken <= limit}
-    is_cold = runner.cache == "cold"
-    round_s = sum(sample_cost(taken / 1e6, threads, is_cold) for taken in near.values())
+    round_s = sum(sample_cost(taken / 1e6, target.threads, is_cold) for taken in near.values())
+    round_s += len(near) * evicting_s(target) if is_cold else 0.0
     fitting = int((ROUNDS_S if seconds is None else seconds) / PLACEMENTS / round_s)
     rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, fitting))
     return rough | _timed(runner, list(near), rounds, PLACEMENTS, on_failure)

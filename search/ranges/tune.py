@@ -64,7 +64,7 @@ def tune_range(
             on_phase(SearchPhase("variants", done, len(finalists)))
         serving = [schedule for schedule, one in candidates.items() if size in one.served]
         with make_runner(problems.at(size), target.canonical, request) as runner:
-            timed = times_us(runner, serving, target.threads, each_s, partial(drop, size))
+            timed = times_us(runner, serving, target, each_s, partial(drop, size))
         for schedule in candidates.keys() & timed.keys():
             candidates[schedule].times_us[size] = timed[schedule]
     return _result(problems, [one for one in candidates.values() if one.times_us])
