@@ -109,4 +109,4 @@ def plan(
     sizes = macro_kernel_sizes(loops, strides, kernel.spec)
     source = print_macro_kernel(loops, how, sizes)
     panels = panel_bytes(loops, strides, kernel.spec)
-    return KernelPlan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)
+    return KernelPlan(nest, kernel, use_of(nest, kernel.spec.lanes, target), source, sizes, panels)

@@ -100,14 +100,20 @@ def less_zero(builder: Builder, value: Value, zero: Value | None, mask: Value | 
     return moved if mask is None else builder.select(mask, moved, v.zero)
 
 
-def narrow(builder: Builder, value: Value, to: str) -> Value:
+def narrow(builder: Builder, value: Value, to: str, *, has_bf16: bool = False) -> Value:
     """Round a vector of f32 to f16 or bf16, to nearest even; a NaN stays a NaN.
 
-    By integers for bf16: without an instruction for it LLVM would call the C library.
+    bf16 is made by integers unless AVX-512 has an instruction for it, which takes denormal numbers
+    for zero: LLVM would call the C library.
     """
     lanes = value.type.count
     if to != "bf16":
         return builder.fptrunc(value, ir.VectorType(ELEMENTS[to].type, lanes))
+    if has_bf16:
+        name = f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * lanes}"
+        kind = ir.VectorType(_FACTORS["bf16"], lanes)
+        halves = builder.call(declare(builder.module, name, kind, (value.type,)), (value,))
+        return builder.bitcast(halves, ir.VectorType(ELEMENTS[to].type, lanes))
     kind = ir.VectorType(I32, lanes)
 
     def number(one: int) -> Value:

@@ -34,12 +34,15 @@ class Use:
             nothing, take twice as long to compile, and be done again for each factor.
         finishes: what a function of its own makes of whole sums; None where they are C.
         scales: which of them have a scale of their own, where they become bytes.
+        has_fma, has_bf16: instructions of the target that this function may use.
     """
 
     cut: Cut = "rows and cols"
     rare: frozenset[str] = frozenset()
     finishes: Store | None = None
     scales: Scales = ""
+    has_fma: bool = False
+    has_bf16: bool = False
 
 
 ANY_USE = Use()
@@ -128,6 +131,8 @@ def pieces_of(kernel: MicroKernel, use: Use = ANY_USE) -> dict[str, Piece]:
             adds=store.has_addition or store.adds_to_c,
             vector_bytes=kernel.spec.lanes * size_of(sums),
             scales=use.scales,
+            has_fma=use.has_fma,
+            has_bf16=use.has_bf16,
         )
         pieces[FINISH_ROWS] = Piece("finished rows", (spec,), emit_finish_rows)
     return pieces
@@ -143,8 +148,8 @@ def packs_of_a(spec: KernelSpec) -> dict[str, Piece]:
     }
 
 
-def use_of(nest: Nest, lanes: int) -> Use:
-    """Return what `nest` needs with vectors of `lanes` elements.
+def use_of(nest: Nest, lanes: int, target: Target) -> Use:
+    """Return what `nest` needs on a target with vectors of `lanes` elements.
 
     The names are those of the micro-kernels for tiles at an `edge`, and those `filling` a panel.
     Of several threads one may have nothing but such tiles, and the others wait for it.
@@ -164,7 +169,8 @@ def use_of(nest: Nest, lanes: int) -> Use:
     scales: Scales = "one" if nest.store.requant == "tensor" else ""
     if nest.store.requant == "channel":
         scales = "columns" if nest.col in nest.operand("bias").dims else "rows"
-    return Use(_cut(rows > 0, cols > 0), rare, finishes, scales)
+    cut, has_bf16 = _cut(rows > 0, cols > 0), "avx512bf16" in target.features
+    return Use(cut, rare, finishes, scales, target.has_fma, has_bf16)
 
 
 def _cut(rows: bool, cols: bool) -> Cut:

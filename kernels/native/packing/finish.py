@@ -34,6 +34,7 @@ class FinishSpec:
         adds: whether a tensor of the result's type is added first.
         vector_bytes: of a vector of sums.
         scales: of sums that become bytes: one for all, or one of each column or row.
+        has_fma, has_bf16: instructions of the target: multiply-add, and rounding to bf16.
     """
 
     sums: str
@@ -42,13 +43,16 @@ class FinishSpec:
     adds: bool
     vector_bytes: int
     scales: Scales = ""
+    has_fma: bool = False
+    has_bf16: bool = False
 
 
 def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
     """Emit to[rows][length] = epilogue(source[rows][length] + added?[rows][length]), rounded."""
     fn, b, arg = begin_function(module, "tilewise_finish_rows", FINISH_ARGUMENTS)
     lanes = spec.vector_bytes // size_of(spec.sums)
-    read, write = (Vectors(b, ELEMENTS[name], lanes) for name in (spec.sums, spec.result))
+    read = Vectors(b, ELEMENTS[spec.sums], lanes, spec.has_fma)
+    write = Vectors(b, ELEMENTS[spec.result], lanes)
     rest = b.srem(arg["length"], const(lanes))
     whole = b.sub(arg["length"], rest)
     tails = read.first_lanes(rest, 0), write.first_lanes(rest, 0)
@@ -67,7 +71,9 @@ def emit_finish_rows(module: ir.Module, spec: FinishSpec) -> ir.Function:
         if spec.scales:
             result = _requantised(read, spec, value, arg, (row.index, at), mask)
         else:
-            result = value if spec.result == spec.sums else narrow(b, value, spec.result)
+            result = value
+            if spec.result != spec.sums:
+                result = narrow(b, value, spec.result, has_bf16=spec.has_bf16)
         write.store(result, write.offset(to, at), out_mask)
 
     with b.if_then(b.icmp_signed(">", whole, const(0))):

@@ -46,7 +46,8 @@ LANES = 16
 
 
 def use(text: str, *steps: object) -> Use:
-    return use_of(loop_nest(parse_problem(f"matmul:{text},dtype=f32"), Schedule(steps)), LANES)
+    nest = loop_nest(parse_problem(f"matmul:{text},dtype=f32"), Schedule(steps))
+    return use_of(nest, LANES, detect())
 
 
 @pytest.mark.parametrize(("text", "steps", "seldom"), [
