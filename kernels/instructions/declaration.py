@@ -187,6 +187,7 @@ _TDPBF16PS = _tiles("tdpbf16ps", "bf16", "bf16", "f32", 2, fused)
 _BF16X3 = replace(
     _TDPBF16PS, name=f"{TILE_UNIT}.{BF16X3}", k=32, words=1, a="f32", b="f32", slots=96,
     meaning=in_parts, assembly="tdpbf16ps", accuracy=BF16X3, parts=((0, 0), (1, 0), (0, 1)),
+    features=_TDPBF16PS.features | {"avx512bf16"},
 )  # fmt: skip
 
 

@@ -32,8 +32,9 @@ _GROUP_BYTES = 4 * GROUP
 
 def _parts(b: Builder, value: Value) -> tuple[Value, Value]:
     """Return high and low bf16 of a vector of f32; the low part of an infinity is a NaN."""
-    high = narrow(b, value, "bf16")
-    return high, narrow(b, b.fsub(value, widen(b, high, "bf16", "f32")), "bf16")
+    high = narrow(b, value, "bf16", has_bf16=True)
+    rest = b.fsub(value, widen(b, high, "bf16", "f32"))
+    return high, narrow(b, rest, "bf16", has_bf16=True)
 
 
 def emit_split_rows(module: ir.Module) -> ir.Function:
