@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import prod
 
 from tilewise.kernels.native.export.description import operand_names
@@ -122,6 +123,8 @@ class Interface:
         else:
             problem = problems
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)
+        if differing := ":".join(target.named.differences):
+            processor += f"_{sha256(differing.encode()).hexdigest()[:6]}"
         if packed_bytes is None:
             packed_bytes = packed_size(problem, plans[0])
         alias = problem_name(problems)

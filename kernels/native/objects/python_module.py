@@ -138,12 +138,14 @@ def _run(made: KernelObject, given: dict[str, str]) -> str:
         for one in interface.arguments
     ]
     values = ", ".join([*pointers, *(size.name for size in interface.sizes)])
-    lines = [f"code = _run({values})"]
+    lines = [f"_run({values})"]
     if interface.parts > 1:
         lines = [
             f"given = ({values})",
             f"numbers = range(1, {interface.parts})",
             "others = [_threads.submit(_run, *given, part) for part in numbers]",
-            "code = max(_run(*given, 0), *(one.result() for one in others))",
+            "_run(*given, 0)",
+            "for one in others:",
+            "    one.result()",
         ]
-    return indent("\n".join([*lines, 'assert code == 0, f"the object returned {code}"']), "    ")
+    return indent("\n".join(lines), "    ")

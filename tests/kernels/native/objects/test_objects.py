@@ -114,6 +114,13 @@ def test_no_text_of_this_machine_is_in_an_object(host: Target) -> None:
         assert told not in bare
 
 
+def test_symbols_differ_where_features_do(host: Target) -> None:
+    problem, schedule = Matmul(m=5, n=16, k=3, dtype="f32"), Schedule((Register(5, 16),))
+    other = replace(host, features=host.features ^ {"avx512vl"})
+    names = {make_object(problem, schedule, one).interface.name for one in (host, other)}
+    assert len(names) == 2
+
+
 def test_scratch_is_what_the_schedule_packs(host: Target) -> None:
     problem = Matmul(m=33, n=65, k=47, dtype="f32")
     assert make_object(problem, Schedule((Register(4, 16),)), host).interface.scratch_bytes == 0

@@ -184,6 +184,7 @@ def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:
     module = loaded_module(schedule, host, make_range_object(schedule, host))
     a, b = np.ones((8, 50), np.float32), np.ones((50, 37), np.float32)
     packed = module.pack(b)
+    moved = np.concatenate([packed[:1], packed])[1:]
     assert (module.matmul(a, packed) == 50).all()
     for arguments, message in (
         ((a[:3], packed), "a has m=3, which matmul:m=2..8:2"),
@@ -191,6 +192,7 @@ def test_a_module_refuses_what_its_range_does_not_have(host: Target) -> None:
         ((a[0], packed), "a is not a NumPy array of 2 axes"),
         ((a[:4, :9], packed), r"a is float32\[4, 9\], not float32\[4, 50\]"),
         ((a, b), "packed is float32"),
+        ((a, moved), "misaligned"),
         ((a, packed, np.empty((4, 37), np.float32)), r"out is float32\[4, 37\]"),
     ):
         with pytest.raises(ValueError, match=message):
