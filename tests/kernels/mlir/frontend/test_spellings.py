@@ -146,6 +146,7 @@ def _endings() -> dict[str, tuple[str, str]]:
     both, relu = (elementwise("%p", *one, name="q") for one in ((ADD, "%bias"), (RELUS["ugt"],)))
     residual = ended(elementwise("%p", ADD, "%c", "whole"))
     many = residual.translate({52: "64", 53: "512", 54: "512"})  # 4, 5, 6
+    narrow = residual.replace("4x5xf32", "4x5xbf16").replace("5x6xf32", "5x6xbf16")
     constant = "%d = arith.constant dense<2.0> : tensor<512x512xf32>"
     held = many.replace("%p = ", f"{constant}\n %p = ").replace("a, %b", "a, %d")
     bodies = [
@@ -170,6 +171,7 @@ def _endings() -> dict[str, tuple[str, str]]:
         "bias_of_rows": (ended(elementwise("%p", ADD, "%tall", "rows")), MM),
         "residual": (residual, f"{MM},add"),
         "residual_of_many": (many, "matmul:m=64,n=512,k=512,dtype=f32,add"),
+        "residual_of_bf16": (narrow, "matmul:m=4,n=6,k=5,dtype=bf16"),
         "residual_of_weights": (held, "matmul:m=64,n=512,k=512,dtype=f32,weights=constant"),
         "minus": (ended(elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
         "relu_bias": (ended(relu + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
