@@ -14,7 +14,7 @@ from tests.tilewise.conftest import PROBLEM, Cli, search_by
 from tilewise import Client
 from tilewise.backends import local, local_search
 from tilewise.backends import remote as remote_module
-from tilewise.backends.base import TrialSeen
+from tilewise.backends.base import TrialSeen, prediction_of
 from tilewise.backends.choose import local_backend
 from tilewise.backends.costs import stored_costs
 from tilewise.client import transport
@@ -274,3 +274,5 @@ def test_again_is_asked_for_once(service: Service) -> None:
         remote.tune(SMALL, TARGET, TuneRequest(64), lambda _: None, again=True)
     posted = [body for path, _, body in service.asked if path == "/v1/jobs"]
     assert [body["again"] for body in posted] == [True]
+    with pytest.raises(MissingError, match="job 7 searches for one"):
+        prediction_of(parse_problem(SMALL), TARGET, None, 7)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tilewise.errors import MissingError
 from tilewise.schema.base import Json
@@ -11,7 +11,6 @@ from tilewise.search.records import TrialState
 if TYPE_CHECKING:
     from tilewise.kernels.problem import Problem
 
-Match = Literal["exact", "nearest", "range"]
 Known = Mapping[str, Mapping[str, str]]
 
 
@@ -41,12 +40,15 @@ def ignore_trial(_trial: TrialSeen) -> None:
     """Ignore trials."""
 
 
-def prediction_of(problem: "Problem", target: str, predicted: Json | None) -> Json:
+def prediction_of(
+    problem: "Problem", target: str, predicted: Json | None, job: int | None = None
+) -> Json:
     """Return the object of `show --predict`; raise MissingError if nothing was predicted."""
     if predicted is None:
+        how = "tilewise tune finds one on such a machine"
         raise MissingError(
             f"no schedule of {problem} is stored, and none can be predicted for {target}; "
-            "tilewise tune finds one on such a machine"
+            + (how if job is None else f"job {job} searches for one")
         )
     key, text = problem.key, problem.canonical
     return {"problem": text, "key": key, "target": target, "best": predicted, "proof": None}

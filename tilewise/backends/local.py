@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
-from tilewise.backends.base import Known, Match, OnTrialSeen, prediction_of
+from tilewise.backends.base import Known, OnTrialSeen, prediction_of
 from tilewise.backends.service_errors import (
     converted_errors,
     database_of,
@@ -19,7 +19,7 @@ from tilewise.kernels.problem import Problem, ProblemRange, parse_any, parse_pro
 from tilewise.kernels.range_schedule import RangeSchedule
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.system.toolchain import identity
-from tilewise.schema.base import Json
+from tilewise.schema.base import Json, Match
 from tilewise.search.progress import OnPhase, ignore_phase
 from tilewise.search.records import CacheMode, Solved, TuneRequest
 from tilewise.service.api.documents import job_json, stored_trial_json, trial_json

@@ -4,13 +4,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tilewise.backends.base import Known, Match, OnTrialSeen, TrialSeen, prediction_of
-from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
+from tilewise.backends.base import Known, OnTrialSeen, TrialSeen, prediction_of
+from tilewise.client import Client, Event, Found, JobSubmitted, ObjectFiles, PhaseReached, Text
 from tilewise.client.api import JobOptions
+from tilewise.client.events import TrialEnded
 from tilewise.errors import BadInputError, MissingError
 from tilewise.kernels.problem import ProblemRange, parse_any, parse_problem
 from tilewise.kernels.target import parse_target
-from tilewise.schema.base import Json
+from tilewise.schema.base import Json, Match
+from tilewise.schema.results import Trial
 from tilewise.search.progress import PHASES, OnPhase, SearchPhase, ignore_phase
 from tilewise.search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 
@@ -81,19 +83,19 @@ class RemoteBackend:
         _require_sense(problem, target)
         (found,) = self._client.look_up([problem], target, "hot", predict=True, trials=trials)
         predicted = found.document.get("predicted")
-        if found.job is not None:
+        if found.job is not None and predicted is not None:
             sys.stderr.write(f"tilewise: job {found.job} searches for a schedule\n")
-        return prediction_of(parse_problem(problem), found.target, predicted)
+        return prediction_of(parse_problem(problem), found.target, predicted, found.job)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """Fetch the script; add the payload here if requested."""
         _require_sense(problem, target)
+        if with_payload and flavor != "cpu":
+            raise BadInputError(f"--with-payload of flavor {flavor} is made without --server")
         on_wait = _say_waiting("proves the script")
         text = self._client.script(problem, target, flavor, on_wait).text or ""
         if not with_payload:
             return text
-        if flavor != "cpu":
-            raise BadInputError(f"--with-payload of flavor {flavor} is made without --server")
         from tilewise.kernels.mlir.transform.module import with_payload as joined
 
         return joined(parse_problem(problem), text)
@@ -169,7 +171,9 @@ class _Watched:
     def tell(self, event: Event) -> None:
         """Forward an event."""
         self.has_seen = True
-        if isinstance(event, TrialEnded) and event.trial.state in TRIAL_STATES:
+        if isinstance(event, JobSubmitted):
+            sys.stderr.write(f"tilewise: job {event.job.id} searches for a schedule\n")
+        elif isinstance(event, TrialEnded) and event.trial.state in TRIAL_STATES:
             self._on_trial(_seen(event.trial))
         elif isinstance(event, PhaseReached) and event.phase.name in PHASES:
             self._on_phase(SearchPhase(event.phase.name, event.phase.done, event.phase.total))

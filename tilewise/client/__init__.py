@@ -10,6 +10,7 @@ from tilewise.client.clients import AsyncClient, Client
 from tilewise.client.events import (
     Event,
     JobEnded,
+    JobSubmitted,
     PartEnded,
     PhaseReached,
     PlanEnded,
@@ -49,10 +50,9 @@ from tilewise.schema.status import NewToken, Readiness, SuiteReport, Targets, To
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
-    "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "ModelPlan",
-    "NewToken", "ObjectFiles", "OpScript", "PartEnded", "Peer", "Phase", "PhaseReached",
-    "PlanEnded", "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "RangeLoss",
-    "RangeSample", "Readiness", "Result", "SkippedOp", "StoredRange",
-    "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded",
-    "Worker",
+    "ImportedModule", "Job", "JobEnded", "JobSubmitted", "Machine", "Match", "Model", "ModelPart",
+    "ModelPlan", "NewToken", "ObjectFiles", "OpScript", "PartEnded", "Peer", "Phase",
+    "PhaseReached", "PlanEnded", "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "RangeLoss",
+    "RangeSample", "Readiness", "Result", "SkippedOp", "StoredRange", "StoredTrial", "SuiteReport",
+    "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded", "Worker",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from tilewise.client.events import (
     BrokenStreamError,
     Event,
     JobEnded,
+    JobSubmitted,
     PhaseReached,
     PlanEvent,
     TrialEnded,
@@ -117,6 +118,8 @@ class Api:
     async def _tuned(self, problem: str, on_event: OnEvent | None, options: JobOptions) -> Json:
         """Return what is stored of a problem or a range once it has the trials requested."""
         while isinstance(answer := await self.submit(problem, **options), Job):
+            if on_event is not None:
+                on_event(JobSubmitted(answer))
             job = await self._ended(answer, on_event)
             if job.state != "done":
                 raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
@@ -329,14 +332,9 @@ class Api:
     async def _of_module(
         self, kind: type[Kind], request: ApiRequest, on_wait: OnWait | None
     ) -> Kind:
-        """Return the answer to a module, whose problems are as accurate as requested."""
+        """Return the answer to a module."""
         response = await self._service.made(request, on_wait, self._is_being_read)
-        answer = json_of(response, self._service.url)
-        found = read(kind, answer)
-        if request.params.get("accuracy") == "strict":
-            for one in answer.get("problems", [answer]):
-                self._require_strict(one["problem"])
-        return found
+        return read(kind, json_of(response, self._service.url))
 
     def _is_being_read(self, response: httpx.Response) -> bool:
         """Return whether a module is still being read, so that it has no number yet."""
@@ -460,16 +458,6 @@ class Api:
         """Yield every item of all pages of a list."""
         async for source in self._service.items(first):
             yield read(kind, source)
-
-    def _require_strict(self, problem: str) -> None:
-        """Raise TilewiseError unless a problem is strict, which an older service ignores."""
-        # As text: a newer service may say more of a problem than can be parsed here.
-        if "accuracy=strict" not in problem.split(","):
-            raise TilewiseError(
-                f"{self._service.url} got accuracy=strict and answers with "
-                f"{one_line(problem)}: it is too old; update it, or give it each problem with "
-                "its accuracy"
-            )
 
 
 def read_found(source: Json) -> Found:

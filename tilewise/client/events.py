@@ -15,6 +15,13 @@ MOST_LOSSES = 10
 
 
 @dataclass(frozen=True)
+class JobSubmitted:
+    """A search was requested, and created or joined a job; the first event."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
 class PhaseReached:
     """The job or plan entered a phase."""
 
@@ -35,7 +42,7 @@ class JobEnded:
     job: Job
 
 
-Event = PhaseReached | TrialEnded | JobEnded
+Event = JobSubmitted | PhaseReached | TrialEnded | JobEnded
 
 
 @dataclass(frozen=True)

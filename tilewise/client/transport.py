@@ -34,7 +34,7 @@ from tilewise.errors import (
     bad_input,
 )
 from tilewise.kernels.quoting import one_line, quoted, without_password
-from tilewise.schema.base import Json
+from tilewise.schema.base import LARGEST_PORT, Json
 
 Client = TypeVar("Client", httpx.Client, httpx.AsyncClient)
 Value = TypeVar("Value")
@@ -49,7 +49,6 @@ RETRY_S = 1.0  # until a request is repeated, where the service does not say
 LONGEST_RETRY_S = 10.0
 FIRST_BACKOFF_S = 0.25
 PAGE = 500  # items of a page
-LARGEST_PORT = 65535
 TOKEN = "TILEWISE_TOKEN"
 
 

@@ -24,6 +24,7 @@ MatchKind = Literal["exact", "toolchain", "processor", "range"]
 """How near an answer is; `processor` may be of another toolchain, too, and of other features."""
 
 ALWAYS, NAME = "always", "name"
+LARGEST_PORT = 65535
 
 
 def older(default: Value) -> Value:

@@ -12,6 +12,7 @@ from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, RANGE, Answer, Json
 from tilewise import Client, MissingError, TilewiseError
 from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded, api, events
+from tilewise.client.events import JobSubmitted
 from tilewise.client.transport import MOST_TRIES
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import read
@@ -54,7 +55,8 @@ def test_what_a_joined_job_leaves_out_is_asked_for_again(tune, problem, options,
     assert found.elapsed_s == asked
     assert service.posted == [{"problem": problem, **options}] * asked
     assert len(set(service.keys)) == asked, "each request has a key of its own"
-    assert [type(one) for one in seen] == [TrialEnded, TrialEnded, JobEnded] * asked
+    kinds = [JobSubmitted, TrialEnded, TrialEnded, JobEnded]
+    assert [type(one) for one in seen] == kinds * asked
 
 
 def test_a_job_that_fails_is_an_error_with_its_reason() -> None:
@@ -266,32 +268,6 @@ def test_a_service_without_events_or_whose_streams_bring_nothing_is_polled(is_as
     seen = tuned(service, is_async=is_async)
     assert service.streams > events.MOST_LOSSES
     assert numbers(seen) == list(range(TRIALS)), "also those that a stream had brought, once"
-
-
-OF_MODULES: dict[str, Json] = {
-    "import_module": {"problems": [{"problem": PROBLEM, "count": 1, "where": []}], "skipped": []},
-    "op_script": {"problem": PROBLEM, "place": "@f", "script": "module {}"},
-    "submit_model": documents.model(),
-    "submit_plan": documents.plan(),
-}
-
-
-@pytest.mark.parametrize(("method", "answer"), OF_MODULES.items(), ids=OF_MODULES)
-def test_a_service_that_knows_of_no_accuracy_is_refused_where_it_matters(method, answer) -> None:
-    """It leaves out the parameter, and answers with problems that any method may compute."""
-    told = refused(
-        lambda _: httpx.Response(200, json=answer),
-        lambda client: getattr(client, method)("module {}", accuracy="strict"),
-    )
-    assert f"got accuracy=strict and answers with {PROBLEM}: it is too old" in told
-
-
-def test_a_newer_service_may_say_more_of_a_strict_problem() -> None:
-    strict = f"{PROBLEM},sparsity=none,accuracy=strict"
-    found = {"problems": [{"problem": strict, "count": 1, "where": ["@f"]}], "skipped": []}
-    answer = httpx.Response(200, json=found)
-    imported = documents.call(lambda _: answer, "import_module", "module {}", accuracy="strict")
-    assert [one.problem for one in imported.problems] == [strict]
 
 
 ASKED: dict[str, Callable[[Client], Any]] = {
