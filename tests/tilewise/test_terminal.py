@@ -9,15 +9,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise.backends.base import TrialSeen
-from tilewise.cli.commands.top import Snapshot, rendered, take
+from tilewise.cli.commands.top import Snapshot, _snapshots, rendered, take
 from tilewise.cli.progress import ProgressLines, Watched, drawn
 from tilewise.client import Client, Worker
+from tilewise.errors import NoAnswerError, TilewiseError
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
 
@@ -139,6 +141,14 @@ def tune(_backend, _problem, _target, _request, on_trial, *_more, **_options):
 LocalBackend.tune = tune
 sys.exit(main(["tune", "{PROBLEM}", "--db", sys.argv[1]]))
 """
+
+
+def test_top_outlasts_a_restart_and_ends_with_other_errors() -> None:
+    look = Mock(side_effect=[away := NoAnswerError("away"), "snapshot", TilewiseError("401")])
+    found = _snapshots(look, 0.0)
+    assert [next(found), next(found)] == [away, "snapshot"]
+    with pytest.raises(TilewiseError, match="401"):
+        next(found)
 
 
 @pytest.mark.full

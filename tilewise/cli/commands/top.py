@@ -5,13 +5,14 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import SERVER, Command, arg, flag
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, NoAnswerError
 from tilewise.kernels.quoting import one_line, quoted
 from tilewise.requirements import BASE
 
@@ -137,11 +138,16 @@ def top(options: argparse.Namespace) -> None:
     with Client(server, patience_s=0) as client:  # which looks again by itself
         if options.once:
             _print(take(client), as_json=options.json)
-        elif options.json or not sys.stdout.isatty():
-            for found in _snapshots(lambda: take(client), interval_s):
-                _print(found, as_json=options.json)
-        else:
-            _live(lambda: take(client), server, interval_s)
+            return
+        with suppress(KeyboardInterrupt):
+            found = _snapshots(lambda: take(client), interval_s)
+            if not options.json and sys.stdout.isatty():
+                _live(found, server)
+            for one in found:
+                if isinstance(one, Snapshot):
+                    _print(one, as_json=options.json)
+                else:
+                    sys.stderr.write(f"tilewise: {one_line(one)}\n")
 
 
 def _interval(text: str) -> float:
@@ -154,14 +160,18 @@ def _interval(text: str) -> float:
     return found
 
 
-def _snapshots(look: Callable[[], Snapshot], interval_s: float) -> Iterator[Snapshot]:
-    """Yield a snapshot per interval until interrupted."""
-    try:
-        while True:
-            yield look()
-            time.sleep(interval_s)
-    except KeyboardInterrupt:
-        return
+Look = Snapshot | NoAnswerError
+
+
+def _snapshots(look: Callable[[], Snapshot], interval_s: float) -> Iterator[Look]:
+    """Yield a snapshot per interval, or why the service does not answer; raise other errors."""
+    while True:
+        try:
+            found: Look = look()
+        except NoAnswerError as error:
+            found = error
+        yield found
+        time.sleep(interval_s)
 
 
 def _print(found: Snapshot, *, as_json: bool) -> None:
@@ -176,28 +186,23 @@ def _print(found: Snapshot, *, as_json: bool) -> None:
     console.print(rendered(found, console.width))
 
 
-def _live(look: Callable[[], Snapshot], server: str, interval_s: float) -> None:
-    """Redraw the screen until interrupted, also while the service is away."""
+def _live(snapshots: Iterator[Look], server: str) -> None:
+    """Redraw the screen, also while the service is away."""
     from rich.console import Group, RenderableType
     from rich.live import Live
     from rich.text import Text
 
     last: Snapshot | None = None
-    try:
-        with Live(screen=True, auto_refresh=False) as screen:
-            while True:
-                fault = ""
-                try:
-                    last = look()
-                except TilewiseError as error:
-                    fault = f"{server} does not answer: {error}"
-                parts: list[RenderableType] = [Text(fault, style="red")] if fault else []
-                if last is not None:
-                    parts.append(rendered(last, screen.console.width))
-                screen.update(Group(*parts), refresh=True)
-                time.sleep(interval_s)
-    except KeyboardInterrupt:
-        return
+    with Live(screen=True, auto_refresh=False) as screen:
+        for found in snapshots:
+            parts: list[RenderableType] = []
+            if isinstance(found, Snapshot):
+                last = found
+            else:
+                parts.append(Text(f"{server} does not answer: {found}", style="red"))
+            if last is not None:
+                parts.append(rendered(last, screen.console.width))
+            screen.update(Group(*parts), refresh=True)
 
 
 COMMANDS = (
@@ -206,16 +211,12 @@ COMMANDS = (
         top,
         (
             flag("--once", "print one snapshot and exit"),
-            arg(
-                "--interval",
-                f"seconds between snapshots (default: {INTERVAL_S:g})",
-                default=str(INTERVAL_S),
-                metavar="S",
-            ),
+            arg("--interval", f"seconds between snapshots (default: {INTERVAL_S:g})",
+                default=str(INTERVAL_S), metavar="S"),
             SERVER,
         ),
         extra=BASE,
         at_service=BASE,
         examples=("top --server http://localhost:8000",),
     ),
-)
+)  # fmt: skip
