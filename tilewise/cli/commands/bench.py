@@ -3,8 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from tilewise.cli.command import DB, SERVER, Command, arg, of_request
 from tilewise.cli.files import json_text, require_file, require_folder, write_text
 from tilewise.cli.tuning import tune_shown
 from tilewise.errors import BadInputError, MissingError, TilewiseError, UnreadableError
+from tilewise.fetch.folder import file_errors
 from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.quoting import quoted
@@ -39,24 +39,33 @@ def bench(options: argparse.Namespace) -> None:
 
     target, peers = resolve(options.target), _peers(options.peers)
     with open_backend(options.server, options.db) as backend:
-        report = _Bench(backend, suite, request, target, peers).run()
-        found = report.to_json()
+        work = _Bench(backend, suite, request, target, peers)
+        try:
+            work.run()
+        except (KeyboardInterrupt, SystemExit, KernelsError, SearchError, TilewiseError):
+            if work.rows:
+                _print(work.report.to_json(), options)
+                total = len(suite.entries)
+                sys.stderr.write(f"tilewise: measured {len(work.rows)} of {total} problems\n")
+            raise
+        _store(backend, found := work.report.to_json())
         _print(found, options)
-        _store(backend, found)
 
 
 def _print(found: Json, options: argparse.Namespace) -> None:
+    """Print a report, then write its files, whose disk may be full."""
+    sys.stdout.write(json_text(found) if options.json else table.table(found))
     if options.output:
         write_text(options.output, json.dumps(found, indent=1) + "\n")
     if options.plot:
         from tilewise.plots import roofline_of_report
 
-        roofline_of_report(found).save(options.plot)
-    sys.stdout.write(json_text(found) if options.json else table.table(found))
+        with file_errors("write", options.plot):
+            roofline_of_report(found).save(options.plot)
 
 
 def _store(backend: Backend, found: Json) -> None:
-    """Store the report; it is printed already if that fails."""
+    """Store the report; if that fails, say so."""
     try:
         number = backend.store_report(found)
     except TilewiseError as error:
@@ -77,32 +86,34 @@ def _require_places(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class _Bench:
-    """One run of a suite."""
+    """One run of a suite; `rows` are the measured ones."""
 
     backend: Backend
     suite: Suite
     request: TuneRequest
     target: "Target"
     peers: tuple[str, ...]
+    machine: Json = field(default_factory=dict)
+    rows: list[Compared] = field(default_factory=list)
 
-    def run(self) -> SuiteTable:
+    def run(self) -> None:
         """Measure every problem, and the machine before and after."""
         from tilewise.bench.machine import describe
         from tilewise.kernels.native.microbench import bandwidth_gbs
 
-        before = bandwidth_gbs(self.target)
-        rows = tuple(self._rows())
-        machine = describe(self.target, self.peers)
-        machine["bandwidth_gbs"] = max(before, machine["bandwidth_gbs"])
-        return SuiteTable(self.suite, machine, rows)
-
-    def _rows(self) -> Iterator[Compared]:
+        self.machine.update(describe(self.target, self.peers))
         total = len(self.suite.entries)
         for number, entry in enumerate(self.suite.entries, 1):
             _note(f"{number}/{total} {entry.problem}")
-            row = self._row(entry)
+            self.rows.append(row := self._row(entry))
             _note(f"{number}/{total} {table.summary(row.to_json())}")
-            yield row
+        after = bandwidth_gbs(self.target)
+        self.machine["bandwidth_gbs"] = max(self.machine["bandwidth_gbs"], after)
+
+    @property
+    def report(self) -> SuiteTable:
+        """The rows measured so far."""
+        return SuiteTable(self.suite, self.machine, tuple(self.rows))
 
     def _row(self, entry: SuiteEntry) -> Compared:
         from tilewise.bench.compare import bench_runner, compare
