@@ -88,7 +88,9 @@ def test_a_service_is_examined_and_does_not_run_what_a_client_gives_it(
     assert found["server"] == "ok" and found["targets"] and len(found["workers"]) == 1
     assert "jobs at once" in cli("doctor").out
     script = written(tmp_path / "script.mlir", "module {}")
-    assert "services do not do for clients" in cli("verify", script, "--server", both[1]).error()
+    assert "unknown option --server" in cli("verify", script, "--server", both[1]).error()
+    refused = cli("script", PROBLEM, "--flavor", "iree", "--with-payload").error()
+    assert "is made without --server" in refused
     refused = cli("script", PROBLEM, "--flavor", "air", "--l1-bytes", "65536").error()
     assert "works only without --server" in refused
 

@@ -2,10 +2,12 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -53,6 +55,9 @@ def test_json_is_the_contracts_and_a_table_is_for_people(cli, module, monkeypatc
     assert json.loads(ran.out) == FOUND
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(MODULE.encode())))
     assert cli("import", "-").out == TABLE
+    os.mkfifo(fifo := Path(module).with_name("fifo"))
+    Thread(target=fifo.write_text, args=(MODULE,)).start()
+    assert cli("import", str(fifo)).out == TABLE
 
 
 def test_strict_problems_are_what_a_list_can_have(cli, module, served_as_stored) -> None:
@@ -129,7 +134,9 @@ NO_OP = texts.DEPTHWISE.replace("%r =", "%r = %x +")
     (texts.demoted("f16"), texts.PAYLOAD, "wrong: the result is", ""),
 ], of=5), ids=["tiles", "op", "payload", "race", "precision"])  # fmt: skip
 def test_what_a_script_does_wrong_is_one_line(cli, tmp_path, given, payload, says, shown) -> None:
-    failed = verified(cli, tmp_path, given, payload)
+    file = Path(written(tmp_path / "out.mlir", "before"))
+    failed = verified(cli, tmp_path, given, payload, "-o", str(file))
+    assert (file.read_text() == "before") == ("applied   no" in failed.out)
     assert failed.code == 1 and failed.err.count("\n") == 1
     assert says in failed.err and shown in failed.out
     told = verified(cli, tmp_path, given, payload, "--json").out

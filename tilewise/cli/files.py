@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EACCES
 from pathlib import Path
-from stat import S_ISCHR, S_ISDIR
+from stat import S_ISCHR, S_ISDIR, S_ISREG
 
 from tilewise.errors import BadInputError
 from tilewise.fetch.folder import file_errors
@@ -38,20 +38,20 @@ def read_module_bytes(path: str) -> bytes:
 
 
 def begins_with(path: str, magic: bytes) -> bool:
-    """Return whether a file begins so; stdin never does. Raise BadInputError if that fails."""
-    if path == "-":
+    """Return whether a regular file begins so; raise BadInputError if it cannot be read."""
+    if path == "-" or not require_file(path):
         return False
-    require_file(path)
     with _readable(path), Path(path).open("rb") as file:
         return file.read(len(magic)) == magic
 
 
-def require_file(path: str) -> None:
-    """Raise BadInputError for what cannot be read to an end."""
+def require_file(path: str) -> bool:
+    """Return whether a file is regular; raise BadInputError for what cannot be read to an end."""
     with _readable(path):
         mode = Path(path).stat().st_mode
     if S_ISCHR(mode):
         raise BadInputError(f"cannot read {_shown(path)}: it is a device, not a file")
+    return S_ISREG(mode)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tilewise.backends.choose import named_server
+from tilewise.cli import files
 from tilewise.cli.command import DIM, SERVER, Command, arg, of_request, refuse, time_limit
-from tilewise.cli.files import begins_with, json_text, read_module_bytes, read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError, bad_input
 from tilewise.kernels.footprint import check_memory
 from tilewise.kernels.mlir.frontend.dims import Sizes, problems_over
@@ -30,7 +30,9 @@ _FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
 
 def import_module(options: argparse.Namespace) -> None:
     """List the matmuls and convolutions of an MLIR module, and what is skipped and why."""
-    module = None if begins_with(options.module, GGUF) else read_module_bytes(options.module)
+    module = (
+        None if files.begins_with(options.module, GGUF) else files.read_module_bytes(options.module)
+    )
     if module is None or module.startswith(GGUF):
         found = _of_gguf(options, module)
     else:
@@ -39,7 +41,7 @@ def import_module(options: argparse.Namespace) -> None:
             refuse(options, ("seconds",), "{} works only without --server")
         read = _at_service(server, module, options) if server else _here(module, options)
         found = problems_over(options.dim or (), read)
-    sys.stdout.write(json_text(found) if options.json else problems_text(found))
+    sys.stdout.write(files.json_text(found) if options.json else problems_text(found))
 
 
 def _of_gguf(options: argparse.Namespace, data: bytes | None) -> Json:
@@ -118,11 +120,8 @@ class NotVerifiedError(TilewiseError):
 
 def verify(options: argparse.Namespace) -> None:
     """Apply, run and time a script on real MLIR, and print the result."""
-    if options.server:
-        raise BadInputError(
-            "verify runs untrusted code, which services do not do for clients; leave out --server"
-        )
-    script = read_text(options.script)
+    files.require_folder(options.output)
+    script = files.read_text(options.script)
     problem, payload = _subject(script, options)
     if problem is not None:
         check_memory(problem)
@@ -132,10 +131,10 @@ def verify(options: argparse.Namespace) -> None:
     verdict = put_to_the_proof(
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
     )
-    if options.output:
-        write_text(options.output, verdict.found.transformed)
     found = {"problem": problem.canonical if problem else None, **verdict.to_json()}
-    sys.stdout.write(json_text(found) if options.json else verdict_text(found))
+    sys.stdout.write(files.json_text(found) if options.json else verdict_text(found))
+    if options.output and found["applied"]:
+        files.write_text(options.output, verdict.found.transformed)
     if not found["ok"]:
         gist = _gist(found["message"])
         file = options.payload if options.payload and _OF_PAYLOAD.match(gist) else options.script
@@ -191,7 +190,7 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     if options.payload and options.problem:
         raise BadInputError("give --payload or --problem, not both")
     if options.payload:
-        return None, read_text(options.payload)
+        return None, files.read_text(options.payload)
     if options.problem:
         return parse_problem(options.problem), None
     named = _PROBLEM.search(script)
@@ -244,7 +243,6 @@ COMMANDS = (
             arg("--seed", "seed of the inputs; default: 0", type=int, default=0, metavar="I"),
             arg("-o --output", "write the transformed module to this file", metavar="FILE"),
             time_limit(),
-            SERVER,
         ),
         extra="kernels",
         examples=(
