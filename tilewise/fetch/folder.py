@@ -41,7 +41,12 @@ class Folder:
     @property
     def name(self) -> str:
         """The folder's own name."""
-        return self.path.absolute().name
+        return self.absolute.name
+
+    @property
+    def absolute(self) -> Path:
+        """The folder's absolute path, without `..`; a link is not followed."""
+        return Path(os.path.normpath(self.path.absolute()))
 
     @contextmanager
     def taken(self) -> Iterator[None]:

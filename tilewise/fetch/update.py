@@ -77,15 +77,16 @@ class Update:
     overwrites: bool = False
     entries: dict[str, LockEntry] = field(default_factory=dict)
     outcomes: list[FileOutcome] = field(default_factory=list)
-    answers: "list[tuple[Problem | ProblemRange, Found | RangeFile]] | None" = None
+    answers: "list[tuple[Problem | ProblemRange, Found | RangeFile]]" = field(default_factory=list)
     written: list[tuple[LockEntry, str]] = field(default_factory=list)
 
     def missing(self) -> list[Problem | ProblemRange]:
         """Return the problems and ranges that lack a stored file."""
         kinds = self.wanted.kinds
-        return [one for one, found in self.ask() if any(_why_missing(found, k) for k in kinds)]
+        self.ask()
+        return [one for one, found in self.answers if any(_why_missing(found, k) for k in kinds)]
 
-    def ask(self) -> "list[tuple[Problem | ProblemRange, Found | RangeFile]]":
+    def ask(self) -> None:
         """Look up all problems in one request, and each range in a separate one."""
         target, problems = self.wanted.target, self.wanted.problems
         texts, known = [problem.canonical for problem in problems], self._known()
@@ -93,14 +94,13 @@ class Update:
         ranges = (one for one in self.wanted.listed if isinstance(one, ProblemRange))
         files = [(one, range_file(self.backend, one, target)) for one in ranges]
         self.answers = [*zip(problems, answers, strict=True), *files]
-        return self.answers
 
     def run(self) -> Lock:
-        """Write new files, remove unwanted ones, and return the new lock.
+        """Write the files that `ask` found, remove unwanted ones, and return the new lock.
 
         Raises BadInputError before any change if an edited file would be replaced.
         """
-        for problem, found in self.answers or self.ask():
+        for problem, found in self.answers:
             for kind in self.wanted.kinds_of(problem):
                 self._see_to(problem, kind, found)
         edited = [made.path for made, _ in self.written if self._is_edited(made)]

@@ -131,12 +131,12 @@ def test_a_text_or_a_speed_of_another_time_changes_nothing(place, tuned, monkeyp
     place.lock.unlink()
     ask = Update.ask
 
-    def ask_earlier(self: Update) -> Any:  # before a faster script was stored
-        ((problem, found),) = ask(self)
+    def ask_earlier(self: Update) -> None:  # before a faster script was stored
+        ask(self)
+        ((problem, found),) = self.answers
         slower = replace(found.result, proof=replace(found.result.proof, gflops=1.0))
         files = {"cpu": replace(found.files["cpu"], etag="0" * 64)}
         self.answers = [(problem, replace(found, result=slower, files=files))]
-        return self.answers
 
     with monkeypatch.context() as earlier:
         earlier.setattr(Update, "ask", ask_earlier)
@@ -330,7 +330,7 @@ def test_what_makes_no_sense_is_refused(place: Place, options: tuple[str, ...], 
     assert ran.code == 2 and said in ran.err and len(ran.err.splitlines()) <= 2
 
 
-def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
+def test_a_lock_file_belongs_to_one_folder(place: Place, monkeypatch) -> None:
     place.fetch()
     before = place.lock.read_text()
     place.folder, own = place.path / "other", place.path / "other.lock"
@@ -340,6 +340,10 @@ def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
     assert place.lock.read_text() == before and not list(place.folder.glob("*"))
     assert place.fetch("--lock", str(own)).code == 0
     assert own.exists() and place.lock.read_text() == before
+    (place.folder / "inner").mkdir()
+    monkeypatch.chdir(place.folder / "inner")
+    ran = place.cli("fetch", str(place.list), "-o", "..", *place.where)
+    assert ran.code == 2 and f"{place.lock} is the lock file of" in ran.err, "it is next to other"
 
 
 def test_an_unchanged_folder_costs_one_request(cli, served_as_stored, tmp_path, monkeypatch):
