@@ -12,11 +12,9 @@ from tilewise.errors import BadInputError
 from tilewise.kernels.quoting import one_line
 from tilewise.requirements import BASE
 from tilewise.search.networks.request import ModelRequest
-from tilewise.search.records import CACHE_MODES, TuneRequest
+from tilewise.search.records import CACHE_MODES
 from tilewise.service.default_database import default_file
 from tilewise.service.errors import DatabaseError
-
-LARGEST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,15 @@ def refuse(options: argparse.Namespace, names: Iterable[str], why: str) -> None:
             raise BadInputError(why.format(f"--{name.replace('_', '-')}"))
 
 
-def trials(text: str) -> Argument:
-    """Return the option for the budget of searches."""
-    default = TuneRequest.trials
-    return arg("--trials", f"{text}; default: {default}", type=int, default=default, metavar="N")
+def only_if(
+    applies: bool, options: argparse.Namespace, defaults: Mapping[str, Any], why: str
+) -> None:
+    """Fill in the defaults of options; refuse those given if they do not apply."""
+    if not applies:
+        refuse(options, defaults, why)
+    for name, default in defaults.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
 
 
 def time_limit(text: str = "time limit; default: 60", default: float | None = 60.0) -> Argument:

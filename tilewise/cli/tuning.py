@@ -9,6 +9,7 @@ from functools import partial
 from tilewise import errors
 from tilewise.backends.base import ignore_trial
 from tilewise.backends.choose import Backend
+from tilewise.cli.command import flag, of_request, only_if
 from tilewise.cli.progress import progress
 from tilewise.kernels.errors import KernelsError, TargetError
 from tilewise.kernels.problem import Problem, ProblemRange, parse_any
@@ -18,7 +19,17 @@ from tilewise.search.networks.request import ModelRequest
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import CacheMode, TuneRequest
 
+TUNE_MISSING = (
+    flag("--tune-missing", "tune missing problems"),
+    *of_request(TuneRequest, "trials", unset=True),
+)
 AHEAD = 64  # searches submitted ahead to a service, unless it has a lower limit
+
+
+def check_trials(options: argparse.Namespace) -> None:
+    """Fill in the trials of `--tune-missing`; refuse them without it."""
+    default = {"trials": TuneRequest.trials}
+    only_if(options.tune_missing, options, default, "{} is for --tune-missing")
 
 
 def missing(

@@ -4,13 +4,14 @@ import argparse
 import sys
 from collections import Counter
 
-from tilewise.cli.command import Command, arg, flag
+from tilewise.cli.command import Command, arg, flag, only_if
 from tilewise.cli.files import json_text, require_folder, write_text
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.kernels.quoting import columns
 from tilewise.search.verdicts import TOLERANCE
 
 RETIME_S = 300.0
+UNCHANGED = f"relative change that counts as unchanged; default: {TOLERANCE}"
 STORE = "URL of a database, or an archive; may end in #toolchain=TEXT, #machine=HOST, #before=DAY"
 
 
@@ -18,6 +19,7 @@ def compare(options: argparse.Namespace) -> None:
     """Report for each problem of two stores whether it became faster or slower."""
     if not 0 <= options.tolerance < 1:
         raise BadInputError(f"tolerance={options.tolerance:g} is not at least 0 and less than 1")
+    only_if(options.retime, options, {"seconds": RETIME_S}, "{} is for --retime")
     if not options.seconds > 0:
         raise BadInputError(f"seconds={options.seconds:g} is not above 0")
     require_folder(options.junit)
@@ -57,11 +59,10 @@ COMMANDS = (
         (
             arg("base", STORE, metavar="BASE"),
             arg("new", "the other store, likewise", metavar="NEW"),
-            arg("--tolerance", f"a change that is none; default: {TOLERANCE}", type=float,
-                default=TOLERANCE, metavar="R"),
+            arg("--tolerance", UNCHANGED, type=float, default=TOLERANCE, metavar="R"),
             flag("--retime", "time doubtful pairs again, in turn, on this machine"),
             arg("--seconds", f"for all pairs of --retime; default: {RETIME_S:g}", type=float,
-                default=RETIME_S, metavar="S"),
+                metavar="S"),
             arg("--junit", "also write JUnit XML", metavar="FILE"),
         ),
         examples=(

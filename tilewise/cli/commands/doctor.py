@@ -14,6 +14,7 @@ from tilewise.kernels.system.files import cache_dir
 from tilewise.kernels.system.toolchain import identity
 from tilewise.requirements import BASE, lacking
 from tilewise.service.default_database import default_file
+from tilewise.service.errors import DatabaseError
 
 if TYPE_CHECKING:
     from tilewise.client import Worker
@@ -70,10 +71,14 @@ def examine(commands: Sequence[Command]) -> dict[str, Any]:
     ready = [name for name, extra in needed.items() if not lacking(extra)]
     at_service = [one.name for one in commands if one.is_light_at_service and one.name not in ready]
     url = os.environ.get("TILEWISE_DB")
+    try:
+        database = without_password(url) if url else f"sqlite:///{default_file()}"
+    except DatabaseError as error:
+        database = str(error)
     return {
         **({} if lacking("kernels") else _measured()),
         "toolchain": identity(),
-        "database": without_password(url) if url else f"sqlite:///{default_file()}",
+        "database": database,
         "cache": str(cache_dir()),
         "ready": ready,
         **({"with_server": at_service} if at_service else {}),
@@ -113,12 +118,6 @@ def _measured() -> dict[str, Any]:
 
 
 COMMANDS = (
-    Command(
-        "doctor",
-        doctor,
-        (SERVER,),
-        extra=BASE,
-        at_service=BASE,
-        examples=("doctor", "doctor --server http://localhost:8000"),
-    ),
-)
+    Command("doctor", doctor, (SERVER,), extra=BASE, at_service=BASE,
+            examples=("doctor", "doctor --server http://localhost:8000")),
+)  # fmt: skip

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tilewise.cli.command import DB, PROBLEMS, SERVER, TARGET, Command, arg, backend_of, flag
-from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, read_regular_text, read_text
-from tilewise.cli.tuning import tune_missing
+from tilewise.cli.tuning import TUNE_MISSING, check_trials, tune_missing
 from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
-from tilewise.fetch.folder import FILLING, PREFIX, SUFFIX, Folder
+from tilewise.fetch.folder import FILLING, PREFIX, SUFFIX, Folder, file_errors
 from tilewise.fetch.lock import KERNEL, Lock
 from tilewise.fetch.problems import read_list
 from tilewise.fetch.update import FileOutcome, Update, WantedFiles
@@ -32,7 +31,7 @@ def fetch(options: argparse.Namespace) -> None:
     _refuse_contradictions(options)
     wanted = _wanted(options)
     folder = Folder(Path(options.output))
-    place = Path(options.lock or folder.path.absolute().parent / LOCK_NAME)
+    place = Path(options.lock or folder.absolute.parent / LOCK_NAME)
     lock = _read_lock(place, folder)
     if options.frozen:
         _hold(options, folder, lock, wanted)
@@ -118,7 +117,8 @@ def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[FileOut
 
 def _require_all(missing: int) -> None:
     if missing:
-        raise MissingError(f"{missing} files are not stored; use --tune-missing to search for them")
+        are = "file is" if missing == 1 else "files are"
+        raise MissingError(f"{missing} {are} not stored; use --tune-missing to search")
 
 
 def _wanted(options: argparse.Namespace) -> WantedFiles:
@@ -128,8 +128,9 @@ def _wanted(options: argparse.Namespace) -> WantedFiles:
 
 
 def _read_lock(place: Path, folder: Folder) -> Lock:
-    if not place.exists():
-        return Lock.of(())
+    with file_errors("read", place):
+        if not place.exists():
+            return Lock.of(())
     lock = Lock.parse(read_regular_text(str(place)), str(place))
     if lock.folder not in ("", folder.name):
         raise BadInputError(
@@ -140,6 +141,7 @@ def _read_lock(place: Path, folder: Folder) -> Lock:
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
+    check_trials(options)
     names = ("frozen", "check", "tune_missing", "overwrite")
     given = [name for name in names if getattr(options, name)]
     if len(given) > 1 and given != ["tune_missing", "overwrite"]:
@@ -161,18 +163,13 @@ COMMANDS = (
             arg("-o --output", "folder to manage", metavar="DIR", required=True),
             arg("--lock", f"lock file; default: {LOCK_NAME} next to DIR", metavar="FILE"),
             TARGET,
-            arg(
-                "--flavor",
-                "kind of script, may be repeated; default: cpu",
-                choices=FLAVORS,
-                action="append",
-            ),
+            arg("--flavor", "kind of script, may be repeated; default: cpu", choices=FLAVORS,
+                action="append"),
             flag("--kernels", "also fetch Numba kernels"),
             flag("--frozen", "change nothing; fail unless folder and lock match"),
             flag("--check", "report what newer schedules would gain; change nothing"),
             flag("--overwrite", "replace edited files"),
-            flag("--tune-missing", "tune missing problems"),
-            trials_option("schedules tried in those searches"),
+            *TUNE_MISSING,
             DB,
             SERVER,
         ),
@@ -182,4 +179,4 @@ COMMANDS = (
             "fetch problems.txt -o scripts --frozen",
         ),
     ),
-)
+)  # fmt: skip

@@ -18,12 +18,10 @@ from tilewise.cli.command import (
     Command,
     arg,
     backend_of,
-    flag,
 )
-from tilewise.cli.command import trials as trials_option
 from tilewise.cli.files import json_text, read_text, require_folder, write_bytes, write_text
 from tilewise.cli.render import named
-from tilewise.cli.tuning import tune_missing
+from tilewise.cli.tuning import TUNE_MISSING, check_trials, tune_missing
 from tilewise.errors import BadInputError, MissingError, UnreadableError
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.problems import read_list
@@ -112,6 +110,7 @@ def asm(options: argparse.Namespace) -> None:
 
 def library(options: argparse.Namespace) -> None:
     """Build a static library of tuned kernels, with a C header and a manifest."""
+    check_trials(options)
     problems = read_list(options.problems, read_text(options.problems), parse_any)
     folder = Folder(Path(options.output))
     with backend_of(options, options.began) as backend:
@@ -193,13 +192,8 @@ COMMANDS = (
             "kernel matmul:m=1024,n=512,k=2048,dtype=f32 --format object -o matmul.o",
         ),
     ),
-    Command(
-        "asm",
-        asm,
-        STORED,
-        at_service="kernels",
-        examples=("asm matmul:m=1024,n=512,k=2048,dtype=f32",),
-    ),
+    Command("asm", asm, STORED, at_service="kernels",
+            examples=("asm matmul:m=1024,n=512,k=2048,dtype=f32",)),
     Command(
         "library",
         library,
@@ -208,12 +202,11 @@ COMMANDS = (
             arg("-o --output", "folder to write", metavar="DIR", required=True),
             TARGET,
             arg("--cache", CACHE, choices=CACHE_MODES),
-            flag("--tune-missing", "tune missing problems"),
-            trials_option("schedules tried in those searches"),
+            *TUNE_MISSING,
             DB,
             SERVER,
         ),
         at_service="kernels",
         examples=("library problems.txt -o build/kernels --tune-missing",),
     ),
-)
+)  # fmt: skip

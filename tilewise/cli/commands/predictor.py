@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tilewise.cli.command import Command, arg
-from tilewise.cli.files import json_text, require_folder
+from tilewise.cli.command import Command, arg, refuse
+from tilewise.cli.files import json_text, require_file, require_folder
 from tilewise.kernels.quoting import columns
 from tilewise.schema.base import Json
 
@@ -15,7 +15,11 @@ SPACES = "recorded spaces (files or folders); without any and --db: the trials o
 
 def predictor(options: argparse.Namespace) -> None:
     """Train a predictor, or evaluate it on held-out problems and processors."""
+    if options.action != "train":
+        refuse(options, ("output",), "{} is for predictor train")
     require_folder(options.output)
+    for path in options.spaces:
+        require_file(path)
     from tilewise.backends import predictors
 
     spaces = predictors.read_spaces(options.spaces, options.db)

@@ -3,18 +3,10 @@
 import argparse
 import signal
 
-from tilewise.cli.command import (
-    DB,
-    LARGEST_PORT,
-    Argument,
-    Command,
-    arg,
-    check_range,
-    flag,
-    in_group,
-)
+from tilewise.cli.command import DB, Argument, Command, arg, check_range, flag, in_group, only_if
 from tilewise.cli.render import print_mapping
 from tilewise.requirements import require
+from tilewise.schema.base import LARGEST_PORT
 
 EXTRA = "cluster"
 MOST_WORKERS = 64
@@ -35,6 +27,7 @@ def database(options: argparse.Namespace) -> None:
     """Upgrade the database to this version's schema, check it, or thin old samples."""
     from tilewise.backends import administration
 
+    only_if(options.action == "prune", options, OF_PRUNE, f"db {options.action} takes no {{}}")
     if options.action != "prune":
         print_mapping(administration.database(options.action, options.db), as_json=options.json)
         return
@@ -79,6 +72,8 @@ SCHEDULER = arg(
 SERVICE = "URL of the service for workers; default: TILEWISE_SERVICE_URL"
 REACHED = "address of this worker for the others; default: detected"
 OLDER = "thin the samples of older trials; default: 90"
+KEEP = "samples kept per trial; default: 9"
+OF_PRUNE = {"older_than": 90.0, "keep_samples": 9, "dry_run": False, "vacuum": False}
 
 
 def _port(default: int) -> Argument:
@@ -86,17 +81,11 @@ def _port(default: int) -> Argument:
 
 
 COMMANDS = (
-    Command(
-        "serve",
-        serve,
-        (
-            HOST,
-            _port(8000),
-            arg("--workers", "embedded workers; default: 1", type=int, default=1, metavar="N"),
-            DB,
-        ),
-        examples=("serve", "serve --host 0.0.0.0 --port 8000 --workers 2"),
-    ),
+    Command("serve", serve,
+            (HOST, _port(8000),
+             arg("--workers", "embedded workers; default: 1", type=int, default=1, metavar="N"),
+             DB),
+            examples=("serve", "serve --host 0.0.0.0 --port 8000 --workers 2")),
     Command(
         "db",
         database,
@@ -105,37 +94,22 @@ COMMANDS = (
             DB,
             *in_group(
                 "prune",
-                arg("--older-than", OLDER, type=float, default=90.0, metavar="DAYS"),
-                arg("--keep-samples", "per trial; default: 9", type=int, default=9, metavar="N"),
+                arg("--older-than", OLDER, type=float, metavar="DAYS"),
+                arg("--keep-samples", KEEP, type=int, metavar="N"),
                 flag("--dry-run", "only report what would be done"),
                 flag("--vacuum", "return free space to the disk; takes a while"),
             ),
         ),
         examples=("db check", "db prune --older-than 30 --dry-run"),
     ),
-    Command(
-        "scheduler",
-        scheduler,
-        (HOST, _port(8786), flag("--tls", "require TLS, as configured in Dask")),
-        extra=EXTRA,
-        examples=("scheduler --host 0.0.0.0",),
-    ),
-    Command(
-        "driver",
-        driver,
-        (SCHEDULER, arg("--service", SERVICE, metavar="URL"), DB),
-        extra=EXTRA,
-        examples=("driver --scheduler tcp://10.0.0.1:8786 --service http://10.0.0.1:8000",),
-    ),
-    Command(
-        "worker",
-        worker,
-        (
-            SCHEDULER,
-            arg("--host", REACHED),
-            flag("--no-peaks", "do not measure this machine's peaks"),
-        ),
-        extra=EXTRA,
-        examples=("worker --scheduler tcp://10.0.0.1:8786",),
-    ),
-)
+    Command("scheduler", scheduler,
+            (HOST, _port(8786), flag("--tls", "require TLS, as configured in Dask")),
+            extra=EXTRA, examples=("scheduler --host 0.0.0.0",)),
+    Command("driver", driver, (SCHEDULER, arg("--service", SERVICE, metavar="URL"), DB),
+            extra=EXTRA,
+            examples=("driver --scheduler tcp://10.0.0.1:8786 --service http://10.0.0.1:8000",)),
+    Command("worker", worker,
+            (SCHEDULER, arg("--host", REACHED),
+             flag("--no-peaks", "do not measure this machine's peaks")),
+            extra=EXTRA, examples=("worker --scheduler tcp://10.0.0.1:8786",)),
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from typing import get_args
 
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import DB, SERVER, Command, arg, flag, in_group, refuse
@@ -13,7 +14,7 @@ from tilewise.kernels.problem import DTYPES
 from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.kernels.quoting import columns
 from tilewise.requirements import BASE
-from tilewise.schema.base import Json
+from tilewise.schema.base import Json, Scope
 
 BUILTIN = "builtin"
 FILE = (
@@ -64,7 +65,7 @@ def _counts(value: object) -> object:
     return ", ".join(counts) or "none"
 
 
-SCOPES = ("read", "submit", "admin")
+SCOPES = get_args(Scope)
 COLUMNS = ("name", "scope", "created", "expires", "revoked", "used")
 
 
@@ -110,9 +111,10 @@ def _check_token(options: argparse.Namespace) -> None:
     if (options.action == "list") != (options.name is None):
         rule = "takes no NAME" if options.name else "needs a NAME"
         raise BadInputError(f"token {options.action} {rule}")
-    if (options.action == "create") != (options.scope is not None):
-        rule = f"needs --scope {'|'.join(SCOPES)}" if options.scope is None else "takes no --scope"
-        raise BadInputError(f"token {options.action} {rule}")
+    if options.action != "create":
+        refuse(options, ("scope", "days"), f"token {options.action} takes no {{}}")
+    elif options.scope is None:
+        raise BadInputError(f"token create needs --scope {'|'.join(SCOPES)}")
 
 
 COMMANDS = (
@@ -126,18 +128,10 @@ COMMANDS = (
             *in_group(
                 "export: a selection; several options are combined",
                 arg("--problem", "may be repeated", action="append", metavar="P"),
-                arg(
-                    "--kind",
-                    "operation; may be repeated",
-                    action="append",
-                    choices=tuple(OPERATIONS),
-                ),
-                arg(
-                    "--dtype",
-                    "type of operands; may be repeated",
-                    action="append",
-                    choices=tuple(DTYPES),
-                ),
+                arg("--kind", "operation; may be repeated", action="append",
+                    choices=tuple(OPERATIONS)),
+                arg("--dtype", "type of operands; may be repeated", action="append",
+                    choices=tuple(DTYPES)),
                 arg("--target", "may be repeated", action="append", metavar="T"),
                 arg("--since", "only requests and results since, in UTC", metavar="DAY"),
                 flag("--best", "only the best results and ranges, without other trials"),
@@ -170,4 +164,4 @@ COMMANDS = (
         at_service=BASE,
         examples=("token create ci --scope submit --days 90", "token list", "token revoke ci"),
     ),
-)
+)  # fmt: skip

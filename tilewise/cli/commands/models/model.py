@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewise.backends.choose import named_server
 from tilewise.cli import files
+from tilewise.cli.aliases import value_of
 from tilewise.cli.command import (
     DB,
     DIM,
@@ -69,8 +70,8 @@ def model(options: argparse.Namespace) -> None:
     options.executes |= runs_in_iree
     if options.way == "packs":
         refuse(options, (*OF_NATIVE, *OF_LIBRARY, *OF_RUN), OTHERS.format("packs"))
-        given = {"run": options.executes, "trials": options.trials != 64,
-                 "seed": options.seed != 0, "cache": options.cache != "hot"}  # fmt: skip
+        given = {one: value_of(options, one) for one in ("trials", "seed", "cache")}
+        given["run"] = options.executes
         refuse(argparse.Namespace(**given), given, OTHERS.format("packs"))
         files.require_folder(options.output)
         with with_sizes(options):

@@ -27,14 +27,10 @@ _BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
 BLOCKS = (
     arg("--channels", "longest block of channels; default: a vector of f32", type=int, metavar="N"),
     arg("--rows", "longest block of a matmul's rows; default: none", type=int, metavar="N"),
-    arg(
-        "--blocks",
-        "blocks of op I: rows, columns, depth; 0: none",
-        action="append",
-        metavar="I=R,C,D",
-    ),
+    arg("--blocks", "blocks of op I: rows, columns, depth; 0: none", action="append",
+        metavar="I=R,C,D"),
     time_limit("time limit of the proof; default: 600", None),
-)
+)  # fmt: skip
 """Options that say how long the blocks are, and what is proven."""
 
 
