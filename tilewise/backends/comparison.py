@@ -15,6 +15,7 @@ from sqlalchemy.orm import joinedload
 from tilewise.backends.administration import parsed_moment
 from tilewise.backends.service_errors import converted_errors, opened_sessions
 from tilewise.errors import BadInputError, MissingError
+from tilewise.fetch.folder import file_errors
 from tilewise.kernels.quoting import one_line, without_password
 from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
@@ -120,7 +121,8 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
 
 def _speeds(store: str) -> dict[Work, Speed]:
     """Return the newest best of each work in a store, of the results that its name selects."""
-    name, *selecting = [store] if Path(store).is_file() else re.split(r"#(?=\w+=)", store)
+    with file_errors("read", store):
+        name, *selecting = [store] if Path(store).is_file() else re.split(r"#(?=\w+=)", store)
     wanted = dict(one.split("=", 1) for one in selecting)
     if unknown := wanted.keys() - {"toolchain", "machine", "before"}:
         raise BadInputError(f"#{min(unknown)}= is none of #toolchain=, #machine= and #before=")
@@ -139,8 +141,9 @@ def _speeds(store: str) -> dict[Work, Speed]:
 
 
 def _of_archive(file: str, with_past: bool) -> list[tuple[Work, Speed]]:
-    if not Path(file).is_file():
-        raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
+    with file_errors("read", file):
+        if not Path(file).is_file():
+            raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
     found: list[tuple[Work, Speed]] = []
     with converted_errors(), opened(Path(file)) as archive:
         features = TargetFeatures(archive.manifest.format)

@@ -1,6 +1,7 @@
 """One search on this machine: create or join its job, then run it or wait."""
 
 import sys
+import time
 from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
@@ -58,14 +59,15 @@ class LocalSearch:
                 return
             if job.trials != request.trials:
                 sys.stderr.write(f"tilewise: job {job.id} has {job.trials} trials\n")
-            self._finish(job.id)
+            self._finish(job.id, request.seconds)
             is_enough = job.trials >= request.trials and (job.peers or not request.peers)
             if again or is_enough:
                 return
 
-    def _finish(self, job_id: int) -> None:
+    def _finish(self, job_id: int, seconds: float | None) -> None:
         """Run the job here, or report what another process does; raise what stopped it."""
         seen: int | None = None
+        began = time.monotonic() if self.began is None else self.began
 
         def tell_of_others(session: Session, job: models.Job) -> None:
             nonlocal seen
@@ -74,7 +76,10 @@ class LocalSearch:
                 ends = None if row.low is None or row.high is None else (row.low, row.high)
                 self.on_trial(_trial_seen(row, row.gflops, ends))
             seen = found[-1].number if found else seen
-            phase = None if job.state in models.ENDED else phase_json(session, job)
+            has_ended = job.state in models.ENDED
+            if not has_ended and seconds is not None and time.monotonic() > began + seconds:
+                raise TilewiseError(f"job {job_id}, run by another process, has not ended in time")
+            phase = None if has_ended else phase_json(session, job)
             if phase is not None and phase["name"] in PHASES and phase["name"] != "search":
                 self.on_phase(SearchPhase(**phase))
 

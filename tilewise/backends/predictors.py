@@ -6,8 +6,9 @@ from statistics import geometric_mean
 
 import numpy as np
 
-from tilewise.backends.service_errors import opened_sessions
+from tilewise.backends.service_errors import stored_sessions
 from tilewise.errors import bad_input
+from tilewise.kernels.errors import KernelsError
 from tilewise.kernels.problem import parse_problem
 from tilewise.schema.base import Json
 from tilewise.search.errors import PredictorError, RecordingError
@@ -22,6 +23,8 @@ from tilewise.service.db.trials import record
 from tilewise.service.results.trials import find_trials
 
 COLUMNS = ("predicted", "ranked", "predicted_elsewhere", "ranked_elsewhere", "prior", "model")
+UNREADABLE = (RecordingError, KernelsError, LookupError, TypeError, AttributeError, ValueError)
+"""What reading a file raises that is no recording."""
 
 
 def read_spaces(paths: Sequence[str], database: str | None) -> list[TimedSpace]:
@@ -74,7 +77,7 @@ def _row(one: Evaluated) -> Json:
 
 def _recorded(path: Path) -> TimedSpace:
     """Return a recorded space; one older than fast algorithms has the direct method alone."""
-    with bad_input("predictor", RecordingError):
+    with bad_input(f"predictor: {path}", *UNREADABLE):
         recording = Recording.load(path)
     problem = recording.problem
     if ALGORITHM not in recording.parameters:
@@ -87,7 +90,7 @@ def _recorded(path: Path) -> TimedSpace:
 def _stored(database: str | None) -> list[TimedSpace]:
     """Return the spaces of a store's trials with hot caches, on targets whose caches are known."""
     timed: dict[tuple[str, str], list[TimedPoint]] = {}
-    with opened_sessions(database) as sessions, reading(sessions) as session:
+    with stored_sessions(database) as sessions, reading(sessions) as session:
         for row, job in find_trials(session, cache="hot"):
             trial = record(row)
             if trial.measurement is not None and trial.state != "failed":

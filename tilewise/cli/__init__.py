@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 from tilewise.backends.choose import named_server
@@ -15,7 +16,7 @@ from tilewise.cli.command import Command
 from tilewise.cli.commands import completion
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
-from tilewise.kernels.errors import CompilerAbsentError, KernelsError, ProofError
+from tilewise.kernels import errors
 from tilewise.kernels.quoting import one_line
 from tilewise.kernels.system.extensions import load_extensions
 from tilewise.requirements import OR_SERVER, lacking, not_installed
@@ -24,6 +25,7 @@ from tilewise.search.errors import BudgetError, SearchError
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 OWN = ("kernels", "search", "service", "tilewise", "migrations")
 GARBAGE = 100_000  # objects that a command makes before the first of them are looked at
+FAILURES = errors.CompilerAbsentError, errors.CompilerError, errors.LoweringError, errors.ProofError
 _START = 19  # of the fields behind the name in /proc/self/stat: ticks since the machine's start
 
 
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 is success, 2 bad input, 3 something that does not exist, 1 anything else.
     """
+    _open_closed_streams()
     if sys.stdout is None:
         return _say("stdout is closed; there is nowhere to print to", FAILED)
     if arguments is None:  # what a command imports stays; looking at it again takes a tenth of it
@@ -49,30 +52,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except TilewiseError as error:
         return _say(error, error.exit_code)
-    except (CompilerAbsentError, ProofError) as error:
+    except FAILURES as error:
         return _say(error, FAILED)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in OWN:
             raise
         return _say(_not_installed(options, error.name), FAILED)
-    except (KernelsError, BudgetError) as error:
+    except (errors.KernelsError, BudgetError) as error:
         return _say(error, BAD_INPUT)
     except SearchError as error:
         return _say(error, FAILED)
     except KeyboardInterrupt:
-        return _say("interrupted; the finished trials are stored", INTERRUPTED)
-    except OSError as error:  # leave nothing for the interpreter to flush
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # whoever read the output has gone
-            return FAILED
-        return _say(f"cannot write the output: {error.strerror or error}", FAILED)
+        return _say("interrupted", INTERRUPTED)
+    except OSError as error:
+        return _end_of(error)
     return OK
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for stdin and stderr if the caller closed them."""
+    for name, mode in (("stdin", "r"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _end_of(error: OSError) -> int:
+    """Print an error that no command handles; leave nothing for the interpreter to flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # whoever read the output has gone
+        return FAILED
+    where = "cannot write the output" if error.errno in (ENOSPC, EIO) else error.filename
+    return _say(": ".join(str(one) for one in (where, error.strerror or error) if one), FAILED)
 
 
 def _not_installed(options: argparse.Namespace, module: str) -> str:
     """Name the extra that a command lacks; `--server` only where a service does the work."""
     command: Command = options.command
-    is_at_service = command.at_service is not None and named_server(options.server)
+    database = getattr(options, "db", None)
+    server = None if database else options.server  # both are refused elsewhere
+    is_at_service = command.at_service is not None and named_server(server, database)
     extra = command.at_service if is_at_service else command.extra
     by = command.name
     if not extra or not lacking(extra):
@@ -82,8 +100,6 @@ def _not_installed(options: argparse.Namespace, module: str) -> str:
 
 
 def _say(error: object, code: int) -> int:
-    if sys.stderr is None:
-        return code
     sys.stderr.write(f"tilewise: {one_line(error)}\n")
     return code
 
