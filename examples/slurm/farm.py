@@ -56,7 +56,7 @@ def main() -> None:
     with make_cluster(*made) as cluster:
         # `adapt` has a worker started again whose walltime is over.
         cluster.adapt(minimum=options.workers, maximum=options.workers)
-        sys.stdout.write(f"tilewise driver --scheduler {cluster.scheduler_address}\n")
+        sys.stdout.write(f"tilewise driver --scheduler {cluster.scheduler_address} --service URL\n")
         sys.stdout.flush()
         signal.sigwait((signal.SIGINT, signal.SIGTERM))
 
