@@ -122,8 +122,7 @@ def loop_nest(result: Json, caches: dict[str, int] | None = None) -> NestPlot:
 
 def format_of(path: str | Path) -> Format:
     """Return the format that a file's ending names; raise BadInputError for another."""
-    ending = Path(path).suffix.lower().removeprefix(".")
     for known in FORMATS:
-        if ending == known:
+        if Path(path).suffix.lower() == f".{known}":
             return known
     raise BadInputError(f"{str(path)!r} ends in none of {', '.join(f'.{one}' for one in FORMATS)}")
