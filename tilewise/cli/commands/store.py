@@ -15,8 +15,8 @@ from tilewise.kernels.problem.parse import OPERATIONS
 from tilewise.kernels.quoting import columns
 from tilewise.requirements import BASE
 from tilewise.schema.base import Json, Scope
+from tilewise.service.archive.builtin import BUILTIN
 
-BUILTIN = "builtin"
 FILE = (
     "the archive; import takes builtin: the schedules that Tilewise ships for this processor, "
     "or builtin:NAME for another"
