@@ -70,7 +70,7 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
     (["db", "upgrade", "--keep-samples", "9"], "db upgrade takes no --keep-samples"),
     (["token", "list", "--days", "1"], "token list takes no --days"),
     (["compare", "a", "b", "--seconds", "9"], "--seconds is for --retime"),
-    (["plot", "7", "-o", "x.svg", "--target", "gpu"], "--target are for problems"),
+    (["plot", "7", "-o", "x.svg", "--target", "gpu"], "--target is for problems"),
     (["predictor", "evaluate", "-o", "x"], "--output is for predictor train"),
     (["trials", GOOD, "--format", "csv", "--json"], "not both"),
     *(([command, "x", "-o", "y", "--trials", "9"], "--trials is for --tune-missing")

@@ -14,8 +14,7 @@ from sqlalchemy.orm import joinedload
 
 from tilewise.backends.administration import parsed_moment
 from tilewise.backends.service_errors import converted_errors, opened_sessions
-from tilewise.errors import BadInputError, MissingError
-from tilewise.fetch.folder import file_errors
+from tilewise.errors import BadInputError, MissingError, bad_input
 from tilewise.kernels.quoting import one_line, without_password
 from tilewise.schema.base import Json
 from tilewise.search.verdicts import Verdict, verdict_of_speeds
@@ -121,7 +120,7 @@ def _row(work: Work, old: Speed, new: Speed, tolerance: float) -> Json:
 
 def _speeds(store: str) -> dict[Work, Speed]:
     """Return the newest best of each work in a store, of the results that its name selects."""
-    with file_errors("read", store):
+    with bad_input("cannot read the store", OSError):
         name, *selecting = [store] if Path(store).is_file() else re.split(r"#(?=\w+=)", store)
     wanted = dict(one.split("=", 1) for one in selecting)
     if unknown := wanted.keys() - {"toolchain", "machine", "before"}:
@@ -141,7 +140,7 @@ def _speeds(store: str) -> dict[Work, Speed]:
 
 
 def _of_archive(file: str, with_past: bool) -> list[tuple[Work, Speed]]:
-    with file_errors("read", file):
+    with bad_input("cannot read the archive", OSError):
         if not Path(file).is_file():
             raise BadInputError(f"{file!r} is neither an archive nor the URL of a database")
     found: list[tuple[Work, Speed]] = []

@@ -28,7 +28,8 @@ def plot(options: argparse.Namespace) -> None:
     require_folder(options.output)
     job = _job_number(options.problem)
     if job is not None and (options.cache or options.target != "host"):
-        raise BadInputError("--cache and --target are for problems; a job has its own")
+        given = "cache" if options.cache else "target"
+        raise BadInputError(f"--{given} is for problems; a job has one")
     is_range = job is None and isinstance(parse_any(options.problem), ProblemRange)
     options.kind = options.kind or (SIZES if is_range else KINDS[0])
     if is_range != (options.kind == SIZES):
