@@ -54,9 +54,7 @@ def compare(options: argparse.Namespace) -> None:
 
 COMMANDS = (
     Command(
-        "compare",
-        compare,
-        (
+        "compare", compare, (
             arg("base", STORE, metavar="BASE"),
             arg("new", "the other store, likewise", metavar="NEW"),
             arg("--tolerance", UNCHANGED, type=float, default=TOLERANCE, metavar="R"),

@@ -156,9 +156,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 COMMANDS = (
     Command(
-        "fetch",
-        fetch,
-        (
+        "fetch", fetch, (
             PROBLEMS,
             arg("-o --output", "folder to manage", metavar="DIR", required=True),
             arg("--lock", f"lock file; default: {LOCK_NAME} next to DIR", metavar="FILE"),

@@ -179,9 +179,7 @@ FORMAT = "output; object and bitcode come with a C header; default: module"
 
 COMMANDS = (
     Command(
-        "kernel",
-        kernel,
-        (
+        "kernel", kernel, (
             *STORED,
             arg("--format", FORMAT, choices=(MODULE, OBJECT, BITCODE, HEADER), default=MODULE),
             OUTPUT,
@@ -195,9 +193,7 @@ COMMANDS = (
     Command("asm", asm, STORED, at_service="kernels",
             examples=("asm matmul:m=1024,n=512,k=2048,dtype=f32",)),
     Command(
-        "library",
-        library,
-        (
+        "library", library, (
             PROBLEMS,
             arg("-o --output", "folder to write", metavar="DIR", required=True),
             TARGET,

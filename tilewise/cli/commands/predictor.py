@@ -47,9 +47,7 @@ def _percent(share: float | None) -> str:
 
 COMMANDS = (
     Command(
-        "predictor",
-        predictor,
-        (
+        "predictor", predictor, (
             arg("action", "train also writes the predictor", choices=ACTIONS),
             arg("spaces", SPACES, nargs="*", metavar="SPACE"),
             arg("--db", "URL of a store whose trials are read", metavar="URL"),

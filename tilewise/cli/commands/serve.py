@@ -87,9 +87,7 @@ COMMANDS = (
              DB),
             examples=("serve", "serve --host 0.0.0.0 --port 8000 --workers 2")),
     Command(
-        "db",
-        database,
-        (
+        "db", database, (
             arg("action", "what to do", choices=("upgrade", "check", "prune")),
             DB,
             *in_group(

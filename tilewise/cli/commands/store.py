@@ -119,9 +119,7 @@ def _check_token(options: argparse.Namespace) -> None:
 
 COMMANDS = (
     Command(
-        "store",
-        store,
-        (
+        "store", store, (
             arg("action", "what to do", choices=("export", "import")),
             arg("file", FILE, metavar="FILE"),
             DB,
@@ -151,9 +149,7 @@ COMMANDS = (
         ),
     ),
     Command(
-        "token",
-        token,
-        (
+        "token", token, (
             arg("action", "what to do", choices=("create", "list", "revoke")),
             arg("name", "name of the token", nargs="?", metavar="NAME"),
             arg("--scope", "scope of a new token; each includes the former", choices=SCOPES),

@@ -207,9 +207,7 @@ def _live(snapshots: Iterator[Look], server: str) -> None:
 
 COMMANDS = (
     Command(
-        "top",
-        top,
-        (
+        "top", top, (
             flag("--once", "print one snapshot and exit"),
             arg("--interval", f"seconds between snapshots (default: {INTERVAL_S:g})",
                 default=str(INTERVAL_S), metavar="S"),
