@@ -171,7 +171,7 @@ class FinalBenchmark:
                 reply = self._time(finalists, rounds, self.peers, budget_s)
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
-                self._drop(finalists, failure)
+                self.peers = self._drop(finalists, failure, self.peers)
                 continue
             self._timed = [by_round(timed) for timed in reply.finalists]
             self._peak, self._rejected = reply.peak_gflops, reply.rejected
@@ -187,14 +187,20 @@ class FinalBenchmark:
         if self.on_phase is not None:
             self.on_phase(SearchPhase("finals", process, max(PROCESSES, process + 1)))
 
-    def _drop(self, finalists: list[TrialRecord], failure: CandidateFailureError) -> None:
-        """Remove the failed finalist, or the last ones if it is unknown and none fails alone."""
+    def _drop(
+        self, finalists: list[TrialRecord], failure: CandidateFailureError, peers: bool = False
+    ) -> bool:
+        """Remove the failed finalist, or the last ones if it is unknown and none fails alone.
+
+        In place of the last ones, `peers` that took part go. Return whether they stay.
+        """
         self.failure = f"{failure.kind}: {failure}"
         index = self._failing(finalists) if failure.index is None else failure.index
-        if index is None:
-            del finalists[min(FINALISTS, len(finalists) - 1) :]
-        else:
+        if index is not None:
             finalists.pop(index)
+        elif not peers:
+            del finalists[min(FINALISTS, len(finalists) - 1) :]
+        return peers and index is not None
 
     def _failing(self, finalists: list[TrialRecord]) -> int | None:
         """Return the first finalist that fails alone, if any."""

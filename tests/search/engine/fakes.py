@@ -23,7 +23,7 @@ from tilewise.search.timing.speed_factor import WORTH
 def trial_reply(times: Sequence[float], **changes: Any) -> TrialReply:
     """A candidate that was right, and took these seconds."""
     known = {"speed_factor": 1.0, "takes_over": False, "rejected": 0, "pruned": False,
-            "compile_s": 0.1, "measure_s": 0.1, "max_error": 0.0, "tolerance": 1.0}  # fmt: skip
+            "compile_s": 0.1, "measure_s": 0.1, "max_error": 0.0}  # fmt: skip
     return TrialReply(tuple(times), **(known | changes))
 
 
@@ -105,13 +105,15 @@ def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options
 class Fluctuating(FakeRunner):
     """A runner on a machine that is slower in every third trial, and says so where it can."""
 
+    most_pace = 1.5
+
     def __init__(self) -> None:
         super().__init__()
         self.controls: list = []
 
     def trial(self, steps, best_s, control=None):
         reply = super().trial(steps, best_s, control)
-        speed_factor = 1.5 if control and len(self.controls) % 3 == 0 else 1.0
+        speed_factor = self.most_pace if control and len(self.controls) % 3 == 0 else 1.0
         self.controls.append(control)
         times = tuple(seconds * speed_factor for seconds in reply.times)
         return replace(reply, times=times, speed_factor=speed_factor if control else None)

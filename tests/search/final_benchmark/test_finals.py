@@ -5,7 +5,7 @@ from math import log
 
 import pytest
 
-from tests.search.engine.fakes import FakeRunner, Long, in_turn, run
+from tests.search.engine.fakes import FakeRunner, Fluctuating, Long, in_turn, run
 from tilewise.kernels.schedule import Schedule
 from tilewise.search import budget as budget_module
 from tilewise.search.budget import Budget
@@ -178,24 +178,9 @@ class Seen(FakeRunner):
         return super().time_finalists(schedules, *given)
 
 
-class Noisy(Seen):
-    """A machine that is half as slow again in every third trial, or never."""
-
-    def __init__(self, most_pace: float) -> None:
-        super().__init__()
-        self.most_pace, self.count = most_pace, 0
-
-    def trial(self, steps, best_s, control=None):
-        reply = super().trial(steps, best_s, control)
-        self.count += 1
-        speed_factor = self.most_pace if control and self.count % 3 == 0 else 1.0
-        times = tuple(speed_factor * seconds for seconds in reply.times)
-        return replace(reply, times=times, speed_factor=speed_factor if control else None)
-
-
 @pytest.mark.parametrize(("most_pace", "times"), [(1.05, 1), (1.5, benchmark.WHEN_NOISY)])
 def test_more_take_part_where_the_machine_was_noisy(most_pace: float, times: int) -> None:
-    runner = Noisy(most_pace)
+    runner = type("Noisy", (Seen, Fluctuating), {"most_pace": most_pace})()
     best = run(TuneRequest(trials=60), runner=runner)[0].best
     assert runner.met[0] == times * CONTENDERS
     assert best is not None and best.spread == pytest.approx(log(most_pace))
@@ -256,38 +241,35 @@ def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
 
 
 def test_nobody_waits_once_the_job_is_to_stop() -> None:
-    runner, asked = Disturbed(1000), []
-
-    def should_stop() -> bool:
-        asked.append(runner.processes)
-        return runner.processes > 2
-
-    run(TuneRequest(trials=40), runner=runner, should_stop=should_stop)
-    assert runner.processes == 3 and asked[-2:] == [2, 3]
+    runner = Disturbed(1000)
+    run(TuneRequest(trials=40), runner=runner, should_stop=lambda: runner.processes > 2)
+    assert runner.processes == 3
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along(alone) -> None:
+@pytest.mark.parametrize(("who", "met"), [
+    ("first", [1, 11, 11]), ("many", [*[1] * CONTENDERS, 4, 4]),
+    ("peers", [*[1] * CONTENDERS, CONTENDERS, CONTENDERS]),
+])  # fmt: skip
+def test_who_takes_the_process_down_does_not_take_all_others_along(who, met) -> None:
     class Crashing(Seen):
-        def time_finalists(self, schedules, *given):
+        def time_finalists(self, schedules, rounds, peers, *given):
             self.met.append(len(schedules))
             self.first = getattr(self, "first", schedules[0])
-            if self.first in schedules if alone else len(schedules) > FINALISTS:
+            many, first = len(schedules) > FINALISTS, self.first in schedules
+            if {"first": first, "many": many, "peers": peers}[who]:
                 raise CandidateFailureError("crash", "SIGSEGV")
-            return FakeRunner.time_finalists(self, schedules, *given)
+            return FakeRunner.time_finalists(self, schedules, rounds, peers, *given)
 
     runner = Crashing()
-    found(runner)
-    assert runner.met == [CONTENDERS, *([1, 11, 11] if alone else [*[1] * CONTENDERS, 4, 4])]
+    found(runner, peers=who == "peers")
+    assert runner.met == [CONTENDERS, *met]
 
 
 def test_a_search_whose_finalists_all_fail_says_why() -> None:
-    class Failing(FakeRunner):
-        def time_finalists(self, *given):
-            raise CandidateFailureError("timeout", "10.0 s", index=0)
-
-    result, *_ = run(TuneRequest(trials=4), runner=Failing())
-    assert result.best is None and result.finalist_failure == "timeout: 10.0 s"
+    runner = FakeRunner()
+    runner.finals_fail, runner.failing_final = 99, 0
+    result, *_ = run(TuneRequest(trials=4), runner=runner)
+    assert result.best is None and result.finalist_failure == "wrong: now and then"
 
 
 def test_the_first_trial_does_not_wait_for_other_libraries() -> None:
