@@ -5,6 +5,7 @@ as it is for every user.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 from tilewise.kernels.dispatches.compilation import compiled_with
 from tilewise.kernels.dispatches.executable import LibraryEntry
@@ -26,6 +27,7 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.peers.variant import PeerAbsentError, Variant
 
 VARIANTS = {"default": (), "data tiling": (DATA_TILING,)}
+_compiled = lru_cache(8)(compile_module)  # each copy of the operands has the same code
 
 
 def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
@@ -39,7 +41,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
         text = module_text(problem)
         for name, flags in VARIANTS.items():
             try:
-                code = compile_module(text, flags)
+                code = _compiled(text, flags)
             except CompilerError as error:
                 refused.append(f"{name}: {error}")
                 continue
@@ -96,7 +98,6 @@ class Maker:
 
     def __init__(self, schedule: Schedule, target: Target) -> None:
         self.schedule, self._target = schedule, target
-        self._code: bytes | None = None
 
     def variants(self, problem: Problem, operands: Operands, threads: int) -> list[Variant]:
         """Return IREE's code with the kernel in it, bound to operands.
@@ -105,16 +106,16 @@ class Maker:
         """
         try:
             runtime()
-            code = self._compiled(problem)
+            code = _with_kernel(problem, self.schedule, self._target)
         except KernelsError as error:
             raise PeerAbsentError(str(error)) from error
         return [bound(code, problem, operands, threads, WAY, NAME)]
 
-    def _compiled(self, problem: Problem) -> bytes:
-        if self._code is None:
-            library = library_text([LibraryEntry(problem, self.schedule)], self._target)
-            made = compiled_with(module_text(problem), library)
-            if not made.kernels:
-                raise PeerAbsentError("no pattern of the library matched the problem in IREE")
-            self._code = made.code
-        return self._code
+
+@lru_cache(8)
+def _with_kernel(problem: Problem, schedule: Schedule, target: Target) -> bytes:
+    library = library_text([LibraryEntry(problem, schedule)], target)
+    made = compiled_with(module_text(problem), library)
+    if not made.kernels:
+        raise PeerAbsentError("no pattern of the library matched the problem in IREE")
+    return made.code

@@ -25,7 +25,7 @@ from tilewise.search.peers import available_peers, installed_peers, iree, missin
 from tilewise.search.peers.iree import Maker
 from tilewise.search.peers.onednn import packs_weights
 from tilewise.search.peers.screen import MAKERS, screened
-from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, checked
+from tilewise.search.peers.variant import Bench, PeerAbsentError, Variant, checked, right_ways
 from tilewise.search.records import OWN
 from tilewise.search.space.space import Space
 from tilewise.search.timing.samples import PAUSE_S
@@ -252,7 +252,9 @@ def test_a_right_way_stands_beside_wrong_and_raising_ones(monkeypatch, case: Cas
     right = matmul_way(case, "right", np.matmul)
     out = case.operands["C"]
     wrong = matmul_way(case, "wrong", lambda a, b: a @ b * 2)
-    offer(monkeypatch, wrong, Variant("fake", "raising", raising, lambda: out), right)
+    ways = [wrong, Variant("fake", "raising", raising, lambda: out), right]
+    offer(monkeypatch, *ways)
+    assert right_ways(ways, case.bench) == [right]
     assert [way.variant.name for way in screened(MAKERS["fake"], case.bench)] == ["right"]
 
 
@@ -358,8 +360,9 @@ def test_iree_starts_as_many_workers_as_asked_whatever_ran_before() -> None:
         open_device(threads)
         assert new_workers(before, threads) == threads
     before = iree_workers()
-    case = make_case(PRODUCT)
-    made = MAKERS["iree"](case.problem, case.operands, 3)
+    case, hits = make_case(PRODUCT), iree._compiled.cache_info().hits
+    made = [MAKERS["iree"](case.problem, case.operands, 3) for _ in range(2)][1]
+    assert iree._compiled.cache_info().hits - hits >= len(made), "compiled once for all copies"
     assert [case.why_wrong(way) for way in made] == [None] * len(made)
     assert iree_workers() == before
 
